@@ -1,0 +1,1 @@
+"""Recipes: stages, horizon schedules, task mixes, profiles."""

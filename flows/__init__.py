@@ -1,0 +1,1 @@
+"""Prefect flows and nothing but orchestration; the command line."""

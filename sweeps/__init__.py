@@ -1,0 +1,1 @@
+"""Optuna search spaces, objectives read from the warehouse, pruning."""

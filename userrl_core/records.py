@@ -1,0 +1,169 @@
+"""Task, Turn, Trajectory, ModelCall: what everything passes around.
+
+Plain data, no behaviour beyond arithmetic on itself. The warehouse's tables are these records, column by column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntFlag
+from typing import Any, Literal
+
+StopReason = Literal["success", "horizon", "format", "gave_up", "length", "error"]
+Phase = Literal["distill", "train", "validate", "evaluate", "play"]
+Message = dict[str, Any]
+"""A chat message: ``{"role": "system" | "user" | "assistant" | "tool", "content": str}``."""
+
+
+class Flag(IntFlag):
+    """What was odd about a turn; stored as one integer."""
+
+    NONE = 0
+    FORMAT_ERROR = 1
+    """No readable call in the reply."""
+    DISALLOWED = 2
+    """A choice that the gym does not allow."""
+    EXTRA_CALLS = 4
+    """More than one call; the first was carried out."""
+    LENGTH = 8
+    """The reply was cut at its token limit."""
+    TIMEOUT = 16
+    """The gym, the user or the policy did not answer in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One problem of a gym.
+
+    id: unique within the gym and stable for ever (a content hash for ours, the published id for imported ones).
+    payload: JSON-able, everything the gym needs, the hidden answer included.
+    source: ``ours`` or ``published:<where>``.
+    tier: difficulty tier where the gym has tiers, else "".
+    """
+
+    gym: str
+    id: str
+    split: Literal["train", "validation", "test"]
+    payload: Mapping[str, Any]
+    source: str = "ours"
+    tier: str = ""
+
+    @property
+    def key(self) -> str:
+        """``gym/id``: unique across gyms."""
+        return f"{self.gym}/{self.id}"
+
+
+@dataclass(slots=True)
+class ModelCall:
+    """One call of a served model, successful or not: the cost ledger's row.
+
+    role: ``policy``, ``user`` or ``judge``. price: US dollars, None where the model's price is not known.
+    attempts: HTTP attempts made, 1 when the first succeeded. error: the last error's name when all failed, else None.
+    """
+
+    role: str
+    model: str
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    seconds: float = 0.0
+    attempts: int = 1
+    price: float | None = None
+    error: str | None = None
+
+
+@dataclass(slots=True)
+class Turn:
+    """One agent message and what came back.
+
+    number: from 1. reward: raw reward; None means scoring did not run. message: the agent's reply as it was.
+    token_ids / logprobs: the sampled tokens and their log-probabilities (nats), where the policy knows them; never
+    re-tokenised. policy_seconds / env_seconds: wall time in the policy, and in gym and user together.
+    """
+
+    number: int
+    choice: str | None
+    content: str | None
+    thought: str
+    message: str
+    observation: str
+    reward: float | None
+    flags: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    policy_seconds: float = 0.0
+    env_seconds: float = 0.0
+    token_ids: list[int] | None = None
+    logprobs: list[float] | None = None
+    info: dict[str, Any] = field(default_factory=dict)
+    model_calls: list[ModelCall] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where in a run a trajectory belongs.
+
+    stage: ``distill``, ``sft``, ``rl-1`` ... ``rl-n``, ``evaluate``. step: global RL step from 1, 0 before the first.
+    policy: who acted, as reports name it. checkpoint: its id where a checkpoint acted.
+    """
+
+    stage: str = "play"
+    step: int = 0
+    phase: Phase = "play"
+    policy: str = ""
+    checkpoint: str | None = None
+
+
+@dataclass(slots=True)
+class Trajectory:
+    """All turns of one attempt at one task.
+
+    attempt: 0-based index within the group of the task. group: id of the group (one task in one step).
+    score: the gym's metric for the whole attempt; None when it is not admitted. messages: opening messages (before turn
+    1), so that the conversation can be rebuilt. traj_id: given by the sink, None without one.
+    admitted: False when scoring did not run; then never trained or averaged on, and reject_reason says why.
+    """
+
+    task: Task
+    attempt: int
+    horizon: int
+    seed: int
+    where: Where = field(default_factory=Where)
+    group: str = ""
+    messages: list[Message] = field(default_factory=list)
+    turns: list[Turn] = field(default_factory=list)
+    stop_reason: StopReason | None = None
+    score: float | None = None
+    admitted: bool = True
+    reject_reason: str | None = None
+    user: str = "rule"
+    traj_id: int | None = None
+
+    @property
+    def rewards(self) -> list[float | None]:
+        """Raw turn rewards, shape [T]."""
+        return [turn.reward for turn in self.turns]
+
+    @property
+    def return_sum(self) -> float | None:
+        """Sum of raw turn rewards; None when any of them is null or the trajectory is not admitted."""
+        total = 0.0
+        for turn in self.turns:
+            if turn.reward is None:
+                return None
+            total += turn.reward
+        return total if self.admitted else None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRecord:
+    """A checkpoint as the warehouse knows it: where it lies, what it holds (hash), what it came from."""
+
+    id: str
+    path: str
+    stage: str
+    step: int
+    sha256: str
+    parent: str | None = None
+    score: float | None = None

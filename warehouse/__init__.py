@@ -1,0 +1,1 @@
+"""The schema, the turn log, the loader, the views, read access."""
