@@ -1,0 +1,18 @@
+"""Where the published task files lie, for tests that read them as they are; skipped with a reason where they are absent."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+def published(part: str) -> Path:
+    """The folder ``part`` (``userrl``, ``tau-bench``, ``agentgym``, ``userbench``) of the published data; skips without it."""
+    given = os.environ.get("USERRL_PUBLISHED_DATA")
+    root = Path(given) if given else Path(__file__).resolve().parents[2] / "shared" / "data"
+    folder = root / part
+    if not folder.is_dir():
+        pytest.skip(f"published data not present ({part}); set USERRL_PUBLISHED_DATA to a folder that holds it")
+    return folder
