@@ -104,7 +104,7 @@ def parse_tool_calls(content: str | None, tool_calls: Sequence[Mapping[str, Any]
     """
     if not tool_calls:
         return parse_text(content or "")
-    read = []
+    read: list[InteractCall | str] = []
     for item in tool_calls:
         function = item.get("function") if isinstance(item, Mapping) else None
         if not isinstance(function, Mapping):

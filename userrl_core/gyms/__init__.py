@@ -1,0 +1,28 @@
+"""The gyms: environments with tasks, in which a user answers (UserRL section 2 and appendix C)."""
+
+from userrl_core.gyms.base import Gym, GymConfig, Reply, StepResult
+from userrl_core.gyms.registry import (
+    demonstrator_class,
+    generate,
+    gym_class,
+    load_published,
+    make,
+    min_turns,
+    names,
+    tasks,
+)
+
+__all__ = [
+    "Gym",
+    "GymConfig",
+    "Reply",
+    "StepResult",
+    "demonstrator_class",
+    "generate",
+    "gym_class",
+    "load_published",
+    "make",
+    "min_turns",
+    "names",
+    "tasks",
+]

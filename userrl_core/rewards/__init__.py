@@ -1,0 +1,21 @@
+"""From raw turn rewards to advantages: shaping, scoring, grouping (UserRL section 3). See docs/rewards.md."""
+
+from userrl_core.rewards.advantage import (
+    Credits,
+    Diagnostics,
+    assign_credit,
+    credit,
+    spread_to_tokens,
+    turn_advantages,
+)
+from userrl_core.rewards.config import CreditConfig
+
+__all__ = [
+    "CreditConfig",
+    "Credits",
+    "Diagnostics",
+    "assign_credit",
+    "credit",
+    "spread_to_tokens",
+    "turn_advantages",
+]

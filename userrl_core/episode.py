@@ -1,0 +1,188 @@
+"""One conversation as a state machine, free of any token engine.
+
+Whoever produces tokens (an HTTP client, the local model in lock-step, verl's agent loop) calls `start` once and `submit`
+with each reply, and feeds back the messages it gets. The episode parses, steps the gym, counts turns against the horizon,
+records, and decides when and why it is over. A failure of user, judge or gym becomes a null reward, never a zero.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from userrl_core.errors import ConfigError, GymError, JudgeError, PolicyError, UserError
+from userrl_core.gyms.base import Gym
+from userrl_core.gyms.prompt import PromptStyle, opening_messages
+from userrl_core.interact import ParsedReply, parse_text, parse_tool_calls
+from userrl_core.policies.base import PolicyReply
+from userrl_core.records import Flag, Message, StopReason, Trajectory, Turn, Where
+from userrl_core.seeding import derive_seed
+from userrl_core.sink import Sink
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeRules:
+    """What a recipe may say about every conversation.
+
+    horizon: the most turns, all of which are carried out. on_format_error: ``end`` as published, or ``continue``.
+    step_timeout: seconds that gym and user may take for one turn. prompt_style: see `gyms.prompt`.
+    """
+
+    horizon: int
+    on_format_error: Literal["end", "continue"] = "end"
+    step_timeout: float = 120.0
+    prompt_style: PromptStyle = "full"
+
+    def __post_init__(self) -> None:
+        if self.horizon < 1:
+            raise ConfigError(f"Horizon {self.horizon} allows no turn; give 1 or more.")
+
+
+class Episode:
+    """One attempt at one task, from the opening messages to the final score. Single-use."""
+
+    def __init__(
+        self,
+        gym: Gym[Any],
+        rules: EpisodeRules,
+        *,
+        attempt: int = 0,
+        seed: int = 0,
+        where: Where | None = None,
+        group: str = "",
+        user: str = "rule",
+        sink: Sink | None = None,
+    ) -> None:
+        self.gym = gym
+        self.rules = rules
+        self.finished = False
+        self._sink = sink
+        self.trajectory = Trajectory(
+            task=gym.task,
+            attempt=attempt,
+            horizon=rules.horizon,
+            seed=seed,
+            where=where or Where(),
+            group=group or gym.task.key,
+            user=user,
+        )
+
+    def start(self) -> list[Message]:
+        """Reset the gym and return the opening messages."""
+        opening = self.gym.reset(seed=derive_seed("gym", self.trajectory.seed))
+        messages = opening_messages(self.gym, opening, self.rules.horizon, self.rules.prompt_style)
+        self.trajectory.messages = list(messages)
+        if self._sink is not None:
+            self.trajectory.traj_id = self._sink.begin(self.trajectory)
+        return messages
+
+    async def submit(self, reply: PolicyReply, policy_seconds: float = 0.0) -> list[Message]:
+        """Carry out one agent message; returns the new messages for the agent, empty when the episode is over."""
+        if self.finished:
+            raise GymError(f"The conversation about {self.trajectory.task.key} is over; it takes no further reply.")
+        parsed = parse_tool_calls(reply.text, reply.tool_calls) if reply.tool_calls else parse_text(reply.text)
+        turn = self._new_turn(reply, parsed, policy_seconds)
+        stop, reject = await self._step(turn, parsed, reply)
+        if stop is None and turn.number >= self.rules.horizon:
+            stop = "horizon"
+        self._record(turn)
+        if stop is not None:
+            self._finish(stop, reject)
+            return []
+        return [{"role": "tool", "content": turn.observation}]
+
+    def fail(self, error: Exception) -> None:
+        """The policy gave no reply: end without scoring. The turns so far stay recorded, the trajectory is not admitted."""
+        if not self.finished:
+            self._finish("error", _reason("policy", error))
+
+    def out_of_tokens(self) -> None:
+        """The conversation fills the model's context: end with the score reached so far."""
+        if not self.finished:
+            self._finish("length", None)
+
+    def _new_turn(self, reply: PolicyReply, parsed: ParsedReply, policy_seconds: float) -> Turn:
+        flags = Flag.NONE
+        if parsed.call is None:
+            flags |= Flag.FORMAT_ERROR
+        if parsed.extra_calls:
+            flags |= Flag.EXTRA_CALLS
+        if reply.truncated:
+            flags |= Flag.LENGTH
+        return Turn(
+            number=len(self.trajectory.turns) + 1,
+            choice=str(parsed.call.choice) if parsed.call else None,
+            content=parsed.call.content if parsed.call else None,
+            thought=parsed.thought,
+            message=reply.text,
+            observation="",
+            reward=0.0,
+            flags=int(flags),
+            prompt_tokens=reply.prompt_tokens,
+            completion_tokens=reply.completion_tokens,
+            policy_seconds=policy_seconds,
+            token_ids=reply.token_ids,
+            logprobs=reply.logprobs,
+            model_calls=list(reply.model_calls),
+        )
+
+    async def _step(self, turn: Turn, parsed: ParsedReply, reply: PolicyReply) -> tuple[StopReason | None, str | None]:
+        if parsed.call is None:
+            turn.observation = parsed.error or "The reply could not be read."
+            if self.rules.on_format_error == "continue":
+                return None, None
+            return ("length" if reply.truncated else "format"), None
+        began = time.perf_counter()
+        try:
+            async with asyncio.timeout(self.rules.step_timeout):
+                result = await self.gym.step(parsed.call)
+        except TimeoutError:
+            turn.flags |= int(Flag.TIMEOUT)
+            return self._unscored(turn, f"user: no answer within {self.rules.step_timeout:g} s")
+        except UserError as error:
+            return self._unscored(turn, _reason("user", error))
+        except JudgeError as error:
+            return self._unscored(turn, _reason("judge", error))
+        except Exception as error:  # noqa: BLE001  a gym's bug is data about one rollout; the batch goes on
+            return self._unscored(turn, _reason("gym", error))
+        finally:
+            turn.env_seconds = time.perf_counter() - began
+            turn.model_calls.extend(self.gym.ledger)
+            self.gym.ledger.clear()
+        turn.reward, turn.info = result.reward, result.info
+        turn.observation = f"{result.observation}\n{parsed.error}" if parsed.error else result.observation
+        if result.info.get("disallowed"):
+            turn.flags |= int(Flag.DISALLOWED)
+        if result.reward is None:
+            return "error", str(result.info.get("reject_reason", "judge: the turn was not scored"))
+        if result.terminated:
+            return ("success" if self.gym.succeeded else "gave_up"), None
+        return None, None
+
+    def _unscored(self, turn: Turn, reason: str) -> tuple[StopReason, str]:
+        turn.reward = None
+        turn.observation = ""
+        return "error", reason
+
+    def _record(self, turn: Turn) -> None:
+        self.trajectory.turns.append(turn)
+        if self._sink is not None:
+            self._sink.turn(self.trajectory, turn)
+
+    def _finish(self, stop: StopReason, reject: str | None) -> None:
+        self.finished = True
+        self.trajectory.stop_reason = stop
+        self.trajectory.admitted = reject is None
+        self.trajectory.reject_reason = reject
+        self.trajectory.score = self.gym.score() if reject is None else None
+        if self._sink is not None:
+            self._sink.end(self.trajectory)
+
+
+def _reason(who: str, error: Exception) -> str:
+    """``who: ErrorName: first line``, short enough for a column; never a whole response body (it may hold a key)."""
+    lines = str(error).splitlines()
+    kind = "" if isinstance(error, (UserError, JudgeError, PolicyError)) else f"{type(error).__name__}: "
+    return f"{who}: {kind}{lines[0][:200] if lines else type(error).__name__}"

@@ -1,0 +1,36 @@
+"""The opening messages of every gym, from one template (structure: UserRL figure 16; the words are ours).
+
+``full`` is for pretrained models: a system message with the goal, the tool and what each choice does, then the user's
+opening. ``brief`` is for a model of laptop size trained from scratch: the shortest user message that states the task.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from userrl_core.gyms.base import Gym
+from userrl_core.interact import TOOL_NAME
+from userrl_core.records import Message
+
+PromptStyle = Literal["full", "brief"]
+
+
+def opening_messages(gym: Gym[Any], opening: str, horizon: int, style: PromptStyle = "full") -> list[Message]:
+    """What the agent sees before its first turn.
+
+    opening: what `Gym.reset` returned. horizon: the most turns it may take, told to the agent in the full style only (a
+    brief prompt must not change when the horizon grows from stage to stage).
+    """
+    if style == "brief":
+        return [{"role": "user", "content": gym.brief()}]
+    choices = "\n".join(f"- {choice}: {gym.choice_help.get(choice, 'allowed')}" for choice in gym.choices())
+    system = (
+        f"You help a user through one tool, {TOOL_NAME}, which takes two strings: choice and content.\n\n"
+        f"# Goal\n{gym.goal}\n\n"
+        f"# Choices\n{choices}\n\n"
+        f"# Rules\n"
+        f"- Think first if you need to, then make exactly one call in every message.\n"
+        f"- The user sees only what the call says, and you see only what comes back.\n"
+        f"- You have at most {horizon} turns; fewer is better."
+    )
+    return [{"role": "system", "content": system}, {"role": "user", "content": opening}]

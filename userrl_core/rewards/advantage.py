@@ -1,0 +1,337 @@
+"""Grouped advantages (UserRL section 3, "Grouped Advantage Estimation"), per turn, in float64.
+
+A group is all attempts at one task in one step. With S the trajectory scores of a group's admitted members,
+z = (S - mean) / (std + 1e-6). Two ways to turn shaped credit a_t into the advantage of a turn's tokens:
+
+- ``released`` (what the published code computes): a_t z N / sum(a), the sum over the trajectory's agent tokens and N the
+  number of those with non-zero credit. The mean over those tokens is z; credit only moves it between turns. Where credit
+  can be negative the division inverts signs, so that is refused.
+- ``paper`` (the formula as printed): (a_t - mean) / (std + 1e-6). Under ``equalized`` a constant would not depend on the
+  trajectory at all, so there both forms give z.
+
+No signal, no advantage: zero where std < 1e-6, where fewer than two members are admitted, and for a trajectory with a
+null reward, which counts in neither mean nor std.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from userrl_core.errors import ConfigError
+from userrl_core.rewards.config import CreditConfig, Form
+from userrl_core.rewards.scoring import Scoring, score
+from userrl_core.rewards.shaping import Bools, Floats, Ints, Shaping, shape
+
+EPSILON = 1e-6
+"""Added to the standard deviation; a smaller deviation counts as none."""
+
+Rewards = Sequence[Sequence[float | None]]
+TurnTokens = Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostics:
+    """What a batch's groups looked like. Group ids are the caller's; trajectories are named by index.
+
+    zero_variance: groups of two or more admitted trajectories whose scores are equal. too_small: groups with fewer than
+    two admitted. null: trajectories with a null reward (or without any turn). zero_credit: admitted trajectories of a
+    group with a signal whose shaped credit sums to zero, so that form ``released`` gives them no gradient.
+    all_good / all_bad / mixed: how many groups of two or more admitted hold only good, only bad, or both kinds.
+    """
+
+    groups: int
+    zero_variance: tuple[Hashable, ...]
+    too_small: tuple[Hashable, ...]
+    null: tuple[int, ...]
+    zero_credit: tuple[int, ...]
+    all_good: int
+    all_bad: int
+    mixed: int
+
+    def metrics(self) -> dict[str, float]:
+        """The shares that are logged per step, named as the warehouse names them."""
+        whole = max(self.groups, 1)
+        return {
+            "groups/zero_variance/share": len(self.zero_variance) / whole,
+            "groups/too_small/share": len(self.too_small) / whole,
+            "groups/all_good/share": self.all_good / whole,
+            "groups/all_bad/share": self.all_bad / whole,
+            "groups/mixed/share": self.mixed / whole,
+            "groups/all/count": float(self.groups),
+            "credit/null/count": float(len(self.null)),
+            "credit/zero_credit/count": float(len(self.zero_credit)),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Credits:
+    """Everything that is derived from a batch's rewards; N trajectories.
+
+    shaped, advantages: one array of shape [T_i] per trajectory. scores: [N], NaN for null trajectories. z: [N].
+    mean, std: [N], those of the trajectory's group. admitted, signal: [N]; ``signal`` is False where the group has zero
+    variance or is too small, and for null trajectories: these carry no gradient.
+    """
+
+    shaped: list[Floats]
+    advantages: list[Floats]
+    scores: Floats
+    z: Floats
+    mean: Floats
+    std: Floats
+    admitted: Bools
+    signal: Bools
+    diagnostics: Diagnostics
+
+
+def turn_advantages(
+    rewards: Rewards,
+    groups: Sequence[Hashable],
+    *,
+    turn_tokens: TurnTokens | None = None,
+    shaping: Shaping = "equalized",
+    score: Scoring = "r2g",
+    gamma: float = 0.8,
+    k: float = 2.0,
+    form: Form = "released",
+    ddof: int = 0,
+) -> list[list[float]]:
+    """Advantage of every turn of every trajectory; all tokens of a turn share it.
+
+    rewards: raw turn rewards, ragged; a None marks the whole trajectory as null. groups: one id per trajectory.
+    turn_tokens: agent tokens per turn, ragged like rewards; one token a turn when not given (only ``released`` looks).
+    Raises ConfigError where the settings do not fit each other or the rewards, with what to change.
+    """
+    found = assign_credit(
+        rewards, groups, turn_tokens=turn_tokens, shaping=shaping, score=score, gamma=gamma, k=k, form=form, ddof=ddof
+    )
+    return [row.tolist() for row in found.advantages]
+
+
+def credit(
+    rewards: Rewards,
+    groups: Sequence[Hashable],
+    config: CreditConfig,
+    *,
+    turn_tokens: TurnTokens | None = None,
+    admitted: Sequence[bool] | None = None,
+    good: Sequence[bool] | None = None,
+) -> Credits:
+    """`assign_credit` with the settings of a recipe's ``credit`` block."""
+    return assign_credit(
+        rewards,
+        groups,
+        turn_tokens=turn_tokens,
+        shaping=config.shaping,
+        score=config.score,
+        gamma=config.gamma,
+        k=config.k,
+        form=config.form,
+        ddof=config.ddof,
+        admitted=admitted,
+        good=good,
+    )
+
+
+def assign_credit(
+    rewards: Rewards,
+    groups: Sequence[Hashable],
+    *,
+    turn_tokens: TurnTokens | None = None,
+    shaping: Shaping = "equalized",
+    score: Scoring = "r2g",
+    gamma: float = 0.8,
+    k: float = 2.0,
+    form: Form = "released",
+    ddof: int = 0,
+    admitted: Sequence[bool] | None = None,
+    good: Sequence[bool] | None = None,
+) -> Credits:
+    """Like `turn_advantages`, with shaped credit, scores, z and diagnostics.
+
+    admitted: False rejects a trajectory for reasons of its own, on top of null rewards. good: which attempts succeeded,
+    for the all-good / all-bad / mixed counts; without it a group of equal scores is all-good when they are above zero.
+    """
+    if form not in ("released", "paper"):
+        raise ConfigError(f"Unknown advantage form {form!r}; use released or paper.")
+    if ddof not in (0, 1):
+        raise ConfigError(f"credit.ddof must be 0 or 1, not {ddof}.")
+    turns_N = _lengths(rewards, groups)
+    real_NT = np.arange(turns_N.max(initial=0)) < turns_N[:, None]
+    rewards_NT, admitted_N = _pad_rewards(rewards, turns_N, real_NT, admitted)
+    real_NT &= admitted_N[:, None]
+    tokens_NT = _pad_tokens(turn_tokens, turns_N, real_NT)
+
+    shaped_NT = shape(shaping, rewards_NT, real_NT, gamma=gamma, k=k)
+    if form == "released" and shaped_NT.size and shaped_NT.min() < 0.0:
+        raise ConfigError(
+            f"Form released inverts the sign of negative credit, and shaping {shaping} gave {shaped_NT.min():g}; "
+            "set credit.form to paper, or credit.shaping to equalized."
+        )
+    score_N = _score(score, rewards_NT, gamma)
+    ids, group_N = _index(groups)
+    stats = _group_statistics(score_N, group_N, admitted_N, len(ids), ddof)
+    mean_N, std_N = stats.mean[group_N], stats.std[group_N]
+    signal_N = admitted_N & stats.signal[group_N]
+    z_N = np.where(signal_N, (score_N - mean_N) / (std_N + EPSILON), 0.0)
+
+    credit_N = _column_sum(shaped_NT * tokens_NT)
+    zero_N = signal_N & (credit_N == 0.0)
+    if shaping == "equalized":
+        advantage_NT = np.where(real_NT, z_N[:, None], 0.0)
+    elif form == "released":
+        counted_N = _column_sum((shaped_NT != 0.0) * tokens_NT)
+        scale_N = np.divide(counted_N * z_N, credit_N, out=np.zeros_like(z_N), where=credit_N != 0.0)
+        advantage_NT = shaped_NT * scale_N[:, None]
+    else:
+        advantage_NT = (shaped_NT - mean_N[:, None]) / (std_N[:, None] + EPSILON)
+        advantage_NT = np.where(real_NT & signal_N[:, None], advantage_NT, 0.0)
+
+    return Credits(
+        shaped=_rows(shaped_NT, turns_N),
+        advantages=_rows(advantage_NT, turns_N),
+        scores=np.where(admitted_N, score_N, np.nan),
+        z=z_N,
+        mean=mean_N,
+        std=std_N,
+        admitted=admitted_N,
+        signal=signal_N,
+        diagnostics=Diagnostics(
+            groups=len(ids),
+            zero_variance=tuple(ids[g] for g in np.flatnonzero((stats.count >= 2) & ~stats.signal)),
+            too_small=tuple(ids[g] for g in np.flatnonzero(stats.count < 2)),
+            null=tuple(np.flatnonzero(~admitted_N).tolist()),
+            zero_credit=tuple(np.flatnonzero(zero_N).tolist()),
+            **_kinds(score_N, group_N, admitted_N, stats, good),
+        ),
+    )
+
+
+def spread_to_tokens(
+    advantages: Sequence[Floats] | Sequence[Sequence[float]],
+    turn_tokens: TurnTokens,
+    *,
+    out: NDArray[np.floating] | None = None,
+    dtype: DTypeLike = np.float32,
+) -> NDArray[np.floating]:
+    """Repeat each turn's advantage over its agent tokens, all trajectories one after the other; shape [tokens].
+
+    out: a flat buffer of exactly that many numbers to write into, which saves the allocation on every step.
+    Raises ValueError when out has another size or a trajectory another number of turns.
+    """
+    if [len(row) for row in advantages] != [len(row) for row in turn_tokens]:
+        raise ValueError("Advantages and turn_tokens differ in their numbers of turns; pass one count per turn.")
+    values = np.concatenate([np.asarray(row, dtype=dtype) for row in advantages] or [np.zeros(0, dtype)])
+    counts = np.fromiter((n for row in turn_tokens for n in row), dtype=np.int64, count=values.size)
+    if out is None:
+        return np.repeat(values, counts)
+    total = int(counts.sum())
+    if out.shape != (total,):
+        raise ValueError(f"The buffer has shape {out.shape}; these turns hold {total} tokens.")
+    end = 0
+    for value, count in zip(values.tolist(), counts.tolist(), strict=True):
+        out[end : end + count] = value
+        end += count
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class _GroupStatistics:
+    count: Ints
+    mean: Floats
+    std: Floats
+    signal: Bools
+
+
+def _group_statistics(score_N: Floats, group_N: Ints, admitted_N: Bools, groups: int, ddof: int) -> _GroupStatistics:
+    """Mean and deviation over the admitted members of each group: two passes, members added in batch order."""
+    member_N = group_N[admitted_N]
+    count_G = np.bincount(member_N, minlength=groups)
+    total_G = np.bincount(member_N, weights=score_N[admitted_N], minlength=groups)
+    mean_G = total_G / np.maximum(count_G, 1)
+    square_N = (score_N - mean_G[group_N])[admitted_N] ** 2
+    std_G = np.sqrt(np.bincount(member_N, weights=square_N, minlength=groups) / np.maximum(count_G - ddof, 1))
+    return _GroupStatistics(count_G, mean_G, std_G, (count_G >= 2) & (std_G >= EPSILON))
+
+
+def _kinds(
+    score_N: Floats, group_N: Ints, admitted_N: Bools, stats: _GroupStatistics, good: Sequence[bool] | None
+) -> dict[str, int]:
+    """How many groups of at least two admitted trajectories are all-good, all-bad and mixed."""
+    compared_G = stats.count >= 2
+    if good is None:
+        flat_G = compared_G & ~stats.signal
+        all_good = int((flat_G & (stats.mean > 0)).sum())
+        return {"all_good": all_good, "all_bad": int(flat_G.sum()) - all_good, "mixed": int(stats.signal.sum())}
+    if len(good) != len(score_N):
+        raise ValueError(f"{len(good)} values in good for {len(score_N)} trajectories; pass one per trajectory.")
+    won_G = np.bincount(group_N[admitted_N], weights=np.asarray(good, float)[admitted_N], minlength=len(stats.count))
+    all_good = int((compared_G & (won_G == stats.count)).sum())
+    all_bad = int((compared_G & (won_G == 0)).sum())
+    return {"all_good": all_good, "all_bad": all_bad, "mixed": int(compared_G.sum()) - all_good - all_bad}
+
+
+def _lengths(rewards: Rewards, groups: Sequence[Hashable]) -> Ints:
+    if len(rewards) != len(groups):
+        raise ValueError(f"{len(groups)} group ids for {len(rewards)} trajectories; pass one per trajectory.")
+    return np.fromiter(map(len, rewards), dtype=np.int64, count=len(rewards))
+
+
+def _pad_rewards(
+    rewards: Rewards, turns_N: Ints, real_NT: Bools, admitted: Sequence[bool] | None
+) -> tuple[Floats, Bools]:
+    """Rewards as a padded matrix, zero in rejected rows, and which rows are admitted."""
+    rewards_NT = np.zeros(real_NT.shape)
+    rewards_NT[real_NT] = np.array([r for row in rewards for r in row], dtype=np.float64)
+    admitted_N = turns_N > 0
+    if admitted is not None:
+        if len(admitted) != len(rewards):
+            raise ValueError(f"{len(admitted)} values in admitted for {len(rewards)} trajectories; pass one each.")
+        admitted_N &= np.asarray(admitted, dtype=bool)
+    for i in np.flatnonzero(~np.isfinite(rewards_NT).all(axis=1)).tolist():
+        if None not in rewards[i]:
+            raise ValueError(f"Trajectory {i} has a reward that is no finite number; a null reward is None.")
+        admitted_N[i] = False
+    rewards_NT[~admitted_N] = 0.0
+    return rewards_NT, admitted_N
+
+
+def _pad_tokens(turn_tokens: TurnTokens | None, turns_N: Ints, real_NT: Bools) -> Floats:
+    """Agent tokens per turn as a padded matrix, zero in rejected rows."""
+    if turn_tokens is None:
+        return real_NT.astype(np.float64)
+    if [len(row) for row in turn_tokens] != turns_N.tolist():
+        raise ValueError("turn_tokens and rewards differ in their numbers of turns; pass one count per turn.")
+    tokens_NT = np.zeros(real_NT.shape)
+    tokens_NT[np.arange(real_NT.shape[1]) < turns_N[:, None]] = np.array(
+        [n for row in turn_tokens for n in row], dtype=np.float64
+    )
+    if tokens_NT.size and tokens_NT.min() < 0:
+        raise ValueError("turn_tokens holds a negative count.")
+    return tokens_NT * real_NT
+
+
+def _score(kind: Scoring, rewards_NT: Floats, gamma: float) -> Floats:
+    return score(kind, rewards_NT, gamma=gamma)
+
+
+def _index(groups: Sequence[Hashable]) -> tuple[list[Hashable], Ints]:
+    """The distinct ids in order of appearance, and the index into them of every trajectory."""
+    seen: dict[Hashable, int] = {}
+    index_N = np.fromiter((seen.setdefault(g, len(seen)) for g in groups), dtype=np.int64, count=len(groups))
+    return list(seen), index_N
+
+
+def _column_sum(values_NT: Floats) -> Floats:
+    """Sum per row, first turn to last, so that padding cannot change the rounding."""
+    total_N = np.zeros(values_NT.shape[0])
+    for t in range(values_NT.shape[1]):
+        total_N += values_NT[:, t]
+    return total_N
+
+
+def _rows(values_NT: Floats, turns_N: Ints) -> list[Floats]:
+    return [row[:n] for row, n in zip(values_NT, turns_N.tolist(), strict=True)]

@@ -1,0 +1,46 @@
+"""How credit is assigned: the ``credit`` block of a recipe."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt
+
+from userrl_core.rewards.scoring import Scoring
+from userrl_core.rewards.shaping import Shaping
+
+Form = Literal["released", "paper"]
+Filter = Literal["drop", "resample", "keep"]
+
+
+class CreditConfig(BaseModel):
+    """Shaping x scoring x form (UserRL section 3), and what happens to groups without a signal."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    shaping: Shaping = "equalized"
+    """Turn-level credit: naive (the raw reward), equalized (1 for every turn), r2g (discounted reward-to-go) or em
+    (rewards in [0, 1] mapped into [0.5, 1])."""
+
+    score: Scoring = "r2g"
+    """Trajectory score that groups are compared by: sum (of rewards) or r2g (discounted by gamma per turn)."""
+
+    gamma: float = Field(default=0.8, ge=0.0, le=1.0)
+    """Discount per turn, in [0, 1]; used by r2g, as shaping and as score."""
+
+    k: float = Field(default=2.0, gt=0.0, allow_inf_nan=False)
+    """Curvature of the em mapping, above 0."""
+
+    form: Form = "released"
+    """How shaped credit becomes an advantage: released (credit redistributes z over the trajectory's tokens) or paper
+    (each turn's credit is normalised by the group's mean and deviation)."""
+
+    ddof: Literal[0, 1] = 0
+    """0: population standard deviation (the papers); 1: sample standard deviation (the released code)."""
+
+    filter: Filter = "drop"
+    """Groups whose scores are all equal: drop (they leave the batch), resample (new tasks are drawn in their place) or
+    keep (they stay, with advantage 0, and count in the means)."""
+
+    resample_limit: NonNegativeInt = 3
+    """With filter resample: most extra draws of the batch in one step; what is still without signal is dropped."""

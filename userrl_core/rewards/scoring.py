@@ -1,0 +1,35 @@
+"""Trajectory-level scoring (UserRL section 3): the one number by which attempts at a task are compared.
+
+Shape suffixes as in ``shaping.py``. Columns are added from the first turn to the last, so a score does not depend, not
+even in its last bit, on how long the other trajectories of the batch are.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from userrl_core.errors import ConfigError
+from userrl_core.rewards.shaping import Floats, check_gamma
+
+Scoring = Literal["sum", "r2g"]
+
+
+def score(kind: Scoring, rewards_NT: Floats, *, gamma: float = 0.8) -> Floats:
+    """Score of every trajectory, shape [N].
+
+    ``sum``: r_1 + ... + r_T, a true sum (the released code takes a rounded mean). ``r2g``: the sum of
+    gamma^(t-1) r_t, which is larger the earlier rewards come. gamma = 1 makes both the same to the last bit.
+    Raises ConfigError for an unknown kind or gamma outside [0, 1].
+    """
+    if kind not in ("sum", "r2g"):
+        raise ConfigError(f"Unknown score {kind!r}; use sum or r2g.")
+    check_gamma(gamma)
+    factor = gamma if kind == "r2g" else 1.0
+    score_N = np.zeros(rewards_NT.shape[0])
+    weight = 1.0
+    for t in range(rewards_NT.shape[1]):
+        score_N += weight * rewards_NT[:, t]
+        weight *= factor
+    return score_N

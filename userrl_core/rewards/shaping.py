@@ -1,0 +1,73 @@
+"""Turn-level reward shaping (UserRL section 3): what each turn of a trajectory is credited with.
+
+Pure functions of the raw rewards of many trajectories at once; no group, no policy, no state.
+Shape suffixes: N trajectories, T turns of the longest one. Rows are left-aligned and padded with zeros;
+``turns_N`` says how many turns of each row are real. Every value is independent of what else is in the batch.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from userrl_core.errors import ConfigError
+
+Shaping = Literal["naive", "equalized", "r2g", "em"]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+def shape(kind: Shaping, rewards_NT: Floats, real_NT: Bools, *, gamma: float = 0.8, k: float = 2.0) -> Floats:
+    """Shaped credit of every turn, shape [N, T], zero at padding.
+
+    rewards_NT: raw rewards, zero at padding. real_NT: True where a turn exists.
+    Raises ConfigError for an unknown kind, gamma outside [0, 1], k <= 0, or rewards outside [0, 1] under ``em``.
+    """
+    if kind == "naive":
+        return rewards_NT.copy()
+    if kind == "equalized":
+        return real_NT.astype(np.float64)
+    if kind == "r2g":
+        return reward_to_go(rewards_NT, gamma)
+    if kind == "em":
+        return exponential_mapping(rewards_NT, real_NT, k)
+    raise ConfigError(f"Unknown shaping {kind!r}; use naive, equalized, r2g or em.")
+
+
+def reward_to_go(rewards_NT: Floats, gamma: float) -> Floats:
+    """Discounted sum of this and all later rewards: g_t = r_t + gamma g_(t+1).
+
+    gamma = 1 gives plain suffix sums, gamma = 0 the rewards themselves. Raises ConfigError for gamma outside [0, 1].
+
+    A reverse scan over columns: T is a few dozen at most, and trailing padding adds exact zeros.
+    """
+    check_gamma(gamma)
+    credit_NT = rewards_NT.copy()
+    for t in range(credit_NT.shape[1] - 2, -1, -1):
+        credit_NT[:, t] += gamma * credit_NT[:, t + 1]
+    return credit_NT
+
+
+def exponential_mapping(rewards_NT: Floats, real_NT: Bools, k: float) -> Floats:
+    """Rewards in [0, 1] mapped into [0.5, 1]: 0.5 + 0.5 (1 - e^(-k r)) / (1 - e^(-k)). Never rounded.
+
+    Raises ConfigError for k <= 0 and for rewards outside [0, 1], where the mapping means nothing.
+    """
+    if not (np.isfinite(k) and k > 0):
+        raise ConfigError(f"credit.k must be above 0, not {k}; the paper uses 2.")
+    if rewards_NT.size and (rewards_NT.min() < 0.0 or rewards_NT.max() > 1.0):
+        raise ConfigError(
+            f"Shaping em needs rewards in [0, 1], but they range from {rewards_NT.min():g} to {rewards_NT.max():g}; "
+            "use shaping equalized, or let the gym scale its rewards."
+        )
+    mapped_NT = 0.5 + 0.5 * np.expm1(-k * rewards_NT) / np.expm1(-k)
+    return np.where(real_NT, mapped_NT, 0.0)
+
+
+def check_gamma(gamma: float) -> None:
+    """Raise ConfigError unless gamma is a number in [0, 1]."""
+    if not 0.0 <= gamma <= 1.0:
+        raise ConfigError(f"credit.gamma must lie in [0, 1], not {gamma}; the paper uses 0.8.")
