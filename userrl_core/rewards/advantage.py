@@ -3,11 +3,11 @@
 A group is all attempts at one task in one step. With S the trajectory scores of a group's admitted members,
 z = (S - mean) / (std + 1e-6). Two ways to turn shaped credit a_t into the advantage of a turn's tokens:
 
-- ``released`` (what the published code computes): a_t z N / sum(a), the sum over the trajectory's agent tokens and N the
-  number of those with non-zero credit. The mean over those tokens is z; credit only moves it between turns. Where credit
-  can be negative the division inverts signs, so that is refused.
-- ``paper`` (the formula as printed): (a_t - mean) / (std + 1e-6). Under ``equalized`` a constant would not depend on the
-  trajectory at all, so there both forms give z.
+- ``released`` (what the published code computes): a_t z N / sum(a), the sum over the trajectory's agent tokens and N
+  the number of those with non-zero credit. The mean over those tokens is z; credit only moves it between turns. Where
+  credit can be negative the division inverts signs, so that is refused.
+- ``paper`` (the formula as printed): (a_t - mean) / (std + 1e-6). Under ``equalized`` a constant would not depend on
+  the trajectory at all, so there both forms give z.
 
 No signal, no advantage: zero where std < 1e-6, where fewer than two members are admitted, and for a trajectory with a
 null reward, which counts in neither mean nor std.
@@ -23,14 +23,13 @@ from numpy.typing import DTypeLike, NDArray
 
 from userrl_core.errors import ConfigError
 from userrl_core.rewards.config import CreditConfig, Form
-from userrl_core.rewards.scoring import Scoring, score
+from userrl_core.rewards.ragged import Rewards, TurnTokens, column_sum, lengths, pad_rewards, pad_tokens, rows
+from userrl_core.rewards.scoring import Scoring
+from userrl_core.rewards.scoring import score as score_of
 from userrl_core.rewards.shaping import Bools, Floats, Ints, Shaping, shape
 
 EPSILON = 1e-6
 """Added to the standard deviation; a smaller deviation counts as none."""
-
-Rewards = Sequence[Sequence[float | None]]
-TurnTokens = Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,11 +158,11 @@ def assign_credit(
         raise ConfigError(f"Unknown advantage form {form!r}; use released or paper.")
     if ddof not in (0, 1):
         raise ConfigError(f"credit.ddof must be 0 or 1, not {ddof}.")
-    turns_N = _lengths(rewards, groups)
+    turns_N = lengths(rewards, groups)
     real_NT = np.arange(turns_N.max(initial=0)) < turns_N[:, None]
-    rewards_NT, admitted_N = _pad_rewards(rewards, turns_N, real_NT, admitted)
+    rewards_NT, admitted_N = pad_rewards(rewards, turns_N, real_NT, admitted)
     real_NT &= admitted_N[:, None]
-    tokens_NT = _pad_tokens(turn_tokens, turns_N, real_NT)
+    tokens_NT = pad_tokens(turn_tokens, turns_N, real_NT)
 
     shaped_NT = shape(shaping, rewards_NT, real_NT, gamma=gamma, k=k)
     if form == "released" and shaped_NT.size and shaped_NT.min() < 0.0:
@@ -171,19 +170,19 @@ def assign_credit(
             f"Form released inverts the sign of negative credit, and shaping {shaping} gave {shaped_NT.min():g}; "
             "set credit.form to paper, or credit.shaping to equalized."
         )
-    score_N = _score(score, rewards_NT, gamma)
+    score_N = score_of(score, rewards_NT, gamma=gamma)
     ids, group_N = _index(groups)
     stats = _group_statistics(score_N, group_N, admitted_N, len(ids), ddof)
     mean_N, std_N = stats.mean[group_N], stats.std[group_N]
     signal_N = admitted_N & stats.signal[group_N]
     z_N = np.where(signal_N, (score_N - mean_N) / (std_N + EPSILON), 0.0)
 
-    credit_N = _column_sum(shaped_NT * tokens_NT)
+    credit_N = column_sum(shaped_NT * tokens_NT)
     zero_N = signal_N & (credit_N == 0.0)
     if shaping == "equalized":
         advantage_NT = np.where(real_NT, z_N[:, None], 0.0)
     elif form == "released":
-        counted_N = _column_sum((shaped_NT != 0.0) * tokens_NT)
+        counted_N = column_sum((shaped_NT != 0.0) * tokens_NT)
         scale_N = np.divide(counted_N * z_N, credit_N, out=np.zeros_like(z_N), where=credit_N != 0.0)
         advantage_NT = shaped_NT * scale_N[:, None]
     else:
@@ -191,8 +190,8 @@ def assign_credit(
         advantage_NT = np.where(real_NT & signal_N[:, None], advantage_NT, 0.0)
 
     return Credits(
-        shaped=_rows(shaped_NT, turns_N),
-        advantages=_rows(advantage_NT, turns_N),
+        shaped=rows(shaped_NT, turns_N),
+        advantages=rows(advantage_NT, turns_N),
         scores=np.where(admitted_N, score_N, np.nan),
         z=z_N,
         mean=mean_N,
@@ -274,64 +273,8 @@ def _kinds(
     return {"all_good": all_good, "all_bad": all_bad, "mixed": int(compared_G.sum()) - all_good - all_bad}
 
 
-def _lengths(rewards: Rewards, groups: Sequence[Hashable]) -> Ints:
-    if len(rewards) != len(groups):
-        raise ValueError(f"{len(groups)} group ids for {len(rewards)} trajectories; pass one per trajectory.")
-    return np.fromiter(map(len, rewards), dtype=np.int64, count=len(rewards))
-
-
-def _pad_rewards(
-    rewards: Rewards, turns_N: Ints, real_NT: Bools, admitted: Sequence[bool] | None
-) -> tuple[Floats, Bools]:
-    """Rewards as a padded matrix, zero in rejected rows, and which rows are admitted."""
-    rewards_NT = np.zeros(real_NT.shape)
-    rewards_NT[real_NT] = np.array([r for row in rewards for r in row], dtype=np.float64)
-    admitted_N = turns_N > 0
-    if admitted is not None:
-        if len(admitted) != len(rewards):
-            raise ValueError(f"{len(admitted)} values in admitted for {len(rewards)} trajectories; pass one each.")
-        admitted_N &= np.asarray(admitted, dtype=bool)
-    for i in np.flatnonzero(~np.isfinite(rewards_NT).all(axis=1)).tolist():
-        if None not in rewards[i]:
-            raise ValueError(f"Trajectory {i} has a reward that is no finite number; a null reward is None.")
-        admitted_N[i] = False
-    rewards_NT[~admitted_N] = 0.0
-    return rewards_NT, admitted_N
-
-
-def _pad_tokens(turn_tokens: TurnTokens | None, turns_N: Ints, real_NT: Bools) -> Floats:
-    """Agent tokens per turn as a padded matrix, zero in rejected rows."""
-    if turn_tokens is None:
-        return real_NT.astype(np.float64)
-    if [len(row) for row in turn_tokens] != turns_N.tolist():
-        raise ValueError("turn_tokens and rewards differ in their numbers of turns; pass one count per turn.")
-    tokens_NT = np.zeros(real_NT.shape)
-    tokens_NT[np.arange(real_NT.shape[1]) < turns_N[:, None]] = np.array(
-        [n for row in turn_tokens for n in row], dtype=np.float64
-    )
-    if tokens_NT.size and tokens_NT.min() < 0:
-        raise ValueError("turn_tokens holds a negative count.")
-    return tokens_NT * real_NT
-
-
-def _score(kind: Scoring, rewards_NT: Floats, gamma: float) -> Floats:
-    return score(kind, rewards_NT, gamma=gamma)
-
-
 def _index(groups: Sequence[Hashable]) -> tuple[list[Hashable], Ints]:
     """The distinct ids in order of appearance, and the index into them of every trajectory."""
     seen: dict[Hashable, int] = {}
     index_N = np.fromiter((seen.setdefault(g, len(seen)) for g in groups), dtype=np.int64, count=len(groups))
     return list(seen), index_N
-
-
-def _column_sum(values_NT: Floats) -> Floats:
-    """Sum per row, first turn to last, so that padding cannot change the rounding."""
-    total_N = np.zeros(values_NT.shape[0])
-    for t in range(values_NT.shape[1]):
-        total_N += values_NT[:, t]
-    return total_N
-
-
-def _rows(values_NT: Floats, turns_N: Ints) -> list[Floats]:
-    return [row[:n] for row, n in zip(values_NT, turns_N.tolist(), strict=True)]

@@ -1,0 +1,69 @@
+"""Ragged turns as padded matrices: the form in which credit is computed for a whole batch at once.
+
+Shape suffixes: N trajectories, T turns of the longest one; rows are left-aligned, padding is zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+
+from userrl_core.rewards.shaping import Bools, Floats, Ints
+
+Rewards = Sequence[Sequence[float | None]]
+TurnTokens = Sequence[Sequence[int]]
+
+
+def lengths(rewards: Rewards, groups: Sequence[Hashable]) -> Ints:
+    """Turns of every trajectory, shape [N]. Raises ValueError when there is not one group id per trajectory."""
+    if len(rewards) != len(groups):
+        raise ValueError(f"{len(groups)} group ids for {len(rewards)} trajectories; pass one per trajectory.")
+    return np.fromiter(map(len, rewards), dtype=np.int64, count=len(rewards))
+
+
+def pad_rewards(
+    rewards: Rewards, turns_N: Ints, real_NT: Bools, admitted: Sequence[bool] | None
+) -> tuple[Floats, Bools]:
+    """Rewards as a padded matrix, zero in rejected rows, and which rows are admitted."""
+    rewards_NT = np.zeros(real_NT.shape)
+    rewards_NT[real_NT] = np.array([r for row in rewards for r in row], dtype=np.float64)
+    admitted_N = turns_N > 0
+    if admitted is not None:
+        if len(admitted) != len(rewards):
+            raise ValueError(f"{len(admitted)} values in admitted for {len(rewards)} trajectories; pass one each.")
+        admitted_N &= np.asarray(admitted, dtype=bool)
+    for i in np.flatnonzero(~np.isfinite(rewards_NT).all(axis=1)).tolist():
+        if None not in rewards[i]:
+            raise ValueError(f"Trajectory {i} has a reward that is no finite number; a null reward is None.")
+        admitted_N[i] = False
+    rewards_NT[~admitted_N] = 0.0
+    return rewards_NT, admitted_N
+
+
+def pad_tokens(turn_tokens: TurnTokens | None, turns_N: Ints, real_NT: Bools) -> Floats:
+    """Agent tokens per turn as a padded matrix, zero in rejected rows."""
+    if turn_tokens is None:
+        return real_NT.astype(np.float64)
+    if [len(row) for row in turn_tokens] != turns_N.tolist():
+        raise ValueError("turn_tokens and rewards differ in their numbers of turns; pass one count per turn.")
+    tokens_NT = np.zeros(real_NT.shape)
+    tokens_NT[np.arange(real_NT.shape[1]) < turns_N[:, None]] = np.array(
+        [n for row in turn_tokens for n in row], dtype=np.float64
+    )
+    if tokens_NT.size and tokens_NT.min() < 0:
+        raise ValueError("turn_tokens holds a negative count.")
+    return tokens_NT * real_NT
+
+
+def column_sum(values_NT: Floats) -> Floats:
+    """Sum per row, first turn to last, so that padding cannot change the rounding."""
+    total_N = np.zeros(values_NT.shape[0])
+    for t in range(values_NT.shape[1]):
+        total_N += values_NT[:, t]
+    return total_N
+
+
+def rows(values_NT: Floats, turns_N: Ints) -> list[Floats]:
+    """The ragged rows of a padded matrix."""
+    return [row[:n] for row, n in zip(values_NT, turns_N.tolist(), strict=True)]
