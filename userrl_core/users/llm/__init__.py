@@ -1,0 +1,1 @@
+"""Users played by a language model, each with its own prompts."""

@@ -1,0 +1,1 @@
+"""Users that answer by rule: deterministic under their generator, offline."""
