@@ -1,0 +1,197 @@
+"""What a recipe may say about the model, the cold start and the algorithm. No torch here: recipes load quickly."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+
+from userrl_core.gyms.prompt import PromptStyle
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class ModelConfig(_Settings):
+    """The model that is trained: a checkpoint, or the shape of one made from scratch (Qwen3 architecture)."""
+
+    path: str | None = None
+    """A Hugging Face checkpoint (folder or name, safetensors only); None makes a model from scratch."""
+
+    hidden_size: PositiveInt = 128
+    """From scratch: width of the residual stream."""
+
+    layers: PositiveInt = 2
+    """From scratch: number of transformer blocks."""
+
+    heads: PositiveInt = 4
+    """From scratch: query heads per block."""
+
+    kv_heads: PositiveInt = 2
+    """From scratch: key and value heads per block; divides heads."""
+
+    head_dim: PositiveInt = 32
+    """From scratch: width of one head, an even number."""
+
+    mlp: PositiveInt = 384
+    """From scratch: inner width of the feed-forward part."""
+
+    initializer_range: PositiveFloat = 0.08
+    """From scratch: deviation of the initial weights. At half a million parameters 0.02 stalls and 0.08 learns."""
+
+    vocab_size: int = Field(default=512, ge=300)
+    """From scratch: most entries of the byte-level BPE that is trained on the run's own demonstrations."""
+
+    max_context: PositiveInt = 1024
+    """From scratch: most tokens of a conversation. A checkpoint has its own limit."""
+
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Number format of weights and arithmetic; log-probabilities are always taken in float32."""
+
+    prompt_style: PromptStyle = "full"
+    """How conversations open: full (goal, tool and choices in a system message) or brief (one short user message)."""
+
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: slower, and needed for billions of parameters on one GPU."""
+
+    @model_validator(mode="after")
+    def _heads_fit(self) -> ModelConfig:
+        if self.heads % self.kv_heads:
+            raise ValueError(f"kv_heads {self.kv_heads} must divide heads {self.heads}.")
+        if self.head_dim % 2:
+            raise ValueError(f"head_dim {self.head_dim} must be even: positions rotate pairs of numbers.")
+        return self
+
+
+class SftConfig(_Settings):
+    """The supervised cold start on demonstrations (UserRL section 4.1; values of its appendix E by default)."""
+
+    enabled: bool = True
+    """False starts reinforcement learning from the untrained model."""
+
+    epochs: PositiveFloat = 3.0
+    """Passes over the demonstrations; ignored where steps is set."""
+
+    steps: PositiveInt | None = None
+    """Optimiser steps instead of epochs."""
+
+    lr: PositiveFloat = 1e-5
+    """Peak learning rate."""
+
+    schedule: Literal["cosine", "linear", "constant"] = "cosine"
+    """How the rate falls after the warm-up; cosine and linear reach zero after the last step."""
+
+    warmup: NonNegativeFloat = 0.1
+    """Share of the steps with a rising rate when below 1, else a number of steps."""
+
+    cutoff: PositiveInt = 16384
+    """Longest demonstration in tokens; what lies beyond is cut off."""
+
+    batch: PositiveInt = 32
+    """Demonstrations per optimiser step."""
+
+    micro_batch: PositiveInt = 32
+    """Demonstrations per forward pass; smaller needs less memory and changes only rounding."""
+
+    weight_decay: NonNegativeFloat = 0.01
+    """Decoupled weight decay of AdamW."""
+
+    betas: tuple[float, float] = (0.9, 0.98)
+    """Moments of AdamW."""
+
+    grad_norm: PositiveFloat = 1.0
+    """Gradients longer than this are scaled down to it."""
+
+
+class AlgorithmConfig(_Settings):
+    """The reinforcement learning step: who is compared with whom, how far a step may go, how losses are averaged."""
+
+    name: Literal["grpo", "rloo", "ppo", "reinforce_pp"] = "grpo"
+    """grpo: groups with mean and deviation; rloo: leave-one-out mean; ppo: a critic; reinforce_pp: the batch's mean."""
+
+    clip: PositiveFloat = 0.2
+    """The importance ratio counts only within 1 - clip and 1 + clip (PPO)."""
+
+    dual_clip: float | None = Field(default=None, gt=1.0)
+    """Bounds the loss of a bad token whose ratio ran away, to dual_clip times its advantage (Ye et al. 2020)."""
+
+    kl_coef: NonNegativeFloat = 0.0
+    """Weight of the distance to the reference model, estimated per token by exp(d) - d - 1 (low_var_kl); 0 turns it off."""
+
+    entropy_coef: NonNegativeFloat = 0.0
+    """Weight of an entropy bonus; 0 turns it off."""
+
+    group: PositiveInt = 8
+    """Attempts per task and step."""
+
+    batch: PositiveInt = 128
+    """Tasks per step."""
+
+    minibatches: PositiveInt = 1
+    """Optimiser steps per pass over a batch."""
+
+    inner_epochs: PositiveInt = 1
+    """Passes over a batch before new attempts are played."""
+
+    micro_batch: PositiveInt = 32
+    """Trajectories per forward pass of the update; smaller needs less memory and changes only rounding."""
+
+    lr: PositiveFloat = 1e-6
+    """Learning rate of the policy after the warm-up."""
+
+    critic_lr: PositiveFloat = 1e-5
+    """Learning rate of the critic (ppo)."""
+
+    critic_warmup: NonNegativeInt = 0
+    """First steps in which only the critic learns (ppo)."""
+
+    warmup_steps: NonNegativeInt = 0
+    """Steps over which the rate rises from zero."""
+
+    betas: tuple[float, float] = (0.9, 0.95)
+    """Moments of AdamW."""
+
+    weight_decay: NonNegativeFloat = 0.0
+    """Decoupled weight decay of AdamW."""
+
+    grad_norm: PositiveFloat = 1.0
+    """Gradients longer than this are scaled down to it."""
+
+    loss_aggregation: Literal["trajectory_mean", "token_mean"] = "trajectory_mean"
+    """trajectory_mean: tokens are averaged within a trajectory, then trajectories (the papers'); token_mean: all tokens alike."""
+
+    entropy_mask: float | None = Field(default=None, gt=0.0, le=1.0)
+    """Only this share of a batch's tokens, those drawn at the highest entropy, carries the policy loss (0.2 in TARL)."""
+
+    gae_gamma: float = Field(default=1.0, ge=0.0, le=1.0)
+    """Discount per token of the critic's returns (ppo)."""
+
+    gae_lambda: float = Field(default=1.0, ge=0.0, le=1.0)
+    """Mixing of long and short returns (ppo); 1 takes the whole return."""
+
+    assignment: Literal["turn", "trajectory"] = "turn"
+    """Where ppo's rewards lie: on the last token of each turn, or all of them on the trajectory's last token."""
+
+    temperature: NonNegativeFloat = 1.0
+    """Of sampling in training."""
+
+    top_p: float = Field(default=1.0, gt=0.0, le=1.0)
+    """Nucleus of sampling in training; 1 keeps the whole distribution."""
+
+    max_tokens: PositiveInt = 1024
+    """Most tokens of one reply; a longer one is cut."""
+
+    max_response_tokens: PositiveInt = 8192
+    """Most tokens of a conversation after its opening; a longer one ends with the score reached so far."""
+
+    @model_validator(mode="after")
+    def _group_fits(self) -> AlgorithmConfig:
+        if self.name in ("grpo", "rloo") and self.group < 2:
+            raise ValueError(
+                f"{self.name} compares attempts at one task, so a group of {self.group} teaches nothing; "
+                "set algorithm.group to 2 or more, or algorithm.name to ppo or reinforce_pp."
+            )
+        if self.temperature == 0.0:
+            raise ValueError("Training needs attempts that differ; set algorithm.temperature above 0.")
+        return self

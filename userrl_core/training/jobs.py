@@ -1,0 +1,171 @@
+"""One piece of training as data: what a flow hands to a training process, and what it gets back. JSON both ways; no torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, model_validator
+
+from userrl_core.records import Task
+from userrl_core.rewards import CreditConfig
+from userrl_core.training.config import AlgorithmConfig, ModelConfig, SftConfig
+
+User = str | tuple[str, dict[str, Any]]
+
+
+class _Job(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    model: ModelConfig
+    """The model; its path is used only where no checkpoint is given."""
+
+    out_dir: Path
+    """Folder of this job alone; its checkpoints lie here, and a job started again continues from the newest."""
+
+    seed: int = 0
+    """Fixes every random draw."""
+
+    device: str = "cpu"
+    """Where torch computes: cpu, cuda or cuda:0."""
+
+    threads: PositiveInt = 2
+    """Threads of one operation; a resume is exact only with the same number."""
+
+    checkpoint_every: PositiveInt = 10
+    """Steps between two checkpoints; the last step always has one."""
+
+    keep_checkpoints: PositiveInt = 2
+    """Newest checkpoints that are kept, besides the best one."""
+
+
+class SftJob(_Job):
+    """Supervised training on chats: the cold start, and rejection-sampling self-training."""
+
+    sft: SftConfig
+    """Optimisation."""
+
+    chats: Path
+    """JSONL of conversations as `userrl_core.distill.write_chats` writes them."""
+
+    init: Path | None = None
+    """A checkpoint to start from instead of `model`."""
+
+    stage: str = "sft"
+    """Name in records."""
+
+
+class DpoConfig(BaseModel):
+    """Direct preference optimisation (Rafailov et al. 2023) on pairs of conversations about one task."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    beta: float = 0.1
+    """How much a preference outweighs the distance to the starting model."""
+
+    sft_coef: float = 0.0
+    """Weight of the chosen conversation's own likelihood, which keeps it from sinking."""
+
+    steps: PositiveInt = 50
+    """Optimiser steps."""
+
+    batch: PositiveInt = 16
+    """Pairs per step."""
+
+    lr: float = 5e-5
+    """Learning rate after a warm-up of a tenth of the steps."""
+
+    betas: tuple[float, float] = (0.9, 0.95)
+    """Moments of AdamW."""
+
+    weight_decay: float = 0.0
+    """Decoupled weight decay of AdamW."""
+
+    grad_norm: float = 1.0
+    """Gradients longer than this are scaled down to it."""
+
+
+class RlJob(_Job):
+    """One stage of reinforcement learning: steps first_step to last_step of a run."""
+
+    algorithm: AlgorithmConfig
+    """The update."""
+
+    credit: CreditConfig = CreditConfig()
+    """Shaping, scoring and filtering."""
+
+    init: Path
+    """Checkpoint to start from: the cold start's for the first stage, the stage before for the others (its optimiser,
+    generators and curriculum go on)."""
+
+    reference: Path | None = None
+    """Model that the distance is measured to (kl_coef, `policy/kl_reference/mean`): normally the cold start's."""
+
+    first_step: PositiveInt = 1
+    """Global number of the stage's first step, from 1."""
+
+    last_step: PositiveInt
+    """Global number of the stage's last step."""
+
+    total_steps: PositiveInt | None = None
+    """Steps of the whole run, for progress; last_step when not given."""
+
+    validation: list[Task] = []
+    """Tasks that checkpoints are chosen on; none turns validation off."""
+
+    validate_every: PositiveInt = 10
+    """Steps between two validations; the first stage also validates before its first step."""
+
+    validation_horizon: PositiveInt = 16
+    """The run's final horizon, so that checkpoints of all stages compare."""
+
+    gym_config: dict[str, dict[str, Any]] = {}
+    """Options per gym."""
+
+    users: User | dict[str, User] = "rule"
+    """Who answers: a kind, (kind, options), or one of those per gym."""
+
+    on_format_error: Literal["end", "continue"] = "end"
+    """What a reply without a readable call does to a conversation."""
+
+    max_rollout: PositiveInt = 256
+    """Most conversations in one lock-step batch; more are played one batch after the other."""
+
+    best: Best | None = None
+    """The best checkpoint of earlier stages."""
+
+    @model_validator(mode="after")
+    def _steps_ascend(self) -> RlJob:
+        if self.last_step < self.first_step:
+            raise ValueError(f"The stage ends at step {self.last_step}, before its first step {self.first_step}.")
+        return self
+
+
+class Best(BaseModel):
+    """The checkpoint with the highest validation score so far; the earlier one at a tie."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    path: Path
+    id: str
+    step: NonNegativeInt
+    score: float
+
+
+class StageResult(BaseModel):
+    """What a finished job left behind.
+
+    checkpoint, id, sha256, step: the last checkpoint; sha256 is that of its weights. metrics: the last step's.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    checkpoint: Path
+    id: str
+    sha256: str
+    step: NonNegativeInt
+    best: Best | None = None
+    metrics: dict[str, float] = {}
+
+
+RlJob.model_rebuild()
