@@ -1,0 +1,75 @@
+"""Objectives: a run's numbers as SQL over the warehouse, each with its uncertainty. Never kept in Optuna alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sweeps.space import QUERIES, Space
+from userrl_core.errors import TrainingError
+from warehouse import open_warehouse
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A value with its standard error over n observations (tasks, trajectories, calls: the query says)."""
+
+    value: float
+    stderr: float
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A run's validation at one step of one stage."""
+
+    stage: str
+    horizon: int
+    step: int
+    value: float
+
+    @property
+    def place(self) -> tuple[str, int, int]:
+        """What must be equal before two values may be compared."""
+        return (self.stage, self.horizon, self.step)
+
+
+def measure(warehouse: Path, run_id: str, query: str) -> Measured:
+    """One named query for one run. Raises TrainingError when the run left nothing that the query reads."""
+    rows = _rows(warehouse, query, run_id)
+    value, stderr, n = rows[0] if rows else (None, None, 0)
+    if value is None:
+        raise TrainingError(f"Run {run_id} left nothing that query '{query}' reads; its trial has no value.")
+    return Measured(float(value), float(stderr or 0.0), int(n))
+
+
+def objectives(warehouse: Path, run_id: str, space: Space) -> list[Measured]:
+    """The space's objectives in their order."""
+    return [measure(warehouse, run_id, objective.query) for objective in space.objectives]
+
+
+def violations(warehouse: Path, run_id: str, space: Space) -> list[float]:
+    """By how much each constraint is exceeded; feasible when none is above 0 (Optuna's convention)."""
+    return [measure(warehouse, run_id, c.query).value - c.at_most for c in space.constraints]
+
+
+def points(warehouse: Path, run_id: str) -> list[Point]:
+    """The validations of a run so far, by step."""
+    return [
+        Point(str(stage), int(h), int(step), float(v)) for stage, h, step, v, _ in _rows(warehouse, "_points", run_id)
+    ]
+
+
+def money(warehouse: Path, run_ids: Sequence[str]) -> float:
+    """US dollars that these runs spent on model calls so far."""
+    return sum(measure(warehouse, run_id, "cost").value for run_id in run_ids)
+
+
+def _rows(warehouse: Path, query: str, run_id: str) -> list[tuple[object, ...]]:
+    text = (QUERIES / f"{query}.sql").read_text()
+    opened = open_warehouse(warehouse)
+    try:
+        return opened.rows(text, run_id=run_id)
+    finally:
+        opened.close()

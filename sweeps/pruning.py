@@ -1,0 +1,41 @@
+"""Pruning by comparison at the same point only.
+
+Optuna's own median pruner compares a trial's best value so far with the others at a step. Under a staged horizon that is
+unsound: the reward at horizon 4 says nothing about the reward at horizon 6, and a schedule that starts short would be cut
+for being in its first stage. Here a value is compared with values of the same stage, horizon and step, or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sweeps.objective import Point
+from sweeps.space import Pruning
+
+
+def should_prune(
+    mine: Sequence[Point], others: Sequence[Sequence[Point]], rule: Pruning, *, maximize: bool = True
+) -> str | None:
+    """A sentence why this trial should stop, or None.
+
+    mine: the trial's validations so far. others: those of every other trial, finished or running. Looks at the trial's
+    latest point alone; ties are kept.
+    """
+    if not rule.enabled or not mine or mine[-1].step < max(1, rule.warmup_steps):
+        return None
+    last = mine[-1]
+    peers = [p.value for theirs in others for p in theirs if p.place == last.place]
+    if len(peers) < rule.min_trials:
+        return None
+    share = rule.percentile if maximize else 100.0 - rule.percentile
+    threshold = float(np.percentile(peers, share))
+    worse = last.value < threshold if maximize else last.value > threshold
+    if not worse:
+        return None
+    side = "below" if maximize else "above"
+    return (
+        f"{last.value:.3f} at {last.stage}, horizon {last.horizon}, step {last.step} lies {side} {threshold:.3f}, "
+        f"percentile {share:g} of {len(peers)} other trials at the same point"
+    )

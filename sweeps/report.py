@@ -1,0 +1,129 @@
+"""After a sweep: what mattered, which configuration won, and on how many fresh seeds it held.
+
+Importance is fANOVA over finished trials (it needs two or more, and a score that varies). Pictures are Optuna's own
+matplotlib plots, written as PNG.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import optuna
+from optuna.trial import FrozenTrial, TrialState
+
+from sweeps.space import Space
+from sweeps.study import counted, ranked
+from userrl_core.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Winner:
+    """The best configuration. fresh: first-objective values on the confirmation seeds, in their order."""
+
+    trial: int
+    overrides: dict[str, Any]
+    value: float
+    fresh: list[float]
+
+    @property
+    def claim(self) -> str:
+        """The sentence that reports may print: the fresh seeds' mean, never the selected trial's own value alone."""
+        if not self.fresh:
+            return f"trial {self.trial}: {self.value:.3f} on its own seed; not yet confirmed on fresh seeds"
+        spread = f" ± {stdev(self.fresh):.3f}" if len(self.fresh) > 1 else ""
+        return f"trial {self.trial}: {fmean(self.fresh):.3f}{spread} over {len(self.fresh)} fresh seeds"
+
+
+def winner(space: Space, study: optuna.Study) -> Winner:
+    """The best confirmed configuration, or the best so far. Raises ConfigError when no trial has finished."""
+    order = ranked(study)
+    if not order:
+        raise ConfigError(f"Sweep '{space.name}' has no finished trial yet; see `userrl sweep status {space.name}`.")
+    found = [_winner(study, trial) for trial in order[: max(1, space.confirm.top)]]
+    confirmed = [w for w in found if w.fresh]
+    if not confirmed:
+        return found[0]
+    sign = 1.0 if space.objectives[0].direction == "maximize" else -1.0
+    return max(confirmed, key=lambda w: sign * fmean(w.fresh))
+
+
+def _winner(study: optuna.Study, trial: FrozenTrial) -> Winner:
+    fresh = [
+        float(row["values"][0])
+        for row in study.user_attrs.get("confirmed", [])
+        if row["trial"] == trial.number and row["values"]
+    ]
+    return Winner(trial.number, dict(trial.user_attrs["overrides"]), float(trial.values[0]), fresh)
+
+
+def importance(study: optuna.Study) -> dict[str, float]:
+    """Share of the first objective's variance that each parameter explains (fANOVA); empty when it cannot be told."""
+    done = [t for t in counted(study) if t.state == TrialState.COMPLETE]
+    if len(done) < 2 or len({t.values[0] for t in done}) < 2 or len({k for t in done for k in t.params}) < 1:
+        return {}
+    evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
+    target = (lambda t: t.values[0]) if len(study.directions) > 1 else None
+    found: dict[str, float] = optuna.importance.get_param_importances(study, evaluator=evaluator, target=target)
+    return found
+
+
+def table(study: optuna.Study) -> list[dict[str, Any]]:
+    """One row per trial, in order: state, values with standard error, run, attempts, why it was stopped."""
+    rows = []
+    for trial in study.get_trials(deepcopy=False):
+        attrs = trial.user_attrs
+        rows.append(
+            {
+                "trial": trial.number,
+                "state": trial.state.name.lower(),
+                "values": trial.values,
+                "stderr": attrs.get("stderr"),
+                "params": trial.params,
+                "run_id": attrs.get("run_id"),
+                "attempts": attrs.get("attempts", 0),
+                "note": attrs.get("pruned") or attrs.get("failed") or _repeat(attrs),
+            }
+        )
+    return rows
+
+
+def _repeat(attrs: dict[str, Any]) -> str | None:
+    return f"same configuration as trial {attrs['duplicate_of']}" if "duplicate_of" in attrs else None
+
+
+def pictures(study: optuna.Study, folder: Path) -> list[Path]:
+    """Importance, parallel coordinates, slice and (with several objectives) Pareto plots as PNG; those that can be drawn."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+    from optuna.visualization import matplotlib as draw
+
+    folder.mkdir(parents=True, exist_ok=True)
+    several = len(study.directions) > 1
+    target: Any = (lambda t: t.values[0]) if several else None
+    plots: dict[str, Callable[[], Any]] = {
+        "parallel": lambda: draw.plot_parallel_coordinate(study, target=target, target_name="value"),
+        "slice": lambda: draw.plot_slice(study, target=target, target_name="value"),
+    }
+    if importance(study):
+        plots["importance"] = lambda: draw.plot_param_importances(study, target=target, target_name="value")
+    if several:
+        plots["pareto"] = lambda: draw.plot_pareto_front(study)
+    if not any(t.state == TrialState.COMPLETE for t in study.get_trials(deepcopy=False)):
+        return []
+    written = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Optuna marks its matplotlib backend as experimental
+        for name, plot in plots.items():
+            plot()
+            path = folder / f"{name}.png"
+            pyplot.gcf().savefig(path, dpi=110, bbox_inches="tight")
+            pyplot.close("all")
+            written.append(path)
+    return written

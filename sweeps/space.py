@@ -1,0 +1,269 @@
+"""Search spaces: what a sweep varies, what it maximises, and what it may spend. YAML checked by pydantic.
+
+A parameter is either a set of options or a range. An option is a value for one dotted recipe key, or a labelled bundle of
+several overrides (a horizon schedule is three numbers that only make sense together). Everything a trial changes is a set
+of recipe overrides, so that a trial is an ordinary run and the winner an ordinary recipe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import optuna
+import yaml
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
+
+from userrl_core.errors import ConfigError
+from userrl_core.nearest import nearest
+from userrl_core.seeding import content_hash
+
+SPACES = Path(__file__).parent / "spaces"
+QUERIES = Path(__file__).parent / "queries"
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Options(_Model):
+    """A finite set of values."""
+
+    kind: Literal["options"] = "options"
+
+    key: str | None = None
+    """The recipe key that takes the value; None when every option is a bundle of overrides."""
+
+    options: list[Any] | dict[str, dict[str, Any]]
+    """Values for `key`, or label -> overrides."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Options:
+        if not self.options:
+            raise ValueError("options is empty: a parameter needs at least one value")
+        if isinstance(self.options, list) != (self.key is not None):
+            raise ValueError("a list of options needs a key; labelled bundles of overrides have none")
+        return self
+
+    def labels(self) -> list[Any]:
+        """What Optuna chooses among."""
+        return list(self.options)
+
+    def suggest(self, name: str, trial: optuna.Trial) -> dict[str, Any]:
+        """The overrides of the option that the sampler picked."""
+        return self.overrides(trial.suggest_categorical(name, self.labels()))
+
+    def overrides(self, label: Any) -> dict[str, Any]:
+        """The overrides that one option stands for."""
+        if isinstance(self.options, dict):
+            return dict(self.options[label])
+        assert self.key is not None  # the validator guarantees it
+        return {self.key: label}
+
+
+class Range(_Model):
+    """An interval of numbers, both ends included."""
+
+    kind: Literal["range"]
+
+    key: str
+    """The recipe key that takes the value."""
+
+    low: float
+    high: float
+
+    log: bool = False
+    """Sample the logarithm (learning rates)."""
+
+    step: PositiveFloat | None = None
+    """Only multiples of this above low; not together with log."""
+
+    integer: bool = False
+    """Whole numbers."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Range:
+        if self.low >= self.high:
+            raise ValueError(f"low {self.low:g} must lie below high {self.high:g}")
+        if self.log and (self.low <= 0 or self.step is not None):
+            raise ValueError("a logarithmic range needs low > 0 and no step")
+        return self
+
+    def labels(self) -> list[Any]:
+        """The grid of this range. Raises ConfigError without a step: a grid needs finitely many values."""
+        if self.step is None:
+            raise ConfigError(f"The grid sampler needs finitely many values; give '{self.key}' a step or options.")
+        count = int((self.high - self.low) / self.step + 1e-9) + 1
+        values = [self.low + i * self.step for i in range(count)]
+        return [int(v) for v in values] if self.integer else values
+
+    def suggest(self, name: str, trial: optuna.Trial) -> dict[str, Any]:
+        """The override that the sampler picked."""
+        if self.integer:
+            step = int(self.step or 1)
+            return {self.key: trial.suggest_int(name, int(self.low), int(self.high), log=self.log, step=step)}
+        return {self.key: trial.suggest_float(name, self.low, self.high, log=self.log, step=self.step)}
+
+    def overrides(self, label: Any) -> dict[str, Any]:
+        """The override of one value."""
+        return {self.key: label}
+
+
+Parameter = Annotated[Options | Range, Field(discriminator="kind")]
+
+
+class Objective(_Model):
+    """One number per run, read from the warehouse by a named query (``sweeps/queries/<query>.sql``)."""
+
+    query: str
+    direction: Literal["maximize", "minimize"] = "maximize"
+
+
+class Constraint(_Model):
+    """A run whose query gives more than this is infeasible: kept, shown, never best."""
+
+    query: str
+    at_most: float
+
+
+class Sampler(_Model):
+    """Which of Optuna's samplers proposes trials."""
+
+    name: Literal["tpe", "cmaes", "gp", "grid", "random", "qmc", "nsga2"] = "tpe"
+
+    seed: int = 0
+    """Seed of the sampler's own generator."""
+
+    startup: PositiveInt = 5
+    """Random trials before a model-based sampler starts to model."""
+
+
+class Budget(_Model):
+    """When a sweep stops starting trials, and cancels what still runs. None: no limit of this kind."""
+
+    trials: PositiveInt = 12
+    """Trials that count: finished or pruned; failed ones and repeats of a known configuration do not."""
+
+    hours: PositiveFloat | None = None
+    """Wall hours since the sweep first started, over all its resumptions."""
+
+    gpu_hours: PositiveFloat | None = None
+    """Sum over trials of trainer hours times the profile's GPUs; on a laptop the CPU slot counts as one."""
+
+    money: NonNegativeFloat | None = None
+    """US dollars of model calls in all trials, from the cost ledger."""
+
+
+class Pruning(_Model):
+    """Stop a trial that lags behind the others at the same stage and horizon (rewards across horizons do not compare)."""
+
+    enabled: bool = True
+
+    percentile: Annotated[float, Field(gt=0, lt=100)] = 50.0
+    """A trial below this percentile of the others' values at the same point is pruned."""
+
+    min_trials: PositiveInt = 3
+    """Others that must have reached the point before anything is compared."""
+
+    warmup_steps: int = 0
+    """Training steps before the first comparison."""
+
+
+class Confirm(_Model):
+    """Re-run the best configurations on fresh seeds before one is called best."""
+
+    top: int = 1
+    seeds: list[int] = [101, 102, 103]
+
+
+class Space(_Model):
+    """A named sweep."""
+
+    name: str
+    source: str
+    """Where the grid comes from (paper section), or ``ours``."""
+
+    recipe: str
+    profile: str = "laptop"
+    overrides: dict[str, Any] = {}
+    """Recipe overrides common to all trials."""
+
+    parameters: dict[str, Parameter]
+    objectives: list[Objective] = [Objective(query="validation_score")]
+    constraints: list[Constraint] = []
+    sampler: Sampler = Sampler()
+    budget: Budget = Budget()
+    pruning: Pruning = Pruning()
+    confirm: Confirm = Confirm()
+
+    seed: int = 1
+    """Seed of every trial's run; confirmation uses others."""
+
+    retries: int = 2
+    """Times that a failed or killed trial is started again before it is marked as failed."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_kind(cls, data: Any) -> Any:
+        if isinstance(data, Mapping) and isinstance(data.get("parameters"), Mapping):
+            parameters = {
+                name: {"kind": "options", **p} if isinstance(p, Mapping) and "kind" not in p else p
+                for name, p in data["parameters"].items()
+            }
+            return {**data, "parameters": parameters}
+        return data
+
+    @model_validator(mode="after")
+    def _fits(self) -> Space:
+        if not self.parameters:
+            raise ValueError("parameters is empty: a sweep needs something to vary")
+        if not self.objectives:
+            raise ValueError("objectives is empty: a sweep needs something to aim at")
+        for query in [o.query for o in self.objectives] + [c.query for c in self.constraints]:
+            if not (QUERIES / f"{query}.sql").is_file():
+                known = sorted(p.stem for p in QUERIES.glob("*.sql"))
+                raise ValueError(f"there is no query '{query}'{nearest(query, known)}; known: {', '.join(known)}")
+        return self
+
+    def suggest(self, trial: optuna.Trial) -> dict[str, Any]:
+        """The recipe overrides of a trial: the common ones, then what the sampler picked for each parameter."""
+        found = dict(self.overrides)
+        for name, parameter in self.parameters.items():
+            found.update(parameter.suggest(name, trial))
+        return found
+
+    def configuration(self, overrides: Mapping[str, Any]) -> str:
+        """The identity of a configuration: equal overrides are the same trial."""
+        return content_hash([self.recipe, self.profile, self.seed, dict(overrides)])
+
+
+def load_space(name_or_path: str | Path) -> Space:
+    """A shipped space by name or a YAML file. Raises ConfigError with one sentence for anything that does not fit."""
+    path = Path(name_or_path)
+    if path.suffix not in (".yaml", ".yml"):
+        path = SPACES / f"{name_or_path}.yaml"
+    if not path.is_file():
+        known = sorted(p.stem for p in SPACES.glob("*.yaml"))
+        raise ConfigError(
+            f"There is no sweep '{name_or_path}'{nearest(str(name_or_path), known)}. Known: {', '.join(known)}."
+        )
+    try:
+        return Space.model_validate(yaml.safe_load(path.read_text()))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ConfigError(
+            f"Sweep {path.name}: {where or 'file'}: {first['msg'].removeprefix('Value error, ')}."
+        ) from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"Sweep {path.name} is not valid YAML: {str(error).splitlines()[0]}.") from error

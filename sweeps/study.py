@@ -1,0 +1,101 @@
+"""A sweep's Optuna study: where it is kept, which sampler proposes, which trials count, which is best.
+
+Storage is a journal file in the sweep's folder by default (one machine, any number of processes) or any Optuna RDB URL.
+Optuna keeps the search; every number it is told comes out of the warehouse, and the run id stands beside each trial.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.samplers import BaseSampler
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+from optuna.trial import FrozenTrial, TrialState
+
+from sweeps.space import Space
+from userrl_core.errors import ConfigError
+
+COUNTED = (TrialState.COMPLETE, TrialState.PRUNED)
+
+
+def open_study(space: Space, folder: Path, storage: str | None = None) -> optuna.Study:
+    """The study of this space, created or continued.
+
+    folder: the sweep's own folder (journal file). storage: an Optuna RDB URL instead of the journal. Raises ConfigError
+    when the stored study has other objectives than the space.
+    """
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    where: Any = storage
+    if storage is None:
+        folder.mkdir(parents=True, exist_ok=True)
+        journal = folder / "journal.log"
+        # The symlink lock, Optuna's default, is left behind by kill -9; an O_EXCL lock with a grace period is taken over.
+        where = JournalStorage(JournalFileBackend(str(journal), lock_obj=JournalFileOpenLock(str(journal))))
+    directions = [objective.direction for objective in space.objectives]
+    study = optuna.create_study(
+        storage=where, study_name=space.name, directions=directions, load_if_exists=True, sampler=_sampler(space)
+    )
+    if [d.name.lower() for d in study.directions] != directions:
+        raise ConfigError(
+            f"Sweep '{space.name}' was begun with {len(study.directions)} objective(s) and other directions; "
+            "rename the space or delete the old study."
+        )
+    if space.sampler.name == "grid" and not study.trials:
+        _enqueue_grid(space, study)
+    return study
+
+
+def _sampler(space: Space) -> BaseSampler:
+    chosen, seed, startup = space.sampler.name, space.sampler.seed, space.sampler.startup
+    constrained = _constraints if space.constraints else None
+    makers: dict[str, Callable[[], BaseSampler]] = {
+        "tpe": lambda: optuna.samplers.TPESampler(
+            seed=seed, n_startup_trials=startup, constant_liar=True, constraints_func=constrained
+        ),
+        "cmaes": lambda: optuna.samplers.CmaEsSampler(seed=seed, n_startup_trials=startup),
+        "gp": lambda: optuna.samplers.GPSampler(seed=seed, n_startup_trials=startup, constraints_func=constrained),
+        "qmc": lambda: optuna.samplers.QMCSampler(seed=seed),
+        "nsga2": lambda: optuna.samplers.NSGAIISampler(seed=seed, constraints_func=constrained),
+        # The grid is enqueued as fixed trials, which survives a resume; the sampler fills nothing in.
+        "grid": lambda: optuna.samplers.RandomSampler(seed=seed),
+        "random": lambda: optuna.samplers.RandomSampler(seed=seed),
+    }
+    return makers[chosen]()
+
+
+def _constraints(trial: FrozenTrial) -> Sequence[float]:
+    found: Sequence[float] = trial.user_attrs.get("violations", [0.0])
+    return found
+
+
+def _enqueue_grid(space: Space, study: optuna.Study) -> None:
+    names = list(space.parameters)
+    for values in itertools.product(*(space.parameters[name].labels() for name in names)):
+        study.enqueue_trial(dict(zip(names, values, strict=True)))
+
+
+def counted(study: optuna.Study) -> list[FrozenTrial]:
+    """Trials that used up budget: finished or pruned, repeats of a known configuration aside."""
+    return [t for t in study.get_trials(deepcopy=False, states=COUNTED) if "duplicate_of" not in t.user_attrs]
+
+
+def exhausted(space: Space, study: optuna.Study) -> bool:
+    """Whether a grid sweep has started every point of its grid."""
+    return space.sampler.name == "grid" and not study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
+
+
+def ranked(study: optuna.Study) -> list[FrozenTrial]:
+    """Finished feasible trials, best first by the first objective; with several objectives the Pareto front leads."""
+    done = [
+        t
+        for t in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        if "duplicate_of" not in t.user_attrs and all(v <= 0 for v in t.user_attrs.get("violations", []))
+    ]
+    front = {t.number for t in study.best_trials} if len(study.directions) > 1 and done else set()
+    sign = -1.0 if study.directions[0] == optuna.study.StudyDirection.MAXIMIZE else 1.0
+    return sorted(done, key=lambda t: (t.number not in front if front else False, sign * t.values[0], t.number))

@@ -1,0 +1,100 @@
+"""Search spaces: what they refuse, what they suggest, and pruning's rule of equal points."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+
+from sweeps.objective import Point
+from sweeps.pruning import should_prune
+from sweeps.space import SPACES, Pruning, Space, load_space
+from userrl_core.errors import ConfigError
+
+RULE = Pruning(percentile=50, min_trials=2)
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "space.yaml"
+    path.write_text(text)
+    return path
+
+
+HEAD = "name: s\nsource: ours\nrecipe: equalized-r2g\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (HEAD + "parameters: {}\n", "needs something to vary"),
+        (HEAD + "parameters: {g: {key: credit.gamma, options: []}}\n", "at least one value"),
+        (HEAD + "parameters: {g: {options: [1, 2]}}\n", "needs a key"),
+        (HEAD + "parameters: {g: {kind: range, key: a, low: 2, high: 1}}\n", "must lie below"),
+        (HEAD + "parameters: {g: {key: a, options: [1]}}\nobjectives: [{query: validation_scor}]\n", "did you mean"),
+        (HEAD + "parameters: {g: {key: a, options: [1]}}\nbudgets: {trials: 3}\n", "budgets"),
+        (HEAD + "parameters: {g: {key: a, options: [1]}}\nbudget: {trials: 0}\n", "budget.trials"),
+        ("a: [", "not valid YAML"),
+    ],
+)
+def test_a_wrong_space_is_refused_in_one_sentence(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_space(write(tmp_path, text))
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_name_shows_the_nearest_space() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'gamma'"):
+        load_space("gama")
+
+
+@pytest.mark.parametrize("path", sorted(SPACES.glob("*.yaml")), ids=lambda p: p.stem)
+def test_every_shipped_space_loads_and_its_overrides_fit_its_recipe(path: Path) -> None:
+    from curricula import load
+
+    space = load_space(path.stem)
+    study = optuna.create_study(directions=[o.direction for o in space.objectives])
+    for _ in range(4):
+        recipe = load(space.recipe, profile=space.profile, overrides=space.suggest(study.ask()))
+        assert recipe.total_steps > 0
+
+
+def test_bundles_of_overrides_are_one_choice() -> None:
+    space = Space.model_validate(
+        {
+            "name": "s",
+            "source": "ours",
+            "recipe": "r",
+            "parameters": {"h": {"options": {"short": {"a": 1, "b": 2}, "long": {"a": 3, "b": 4}}}},
+        }
+    )
+    study = optuna.create_study()
+    study.enqueue_trial({"h": "long"})
+    assert space.suggest(study.ask()) == {"a": 3, "b": 4}
+
+
+def point(value: float, **where: Any) -> Point:
+    return Point(where.get("stage", "rl-1"), where.get("horizon", 4), where.get("step", 10), value)
+
+
+def test_values_at_another_horizon_are_not_compared() -> None:
+    others = [[point(0.9, horizon=6)], [point(0.9, horizon=6)]]
+    assert should_prune([point(0.1)], others, RULE) is None
+
+
+def test_a_value_below_the_percentile_at_the_same_point_is_pruned_and_a_tie_is_kept() -> None:
+    others = [[point(0.8)], [point(0.9)], [point(0.7)]]
+    assert should_prune([point(0.8)], others, RULE) is None
+    assert should_prune([point(0.79)], others, RULE) is not None
+
+
+def test_too_few_others_prune_nothing() -> None:
+    assert should_prune([point(0.0)], [[point(0.9)]], RULE) is None
+
+
+def test_a_minimised_objective_prunes_what_lies_above() -> None:
+    others = [[point(1.0)], [point(2.0)]]
+    assert should_prune([point(3.0)], others, RULE, maximize=False) is not None
+    assert should_prune([point(1.0)], others, RULE, maximize=False) is None
