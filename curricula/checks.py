@@ -1,0 +1,90 @@
+"""What only the gyms can say about a recipe: can its tasks be solved in time, and do its rewards fit its credit?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from curricula.recipe import Recipe
+from userrl_core.errors import ConfigError
+from userrl_core.gyms.base import Gym, parse_config
+from userrl_core.gyms.registry import REGISTRY, gym_class, min_turns, tasks
+from userrl_core.nearest import nearest
+
+REMOTE = ("webarena", "searchqa", "textcraft", "babyai", "sciworld")
+"""Environments that run behind their own servers; they say nothing about their tasks beforehand."""
+
+
+def check_gyms(recipe: Recipe) -> None:
+    """Raise ConfigError for a gym that does not exist, naming the nearest one."""
+    known = {*REGISTRY, *REMOTE}
+    evaluated = () if recipe.evaluate.gyms == "all" else recipe.evaluate.gyms
+    for gym in (*recipe.training_gyms, *recipe.gyms, *evaluated):
+        if gym not in known:
+            raise ConfigError(
+                f"Recipe '{recipe.name}' names a gym '{gym}', which does not exist{nearest(gym, known)}. "
+                f"Known: {', '.join(sorted(known))}."
+            )
+
+
+def check_horizons(recipe: Recipe, min_turns_of: Callable[[str], Sequence[int]] | None = None) -> list[str]:
+    """Warnings about stages in which fewer than half of a gym's tasks can be solved in time.
+
+    Where none can, raises ConfigError, or warns when the recipe allows short horizons: such a stage teaches blind
+    guessing (measured: travel ends at 0.3 with horizons 2, 4, 6 and at 0.8 with 4, 5, 6).
+    """
+    found: list[str] = []
+    for planned in recipe.plan:
+        horizon = planned.horizon if planned.horizon is not None else recipe.schedule.levels()[0].horizon
+        for gym in planned.stage.gyms:
+            options = {**recipe.gym(gym).tasks, **planned.stage.tasks.get(gym, {})}
+            turns = min_turns_of(gym) if min_turns_of is not None else solving_turns(recipe, gym, options)
+            if turns is None:
+                found.append(f"Gym '{gym}' is not installed here, so nothing says whether horizon {horizon} is enough.")
+            if not turns:
+                continue
+            share = sum(t <= horizon for t in turns) / len(turns)
+            where = f"stages[{planned.number - 1}]" if recipe.horizons is None else f"stage {planned.name}"
+            if share == 0.0:
+                sentence = (
+                    f"Horizon {horizon} of {where} cannot solve any task of gym '{gym}' (the shortest takes "
+                    f"{min(turns)} turns). Raise it to {min(turns)} or more, or set allow_short_horizon: true."
+                )
+                if not recipe.allow_short_horizon:
+                    raise ConfigError(sentence)
+                found.append(sentence)
+            elif share < 0.5:
+                found.append(
+                    f"Horizon {horizon} of {where} lets only {share:.0%} of gym '{gym}' be solved "
+                    f"(half of its tasks take {sorted(turns)[len(turns) // 2]} turns or more)."
+                )
+    return found
+
+
+def solving_turns(recipe: Recipe, gym: str, options: dict[str, Any]) -> Sequence[int] | None:
+    """Fewest solving turns of each training task of a gym; empty for tasks that are not at hand, None without the gym."""
+    if gym not in REGISTRY or recipe.gym(gym).published is not None:
+        return ()
+    kind = _installed(gym)
+    if kind is None:
+        return None
+    config = parse_config(kind, recipe.gym(gym).config)
+    return [min_turns(task, config) for task in tasks(gym, "train", **options)]
+
+
+def reward_range(recipe: Recipe, gym: str) -> tuple[float, float] | None:
+    """Least and greatest raw reward of one turn of a gym under the recipe's config of it; None where it is not at hand."""
+    kind = _installed(gym) if gym in REGISTRY else None
+    if kind is None:
+        return None
+    config = parse_config(kind, recipe.gym(gym).config)
+    ends = [end * config.reward_scale - config.step_penalty for end in kind.reward_range]
+    return min(ends), max(ends)
+
+
+def _installed(gym: str) -> type[Gym[Any]] | None:
+    """The gym's class; None where it, or a package that it needs, is not installed."""
+    try:
+        return gym_class(gym)
+    except ImportError:
+        return None

@@ -1,0 +1,275 @@
+"""From YAML to a checked recipe: recipe, profile and overrides merged in this order, every value's origin kept."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from curricula.documents import find, profile_names, read, recipe_names, stem
+from curricula.messages import validated
+from curricula.recipe import Origin, Recipe
+from userrl_core.errors import ConfigError
+from userrl_core.nearest import nearest
+
+PROFILE_FIELDS: Mapping[str, frozenset[str] | None] = {
+    "gyms": None,
+    "demonstrations": None,
+    "model": None,
+    "hardware": None,
+    "stages": None,
+    "schedules": None,
+    "evaluate": None,
+    "split": None,
+    "rl_tasks": None,
+    "cold_start": frozenset({"epochs", "steps", "lr", "schedule", "warmup", "cutoff", "batch", "weight_decay"}),
+    "algorithm": frozenset(
+        {"group", "batch", "minibatches", "inner_epochs", "lr", "critic_lr", "warmup_steps", "betas", "weight_decay"}
+        | {"grad_norm", "clip", "kl_coef", "kl_reward_coef", "entropy", "temperature", "top_p"}
+        | {"max_tokens", "max_prompt_tokens", "max_response_tokens"}
+    ),
+}
+"""What a profile may set: sizes, machines, optimisation, stages. None: the whole block."""
+
+
+@dataclass(slots=True)
+class _Layer:
+    """One source of values: its label, what it says, and the citations of what it says."""
+
+    where: str
+    values: dict[str, Any]
+    source: str = ""
+    sources: dict[str, str] = field(default_factory=dict)
+
+
+def load(
+    name: str | Path,
+    profile: str | Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    check: bool = True,
+) -> Recipe:
+    """A recipe by name or file, with a profile's sizes and dotted-key overrides.
+
+    overrides: ``{"algorithm.lr": 1e-4, "stages.0.horizon": 4, "stages.*.mix": {...}}``, nested mappings work too.
+    check: also ask the gyms whether stages are long enough and rewards fit the credit form.
+    Raises ConfigError, in one sentence, for an unknown name or key, a value out of range, or a refusal.
+    """
+    layers = _recipe_layers(name)
+    if profile is not None:
+        layers += _profile_layers(profile, layers)
+    values: dict[str, Any] = {}
+    origins: dict[str, Origin] = {}
+    for layer in layers:
+        _merge(values, layer.values, (), layer, origins)
+    label = str(values.get("name", name))
+    for key, value in _flat_overrides(overrides or {}):
+        _set(values, key.split("."), value, key)
+        for known in [k for k in origins if k == key or k.startswith(key + ".")]:
+            del origins[known]
+        origins[key] = Origin("override")
+    values["profile"] = stem(profile) if profile is not None else None
+    recipe = validated(values, f"recipe '{label}'")
+    recipe._origins = origins
+    if check:
+        from curricula.checks import check_credit, check_gyms
+
+        check_gyms(recipe)
+        check_credit(recipe)
+        recipe._warnings = tuple(recipe.check_horizons())
+        for sentence in recipe._warnings:
+            warnings.warn(sentence, UserWarning, stacklevel=2)
+    return recipe
+
+
+# -- layers ---------------------------------------------------------------------------------------------------------
+
+
+def _recipe_layers(name: str | Path, seen: tuple[str, ...] = ()) -> list[_Layer]:
+    """The recipe and those that it extends, the most general first. Each keeps its own ``profiles`` for later."""
+    document = dict(read(find(name, "recipe", recipe_names())))
+    label = str(document.setdefault("name", stem(name)))
+    if label in seen:
+        raise ConfigError(f"Recipe '{label}' extends itself ({' -> '.join((*seen, label))}); break the circle.")
+    base = document.pop("extends", None)
+    below = _recipe_layers(base, (*seen, label)) if base is not None else []
+    return [*below, _layer(f"recipe {label}", document)]
+
+
+def _profile_layers(profile: str | Path, recipe: Sequence[_Layer]) -> list[_Layer]:
+    """The profile, then what the recipes say about running under it."""
+    document = dict(read(find(profile, "profile", profile_names())))
+    name = stem(profile)
+    document.pop("name", None)
+    found = [_layer(f"profile {name}", document)]
+    for layer in recipe:
+        own = layer.values.get("profiles", {}).get(name)
+        if own:
+            found.append(_layer(f"{layer.where}, for profile {name}", dict(own)))
+    kind = _schedule_kind(recipe)
+    for layer in found:
+        _check_whitelist(layer)
+        _fit_to_schedule(layer, kind)
+    return found
+
+
+def _layer(where: str, document: dict[str, Any]) -> _Layer:
+    sources = document.pop("sources", None) or {}
+    is_recipe = where.startswith("recipe ") and ", for profile" not in where
+    source = document.get("source", "") if is_recipe else document.pop("source", "")
+    return _Layer(where, document, str(source), {str(k): str(v) for k, v in sources.items()})
+
+
+def _schedule_kind(recipe: Sequence[_Layer]) -> str | None:
+    kind = None
+    for layer in recipe:
+        if "schedule" in layer.values:
+            named = layer.values["schedule"]
+            kind = named.get("kind") if isinstance(named, Mapping) else None
+    return kind
+
+
+def _check_whitelist(layer: _Layer) -> None:
+    for key, value in layer.values.items():
+        if key not in PROFILE_FIELDS:
+            raise ConfigError(
+                f"{layer.where[0].upper()}{layer.where[1:]} sets '{key}', which belongs to the recipe"
+                f"{nearest(key, PROFILE_FIELDS)}; a profile may set {', '.join(sorted(PROFILE_FIELDS))}."
+            )
+        allowed = PROFILE_FIELDS[key]
+        if allowed is None:
+            continue
+        for inner in value or {}:
+            if inner not in allowed:
+                raise ConfigError(
+                    f"{layer.where[0].upper()}{layer.where[1:]} sets '{key}.{inner}', which belongs to the recipe"
+                    f"{nearest(inner, allowed)}; a profile may set {', '.join(sorted(allowed))} there."
+                )
+
+
+def _fit_to_schedule(layer: _Layer, kind: str | None) -> None:
+    """A recipe with a schedule of its own keeps the kind; the profile brings values for that kind, and drops horizons."""
+    schedules = layer.values.pop("schedules", None) or {}
+    if kind is None:
+        return
+    if kind in schedules:
+        layer.values["schedule"] = {"kind": kind, **schedules[kind]}
+    if layer.values.get("stages"):
+        first, *rest = layer.values["stages"]
+        steps = sum(int(stage.get("steps", 0)) for stage in (first, *rest))
+        layer.values["stages"] = [{k: v for k, v in first.items() if k not in ("horizon", "gates")} | {"steps": steps}]
+
+
+# -- merging --------------------------------------------------------------------------------------------------------
+
+
+def _merge(
+    into: dict[str, Any], values: Mapping[str, Any], path: tuple[str, ...], layer: _Layer, origins: dict[str, Origin]
+) -> None:
+    """Mappings merge key by key, all else is replaced."""
+    for key, value in values.items():
+        if not path and key == "profiles":
+            continue
+        here = (*path, str(key))
+        old = into.get(key)
+        if (
+            isinstance(value, Mapping)
+            and isinstance(old, dict)
+            and value.get("kind", old.get("kind")) == old.get("kind")
+        ):
+            _merge(old, value, here, layer, origins)
+            continue
+        dotted = ".".join(here)
+        for known in [k for k in origins if k == dotted or k.startswith(dotted + ".")]:
+            del origins[known]
+        into[key] = _copied(value)
+        if isinstance(value, Mapping) and value:
+            for leaf in _leaves(value, here):
+                origins[leaf] = _origin(leaf, layer)
+        else:
+            origins[dotted] = _origin(dotted, layer)
+    if path == ("model",):
+        _drop_other_model(into, values)
+
+
+def _drop_other_model(into: dict[str, Any], values: Mapping[str, Any]) -> None:
+    """A layer that names a checkpoint takes away a lower layer's architecture, and the other way round."""
+    for one, other in (("path", "architecture"), ("architecture", "path")):
+        if values.get(one) is not None and other not in values:
+            into.pop(other, None)
+
+
+def _origin(key: str, layer: _Layer) -> Origin:
+    """The layer, with the citation of the longest prefix of the key that it cites."""
+    prefix = key
+    while prefix:
+        if prefix in layer.sources:
+            return Origin(layer.where, layer.sources[prefix])
+        prefix = prefix.rpartition(".")[0]
+    return Origin(layer.where, layer.source)
+
+
+def _leaves(value: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
+    for key, inner in value.items():
+        if isinstance(inner, Mapping) and inner:
+            yield from _leaves(inner, (*path, str(key)))
+        else:
+            yield ".".join((*path, str(key)))
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(k): _copied(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_copied(v) for v in value]
+    return value
+
+
+# -- overrides ------------------------------------------------------------------------------------------------------
+
+
+def _flat_overrides(overrides: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys; a nested mapping merges into its block, except where it is itself a value such as a mix."""
+    for key, value in overrides.items():
+        dotted = (prefix + str(key)).replace("[", ".").replace("]", "")
+        if isinstance(value, Mapping) and dotted in Recipe.model_fields and dotted not in ("schedule", "alarms"):
+            yield from _flat_overrides(value, dotted + ".")
+        else:
+            yield dotted, value
+
+
+def _set(values: Any, parts: Sequence[str], value: Any, key: str) -> None:
+    head, *rest = parts
+    if not head or (key == "profile" and not rest):
+        raise ConfigError(f"'{key}' cannot be overridden; give dotted keys of the recipe, such as algorithm.lr.")
+    if isinstance(values, list):
+        for index in _indices(values, head, key):
+            if rest:
+                _set(values[index], rest, value, key)
+            else:
+                values[index] = _copied(value)
+        return
+    if not isinstance(values, dict):
+        raise ConfigError(f"Override '{key}' goes into a single value; shorten it by '.{head}'.")
+    if not rest:
+        values[head] = _copied(value)
+        if key == "model.path" and value is not None:
+            values.pop("architecture", None)
+        if key == "model.architecture" and value is not None:
+            values.pop("path", None)
+        return
+    if values.get(head) is None:
+        values[head] = {}
+    _set(values[head], rest, value, key)
+
+
+def _indices(values: list[Any], head: str, key: str) -> range:
+    if head == "*":
+        return range(len(values))
+    if not head.isdigit() or int(head) >= len(values):
+        raise ConfigError(
+            f"Override '{key}': '{head}' is no index of a list of {len(values)}; use 0 to {len(values) - 1} or *."
+        )
+    return range(int(head), int(head) + 1)

@@ -1,0 +1,291 @@
+"""A recipe: one named experiment, from demonstrations to the held-out evaluation, every value checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from pydantic import Field, PositiveInt, PrivateAttr, model_validator
+
+from curricula.schedule import AnySchedule, History, Level, Span, Stages, place
+from curricula.spec import (
+    Algorithm,
+    Block,
+    ColdStart,
+    Demonstrations,
+    Evaluate,
+    GymSetup,
+    Hardware,
+    Judge,
+    Model,
+    SplitConfig,
+    Stage,
+)
+from userrl_core.errors import ConfigError
+from userrl_core.rewards.config import CreditConfig
+from userrl_core.rewards.optional import OptionalTerms
+from userrl_core.seeding import content_hash
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStage:
+    """A stage at its place in the run.
+
+    number: from 1. first, last: training steps, both inside. horizon: None where it changes inside the stage, which only
+    an adaptive schedule does.
+    """
+
+    number: int
+    first: int
+    last: int
+    horizon: int | None
+    stage: Stage
+
+    @property
+    def name(self) -> str:
+        """``rl-1`` ... ``rl-n``, as the warehouse names stages."""
+        return f"rl-{self.number}"
+
+    @property
+    def steps(self) -> int:
+        """Training steps (with a gate: at most)."""
+        return self.last - self.first + 1
+
+    def mix(self, step: int) -> dict[str, float]:
+        """Gyms and weights of a step's batch; a single gym where gyms alternate."""
+        gyms = self.stage.alternate
+        if gyms:
+            return {gyms[(step - self.first) % len(gyms)]: 1.0}
+        return dict(self.stage.mix)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a value came from: ``recipe NAME``, ``profile NAME``, ``override`` or ``default``; and its published source."""
+
+    where: str
+    citation: str = ""
+
+
+class Recipe(Block):
+    """A named experiment. Pure data: the same recipe answers the same for a step, whenever it is asked."""
+
+    name: str
+    """What the experiment is called."""
+
+    source: str = "ours"
+    """Paper, section and table that it follows."""
+
+    profile: str | None = None
+    """Profile it was loaded with."""
+
+    gyms: dict[str, GymSetup] = Field(default_factory=dict)
+    """How each gym is set up; gyms that are not named have their defaults."""
+
+    split: SplitConfig = SplitConfig()
+    """Train, validation and test."""
+
+    demonstrations: Demonstrations = Demonstrations()
+    """What is distilled before the cold start."""
+
+    cold_start: ColdStart = ColdStart()
+    """Supervised fine-tuning before RL."""
+
+    model: Model = Model()
+    """Which weights are trained."""
+
+    credit: CreditConfig = CreditConfig()
+    """Shaping, scoring and advantage form."""
+
+    terms: OptionalTerms = OptionalTerms()
+    """Optional reward terms, all off."""
+
+    judge: Judge | None = None
+    """Scores turns after the fact; none: the gym's rewards alone."""
+
+    algorithm: Algorithm = Algorithm()
+    """Policy-gradient algorithm and optimisation."""
+
+    stages: tuple[Stage, ...] = ()
+    """Spans of training; empty: no RL."""
+
+    horizons: AnySchedule | None = Field(default=None, alias="schedule")
+    """Gives the horizon in place of the stages' own."""
+
+    rl_tasks: PositiveInt | None = None
+    """Size of the RL task set; turns epochs into steps."""
+
+    evaluate: Evaluate = Evaluate()
+    """Held-out evaluation and validation."""
+
+    hardware: Hardware = Hardware()
+    """Machine and backend."""
+
+    on_format_error: Literal["end", "continue"] = "end"
+    """What a reply without a readable call does: end the episode, as published, or continue it."""
+
+    allow_short_horizon: bool = False
+    """True turns a horizon in which no task of a gym can be solved from a refusal into a warning."""
+
+    alarms: dict[str, Any] = Field(default_factory=dict)
+    """Collapse alarms and what each does."""
+
+    _origins: dict[str, Origin] = PrivateAttr(default_factory=dict)
+    _warnings: tuple[str, ...] = PrivateAttr(default=())
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Recipe:
+        if self.algorithm.name in ("grpo", "rloo") and self.algorithm.group == 1:
+            raise ValueError(
+                f"algorithm.group is 1, but {self.algorithm.name} compares attempts within a group; set it to 2 or more "
+                "(ppo and reinforce_pp work with 1)"
+            )
+        for number, stage in enumerate(self.stages):
+            at = f"stages[{number}]"
+            if self.horizons is None and stage.horizon is None:
+                raise ValueError(f"{at} has no horizon; give one, or a schedule for the whole run")
+            if self.horizons is not None and (stage.horizon is not None or stage.gates is not None):
+                raise ValueError(f"{at} has a horizon or gates of its own beside the schedule; leave one of them out")
+            if stage.epochs is not None and self.rl_tasks is None:
+                raise ValueError(f"{at} is given in epochs; set rl_tasks, or give its length in steps")
+            held_out = set(stage.gyms) & set(self.split.held_out)
+            if held_out:
+                raise ValueError(
+                    f"{at} trains on {sorted(held_out)[0]}, which is held out; take it out of the mix or of split.held_out"
+                )
+        if self.stages and self.horizons is None:
+            _ = self.schedule
+        return self
+
+    @cached_property
+    def schedule(self) -> AnySchedule:
+        """The horizon of every step: the schedule named, or the stages' own horizons. ConfigError without any stage."""
+        if self.horizons is not None:
+            return self.horizons
+        if not self.stages:
+            raise ConfigError(f"Recipe '{self.name}' has no RL stages, so no step has a horizon.")
+        return Stages(
+            spans=tuple(
+                Span(steps=self._steps(stage), horizon=stage.horizon or 1, gate=stage.gates) for stage in self.stages
+            )
+        )
+
+    @property
+    def total_steps(self) -> int:
+        """Training steps of all stages (with gates: at most)."""
+        return sum(self._steps(stage) for stage in self.stages)
+
+    @cached_property
+    def plan(self) -> tuple[PlannedStage, ...]:
+        """The stages in order; one that a schedule divides becomes one per horizon."""
+        planned: list[PlannedStage] = []
+        first = 1
+        for stage in self.stages:
+            end = first + self._steps(stage) - 1
+            while first <= end:
+                horizon, last = self._piece(stage, first, end)
+                planned.append(PlannedStage(len(planned) + 1, first, last, horizon, stage))
+                first = last + 1
+        return tuple(planned)
+
+    def stage_of(self, step: int, history: History = ()) -> PlannedStage:
+        """The stage that holds a step; where gates ended earlier stages early, first and last say so.
+
+        Raises ConfigError for a step outside 1 ... total_steps, or beyond the end that the gates set.
+        """
+        if not 1 <= step <= self.total_steps:
+            raise ConfigError(
+                f"Recipe '{self.name}' has training steps 1 to {self.total_steps}; there is no step {step}."
+            )
+        if not any(stage.gates for stage in self.stages):
+            return next(planned for planned in self.plan if step <= planned.last)
+        levels = tuple(Level(0, self._steps(stage), stage.gates) for stage in self.stages)
+        index, first, last = place(levels, step, history)
+        if last is None or step > last:
+            raise ConfigError(f"The last stage ended at step {last}; step {step} is never trained.")
+        return PlannedStage(index + 1, first, last, self.stages[index].horizon, self.stages[index])
+
+    def mix(self, step: int, history: History = ()) -> dict[str, float]:
+        """Gyms and their weights in a step's batch."""
+        return self.stage_of(step, history).mix(step)
+
+    def gym(self, name: str) -> GymSetup:
+        """How a gym is set up."""
+        return self.gyms.get(name, GymSetup())
+
+    @property
+    def training_gyms(self) -> tuple[str, ...]:
+        """All gyms of all stages, in order of appearance."""
+        return tuple(dict.fromkeys(gym for stage in self.stages for gym in stage.gyms))
+
+    def stage_table(self) -> list[dict[str, Any]]:
+        """One row per planned stage: stage, steps, first, last, horizon, mix, gates."""
+        return [
+            {
+                "stage": planned.name,
+                "steps": planned.steps,
+                "first": planned.first,
+                "last": planned.last,
+                "horizon": planned.horizon if planned.horizon is not None else "adaptive",
+                "mix": dict.fromkeys(planned.stage.alternate, 1.0) or dict(planned.stage.mix),
+                "alternate": bool(planned.stage.alternate),
+                "gates": planned.stage.gates.model_dump(exclude_none=True) if planned.stage.gates else None,
+            }
+            for planned in self.plan
+        ]
+
+    def resolved(self) -> dict[str, Any]:
+        """Every value, JSON-able; `Recipe.model_validate` makes the same recipe of it."""
+        return self.model_dump(mode="json", by_alias=True)
+
+    @cached_property
+    def hash(self) -> str:
+        """16 hex digits over every resolved value: the experiment's identity, apart from seed and backend."""
+        return content_hash(self.resolved())
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What loading found worth a warning."""
+        return self._warnings
+
+    def origin(self, key: str) -> Origin:
+        """Where the value at a dotted key came from."""
+        while key:
+            if key in self._origins:
+                return self._origins[key]
+            key = key.rpartition(".")[0]
+        return Origin("default")
+
+    def check_horizons(self, min_turns_of: Callable[[str], Sequence[int]] | None = None) -> list[str]:
+        """Warnings about stages that are too short for their gyms; ConfigError where a gym has no solvable task.
+
+        min_turns_of: fewest solving turns of every task of a gym; the gyms themselves answer when it is not given.
+        """
+        from curricula.checks import check_horizons
+
+        return check_horizons(self, min_turns_of)
+
+    def _steps(self, stage: Stage) -> int:
+        if stage.steps is not None:
+            return stage.steps
+        # Whole batches only, as in the released training: what is left of an epoch is not trained on.
+        batches = max((self.rl_tasks or 0) // self.algorithm.batch, 1)
+        return max(round((stage.epochs or 0) * batches), 1)
+
+    def _piece(self, stage: Stage, first: int, end: int) -> tuple[int | None, int]:
+        """Horizon from step ``first`` on, and the last step up to ``end`` that has it."""
+        if self.horizons is None:
+            return stage.horizon, end
+        if self.horizons.adaptive:
+            return None, end
+        index, _, last = place(self.horizons.levels(), first)
+        return self.horizons.levels()[index].horizon, end if last is None or last < first else min(last, end)
+
+
+def from_resolved(values: Mapping[str, Any]) -> Recipe:
+    """The recipe that `Recipe.resolved` described; ConfigError in one sentence where it does not fit."""
+    from curricula.messages import validated
+
+    return validated(values, "resolved recipe")

@@ -1,0 +1,253 @@
+"""Horizon schedules: how many turns an attempt may take at each training step (AgentGym-RL section 3.3).
+
+Every schedule is a pure function of the step, counted from 1, and, where gates decide, of the recorded history. Nothing
+is remembered between calls, so a resumed run cannot see another horizon than an uninterrupted one.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
+
+from userrl_core.errors import ConfigError
+
+Entry = Mapping[str, Any]
+"""What a gate reads of one finished step: ``{"step": int, "success": float}``, success being the share of the step's
+admitted attempts that succeeded. Trainers append one per step and keep the list in the checkpoint."""
+
+History = Sequence[Entry]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class Gate(_Frozen):
+    """When to go on: success is high enough, has stopped rising, or the time is up. Any of those given suffices."""
+
+    success: float | None = Field(default=None, gt=0.0, le=1.0)
+    """Opens when the mean success rate of the window is at least this."""
+
+    plateau: float | None = Field(default=None, ge=0.0)
+    """Opens when the window's mean exceeds that of the window before by less than this."""
+
+    window: PositiveInt = 10
+    """Steps that are averaged."""
+
+    at_least: NonNegativeInt = 0
+    """Never opens before this many steps."""
+
+    at_most: PositiveInt | None = None
+    """Opens after this many steps in any case."""
+
+    hold: PositiveInt = 1
+    """Consecutive steps for which success or plateau must hold: one lucky step does not open it."""
+
+    @model_validator(mode="after")
+    def _can_open(self) -> Gate:
+        if self.success is None and self.plateau is None and self.at_most is None:
+            raise ValueError("the gate can never open; give success, plateau or at_most")
+        return self
+
+    def opens_after(self, success: Sequence[float]) -> int | None:
+        """Number of steps after which the gate opens, None while it is closed.
+
+        success: the success rates of the span's steps so far, in order.
+        """
+        held = 0
+        for done in range(1, len(success) + 1):
+            if self.at_most is not None and done >= self.at_most:
+                return done
+            held = held + 1 if self._holds(success[:done]) else 0
+            if held >= self.hold and done >= self.at_least:
+                return done
+        return None
+
+    def _holds(self, success: Sequence[float]) -> bool:
+        w = self.window
+        if len(success) < w:
+            return False
+        now = sum(success[-w:]) / w
+        if self.success is not None and now >= self.success:
+            return True
+        return self.plateau is not None and len(success) >= 2 * w and now - sum(success[-2 * w : -w]) / w < self.plateau
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One span of a schedule: its horizon, its greatest length in steps (None: to the end), its gate."""
+
+    horizon: int
+    steps: int | None = None
+    gate: Gate | None = None
+
+
+class Schedule(_Frozen):
+    """Base of all kinds: levels one after the other."""
+
+    def levels(self) -> tuple[Level, ...]:
+        """The spans, in order."""
+        raise NotImplementedError
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether the horizon depends on the recorded history."""
+        return any(level.gate is not None for level in self.levels())
+
+    def horizon(self, step: int, history: History = ()) -> int:
+        """Most agent turns of an attempt in this step, steps from 1."""
+        return self.levels()[self.level(step, history)].horizon
+
+    def level(self, step: int, history: History = ()) -> int:
+        """Index of the span that holds this step; the last span where the schedule is over."""
+        return place(self.levels(), step, history)[0]
+
+
+def place(levels: Sequence[Level], step: int, history: History = ()) -> tuple[int, int, int | None]:
+    """Index, first step and last step (None: open) of the span that holds a step.
+
+    Raises ConfigError for steps below 1, and where a gate must decide on a step that the history lacks.
+    """
+    if step < 1:
+        raise ConfigError(f"Training steps count from 1; there is no step {step}.")
+    success = {int(entry["step"]): float(entry["success"]) for entry in history}
+    first = 1
+    for index, level in enumerate(levels):
+        last = None if level.steps is None else first + level.steps - 1
+        if level.gate is not None and index < len(levels) - 1:
+            last = _gated_end(level.gate, first, last, step, success)
+        if last is None or step <= last or index == len(levels) - 1:
+            return index, first, last
+        first = last + 1
+    raise ConfigError("The schedule has no span; give at least one horizon.")
+
+
+def _gated_end(gate: Gate, first: int, last: int | None, step: int, success: Mapping[int, float]) -> int | None:
+    """The span's last step as the history before ``step`` shows it."""
+    known = []
+    for s in range(first, step if last is None else min(step, last + 1)):
+        if s not in success:
+            raise ConfigError(f"The history lacks step {s}, so the gate cannot say which horizon step {step} has.")
+        known.append(success[s])
+    opened = gate.opens_after(known)
+    return last if opened is None else first + opened - 1
+
+
+class Fixed(Schedule):
+    """The same horizon all the way."""
+
+    kind: Literal["fixed"] = "fixed"
+    """Which schedule this is."""
+
+    turns: PositiveInt
+    """The horizon, in agent turns."""
+
+    def levels(self) -> tuple[Level, ...]:
+        """One open span."""
+        return (Level(self.turns),)
+
+
+class Span(_Frozen):
+    """One span of explicit stages."""
+
+    steps: PositiveInt
+    """Training steps (with a gate: at most)."""
+
+    horizon: PositiveInt
+    """Most agent turns."""
+
+    gate: Gate | None = None
+    """Ends the span early."""
+
+
+class Stages(Schedule):
+    """Explicit spans; made from the recipe's stages where no other schedule is named."""
+
+    kind: Literal["stages"] = "stages"
+    """Which schedule this is."""
+
+    spans: tuple[Span, ...]
+    """The spans, in order."""
+
+    @model_validator(mode="after")
+    def _never_shrinks(self) -> Stages:
+        _check_rising([span.horizon for span in self.spans])
+        return self
+
+    def levels(self) -> tuple[Level, ...]:
+        """The spans as they are."""
+        return tuple(Level(span.horizon, span.steps, span.gate) for span in self.spans)
+
+
+class ScalingInter(Schedule):
+    """ScalingInter-RL: the horizon grows every delta steps up to a cap (AgentGym-RL section 3.3)."""
+
+    kind: Literal["scaling_inter"] = "scaling_inter"
+    """Which schedule this is."""
+
+    start: PositiveInt
+    """Horizon of the first span, the paper's h1."""
+
+    increment: PositiveInt | tuple[PositiveInt, ...]
+    """What is added after every span, the paper's delta_h: a number, or one per increase where they differ."""
+
+    every: PositiveInt
+    """Training steps of a span, the paper's delta."""
+
+    cap: PositiveInt
+    """Greatest horizon."""
+
+    @model_validator(mode="after")
+    def _has_room(self) -> ScalingInter:
+        if self.cap < self.start:
+            raise ValueError(f"cap {self.cap} lies below start {self.start}; horizons never shrink")
+        if isinstance(self.increment, tuple) and not self.increment:
+            raise ValueError("increment is empty; give what is added after every span")
+        return self
+
+    def levels(self) -> tuple[Level, ...]:
+        """Spans of equal length, the last one open."""
+        horizons = [self.start]
+        while horizons[-1] < self.cap:
+            rise = self.increment
+            if isinstance(rise, tuple):
+                if len(horizons) > len(rise):
+                    break
+                rise = rise[len(horizons) - 1]
+            horizons.append(min(horizons[-1] + rise, self.cap))
+        return (*(Level(h, self.every) for h in horizons[:-1]), Level(horizons[-1]))
+
+
+class Adaptive(Schedule):
+    """The next horizon comes when a gate opens. It never shrinks, whatever success does later."""
+
+    kind: Literal["adaptive"] = "adaptive"
+    """Which schedule this is."""
+
+    horizons: tuple[PositiveInt, ...] = Field(min_length=1)
+    """The horizons, in rising order."""
+
+    gate: Gate
+    """Opens the way to the next horizon; it judges the steps at the present horizon alone."""
+
+    @model_validator(mode="after")
+    def _never_shrinks(self) -> Adaptive:
+        _check_rising(self.horizons)
+        return self
+
+    def levels(self) -> tuple[Level, ...]:
+        """One gated span per horizon, the last one open."""
+        return (*(Level(h, None, self.gate) for h in self.horizons[:-1]), Level(self.horizons[-1]))
+
+
+AnySchedule = Annotated[Fixed | Stages | ScalingInter | Adaptive, Field(discriminator="kind")]
+
+
+def _check_rising(horizons: Sequence[int]) -> None:
+    for before, after in itertools.pairwise(horizons):
+        if after < before:
+            raise ValueError(f"horizon {after} follows {before}; horizons never shrink from stage to stage")

@@ -1,0 +1,81 @@
+"""Two reward terms that UserBench proposes in its discussion and leaves to users (section 6). Both are off by default.
+
+They change raw rewards before credit is assigned, never what the log keeps as raw: curves stay comparable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from userrl_core.records import Trajectory
+
+
+class OptionalTerms(BaseModel):
+    """Decay of late discoveries, and a penalty for answers that nothing supports."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    late_decay: float = Field(default=1.0, gt=0.0, le=1.0)
+    """Positive rewards of turn t are multiplied by this to the power t - 1; 1 is off."""
+
+    unsupported_penalty: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
+    """Taken off a rewarded answer given before enough preferences were elicited; 0 is off."""
+
+    support: int = Field(default=1, ge=1)
+    """Preferences that must have been elicited before an answer counts as supported."""
+
+    @property
+    def active(self) -> bool:
+        """Whether any term changes anything."""
+        return self.late_decay != 1.0 or self.unsupported_penalty != 0.0
+
+
+def late_decay(rewards: Sequence[float | None], decay: float) -> list[float | None]:
+    """Positive rewards shrink by ``decay`` per turn after the first; null and negative ones stay as they are."""
+    return [r if r is None or r <= 0 else r * decay**t for t, r in enumerate(rewards)]
+
+
+def unsupported_penalty(
+    rewards: Sequence[float | None],
+    answers: Sequence[bool],
+    elicited: Sequence[int],
+    *,
+    penalty: float,
+    support: int = 1,
+) -> list[float | None]:
+    """Take ``penalty`` off every rewarded answer that comes before ``support`` preferences were elicited.
+
+    answers: whether a turn was an answer. elicited: preferences elicited in a turn; those of earlier turns count.
+    """
+    adjusted: list[float | None] = []
+    known = 0
+    for reward, answer, new in zip(rewards, answers, elicited, strict=True):
+        lacking = answer and reward is not None and reward > 0 and known < support
+        adjusted.append(reward - penalty if lacking and reward is not None else reward)
+        known += new
+    return adjusted
+
+
+def adjusted_rewards(trajectory: Trajectory, terms: OptionalTerms) -> list[float | None]:
+    """The trajectory's raw rewards under the recipe's terms; the raw ones where none is active.
+
+    A turn's elicited preferences are read from ``info["elicited"]``: a number, or a list of them.
+    """
+    rewards: list[float | None] = list(trajectory.rewards)
+    if terms.unsupported_penalty:
+        rewards = unsupported_penalty(
+            rewards,
+            [turn.choice == "answer" for turn in trajectory.turns],
+            [_count(turn.info.get("elicited", 0)) for turn in trajectory.turns],
+            penalty=terms.unsupported_penalty,
+            support=terms.support,
+        )
+    return late_decay(rewards, terms.late_decay) if terms.late_decay != 1.0 else rewards
+
+
+def _count(elicited: object) -> int:
+    if isinstance(elicited, (list, tuple, set)):
+        return len(elicited)
+    return int(elicited) if isinstance(elicited, (int, float)) else 0
