@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
 
 from userrl_core.gyms.prompt import PromptStyle
 
@@ -112,6 +121,9 @@ class AlgorithmConfig(_Settings):
 
     clip: PositiveFloat = 0.2
     """The importance ratio counts only within 1 - clip and 1 + clip (PPO)."""
+
+    clip_high: PositiveFloat | None = None
+    """Upper side of the clip where it differs from the lower one (DAPO); None takes clip."""
 
     dual_clip: float | None = Field(default=None, gt=1.0)
     """Bounds the loss of a bad token whose ratio ran away, to dual_clip times its advantage (Ye et al. 2020)."""
