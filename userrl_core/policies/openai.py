@@ -1,0 +1,114 @@
+"""A served model as the agent: GPT-4o, or anything behind an OpenAI-compatible server.
+
+Each session keeps its own append-only messages in the API's shape, so that tool calls keep their ids and the server can
+reuse its cache. A server without tools gets the tool in words, and answers in Hermes text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from userrl_core.errors import ConfigError
+from userrl_core.gyms.base import Gym
+from userrl_core.interact import TOOL_NAME, tool_schema
+from userrl_core.policies.base import PolicyReply, Session
+from userrl_core.records import Message, ModelCall
+from userrl_core.users.chat import ChatServer, ToolsRefused, client_for
+
+Tools = Literal["auto", "on", "off"]
+
+
+class OpenAIPolicy:
+    """Acts through a chat server.
+
+    tools: send the tool as the API's own (``on``), in words (``off``), or as the API's own until the server refuses it
+    (``auto``); what was found out holds for the policy's life. name: how reports call it, the model's name by default.
+    """
+
+    def __init__(self, server: ChatServer | None = None, *, tools: Tools = "auto", name: str | None = None) -> None:
+        if tools not in ("auto", "on", "off"):
+            raise ConfigError(f"tools is auto, on or off, not {tools!r}.")
+        self.server = server if server is not None else ChatServer()
+        self.name = name or self.server.model
+        self.tools: Tools = tools
+
+    def session(self, gym: Gym[Any], seed: int) -> Session:
+        """A new conversation; the model sees the gym's opening messages and its tool, never its task."""
+        return _OpenAISession(self, tool_schema(gym.choices()))
+
+
+class _OpenAISession:
+    def __init__(self, policy: OpenAIPolicy, tool: dict[str, Any]) -> None:
+        self._policy = policy
+        self._tool = tool
+        self._native = policy.tools != "off"
+        self._messages: list[Message] = []
+        self._open_calls: list[str] = []
+
+    async def act(self, new: Sequence[Message]) -> PolicyReply:
+        """The model's next message. Raises PolicyError when the server gave none after all retries."""
+        if not self._messages and self._policy.tools == "off":
+            self._native = False
+        self._take(new)
+        ledger: list[ModelCall] = []
+        try:
+            return await self._ask(ledger)
+        except ToolsRefused:
+            if self._policy.tools != "auto" or any(m["role"] == "assistant" for m in self._messages):
+                raise
+            self._policy.tools = "off"
+            self._native = False
+            self._messages = _with_tool_in_words(self._messages, self._tool)
+            return await self._ask(ledger)
+
+    async def _ask(self, ledger: list[ModelCall]) -> PolicyReply:
+        client = client_for(self._policy.server)
+        tools = [self._tool] if self._native else None
+        answer = await client.complete(self._messages, role="policy", ledger=ledger, tools=tools)
+        message: Message = {"role": "assistant", "content": answer.text}
+        if answer.tool_calls:
+            message["tool_calls"] = answer.tool_calls
+        self._open_calls = [str(call.get("id")) for call in answer.tool_calls or ()]
+        self._messages.append(message)
+        return PolicyReply(
+            text=answer.text,
+            tool_calls=answer.tool_calls,
+            prompt_tokens=answer.prompt_tokens,
+            completion_tokens=answer.completion_tokens,
+            truncated=answer.truncated,
+            model_calls=ledger,
+        )
+
+    def _take(self, new: Sequence[Message]) -> None:
+        """Append what came back, as answers to the calls that are open; the API refuses a call without its answer."""
+        if not self._messages and not self._native:
+            self._messages = _with_tool_in_words(new, self._tool)
+            return
+        for message in new:
+            if message["role"] != "tool":
+                self._messages.append(dict(message))
+            elif not self._open_calls:
+                self._messages.append({"role": "user", "content": message["content"]})
+            else:
+                first, *rest = self._open_calls
+                self._messages.append({"role": "tool", "tool_call_id": first, "content": message["content"]})
+                for call_id in rest:
+                    self._messages.append(
+                        {"role": "tool", "tool_call_id": call_id, "content": "This call was not carried out."}
+                    )
+                self._open_calls = []
+
+
+def _with_tool_in_words(messages: Sequence[Message], tool: dict[str, Any]) -> list[Message]:
+    text = (
+        f"# Tool\nThe tool's definition:\n{json.dumps(tool['function'], ensure_ascii=False)}\n\n"
+        "Make a call by writing exactly this, with your own values:\n"
+        f'<tool_call>\n{{"name": "{TOOL_NAME}", "arguments": {{"choice": "...", "content": "..."}}}}\n</tool_call>'
+    )
+    copies = [dict(message) for message in messages]
+    if copies and copies[0]["role"] == "system":
+        copies[0]["content"] = f"{copies[0]['content']}\n\n{text}"
+        return copies
+    return [{"role": "system", "content": text}, *copies]
