@@ -72,6 +72,31 @@ def solving_turns(recipe: Recipe, gym: str, options: dict[str, Any]) -> Sequence
     return [min_turns(task, config) for task in tasks(gym, "train", **options)]
 
 
+def check_credit(recipe: Recipe, reward_range_of: Callable[[str], tuple[float, float] | None] | None = None) -> None:
+    """Raise ConfigError where a training gym's rewards do not fit the credit settings.
+
+    Form ``released`` with shaped credit that may be negative inverts signs; shaping ``em`` needs rewards in [0, 1].
+    """
+    credit = recipe.credit
+    for gym in recipe.training_gyms:
+        known = reward_range_of(gym) if reward_range_of is not None else reward_range(recipe, gym)
+        if known is None:
+            continue
+        low, high = known
+        if recipe.judge is not None:
+            low, high = min(low, recipe.judge.deviation), recipe.judge.terminal + recipe.judge.good
+        if credit.form == "released" and credit.shaping in ("naive", "r2g") and low < 0:
+            raise ConfigError(
+                f"Gym '{gym}' gives rewards down to {low:g}, and form released inverts the sign of negative credit; "
+                "set credit.form to paper, or credit.shaping to equalized."
+            )
+        if credit.shaping == "em" and (low < 0 or high > 1):
+            raise ConfigError(
+                f"Gym '{gym}' gives rewards from {low:g} to {high:g}, and shaping em needs them in [0, 1]; "
+                f"set gyms.{gym}.config.reward_scale, or another shaping."
+            )
+
+
 def reward_range(recipe: Recipe, gym: str) -> tuple[float, float] | None:
     """Least and greatest raw reward of one turn of a gym under the recipe's config of it; None where it is not at hand."""
     kind = _installed(gym) if gym in REGISTRY else None

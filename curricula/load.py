@@ -11,8 +11,10 @@ from typing import Any
 from curricula.documents import find, profile_names, read, recipe_names, stem
 from curricula.messages import validated
 from curricula.recipe import Origin, Recipe
+from curricula.spec import Algorithm
 from userrl_core.errors import ConfigError
 from userrl_core.nearest import nearest
+from userrl_core.training.config import SftConfig
 
 PROFILE_FIELDS: Mapping[str, frozenset[str] | None] = {
     "gyms": None,
@@ -24,12 +26,9 @@ PROFILE_FIELDS: Mapping[str, frozenset[str] | None] = {
     "evaluate": None,
     "split": None,
     "rl_tasks": None,
-    "cold_start": frozenset({"epochs", "steps", "lr", "schedule", "warmup", "cutoff", "batch", "weight_decay"}),
-    "algorithm": frozenset(
-        {"group", "batch", "minibatches", "inner_epochs", "lr", "critic_lr", "warmup_steps", "betas", "weight_decay"}
-        | {"grad_norm", "clip", "kl_coef", "kl_reward_coef", "entropy", "temperature", "top_p"}
-        | {"max_tokens", "max_prompt_tokens", "max_response_tokens"}
-    ),
+    "cold_start": frozenset(SftConfig.model_fields) - {"enabled"},
+    "algorithm": frozenset(Algorithm.model_fields)
+    - {"name", "loss_aggregation", "entropy_mask", "dual_clip", "clip_high", "assignment", "gae_gamma", "gae_lambda"},
 }
 """What a profile may set: sizes, machines, optimisation, stages. None: the whole block."""
 
@@ -190,15 +189,6 @@ def _merge(
                 origins[leaf] = _origin(leaf, layer)
         else:
             origins[dotted] = _origin(dotted, layer)
-    if path == ("model",):
-        _drop_other_model(into, values)
-
-
-def _drop_other_model(into: dict[str, Any], values: Mapping[str, Any]) -> None:
-    """A layer that names a checkpoint takes away a lower layer's architecture, and the other way round."""
-    for one, other in (("path", "architecture"), ("architecture", "path")):
-        if values.get(one) is not None and other not in values:
-            into.pop(other, None)
 
 
 def _origin(key: str, layer: _Layer) -> Origin:
@@ -255,10 +245,6 @@ def _set(values: Any, parts: Sequence[str], value: Any, key: str) -> None:
         raise ConfigError(f"Override '{key}' goes into a single value; shorten it by '.{head}'.")
     if not rest:
         values[head] = _copied(value)
-        if key == "model.path" and value is not None:
-            values.pop("architecture", None)
-        if key == "model.architecture" and value is not None:
-            values.pop("path", None)
         return
     if values.get(head) is None:
         values[head] = {}

@@ -17,7 +17,7 @@ def validated(values: Mapping[str, Any], what: str) -> Recipe:
     try:
         return Recipe.model_validate(dict(values))
     except ValidationError as error:
-        raise ConfigError(f"{what[0].upper()}{what[1:]}: {_sentence(error)}.") from error
+        raise ConfigError(f"{what[0].upper()}{what[1:]}: {_sentence(error).rstrip(".")}.") from error
 
 
 def _sentence(error: ValidationError) -> str:

@@ -13,13 +13,11 @@ from curricula.schedule import AnySchedule, History, Level, Span, Stages, place
 from curricula.spec import (
     Algorithm,
     Block,
-    ColdStart,
     Demonstrations,
     Evaluate,
     GymSetup,
     Hardware,
     Judge,
-    Model,
     SplitConfig,
     Stage,
 )
@@ -27,6 +25,7 @@ from userrl_core.errors import ConfigError
 from userrl_core.rewards.config import CreditConfig
 from userrl_core.rewards.optional import OptionalTerms
 from userrl_core.seeding import content_hash
+from userrl_core.training.config import ModelConfig, SftConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +89,10 @@ class Recipe(Block):
     demonstrations: Demonstrations = Demonstrations()
     """What is distilled before the cold start."""
 
-    cold_start: ColdStart = ColdStart()
+    cold_start: SftConfig = SftConfig()
     """Supervised fine-tuning before RL."""
 
-    model: Model = Model()
+    model: ModelConfig = ModelConfig()
     """Which weights are trained."""
 
     credit: CreditConfig = CreditConfig()
@@ -137,11 +136,6 @@ class Recipe(Block):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Recipe:
-        if self.algorithm.name in ("grpo", "rloo") and self.algorithm.group == 1:
-            raise ValueError(
-                f"algorithm.group is 1, but {self.algorithm.name} compares attempts within a group; set it to 2 or more "
-                "(ppo and reinforce_pp work with 1)"
-            )
         for number, stage in enumerate(self.stages):
             at = f"stages[{number}]"
             if self.horizons is None and stage.horizon is None:

@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from curricula.schedule import Gate
+from userrl_core.training.config import AlgorithmConfig
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
@@ -92,179 +93,14 @@ class Demonstrations(Block):
     """Sampling temperature of a served demonstrator."""
 
 
-class ColdStart(Block):
-    """Supervised fine-tuning on the demonstrations before RL."""
-
-    enabled: bool = True
-    """False starts RL from the model as it is."""
-
-    epochs: PositiveFloat | None = None
-    """Passes over the demonstrations; give this or steps."""
-
-    steps: PositiveInt | None = None
-    """Optimizer steps; wins over epochs where both are given."""
-
-    lr: PositiveFloat = 1e-5
-    """Peak learning rate."""
-
-    schedule: Literal["cosine", "constant", "linear"] = "cosine"
-    """Learning-rate schedule after the warm-up."""
-
-    warmup: Share = 0.1
-    """Share of the steps in which the learning rate rises."""
-
-    cutoff: PositiveInt = 16384
-    """Longest conversation in tokens; what is longer is cut."""
-
-    batch: PositiveInt = 32
-    """Conversations per optimizer step, over all devices."""
-
-    weight_decay: NonNegativeFloat = 0.0
-    """AdamW weight decay."""
-
-
-class Architecture(Block):
-    """A Qwen3 model trained from scratch."""
-
-    hidden: PositiveInt = 128
-    """Width of the residual stream."""
-
-    layers: PositiveInt = 2
-    """Transformer layers."""
-
-    heads: PositiveInt = 4
-    """Attention heads."""
-
-    kv_heads: PositiveInt = 2
-    """Key-value heads; divides heads."""
-
-    head_dim: PositiveInt = 32
-    """Width of a head."""
-
-    mlp: PositiveInt = 384
-    """Width of the feed-forward layer."""
-
-    initializer_range: PositiveFloat = 0.08
-    """Standard deviation of the initial weights; 0.02 stalls at this size."""
-
-    vocab_size: PositiveInt = 512
-    """Tokens of the byte-level BPE that is trained on the demonstrations."""
-
-    @model_validator(mode="after")
-    def _heads_divide(self) -> Architecture:
-        if self.heads % self.kv_heads:
-            raise ValueError(f"kv_heads {self.kv_heads} must divide heads {self.heads}")
-        return self
-
-
-class Model(Block):
-    """Which weights are trained: a checkpoint, or an architecture from scratch. Neither: the profile chooses."""
-
-    path: str | None = None
-    """A Hugging Face checkpoint: a folder or a name."""
-
-    architecture: Architecture | None = None
-    """Trained from scratch when given."""
-
-    prompt_style: Literal["brief", "full"] = "full"
-    """full for pretrained models; brief is the shortest message that states the task."""
-
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    """Number format of weights and activations in training."""
-
-    @model_validator(mode="after")
-    def _one_of_both(self) -> Model:
-        if self.path is not None and self.architecture is not None:
-            raise ValueError("give model.path or model.architecture, not both (set the other to null)")
-        return self
-
-
-class Algorithm(Block):
-    """The policy-gradient algorithm and its optimisation."""
-
-    name: Literal["grpo", "rloo", "ppo", "reinforce_pp", "dpo", "rejection"] = "grpo"
-    """grpo, rloo, ppo and reinforce_pp learn from fresh rollouts; dpo and rejection from logged ones."""
-
-    clip: PositiveFloat = 0.2
-    """Clip of the probability ratio, both sides."""
-
-    clip_high: PositiveFloat | None = None
-    """Upper clip where it differs from the lower one."""
-
-    dual_clip: float | None = Field(default=None, gt=1.0)
-    """Bound of the loss on negative advantages, above 1 (verl's default is 3); none switches it off."""
-
-    kl_coef: NonNegativeFloat = 0.0
-    """Weight of the KL term to the initial model in the loss (low_var_kl)."""
+class Algorithm(AlgorithmConfig):
+    """The policy-gradient algorithm, with what only the verl backend knows."""
 
     kl_reward_coef: NonNegativeFloat = 0.0
-    """Weight of a KL penalty taken off the rewards before the advantage."""
-
-    entropy: NonNegativeFloat = 0.0
-    """Weight of the entropy bonus."""
-
-    entropy_mask: float | None = Field(default=None, gt=0.0, le=1.0)
-    """Only this share of the tokens, those of highest entropy, carries the loss (TARL section 5: 0.2); none: all."""
-
-    group: PositiveInt = 8
-    """Attempts at each task in a step."""
-
-    batch: PositiveInt = 128
-    """Tasks per step."""
-
-    minibatches: PositiveInt = 1
-    """Optimizer steps per pass over a batch."""
-
-    inner_epochs: PositiveInt = 1
-    """Passes over a batch."""
-
-    lr: PositiveFloat = 1e-6
-    """Learning rate of the policy, constant after the warm-up."""
-
-    warmup_steps: NonNegativeInt = 0
-    """Optimizer steps in which the learning rate rises."""
-
-    betas: tuple[Share, Share] = (0.9, 0.999)
-    """AdamW's decay rates."""
-
-    weight_decay: NonNegativeFloat = 0.01
-    """AdamW weight decay."""
-
-    grad_norm: PositiveFloat = 1.0
-    """Gradient norm is clipped to this."""
-
-    loss_aggregation: Literal["trajectory_mean", "token_mean"] = "trajectory_mean"
-    """trajectory_mean: mean over a trajectory's tokens, then over trajectories (the papers); token_mean: over all."""
-
-    temperature: PositiveFloat = 1.0
-    """Sampling temperature of rollouts."""
-
-    top_p: float = Field(default=1.0, gt=0.0, le=1.0)
-    """Nucleus of rollouts."""
-
-    max_tokens: PositiveInt = 1024
-    """Most tokens of one reply."""
+    """Weight of a KL penalty taken off the rewards (verl: algorithm.kl_ctrl.kl_coef, with use_kl_in_reward)."""
 
     max_prompt_tokens: PositiveInt = 1152
-    """Most tokens of the opening messages."""
-
-    max_response_tokens: PositiveInt = 8192
-    """Most tokens of a conversation after its opening, replies and observations together."""
-
-    gamma: Share = 1.0
-    """Discount per token of PPO's advantage estimate (not the turn discount of credit.gamma)."""
-
-    gae_lambda: Share = 1.0
-    """Lambda of PPO's advantage estimate."""
-
-    critic_lr: PositiveFloat = 1e-5
-    """Learning rate of PPO's critic."""
-
-    assignment: Literal["trajectory", "per_turn"] = "trajectory"
-    """Where PPO puts the reward: one normalised score on all tokens, or each turn's reward on its last token."""
-
-    dpo_beta: PositiveFloat = 0.1
-    """Strength of DPO's pull towards the initial model."""
+    """Most tokens of the opening messages (verl: data.max_prompt_length)."""
 
 
 class Stage(Block):
