@@ -1,0 +1,209 @@
+"""Where everything lies in a warehouse directory, and how a reader takes a consistent list of it.
+
+    FORMAT                                   {"schema": n}: the newest schema that wrote here
+    numbers/<n>                              one folder per run number (atomic mkdir)
+    trials/<study>.jsonl                     sweep trials
+    runs/run=<id>/run.json                   the run's row, written once
+    runs/run=<id>/incarnations/<n>           one folder per start of the run (atomic mkdir)
+    runs/run=<id>/writers/<n>                one folder per writing process; its file `lock` is held while it lives
+    runs/run=<id>/live/<table>.<w>.<s>.jsonl      write-ahead lines of writer w, segment s
+    runs/run=<id>/sealed/<table>.<w>.<s>.parquet  the same rows, immutable
+    packs/<name>.duckdb                      many sealed segments as native tables, immutable
+    manifest.json                            which packs count, and which segments each holds
+
+A segment moves live -> sealed -> packed. Its next form is complete and visible before the former is removed, so a
+reader that lists live, then sealed, then the manifest misses nothing; a segment seen twice is taken in its later form.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from userrl_core.errors import ConfigError, LogError
+
+_SEGMENT = re.compile(r"^(\w+)\.(\d{5})\.(\d{6})\.(jsonl|parquet)$")
+_RUN_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Segment:
+    """A stretch of one writer's rows of one table, whatever form it is in."""
+
+    run_id: str
+    table: str
+    writer: int
+    number: int
+
+    @property
+    def stem(self) -> str:
+        """File name without its ending."""
+        return f"{self.table}.{self.writer:05d}.{self.number:06d}"
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """What a reader sees: files by table, packs, and runs; each segment exactly once."""
+
+    live: dict[str, list[Path]] = field(default_factory=dict)
+    sealed: dict[str, list[Path]] = field(default_factory=dict)
+    packs: list[str] = field(default_factory=list)
+    runs: list[Path] = field(default_factory=list)
+
+    def files(self) -> Iterator[Path]:
+        """All live and sealed files."""
+        for group in (self.live, self.sealed):
+            for paths in group.values():
+                yield from paths
+
+
+def default_root() -> Path:
+    """``$USERRL_HOME/warehouse``, or ``.userrl/warehouse`` in the working directory."""
+    return Path(os.environ.get("USERRL_HOME") or ".userrl") / "warehouse"
+
+
+def run_dir(root: Path, run_id: str) -> Path:
+    """The run's folder. Raises ConfigError for an id that would not be a plain folder name."""
+    if not _RUN_ID.match(run_id):
+        raise ConfigError(f"Run id {run_id!r} is not usable: letters, digits, '.', '_' and '-' only, at most 128.")
+    return root / "runs" / f"run={run_id}"
+
+
+def writer_dir(run: Path, writer: int) -> Path:
+    """The folder a writer claimed."""
+    return run / "writers" / f"{writer:08d}"
+
+
+def live_path(run: Path, segment: Segment) -> Path:
+    """Its write-ahead file."""
+    return run / "live" / f"{segment.stem}.jsonl"
+
+
+def sealed_path(run: Path, segment: Segment) -> Path:
+    """Its Parquet file."""
+    return run / "sealed" / f"{segment.stem}.parquet"
+
+
+def claim(folder: Path) -> int:
+    """The next free number in a folder of numbered folders, taken by atomic mkdir; starts at 1."""
+    folder.mkdir(parents=True, exist_ok=True)
+    number = max((int(name) for name in _names(folder) if name.isdigit()), default=0) + 1
+    while True:
+        try:
+            (folder / f"{number:08d}").mkdir()
+        except FileExistsError:
+            number += 1
+        else:
+            return number
+
+
+def run_folders(root: Path) -> list[Path]:
+    """Folders of registered runs."""
+    runs = root / "runs"
+    if not runs.is_dir():
+        return []
+    return [runs / name for name in sorted(_names(runs)) if name.startswith("run=")]
+
+
+def segments_in(run: Path, form: str) -> list[tuple[Segment, Path]]:
+    """Segments of a run in one form (``live`` or ``sealed``); unfinished temporary files are not listed."""
+    folder = run / form
+    run_id = run.name.removeprefix("run=")
+    try:
+        names = _names(folder)
+    except FileNotFoundError:
+        return []
+    found = []
+    for name in names:
+        if match := _SEGMENT.match(name):
+            found.append((Segment(run_id, match[1], int(match[2]), int(match[3])), folder / name))
+    return sorted(found)
+
+
+def snapshot(root: Path) -> Snapshot:
+    """A list of everything that counts now; live before sealed before manifest, see above."""
+    seen = Snapshot(runs=run_folders(root))
+    live = {segment: path for run in seen.runs for segment, path in segments_in(run, "live")}
+    sealed = {segment: path for run in seen.runs for segment, path in segments_in(run, "sealed")}
+    manifest = Manifest.read(root)
+    seen.packs = list(manifest.packs)
+    for segment, path in live.items():
+        if segment not in sealed and not manifest.holds(segment):
+            seen.live.setdefault(segment.table, []).append(path)
+    for segment, path in sealed.items():
+        if not manifest.holds(segment):
+            seen.sealed.setdefault(segment.table, []).append(path)
+    return seen
+
+
+def _names(folder: Path) -> list[str]:
+    return os.listdir(folder)  # noqa: PTH208 (thousands of names a query: plain strings are ten times quicker than Paths)
+
+
+@dataclass(slots=True)
+class Manifest:
+    """Which packs count, and the segments in each as ranges: ``{pack: {run: {table: {writer: [[first, last], ...]}}}}``."""
+
+    packs: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, root: Path) -> Manifest:
+        """The manifest in force; empty when nothing was packed yet."""
+        try:
+            return cls(orjson.loads((root / "manifest.json").read_bytes())["packs"])
+        except FileNotFoundError:
+            return cls()
+        except (orjson.JSONDecodeError, KeyError) as error:
+            raise LogError(
+                f"{root / 'manifest.json'} cannot be read; run `userrl warehouse check --repair`."
+            ) from error
+
+    def write(self, root: Path) -> None:
+        """Publish by rename, durable when it returns."""
+        write_atomically(root / "manifest.json", orjson.dumps({"packs": self.packs}, option=orjson.OPT_INDENT_2))
+
+    def holds(self, segment: Segment) -> str | None:
+        """The pack that holds the segment, or None."""
+        for name, pack in self.packs.items():
+            ranges = pack["segments"].get(segment.run_id, {}).get(segment.table, {}).get(str(segment.writer), [])
+            if any(first <= segment.number <= last for first, last in ranges):
+                return name
+        return None
+
+
+def as_ranges(numbers: Iterable[int]) -> list[list[int]]:
+    """Sorted numbers as inclusive [first, last] ranges."""
+    ranges: list[list[int]] = []
+    for number in sorted(numbers):
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return ranges
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write, fsync, rename, fsync the folder: afterwards the file is whole or as it was before."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """fsync a folder, so that a rename in it survives power loss."""
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,48 @@
+"""Advisory locks on a file in a folder: held by a living process, free the moment it dies."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from userrl_core.errors import LogError
+
+
+class FolderLock:
+    """An exclusive flock on ``folder/lock``. Another descriptor, even of the same process, cannot take it meanwhile."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd: int | None = fd
+
+    @classmethod
+    def take(cls, folder: Path) -> FolderLock:
+        """Take it at once. Raises LogError when someone else holds it."""
+        lock = cls.attempt(folder)
+        if lock is None:
+            raise LogError(f"{folder} is in use by another process; wait for it to end.")
+        return lock
+
+    @classmethod
+    def attempt(cls, folder: Path) -> FolderLock | None:
+        """Take it, or None when someone else holds it."""
+        folder.mkdir(parents=True, exist_ok=True)
+        fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            return None
+        return cls(fd)
+
+    def release(self) -> None:
+        """Let go; a second call does nothing."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def __enter__(self) -> FolderLock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()

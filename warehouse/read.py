@@ -1,0 +1,268 @@
+"""Reading while others write: an in-memory DuckDB over packs, sealed segments and live files.
+
+Every query takes a fresh list of files, so it sees what was logged before it began, by this process and by others. A
+file that is sealed or packed away under a query, or a rewind that arrives during it, makes the query run again. Results
+are held in memory: a relation that was returned stays as it was, whatever happens on disk afterwards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import duckdb
+import orjson
+
+from userrl_core.errors import ConfigError, LogError, Refused
+from userrl_core.nearest import nearest
+from warehouse import schema, views
+from warehouse.layout import Snapshot, default_root, snapshot
+from warehouse.reference import reference_statements
+from warehouse.rewind import Rewind, statements
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+T = TypeVar("T")
+
+TRIES = 40
+"""How often a query is run again because files moved under it; each try takes a new list."""
+
+
+def open_warehouse(path: Path | str | None = None, read_only: bool = True) -> Warehouse:
+    """The warehouse at `path` (default: `default_root()`) for Python.
+
+    read_only: with True only queries are taken (SELECT, DESCRIBE, EXPLAIN ...); with False scratch tables and views may
+    be made too. They live in memory only: nothing here ever changes the stored rows.
+    Raises ConfigError where there is no warehouse.
+    """
+    root = Path(path) if path is not None else default_root()
+    if not root.is_dir():
+        raise ConfigError(f"There is no warehouse at {root}; start a run with `make run`, or name its folder.")
+    return Warehouse(root, read_only=read_only)
+
+
+class Warehouse:
+    """Open for reading. Thread-safe: each query has a cursor of its own."""
+
+    def __init__(self, root: Path, *, read_only: bool = True) -> None:
+        self.root = root
+        self.read_only = read_only
+        self._lock = threading.RLock()
+        self._seen: Snapshot | None = None
+        self._runs: set[str] = set()
+        self._packs: dict[str, str] = {}
+        self._pack_columns: dict[str, dict[str, list[str]]] = {}
+        self._rewinds: list[Rewind] | None = None
+        self._con = duckdb.connect(":memory:", config={"autoinstall_known_extensions": False})
+        self._con.execute("CREATE SCHEMA store; CREATE SCHEMA template; CREATE SCHEMA reference")
+        self._con.execute("USE template")
+        for _, text in schema.scripts():
+            self._con.execute(text)
+        self._con.execute("USE main")
+        self._con.execute("CREATE TABLE store.runs AS FROM template.runs")
+        for statement in reference_statements():
+            self._con.execute(statement)
+        self._refresh()
+        base, *topics = views.scripts()
+        self._con.execute(base[1])
+        self._apply(self._read_rewinds())
+        for _, text in topics:
+            self._con.execute(text)
+        for query in views.queries().values():
+            if None not in query.params.values():
+                self._con.execute(f"CREATE OR REPLACE VIEW {query.name} AS FROM {query.name}()")
+
+    def sql(self, text: str, **params: Any) -> duckdb.DuckDBPyRelation:
+        """Run one statement and return its result as a relation (`.pl()`, `.df()`, `.fetchall()`), held in memory.
+
+        params: values of ``$name`` in the text. Raises duckdb.Error for bad SQL, Refused for what only reads may not do.
+        """
+        if self.read_only:
+            kinds = [str(s.type).rsplit(".", 1)[-1] for s in duckdb.extract_statements(text)]
+            if len(kinds) != 1:
+                raise Refused(f"One statement at a time, please; this text holds {len(kinds)}.")
+            if kinds[0] not in {"SELECT", "EXPLAIN", "CALL", "LOGICAL_PLAN", "RELATION"}:
+                raise Refused(f"{kinds[0]} is refused: the warehouse is open for reading; use SELECT.")
+        table = self.arrow(text, **params)
+        return self._con.cursor().from_arrow(table)
+
+    def arrow(self, text: str, **params: Any) -> pa.Table:
+        """Like `sql`, as an Arrow table."""
+        return self._steady(lambda cursor: _fetch(cursor, text, params))
+
+    def query(self, name: str, **params: Any) -> duckdb.DuckDBPyRelation:
+        """A shipped query by name (`queries()` lists them), parameters by keyword; `run` takes any run name or latest."""
+        known = views.queries().get(name)
+        if known is None:
+            raise ConfigError(f"There is no query {name!r}.{nearest(name, views.queries())}")
+        # In SQL a parameter must not be named as a column is, so `phase` is called `in_phase` there.
+        spelt = {key.split("_", 1)[1]: key for key in known.params if key.startswith(("in_", "of_", "with_"))}
+        params = {spelt.get(key, key): value for key, value in params.items()}
+        for key in params:
+            if key not in known.params:
+                raise ConfigError(f"Query {name} takes no {key!r}; it takes {', '.join(known.params) or 'nothing'}.")
+        if missing := [key for key, default in known.params.items() if default is None and key not in params]:
+            raise ConfigError(f"Query {name} needs {missing[0]}=...")
+        if isinstance(params.get("run"), str):
+            from warehouse.store import find_run
+
+            params["run"] = find_run(self.root, params["run"])["run_id"]
+        arguments = ", ".join(f"{key} := ${key}" for key in params)
+        return self._con.cursor().from_arrow(self.arrow(f"FROM {name}({arguments})", **params))
+
+    def queries(self) -> dict[str, views.Query]:
+        """The shipped queries with their descriptions and parameters."""
+        return views.queries()
+
+    def close(self) -> None:
+        """Let go of files and memory; relations that were returned live on."""
+        self._con.close()
+
+    def __enter__(self) -> Warehouse:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _steady(self, ask: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
+        """Ask until no file vanished and no rewind arrived meanwhile."""
+        for attempt in range(TRIES):
+            with self._lock:
+                try:
+                    self._refresh()
+                    self._apply(self._read_rewinds())
+                    cursor = self._con.cursor()
+                except duckdb.IOException:
+                    self._seen = None
+                    time.sleep(0.005 * attempt)
+                    continue
+            try:
+                answer = ask(cursor)
+                with self._lock:
+                    moved = self._read_rewinds() != self._rewinds
+            except (duckdb.IOException, duckdb.CatalogException) as error:
+                # A catalog error may be a view replaced by another thread in this moment; a real one comes again.
+                if attempt >= 3 and isinstance(error, duckdb.CatalogException):
+                    raise
+                if attempt == TRIES - 1:
+                    raise
+                self._seen = None
+                time.sleep(0.005 * attempt)
+                continue
+            if not moved:
+                return answer
+        raise LogError(f"Files in {self.root} moved under the query {TRIES} times; ask again in a moment.")
+
+    def _refresh(self) -> None:
+        seen = snapshot(self.root)
+        self._load_runs(seen)
+        for pack in seen.packs:
+            if pack not in self._packs:
+                self._attach(pack)
+        for pack in [pack for pack in self._packs if pack not in seen.packs]:
+            self._con.execute(f"DETACH {self._packs.pop(pack)}")
+            self._pack_columns.pop(pack)
+        if self._seen is not None and (seen.live, seen.sealed, seen.packs) == (
+            self._seen.live,
+            self._seen.sealed,
+            self._seen.packs,
+        ):
+            return
+        for table in schema.LOGGED:
+            self._con.execute(f"CREATE OR REPLACE VIEW store.{table} AS {self._source(table, seen)}")
+        self._seen = seen
+        self._con.execute(f"CREATE OR REPLACE VIEW store.trials AS {self._trials()}")
+
+    def _source(self, table: str, seen: Snapshot) -> str:
+        """One table's rows wherever they lie, with the newest schema's columns."""
+        columns = ", ".join(schema.tables()[table].columns)
+        key = "traj_id" if "traj_id" in schema.tables()[table].columns else "run_id"
+        parts = []
+        for pack, alias in self._packs.items():
+            if has := self._pack_columns[pack].get(table):
+                parts.append(f"SELECT {', '.join(has)} FROM {alias}.{table}")
+        if files := seen.sealed.get(table):
+            parts.append(f"FROM read_parquet({_list(files)}, union_by_name = true, hive_partitioning = false)")
+        if files := seen.live.get(table):
+            parts.append(
+                f"FROM read_json({_list(files)}, columns = {schema.json_columns(table)}, format = 'newline_delimited', "
+                f"ignore_errors = true, maximum_object_size = 268435456) WHERE {key} IS NOT NULL"
+            )
+        body = "".join(f" UNION ALL BY NAME ({part})" for part in parts)
+        return f"SELECT {columns} FROM (FROM template.{table}{body})"
+
+    def _trials(self) -> str:
+        files = sorted((self.root / "trials").glob("*.jsonl"))
+        if not files:
+            return "FROM template.trials"
+        return (
+            f"FROM read_json({_list(files)}, columns = {schema.json_columns('trials')}, format = 'newline_delimited', "
+            "ignore_errors = true) WHERE study IS NOT NULL "
+            "QUALIFY row_number() OVER (PARTITION BY study, number ORDER BY logged_at DESC) = 1"
+        )
+
+    def _load_runs(self, seen: Snapshot) -> None:
+        new = []
+        for folder in seen.runs:
+            if folder.name in self._runs:
+                continue
+            try:
+                new.append(orjson.loads((folder / "run.json").read_bytes()))
+            except FileNotFoundError:
+                continue
+            self._runs.add(folder.name)
+        columns = list(schema.tables()["runs"].columns)
+        marks = ", ".join("?" * len(columns))
+        for row in new:
+            self._con.execute(
+                f"INSERT INTO store.runs ({', '.join(columns)}) VALUES ({marks})", [row.get(c) for c in columns]
+            )
+
+    def _attach(self, pack: str) -> None:
+        alias = f"pack_{pack.removesuffix('.duckdb').replace('-', '_')}"
+        path = str(self.root / "packs" / pack).replace("'", "''")
+        self._con.execute(f"ATTACH '{path}' AS {alias} (READ_ONLY)")
+        found: dict[str, list[str]] = {}
+        for table, column in self._con.execute(
+            "SELECT table_name, column_name FROM duckdb_columns() WHERE database_name = ? AND NOT internal", [alias]
+        ).fetchall():
+            if table in schema.LOGGED and column in schema.tables()[table].columns:
+                found.setdefault(table, []).append(column)
+        self._packs[pack], self._pack_columns[pack] = alias, found
+
+    def _read_rewinds(self) -> list[Rewind]:
+        rows = self._con.cursor().execute(
+            "SELECT run_id, incarnation, stage, step FROM store.events WHERE kind = 'rewind' ORDER BY ALL"
+        )
+        return [Rewind(*row) for row in rows.fetchall()]
+
+    def _apply(self, rewinds: list[Rewind]) -> None:
+        if rewinds == self._rewinds:
+            return
+        for statement in statements(rewinds):
+            self._con.execute(statement)
+        self._rewinds = rewinds
+
+
+def _fetch(cursor: duckdb.DuckDBPyConnection, text: str, params: dict[str, Any]) -> pa.Table:
+    import pyarrow as pa
+
+    relation: Any = cursor.sql(text, params=params or None)
+    if relation is None:
+        return pa.table({})
+    table = relation.to_arrow_table()
+    # DuckDB sums integers as HUGEINT, which Arrow knows only as a decimal: back to int64 wherever it fits.
+    for i, field in enumerate(table.schema):
+        if field.type == pa.decimal128(38, 0):
+            with contextlib.suppress(pa.ArrowInvalid):
+                table = table.set_column(i, field.name, table.column(i).cast(pa.int64()))
+    return table
+
+
+def _list(files: list[Path]) -> str:
+    return "[" + ", ".join("'" + str(file).replace("'", "''") + "'" for file in sorted(files)) + "]"

@@ -1,0 +1,66 @@
+"""Which rows a rewind hides, and the views that hide them.
+
+The views are made anew whenever the rewinds change: without any they are the stored rows themselves, so that the common
+case pays nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+UNTOUCHED_STAGES = ("distill", "sft", "evaluate", "play")
+"""Stages whose metrics a rewind to a training step leaves alone (metrics carry no phase)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rewind:
+    """One rewind event: hides rows of the run's incarnations below this one."""
+
+    run_id: str
+    incarnation: int
+    stage: str | None
+    step: int | None
+
+
+def statements(rewinds: Sequence[Rewind]) -> list[str]:
+    """SQL that fills `store.rewound` and `store.restarted` and makes turns, trajectories, model_calls, metrics, credits."""
+    steps = [(r.run_id, phase, r.incarnation, r.step) for r in rewinds if r.step is not None for phase in _PHASES]
+    stages = [(r.run_id, r.stage, r.incarnation) for r in rewinds if r.step is None]
+    made = [
+        "CREATE OR REPLACE TABLE store.rewound (run_id VARCHAR, phase VARCHAR, incarnation INTEGER, step INTEGER)",
+        "CREATE OR REPLACE TABLE store.restarted (run_id VARCHAR, stage VARCHAR, incarnation INTEGER)",
+    ]
+    if steps:
+        made.append(f"INSERT INTO store.rewound VALUES {', '.join(map(_literal, steps))}")
+    if stages:
+        made.append(f"INSERT INTO store.restarted VALUES {', '.join(map(_literal, stages))}")
+    by_step = _ANTI.format("rewound", "t.phase = r.phase AND t.step > r.step") if steps else ""
+    by_stage = _ANTI.format("restarted", "t.stage = r.stage") if stages else ""
+    made += [
+        f"CREATE OR REPLACE VIEW {name} AS {_hiding(f'{name}_all', by_step, by_stage)}"
+        for name in ("turns", "trajectories", "model_calls")
+    ]
+    untouched = ", ".join(f"'{stage}'" for stage in UNTOUCHED_STAGES)
+    by_metric = _ANTI.format("rewound", f"t.stage NOT IN ({untouched}) AND t.step > r.step") if steps else ""
+    made.append(f"CREATE OR REPLACE VIEW metrics AS {_hiding('metrics_all', by_metric, by_stage)}")
+    credits = "SELECT * FROM credits_all"
+    if steps or stages:
+        credits += " SEMI JOIN turns USING (traj_id, turn)"
+    made.append(f"CREATE OR REPLACE VIEW credits AS {credits}")
+    return made
+
+
+_PHASES = ("train", "validate")
+_ANTI = "ANTI JOIN store.{0} r ON t.run_id = r.run_id AND t.incarnation < r.incarnation AND {1}"
+
+
+def _hiding(source: str, *joins: str) -> str:
+    text = f"SELECT * FROM {source}"
+    for join in filter(None, joins):
+        text = f"SELECT t.* FROM ({text}) t {join}"
+    return text
+
+
+def _literal(row: tuple[object, ...]) -> str:
+    return "(" + ", ".join("'" + v.replace("'", "''") + "'" if isinstance(v, str) else str(v) for v in row) + ")"

@@ -1,0 +1,27 @@
+-- What readers see over the stored rows (schema `store`): superseded rows hidden, credits joined, latest states.
+-- A rewind with a step voids train and validate rows after that step; one with only a stage voids the stage. Both
+-- reach rows of earlier incarnations of the run and nothing else. store.rewound and store.restarted hold them.
+
+CREATE OR REPLACE VIEW runs AS SELECT * FROM store.runs;
+CREATE OR REPLACE VIEW trials AS SELECT * FROM store.trials;
+CREATE OR REPLACE VIEW events AS SELECT * FROM store.events;
+CREATE OR REPLACE VIEW checkpoints AS SELECT * FROM store.checkpoints;
+CREATE OR REPLACE VIEW stages AS SELECT * FROM store.stages;
+CREATE OR REPLACE VIEW stage_status AS
+    SELECT * FROM store.stages
+    QUALIFY row_number() OVER (PARTITION BY run_id, stage ORDER BY incarnation DESC, seq DESC) = 1;
+CREATE OR REPLACE VIEW tasks AS
+    SELECT * FROM store.tasks
+    QUALIFY row_number() OVER (PARTITION BY run_id, gym, task_id, version ORDER BY writer, seq) = 1;
+
+CREATE OR REPLACE VIEW turns_all AS
+    SELECT t.* REPLACE (coalesce(t.shaped, c.shaped) AS shaped, coalesce(t.advantage, c.advantage) AS advantage)
+    FROM store.turns t LEFT JOIN store.credits c ON c.traj_id = t.traj_id AND c.turn = t.turn;
+CREATE OR REPLACE VIEW trajectories_all AS SELECT * FROM store.trajectories;
+CREATE OR REPLACE VIEW model_calls_all AS SELECT * FROM store.model_calls;
+CREATE OR REPLACE VIEW metrics_all AS SELECT * FROM store.metrics;
+CREATE OR REPLACE VIEW credits_all AS
+    SELECT traj_id, turn, run_id, incarnation, writer, seq, shaped, advantage FROM store.credits
+    UNION ALL
+    SELECT traj_id, turn, run_id, incarnation, writer, seq, shaped, advantage FROM store.turns
+    WHERE advantage IS NOT NULL;

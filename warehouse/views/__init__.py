@@ -1,0 +1,50 @@
+"""Views and macros, one SQL file per topic, and the list of what may be asked for by name.
+
+Each file holds ``CREATE OR REPLACE`` statements; a query is a table macro whose parameters all have defaults, with its
+description in the comment above it, and is reachable as ``name(...)`` in SQL, as a view where no parameter is needed,
+and as ``Warehouse.query(name, **params)``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+_MACRO = re.compile(r"((?:^--[^\n]*\n)+)CREATE OR REPLACE MACRO (\w+)\(([^)]*)\) AS TABLE", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A named query: what it answers, and its parameters with their defaults as SQL text (None: no default)."""
+
+    name: str
+    doc: str
+    params: dict[str, str | None]
+
+
+@cache
+def scripts() -> tuple[tuple[str, str], ...]:
+    """The view files as (name, SQL text) in order."""
+    files = sorted(f.name for f in resources.files(__name__).iterdir() if f.name.endswith(".sql"))
+    return tuple((name, resources.files(__name__).joinpath(name).read_text()) for name in files)
+
+
+@cache
+def queries() -> dict[str, Query]:
+    """Every named query."""
+    found = {}
+    for _, text in scripts():
+        for comment, name, signature in _MACRO.findall(text):
+            doc = " ".join(line.removeprefix("--").strip() for line in comment.strip().splitlines())
+            found[name] = Query(name, doc, _params(signature))
+    return dict(sorted(found.items()))
+
+
+def _params(signature: str) -> dict[str, str | None]:
+    params: dict[str, str | None] = {}
+    for part in filter(None, (item.strip() for item in signature.split(","))):
+        name, _, default = part.partition(":=")
+        params[name.strip()] = default.strip() or None
+    return params
