@@ -17,7 +17,7 @@ def validated(values: Mapping[str, Any], what: str) -> Recipe:
     try:
         return Recipe.model_validate(dict(values))
     except ValidationError as error:
-        raise ConfigError(f"{what[0].upper()}{what[1:]}: {_sentence(error).rstrip(".")}.") from error
+        raise ConfigError(f"{what[0].upper()}{what[1:]}: {_sentence(error).rstrip('.')}.") from error
 
 
 def _sentence(error: ValidationError) -> str:
@@ -37,6 +37,7 @@ def _sentence(error: ValidationError) -> str:
         given = first["input"]
         shown = f" (given: {given!r})" if isinstance(given, (str, int, float)) else ""
         text = f"{where}: {message[0].lower()}{message[1:]}{shown}" if where else message
+    text = text.rstrip(".")
     return text if len(problems) == 1 else f"{text} (and {len(problems) - 1} more)"
 
 

@@ -1,0 +1,292 @@
+"""Which tasks a step trains on: every task once per epoch, in an order that is a pure function of seed, pool and position.
+
+An epoch's order is a keyed permutation of 0 ... N-1 (a Feistel network over the next power of two, walked until it lands
+inside), so a draw costs the same at 100 tasks and at 100,000, nothing is shuffled in memory, and the state that must be
+saved is a position. Tasks whose last group was mixed, neither all-good nor all-bad, can be drawn again on top (after
+DAPO); they lie in a Fenwick tree over p (1 - p), which costs O(log N) to draw from and to update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from userrl_core.errors import ConfigError
+from userrl_core.records import Task
+from userrl_core.seeding import content_hash, derive_seed
+
+_MASK = (1 << 64) - 1
+
+
+class Permutation:
+    """A keyed permutation of 0 ... n-1, computed index by index."""
+
+    def __init__(self, n: int, key: int) -> None:
+        """n: at least 1. The same n and key give the same permutation for ever."""
+        bits = max((n - 1).bit_length(), 2)
+        self.n = n
+        self._low = bits // 2
+        self._low_mask = (1 << self._low) - 1
+        self._high_mask = (1 << (bits - self._low)) - 1
+        self._keys = [_mixed(key + round_) for round_ in range(1, 5)]
+
+    def __getitem__(self, index: int) -> int:
+        """Where ``index`` goes."""
+        if not 0 <= index < self.n:
+            raise IndexError(index)
+        value = self._once(index)
+        while value >= self.n:
+            value = self._once(value)
+        return value
+
+    def _once(self, value: int) -> int:
+        high, low = value >> self._low, value & self._low_mask
+        for i in (0, 2):
+            high ^= _mixed(low ^ self._keys[i]) & self._high_mask
+            low ^= _mixed(high ^ self._keys[i + 1]) & self._low_mask
+        return (high << self._low) | low
+
+
+def _mixed(x: int) -> int:
+    """The finaliser of splitmix64: every input bit reaches every output bit."""
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
+    return x ^ (x >> 31)
+
+
+class Fenwick:
+    """Non-negative weights with O(log n) update and O(log n) draw."""
+
+    def __init__(self, n: int) -> None:
+        self.weights = [0.0] * n
+        self._tree = [0.0] * (n + 1)
+        self._top = 1 << max(n.bit_length() - 1, 0)
+        self.positive = 0
+        """How many weights are above zero."""
+
+    @property
+    def total(self) -> float:
+        """Sum of all weights."""
+        total, i = 0.0, len(self.weights)
+        while i > 0:
+            total += self._tree[i]
+            i -= i & -i
+        return total
+
+    def set(self, index: int, weight: float) -> None:
+        """Replace one weight."""
+        change = weight - self.weights[index]
+        self.positive += (weight > 0.0) - (self.weights[index] > 0.0)
+        self.weights[index] = weight
+        i = index + 1
+        while i < len(self._tree):
+            self._tree[i] += change
+            i += i & -i
+
+    def find(self, mass: float) -> int:
+        """The first index whose running sum exceeds ``mass``, 0 <= mass < total."""
+        position, step = 0, self._top
+        while step:
+            ahead = position + step
+            if ahead < len(self._tree) and self._tree[ahead] <= mass:
+                position = ahead
+                mass -= self._tree[ahead]
+            step >>= 1
+        # Rounding may step onto an index of weight zero at the very end: go back to the last one that has any.
+        position = min(position, len(self.weights) - 1)
+        while position > 0 and self.weights[position] <= 0.0:
+            position -= 1
+        return position
+
+    def state_dict(self) -> dict[str, dict[str, float]]:
+        """Weights and sums that are not zero, by index."""
+        return {
+            "weights": {str(i): w for i, w in enumerate(self.weights) if w != 0.0},
+            "sums": {str(i): w for i, w in enumerate(self._tree) if w != 0.0},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Mapping[str, float]]) -> None:
+        """Put `state_dict` back. The sums come along: added up anew they could round otherwise, and draw another index."""
+        for target, source in ((self.weights, state["weights"]), (self._tree, state["sums"])):
+            target[:] = [0.0] * len(target)
+            for index, value in source.items():
+                target[int(index)] = float(value)
+        self.positive = sum(w > 0.0 for w in self.weights)
+
+
+@dataclass(slots=True)
+class _Pool:
+    """The tasks of one gym (or of all, shuffled into one list), and how far they have been drawn."""
+
+    tasks: Sequence[Task]
+    fingerprint: str
+    order: Permutation
+    index: dict[str, int]
+    epoch: int = 0
+    position: int = 0
+    pending: list[int] = field(default_factory=list)
+    """Drawn, but already in the batch that drew them: next in line."""
+
+
+class TaskSampler:
+    """Draws batches of distinct tasks from pools; exactly resumable. No task is lost or repeated within an epoch."""
+
+    def __init__(self, pools: Mapping[str, Sequence[Task]], seed: int = 0) -> None:
+        """pools: tasks per pool name (a gym, or several gyms together). Raises ConfigError for an empty pool."""
+        self.seed = seed
+        self.draws = 0
+        self._credit: dict[str, float] = {}
+        self._pools: dict[str, _Pool] = {}
+        self._mixed: dict[str, Fenwick] = {}
+        self._repeats = 0
+        self.use(pools)
+
+    def use(self, pools: Mapping[str, Sequence[Task]]) -> None:
+        """Draw from these pools from now on; a pool with the same tasks as before goes on where it was."""
+        before = self._pools
+        self._pools = {}
+        for name, tasks in pools.items():
+            if not tasks:
+                raise ConfigError(
+                    f"There is no task left in '{name}'; lower demonstrations.top_k or choose other tasks."
+                )
+            fingerprint = content_hash([task.key for task in tasks])
+            old = before.get(name)
+            if old is not None and old.fingerprint == fingerprint:
+                self._pools[name] = old
+                continue
+            index = {task.key: i for i, task in enumerate(tasks)}
+            if len(index) != len(tasks):
+                raise ConfigError(f"Pool '{name}' holds a task twice; give every task once.")
+            self._pools[name] = _Pool(tasks, fingerprint, self._order(name, fingerprint, len(tasks), 0), index)
+            self._mixed[name] = Fenwick(len(tasks))
+        self._mixed = {name: self._mixed[name] for name in self._pools}
+        self._credit = {name: self._credit.get(name, 0.0) for name in self._pools}
+
+    def batch(self, n: int, weights: Mapping[str, float], *, oversample: float = 0.0) -> list[Task]:
+        """The next n distinct tasks; pools get shares in proportion to their weights, exactly so over time.
+
+        oversample: expected share drawn again from tasks whose last group was mixed, where there are any.
+        Raises ConfigError for weights that name no pool, and for batches larger than what they draw from.
+        """
+        for name in weights:
+            if name not in self._pools:
+                raise ConfigError(f"The mix names '{name}', but no tasks were given for it.")
+        if not weights or n > sum(len(self._pools[name].tasks) for name in weights):
+            raise ConfigError(
+                f"A batch of {n} tasks cannot be drawn from {sum(len(self._pools[name].tasks) for name in weights)}; "
+                "lower algorithm.batch or add tasks."
+            )
+        chosen: dict[str, Task] = {}
+        left = {name: len(self._pools[name].tasks) for name in weights}
+        while len(chosen) < n:
+            name = self._next_pool({pool: weight for pool, weight in weights.items() if left[pool]})
+            task = self._again(name, oversample, chosen) or self._next(name, chosen)
+            chosen[task.key] = task
+            left[name] -= 1
+        return list(chosen.values())
+
+    def observe(self, task_key: str, success: float) -> None:
+        """The share of a task's last group that succeeded, in [0, 1]; between the ends the task may be drawn again."""
+        if not 0.0 <= success <= 1.0:
+            raise ConfigError(f"A success share lies in [0, 1]; task {task_key} was given {success}.")
+        for name, pool in self._pools.items():
+            if task_key in pool.index:
+                self._mixed[name].set(pool.index[task_key], success * (1.0 - success))
+
+    def metrics(self) -> dict[str, float]:
+        """How far the epochs are, named as the warehouse names metrics."""
+        found = {"sampler/all/draws": float(self.draws), "sampler/mixed/draws": float(self._repeats)}
+        for name, pool in self._pools.items():
+            found[f"sampler/{name}/epochs"] = pool.epoch + pool.position / len(pool.tasks)
+            found[f"sampler/{name}/mixed"] = float(self._mixed[name].positive)
+        return found
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything later draws depend on, JSON-able."""
+        return {
+            "seed": self.seed,
+            "draws": self.draws,
+            "repeats": self._repeats,
+            "credit": dict(self._credit),
+            "pools": {
+                name: {
+                    "fingerprint": pool.fingerprint,
+                    "epoch": pool.epoch,
+                    "position": pool.position,
+                    "pending": list(pool.pending),
+                    "mixed": self._mixed[name].state_dict(),
+                }
+                for name, pool in self._pools.items()
+            },
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue exactly where `state_dict` was taken. Raises ConfigError where the tasks are not those it was taken of."""
+        if set(state["pools"]) != set(self._pools):
+            raise ConfigError(
+                f"The checkpoint draws from {sorted(state['pools'])}, this run from {sorted(self._pools)}; "
+                "resume with the same recipe."
+            )
+        for name, saved in state["pools"].items():
+            pool = self._pools[name]
+            if saved["fingerprint"] != pool.fingerprint:
+                raise ConfigError(
+                    f"The tasks of '{name}' are not those the checkpoint was trained on; resume with the same task files."
+                )
+        self.seed, self.draws, self._repeats = int(state["seed"]), int(state["draws"]), int(state["repeats"])
+        self._credit = {name: float(value) for name, value in state["credit"].items()}
+        for name, saved in state["pools"].items():
+            pool = self._pools[name]
+            pool.epoch, pool.position = int(saved["epoch"]), int(saved["position"])
+            pool.pending = [int(i) for i in saved["pending"]]
+            pool.order = self._order(name, pool.fingerprint, len(pool.tasks), pool.epoch)
+            self._mixed[name].load_state_dict(saved["mixed"])
+
+    def _order(self, name: str, fingerprint: str, n: int, epoch: int) -> Permutation:
+        return Permutation(n, derive_seed("order", self.seed, name, fingerprint, epoch))
+
+    def _next_pool(self, weights: Mapping[str, float]) -> str:
+        """Smooth weighted round robin: after any number of draws each pool is within one of its share."""
+        if len(weights) == 1:
+            return next(iter(weights))
+        for name, weight in weights.items():
+            self._credit[name] += weight
+        best = max(weights, key=lambda name: self._credit[name])
+        self._credit[best] -= sum(weights.values())
+        return best
+
+    def _next(self, name: str, chosen: Mapping[str, Task]) -> Task:
+        """The next task of the epoch that the batch does not hold yet; those it holds wait for a later batch."""
+        pool = self._pools[name]
+        for waiting in pool.pending:
+            if pool.tasks[waiting].key not in chosen:
+                pool.pending.remove(waiting)
+                self.draws += 1
+                return pool.tasks[waiting]
+        while True:
+            index = pool.order[pool.position]
+            pool.position += 1
+            if pool.position == len(pool.tasks):
+                pool.epoch, pool.position = pool.epoch + 1, 0
+                pool.order = self._order(name, pool.fingerprint, len(pool.tasks), pool.epoch)
+            if pool.tasks[index].key not in chosen:
+                self.draws += 1
+                return pool.tasks[index]
+            pool.pending.append(index)
+
+    def _again(self, name: str, share: float, chosen: Mapping[str, Task]) -> Task | None:
+        """A task whose last group was mixed, with probability ``share``; never one that the batch holds."""
+        if share <= 0.0:
+            return None
+        tree = self._mixed[name]
+        draw = derive_seed("again", self.seed, name, self.draws, self._repeats)
+        if draw / 2**63 >= share or tree.total <= 0.0:
+            return None
+        index = tree.find(_mixed(draw) / 2**64 * tree.total)
+        task = self._pools[name].tasks[index]
+        if tree.weights[index] <= 0.0 or task.key in chosen:
+            return None
+        self._repeats += 1
+        return task
