@@ -14,16 +14,33 @@ Group = Sequence[str]
 Pattern = Sequence[Group]
 
 _WORD = re.compile(r"[a-z0-9]+")
-_ENDINGS = ("ations", "ation", "ingly", "edly", "ings", "ing", "ies", "ied", "ers", "est", "ed", "es", "er", "ly", "s", "e", "y")
-_NEGATIONS = frozenset({"not", "never", "no", "nobody", "nothing", "without", "neither", "nor", "cannot"})
-_FUNCTION_WORDS = frozenset(
-    """a about after all also am an and any are as at be because been before being both but by can could did do does done
-    each ever every for from get got had has have he her here hers him his how i if in into is it its itself just me more
-    most much my of off on one only or other our out over own s she should so some someone something story such t than
-    that the their them then there these they thing this those though to true truth too under until up upon us very was
-    we were what when where which while who whom whose why will with would you your include includes reveal reveals
-    explain explains mention mentions detail fact correct right really actually answer""".split()
+_ENDINGS = (
+    "ations",
+    "ation",
+    "ingly",
+    "edly",
+    "ings",
+    "ing",
+    "ies",
+    "ied",
+    "ers",
+    "est",
+    "ed",
+    "es",
+    "er",
+    "ly",
+    "s",
+    "e",
+    "y",
 )
+_NEGATIONS = frozenset({"not", "never", "no", "nobody", "nothing", "without", "neither", "nor", "cannot"})
+_FUNCTION_TEXT = """a about after all also am an and any are as at be because been before being both but by can could did do does done
+each ever every for from get got had has have he her here hers him his how i if in into is it its itself just me more
+most much my of off on one only or other our out over own s she should so some someone something story such t than
+that the their them then there these they thing this those though to true truth too under until up upon us very was
+we were what when where which while who whom whose why will with would you your include includes reveal reveals
+explain explains mention mentions detail fact correct right really actually answer"""
+_FUNCTION_WORDS = frozenset(_FUNCTION_TEXT.split())
 
 
 def fold(text: str) -> str:
@@ -77,4 +94,6 @@ def negated(question: str) -> bool:
     return any(w in _NEGATIONS or (w.endswith("nt") and w[:-2] in _AUXILIARIES) for w in rest)
 
 
-_AUXILIARIES = frozenset({"is", "are", "was", "were", "do", "does", "did", "has", "have", "had", "could", "would", "ca", "wo"})
+_AUXILIARIES = frozenset(
+    {"is", "are", "was", "were", "do", "does", "did", "has", "have", "had", "could", "would", "ca", "wo"}
+)

@@ -1,0 +1,72 @@
+"""Reading the released task files as they are: JSON and parquet rows, every complaint naming file, index and field.
+
+A loader returns all of a gym's tasks or raises: nothing half-read stays.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from userrl_core.errors import TaskError
+from userrl_core.seeding import Split, content_hash, validation_of
+
+
+def read_json(path: Path, kind: type[list[Any]] | type[dict[str, Any]]) -> Any:
+    """The JSON value of a file, which must be of this kind. Raises TaskError naming the file."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise TaskError(f"There is no file {path}; give the root of a copy of the released repository.") from None
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise TaskError(f"{path} is not readable JSON ({error}).") from None
+    if not isinstance(value, kind):
+        raise TaskError(f"{path} must hold a JSON {'list' if kind is list else 'object'}, not {type(value).__name__}.")
+    return value
+
+
+def read_parquet(path: Path, columns: list[str]) -> list[dict[str, Any]]:
+    """The rows of a parquet file, these columns only. Raises TaskError naming the file."""
+    import pyarrow as pa  # imported here: only imports of published tasks need it
+    import pyarrow.parquet as pq
+
+    try:
+        rows: list[dict[str, Any]] = pq.read_table(path, columns=columns).to_pylist()
+    except FileNotFoundError:
+        raise TaskError(f"There is no file {path}; give the root of a copy of the released repository.") from None
+    except (pa.ArrowException, OSError) as error:
+        raise TaskError(f"{path} is not a readable parquet file with columns {', '.join(columns)} ({error}).") from None
+    return rows
+
+
+def text_field(row: Any, name: str, path: Path, index: object) -> str:
+    """A field that must hold text. Raises TaskError naming file, index and field."""
+    value = row.get(name) if isinstance(row, dict) else None
+    if not isinstance(value, str) or not value.strip():
+        raise TaskError(f"{path}, entry {index}: field '{name}' must be text, found {type(value).__name__}.")
+    return value
+
+
+def released_splits(root: Path, folder: str, field: str) -> dict[str, Split]:
+    """Which split the released rows give each task: their ``reward_model.<field>`` to train, validation or test.
+
+    Validation is 5 % of their train rows by content hash (UserRL section 4.1); theirs lies inside the test rows.
+    """
+    found: dict[str, Split] = {}
+    for part, row, path, index in _rows(root / "data" / folder):
+        name = text_field(row.get("reward_model"), field, path, index)
+        split: Split = "test" if part == "test" else validation_of(content_hash([folder, name]))
+        if found.setdefault(name, split) != split:
+            raise TaskError(f"{path}, entry {index}: '{name}' occurs in train and in test.")
+    return found
+
+
+def _rows(folder: Path) -> Iterator[tuple[str, dict[str, Any], Path, int]]:
+    for part in ("train", "test"):
+        path = folder / f"{part}.parquet"
+        if part == "train" and not path.exists() and (folder / "test.parquet").exists():
+            continue  # SearchGym has no training rows
+        for index, row in enumerate(read_parquet(path, ["reward_model"])):
+            yield part, row, path, index

@@ -1,0 +1,31 @@
+"""The replies that judges of the guessing games may give, read whatever their case."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator
+
+Answer = Literal["No", "Maybe", "Yes"]
+
+
+def _tidy(value: Any) -> Any:
+    return value.strip().strip(".!\"'").capitalize() if isinstance(value, str) else value
+
+
+class YesNoMaybe(BaseModel):
+    """A judge's reply to a yes/no question; ``yes``, ``YES.`` and ``Yes`` are the same."""
+
+    thought: str = ""
+    """Why, for the judge's own use; never shown."""
+
+    response: Annotated[Answer, BeforeValidator(_tidy)]
+
+
+class SameThing(BaseModel):
+    """A judge's decision whether a guess or an answer means the truth."""
+
+    thought: str = ""
+    """Why, for the judge's own use; never shown."""
+
+    correct: Annotated[Literal["No", "Yes"], BeforeValidator(_tidy)]
