@@ -1,0 +1,177 @@
+"""Decoding with a key-value cache that lives through a whole conversation, many conversations in lock-step.
+
+All rows share one column index: whatever is fed takes the next columns of every row, and columns that hold nothing for a
+row (left padding, rows that had already ended their reply) are masked out. Positions count a row's real tokens only.
+Rows leave the batch when their conversation is over. Nothing is ever fed twice.
+
+`Qwen3Decoder` runs the blocks itself and is the quick path; `GenericDecoder` runs any model's own forward with its own
+cache. Both return the logits after the last fed column, in float32.
+
+Shapes: B rows, n new columns, C columns so far, H query heads, K key heads, D head width.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+import torch.nn.functional as F  # noqa: N812  the customary name
+from torch import Tensor
+from transformers import DynamicCache
+
+
+class Decoder(Protocol):
+    """A batch of conversations being fed to a model."""
+
+    def feed(self, ids_Bn: Tensor, real_Bn: Tensor) -> Tensor:
+        """Append columns; returns logits [B, vocabulary] after the last one. real_Bn: False where a row gets nothing.
+
+        The logits of a row whose last column is not real mean nothing.
+        """
+        ...
+
+    def keep(self, rows: Tensor) -> None:
+        """Go on with these rows only, in this order."""
+        ...
+
+
+def make_decoder(model: Any, rows: int, columns: int) -> Decoder:
+    """The quickest decoder for this model. columns: how many to make room for at first; more are added as needed."""
+    if model.config.model_type == "qwen3" and not getattr(model.config, "use_sliding_window", False):
+        return Qwen3Decoder(model, rows, columns)
+    return GenericDecoder(model, rows)
+
+
+class Qwen3Decoder:
+    """The blocks of Qwen3 over a preallocated cache."""
+
+    def __init__(self, model: Any, rows: int, columns: int) -> None:
+        config = model.config
+        weight = model.model.embed_tokens.weight
+        self._model = model
+        self._heads = config.num_attention_heads
+        self._key_heads = config.num_key_value_heads
+        self._width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        self._eps = config.rms_norm_eps
+        self._used = 0
+        self._lengths_B = torch.zeros(rows, dtype=torch.long, device=weight.device)
+        self._real_BC = torch.zeros(rows, columns, dtype=torch.bool, device=weight.device)
+        shape = (config.num_hidden_layers, rows, self._key_heads, columns, self._width)
+        self._keys = list(torch.zeros(shape, dtype=weight.dtype, device=weight.device))
+        self._values = list(torch.zeros(shape, dtype=weight.dtype, device=weight.device))
+
+    @torch.inference_mode()
+    def feed(self, ids_Bn: Tensor, real_Bn: Tensor) -> Tensor:
+        """See `Decoder.feed`."""
+        n = ids_Bn.shape[1]
+        self._make_room(n)
+        start, end = self._used, self._used + n
+        self._real_BC[:, start:end] = real_Bn
+        positions_Bn = (self._lengths_B[:, None] + real_Bn.long().cumsum(1) - 1).clamp_min(0)
+        self._lengths_B = self._lengths_B + real_Bn.sum(1)
+        self._used = end
+
+        backbone = self._model.model
+        x = F.embedding(ids_Bn, backbone.embed_tokens.weight)
+        # The model's own rotary module: whatever scaling its config asks for is in it.
+        cos, sin = backbone.rotary_emb(x, positions_Bn)
+        mask = self._mask(start, end)
+        for index, layer in enumerate(backbone.layers):
+            h = self._norm(x, layer.input_layernorm)
+            x = x + self._attend(index, layer.self_attn, h, cos[:, None], sin[:, None], mask, start, end)
+            x = x + layer.mlp(self._norm(x, layer.post_attention_layernorm))
+        logits: Tensor = self._model.lm_head(self._norm(x[:, -1], backbone.norm))
+        return logits.float()
+
+    def keep(self, rows: Tensor) -> None:
+        """See `Decoder.keep`."""
+        self._keys = [keys[rows] for keys in self._keys]
+        self._values = [values[rows] for values in self._values]
+        self._real_BC = self._real_BC[rows]
+        self._lengths_B = self._lengths_B[rows]
+
+    def _attend(
+        self, index: int, attention: Any, h: Tensor, cos: Tensor, sin: Tensor, mask: Tensor, start: int, end: int
+    ) -> Tensor:
+        B, n, _ = h.shape
+        D = self._width
+        q = attention.q_proj(h).view(B, n, self._heads, D)
+        k = attention.k_proj(h).view(B, n, self._key_heads, D)
+        v = attention.v_proj(h).view(B, n, self._key_heads, D)
+        q = _rotate(self._norm(q, attention.q_norm).transpose(1, 2), cos, sin)
+        self._keys[index][:, :, start:end] = _rotate(self._norm(k, attention.k_norm).transpose(1, 2), cos, sin)
+        self._values[index][:, :, start:end] = v.transpose(1, 2)
+        keys, values = self._keys[index][:, :, :end], self._values[index][:, :, :end]
+        shared = self._heads // self._key_heads
+        if n == 1:
+            # Query heads that share a key head become its queries: no key is copied, and the product is one per key head.
+            out = F.scaled_dot_product_attention(
+                q.view(B, self._key_heads, shared, D), keys, values, attn_mask=mask.expand(B, 1, shared, end)
+            ).reshape(B, 1, self._heads * D)
+        else:
+            out = F.scaled_dot_product_attention(
+                q, keys.repeat_interleave(shared, 1), values.repeat_interleave(shared, 1), attn_mask=mask
+            )
+            out = out.transpose(1, 2).reshape(B, n, self._heads * D)
+        projected: Tensor = attention.o_proj(out)
+        return projected
+
+    def _mask(self, start: int, end: int) -> Tensor:
+        """Which columns a new column sees, [B, 1, n, C]: real ones up to itself, and itself, so that no row is empty."""
+        columns = torch.arange(end, device=self._real_BC.device)
+        new = columns[start:, None]
+        seen = self._real_BC[:, None, None, :end] & (columns <= new)
+        return seen | (columns == new)
+
+    def _norm(self, x: Tensor, layer: Any) -> Tensor:
+        if x.dtype == torch.float32:
+            return F.rms_norm(x, (x.shape[-1],), layer.weight, self._eps)
+        # In 16 bits the reference rounds before the weight is applied; rollout and update must round alike.
+        normed = F.rms_norm(x.float(), (x.shape[-1],), None, self._eps).to(x.dtype)
+        scaled: Tensor = layer.weight * normed
+        return scaled
+
+    def _make_room(self, n: int) -> None:
+        have = self._real_BC.shape[1]
+        if self._used + n <= have:
+            return
+        more = max(n, have)
+        self._real_BC = F.pad(self._real_BC, (0, more))
+        self._keys = [F.pad(keys, (0, 0, 0, more)) for keys in self._keys]
+        self._values = [F.pad(values, (0, 0, 0, more)) for values in self._values]
+
+
+class GenericDecoder:
+    """Any causal model through its own forward and Hugging Face's cache."""
+
+    def __init__(self, model: Any, rows: int) -> None:
+        self._model = model
+        self._cache = DynamicCache(config=model.config)
+        device = next(model.parameters()).device
+        self._real_BC = torch.zeros(rows, 0, dtype=torch.long, device=device)
+
+    @torch.inference_mode()
+    def feed(self, ids_Bn: Tensor, real_Bn: Tensor) -> Tensor:
+        """See `Decoder.feed`."""
+        before_B = self._real_BC.sum(1, keepdim=True)
+        self._real_BC = torch.cat([self._real_BC, real_Bn.long()], dim=1)
+        out = self._model(
+            input_ids=ids_Bn,
+            attention_mask=self._real_BC,
+            position_ids=(before_B + real_Bn.long().cumsum(1) - 1).clamp_min(0),
+            past_key_values=self._cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        logits: Tensor = out.logits[:, -1].float()
+        return logits
+
+    def keep(self, rows: Tensor) -> None:
+        """See `Decoder.keep`."""
+        self._cache.batch_select_indices(rows)
+        self._real_BC = self._real_BC[rows]
+
+
+def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    half = x.shape[-1] // 2
+    return x * cos + torch.cat([-x[..., half:], x[..., :half]], dim=-1) * sin

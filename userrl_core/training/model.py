@@ -1,0 +1,81 @@
+"""The model: a small Qwen3 from scratch, or any causal Hugging Face checkpoint in safetensors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
+
+from userrl_core.errors import CheckpointError
+from userrl_core.training.config import ModelConfig
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+def build_model(config: ModelConfig, tokenizer: Any, seed: int, device: str = "cpu") -> Any:
+    """A Qwen3 of the configured shape with random weights, the same for the same seed; torch's own generator is left alone.
+
+    Embeddings are tied: half of a model this small would otherwise be its vocabulary.
+    """
+    shape = Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=config.hidden_size,
+        intermediate_size=config.mlp,
+        num_hidden_layers=config.layers,
+        num_attention_heads=config.heads,
+        num_key_value_heads=config.kv_heads,
+        head_dim=config.head_dim,
+        max_position_embeddings=config.max_context,
+        tie_word_embeddings=True,
+        initializer_range=config.initializer_range,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        attn_implementation="sdpa",
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = Qwen3ForCausalLM(shape)
+    return _settle(model.to(dtype=DTYPES[config.dtype]), config, device)
+
+
+def load_model(path: str | Path, config: ModelConfig, device: str = "cpu") -> Any:
+    """A checkpoint's model. Only safetensors are read and no code from the checkpoint runs.
+
+    Raises CheckpointError where there is none that fits.
+    """
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            str(path),
+            dtype=DTYPES[config.dtype],
+            use_safetensors=True,
+            trust_remote_code=False,
+            attn_implementation="sdpa",
+        )
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"No model can be loaded from {path}: {str(error).splitlines()[0][:200]}") from error
+    return _settle(model, config, device)
+
+
+def context_limit(model: Any) -> int:
+    """Most tokens of a conversation."""
+    return int(getattr(model.config, "max_position_embeddings", 0) or 2**31)
+
+
+def parameters(model: Any) -> int:
+    """Number of weights, tied ones counted once."""
+    return sum(p.numel() for p in model.parameters())
+
+
+def _settle(model: Any, config: ModelConfig, device: str) -> Any:
+    """On the device, in memory that torch allocated: weights mapped from a file are aligned differently, and the last
+    bits of a product may depend on it."""
+    model.to(device)
+    for parameter in model.parameters():
+        parameter.data = parameter.data.clone()
+    if config.gradient_checkpointing:
+        model.gradient_checkpointing_enable()
+    model.eval()
+    return model

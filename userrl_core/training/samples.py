@@ -1,0 +1,69 @@
+"""Conversations as the trainer sees them, and the batches made of them.
+
+Shapes: B conversations, L tokens of the longest one, S agent tokens of a batch, conversation by conversation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+@dataclass(slots=True)
+class Sample:
+    """One conversation as it was sampled; four lists of the same length.
+
+    turns: index of the agent turn a token was sampled in, -1 for tokens of the opening, the environment and the template.
+    logprobs: nats under the sampling distribution (its temperature included), 0 where turns is -1. entropies: of the
+    distribution the token was drawn from, in nats.
+    """
+
+    ids: list[int] = field(default_factory=list)
+    turns: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    entropies: list[float] = field(default_factory=list)
+
+    def given(self, ids: Sequence[int]) -> None:
+        """Append tokens that the agent did not write."""
+        self.ids += ids
+        self.turns += [-1] * len(ids)
+        self.logprobs += [0.0] * len(ids)
+        self.entropies += [0.0] * len(ids)
+
+    def sampled(self, turn: int, ids: Sequence[int], logprobs: Sequence[float], entropies: Sequence[float]) -> None:
+        """Append a reply."""
+        self.ids += ids
+        self.turns += [turn] * len(ids)
+        self.logprobs += logprobs
+        self.entropies += entropies
+
+    @property
+    def agent_tokens(self) -> int:
+        """Number of sampled tokens."""
+        return len(self.turns) - self.turns.count(-1)
+
+    def turn_tokens(self, turns: int) -> list[int]:
+        """Sampled tokens per turn."""
+        return [self.turns.count(turn) for turn in range(turns)]
+
+    def of_agent(self, values: Sequence[float]) -> NDArray[np.float32]:
+        """The entries of a per-token list that belong to agent tokens."""
+        kept = [value for value, turn in zip(values, self.turns, strict=True) if turn >= 0]
+        return np.asarray(kept, dtype=np.float32)
+
+
+def pad(rows: Sequence[Sequence[int]], fill: int, *, left: bool = False, device: str = "cpu") -> tuple[Tensor, Tensor]:
+    """Rows of ids as a matrix [B, L], and which entries are real; padded on the right unless left."""
+    longest = max(map(len, rows), default=0)
+    ids = np.full((len(rows), longest), fill, dtype=np.int64)
+    real = np.zeros((len(rows), longest), dtype=np.bool_)
+    for index, row in enumerate(rows):
+        span = slice(longest - len(row), longest) if left else slice(0, len(row))
+        ids[index, span] = row
+        real[index, span] = True
+    return torch.from_numpy(ids).to(device), torch.from_numpy(real).to(device)
