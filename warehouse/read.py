@@ -59,6 +59,8 @@ class Warehouse:
         self._pack_columns: dict[str, dict[str, list[str]]] = {}
         self._rewinds: list[Rewind] | None = None
         self._con = duckdb.connect(":memory:", config={"autoinstall_known_extensions": False})
+        # Results live in a database of their own, so that a relation outlives the warehouse it came from.
+        self._results = duckdb.connect(":memory:")
         self._con.execute("CREATE SCHEMA store; CREATE SCHEMA template; CREATE SCHEMA reference")
         self._con.execute("USE template")
         for _, text in schema.scripts():
@@ -89,7 +91,7 @@ class Warehouse:
             if kinds[0] not in {"SELECT", "EXPLAIN", "CALL", "LOGICAL_PLAN", "RELATION"}:
                 raise Refused(f"{kinds[0]} is refused: the warehouse is open for reading; use SELECT.")
         table = self.arrow(text, **params)
-        return self._con.cursor().from_arrow(table)
+        return self._results.cursor().from_arrow(table)
 
     def arrow(self, text: str, **params: Any) -> pa.Table:
         """Like `sql`, as an Arrow table."""
@@ -113,7 +115,7 @@ class Warehouse:
 
             params["run"] = find_run(self.root, params["run"])["run_id"]
         arguments = ", ".join(f"{key} := ${key}" for key in params)
-        return self._con.cursor().from_arrow(self.arrow(f"FROM {name}({arguments})", **params))
+        return self._results.cursor().from_arrow(self.arrow(f"FROM {name}({arguments})", **params))
 
     def queries(self) -> dict[str, views.Query]:
         """The shipped queries with their descriptions and parameters."""

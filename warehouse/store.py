@@ -85,9 +85,9 @@ def register_run(root: Path | str, record: RunRecord) -> dict[str, Any]:
     """Write the run's row unless it is there, and return the row in force, its `run_no` included. Idempotent."""
     root = Path(root)
     folder = run_dir(root, record.run_id)
-    if (row := _read_run(folder)) is not None:
-        return row
     try:
+        if (row := _read_run(folder)) is not None:
+            return row
         _stamp(root)
         folder.mkdir(parents=True, exist_ok=True)
         row = {**asdict(record), "run_no": claim(root / "numbers")}

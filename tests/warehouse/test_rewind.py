@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.warehouse.makers import play
+from userrl_core.errors import ConfigError
+from warehouse import TurnLog, open_warehouse
+
+
+def steps(root: Path, table: str = "trajectories") -> list[tuple[object, ...]]:
+    with open_warehouse(root) as warehouse:
+        return warehouse.sql(f"SELECT phase, step, count(*) FROM {table} GROUP BY ALL ORDER BY ALL").fetchall()
+
+
+def first_start(root: Path, last: int = 4) -> TurnLog:
+    log = TurnLog.open(root, "r1")
+    play(log, [1.0], stage="distill", step=0, phase="distill")
+    for step in range(1, last + 1):
+        play(log, [0.0, 1.0], step=step, credits=[1.0, 1.0])
+        play(log, [0.5], step=step, phase="validate", split="validation")
+        log.metrics({"reward/train/mean": step}, stage="rl-1", step=step)
+    log.metrics({"loss/sft/mean": 1.0}, stage="sft", step=40)
+    return log
+
+
+def test_a_rewind_hides_later_training_and_validation_of_earlier_starts_only(tmp_path: Path) -> None:
+    first_start(tmp_path).close()
+    with TurnLog.open(tmp_path, "r1") as log:
+        log.event("rewind", stage="rl-1", step=2)
+        play(log, [0.25], step=3, credits=[1.0])
+    assert steps(tmp_path) == [
+        ("distill", 0, 1),
+        ("train", 1, 1),
+        ("train", 2, 1),
+        ("train", 3, 1),
+        ("validate", 1, 1),
+        ("validate", 2, 1),
+    ]
+    assert steps(tmp_path, "trajectories_all")[3:5] == [("train", 3, 2), ("train", 4, 1)]
+    with open_warehouse(tmp_path) as warehouse:
+        assert warehouse.sql("SELECT count(*), count(advantage) FROM turns WHERE phase = 'train'").fetchall()[0] == (
+            5,
+            5,
+        )
+        assert warehouse.sql("SELECT count(*) FROM turns_all WHERE phase = 'train'").fetchall()[0] == (9,)
+        assert warehouse.sql("SELECT count(*) FROM credits").fetchall()[0] == (5,)
+        assert warehouse.sql("SELECT name, step FROM metrics ORDER BY ALL").fetchall() == [
+            ("loss/sft/mean", 40),
+            ("reward/train/mean", 1),
+            ("reward/train/mean", 2),
+        ]
+
+
+def test_a_straggler_of_the_killed_start_is_hidden_even_if_it_writes_later(tmp_path: Path) -> None:
+    old = first_start(tmp_path, last=2)
+    with TurnLog.open(tmp_path, "r1") as log:
+        log.event("rewind", step=2)
+        play(old, [1.0], step=3)
+        old.close()
+        play(log, [0.0], step=3)
+    with open_warehouse(tmp_path) as warehouse:
+        assert warehouse.sql("SELECT return_sum FROM trajectories WHERE step = 3").fetchall() == [(0.0,)]
+
+
+def test_a_restarted_stage_hides_all_that_was_written_for_it_before(tmp_path: Path) -> None:
+    first_start(tmp_path, last=1).close()
+    with TurnLog.open(tmp_path, "r1") as log:
+        log.event("rewind", stage="distill")
+        play(log, [0.5, 0.5], stage="distill", step=0, phase="distill")
+    with open_warehouse(tmp_path) as warehouse:
+        assert warehouse.sql("SELECT stage, turns FROM trajectories ORDER BY ALL").fetchall() == [
+            ("distill", 2),
+            ("rl-1", 1),
+            ("rl-1", 2),
+        ]
+
+
+def test_a_turn_without_a_finished_trajectory_is_rewound_as_well(tmp_path: Path) -> None:
+    with TurnLog.open(tmp_path, "r1") as log:
+        play(log, [0.0, 0.0], step=5, end=False)
+    with TurnLog.open(tmp_path, "r1") as log:
+        log.event("rewind", step=4)
+    with open_warehouse(tmp_path) as warehouse:
+        assert warehouse.sql("SELECT (SELECT count(*) FROM turns), (SELECT count(*) FROM turns_all)").fetchall()[0] == (
+            0,
+            2,
+        )
+
+
+def test_a_log_that_wrote_already_begins_a_new_incarnation_when_it_rewinds(tmp_path: Path) -> None:
+    log = first_start(tmp_path, last=3)
+    assert log.incarnation == 1
+    log.event("rewind", step=1)
+    assert log.incarnation == 2
+    play(log, [0.0], step=2)
+    log.close()
+    assert steps(tmp_path)[1:3] == [("train", 1, 1), ("train", 2, 1)]
+
+
+def test_workers_that_join_are_not_rewound_by_their_own_start(tmp_path: Path) -> None:
+    first_start(tmp_path, last=3).close()
+    driver = TurnLog.open(tmp_path, "r1")
+    driver.event("rewind", step=1)
+    worker = TurnLog.open(tmp_path, "r1", join=driver.incarnation)
+    play(worker, [0.75], step=2)
+    worker.close()
+    driver.close()
+    with open_warehouse(tmp_path) as warehouse:
+        assert warehouse.sql("SELECT return_sum FROM trajectories WHERE step = 2").fetchall() == [(0.75,)]
+    with pytest.raises(ConfigError, match="no incarnation 9"):
+        TurnLog.open(tmp_path, "r1", join=9)
+
+
+def test_repeated_rewinds_keep_the_latest_history(tmp_path: Path) -> None:
+    for start in range(4):
+        with TurnLog.open(tmp_path, "r1") as log:
+            log.event("rewind", step=start)
+            for step in range(start + 1, 8):
+                play(log, [start / 4], step=step)
+    with open_warehouse(tmp_path) as warehouse:
+        rows = warehouse.sql("SELECT step, return_sum FROM trajectories ORDER BY step").fetchall()
+    assert rows == [(1, 0.0), (2, 0.25), (3, 0.5), (4, 0.75), (5, 0.75), (6, 0.75), (7, 0.75)]
+
+
+def test_a_rewind_of_one_run_leaves_others_alone(tmp_path: Path) -> None:
+    first_start(tmp_path, last=2).close()
+    with TurnLog.open(tmp_path, "r2") as log:
+        log.event("rewind", step=0)
+    assert ("train", 2, 1) in steps(tmp_path)
+
+
+def test_an_open_reader_sees_the_rewind(tmp_path: Path) -> None:
+    first_start(tmp_path, last=2).close()
+    with open_warehouse(tmp_path) as warehouse, TurnLog.open(tmp_path, "r1") as log:
+        count = "SELECT count(*) FROM trajectories WHERE phase = 'train'"
+        assert warehouse.sql(count).fetchall()[0] == (2,)
+        log.event("rewind", step=1)
+        assert warehouse.sql(count).fetchall()[0] == (1,)
