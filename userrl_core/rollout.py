@@ -87,26 +87,37 @@ def build_episodes(
     gym_config: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> list[Episode]:
     """n fresh episodes a task, grouped by task, not started."""
+    return [
+        build_episode(task, attempt, rules, sink=sink, user=user, where=where, seed=seed, gym_config=gym_config)
+        for task in tasks
+        for attempt in range(n)
+    ]
+
+
+def build_episode(
+    task: Task,
+    attempt: int,
+    rules: EpisodeRules,
+    *,
+    sink: Sink | None = None,
+    user: Any = "rule",
+    where: Where | None = None,
+    seed: int = 0,
+    gym_config: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Episode:
+    """One fresh episode, not started. Every random draw follows from seed, phase, step, task and attempt."""
     place = where or Where()
-    options = gym_config or {}
-    episodes = []
-    for task in tasks:
-        whose = user.get(task.gym, "rule") if isinstance(user, Mapping) else user
-        for attempt in range(n):
-            gym = make(task.gym, task, whose, **options.get(task.gym, {}))
-            episodes.append(
-                Episode(
-                    gym,
-                    rules,
-                    attempt=attempt,
-                    seed=derive_seed(seed, place.phase, place.step, task.key, attempt),
-                    where=place,
-                    group=f"{place.stage}/{place.step}/{task.key}",
-                    user=_user_name(whose),
-                    sink=sink,
-                )
-            )
-    return episodes
+    whose = user.get(task.gym, "rule") if isinstance(user, Mapping) else user
+    return Episode(
+        make(task.gym, task, whose, **(gym_config or {}).get(task.gym, {})),
+        rules,
+        attempt=attempt,
+        seed=derive_seed(seed, place.phase, place.step, task.key, attempt),
+        where=place,
+        group=f"{place.stage}/{place.step}/{task.key}",
+        user=_user_name(whose),
+        sink=sink,
+    )
 
 
 async def drive(episode: Episode, policy: Policy, timeout: float) -> None:
