@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sweeps.space import QUERIES, Space
 from userrl_core.errors import TrainingError
@@ -66,10 +67,9 @@ def money(warehouse: Path, run_ids: Sequence[str]) -> float:
     return sum(measure(warehouse, run_id, "cost").value for run_id in run_ids)
 
 
-def _rows(warehouse: Path, query: str, run_id: str) -> list[tuple[object, ...]]:
+def _rows(warehouse: Path, query: str, run_id: str) -> list[tuple[Any, ...]]:
+    if not warehouse.is_dir():  # the first trial has not written yet
+        return []
     text = (QUERIES / f"{query}.sql").read_text()
-    opened = open_warehouse(warehouse)
-    try:
-        return opened.rows(text, run_id=run_id)
-    finally:
-        opened.close()
+    with open_warehouse(warehouse) as opened:
+        return list(opened.sql(text, run_id=run_id).fetchall())
