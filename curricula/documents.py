@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
@@ -16,23 +16,28 @@ HERE = Path(__file__).resolve().parent
 
 
 def recipe_names() -> tuple[str, ...]:
-    """The recipes that are shipped."""
-    return tuple(sorted(path.stem for path in (HERE / "recipes").glob("*.yaml")))
+    """The recipes that are shipped; a leading underscore marks what is there to be extended, and is left out."""
+    return tuple(name for name in _names("recipe") if not name.startswith("_"))
 
 
 def profile_names() -> tuple[str, ...]:
     """The profiles that are shipped."""
-    return tuple(sorted(path.stem for path in (HERE / "profiles").glob("*.yaml")))
+    return _names("profile")
 
 
-def find(name: str | Path, what: str, known: Sequence[str]) -> Path:
+def _names(what: str) -> tuple[str, ...]:
+    return tuple(sorted(path.stem for path in (HERE / f"{what}s").glob("*.yaml")))
+
+
+def find(name: str | Path, what: Literal["recipe", "profile"]) -> Path:
     """The file of a recipe or profile, by shipped name or by path. ConfigError names the nearest one known."""
     if isinstance(name, Path) or str(name).endswith((".yaml", ".yml")) or "/" in str(name):
         path = Path(name)
         if not path.is_file():
             raise ConfigError(f"There is no {what} file {path}.")
         return path
-    if name not in known:
+    if name not in _names(what):
+        known = recipe_names() if what == "recipe" else profile_names()
         raise ConfigError(f"There is no {what} '{name}'{nearest(str(name), known)}. Known: {', '.join(known)}.")
     return HERE / f"{what}s" / f"{name}.yaml"
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from curricula.documents import find, profile_names, read, recipe_names, stem
+from curricula.documents import find, read, stem
 from curricula.messages import validated
 from curricula.recipe import Origin, Recipe
 from curricula.spec import Algorithm
@@ -88,7 +88,7 @@ def load(
 
 def _recipe_layers(name: str | Path, seen: tuple[str, ...] = ()) -> list[_Layer]:
     """The recipe and those that it extends, the most general first. Each keeps its own ``profiles`` for later."""
-    document = dict(read(find(name, "recipe", recipe_names())))
+    document = dict(read(find(name, "recipe")))
     label = str(document.setdefault("name", stem(name)))
     if label in seen:
         raise ConfigError(f"Recipe '{label}' extends itself ({' -> '.join((*seen, label))}); break the circle.")
@@ -99,17 +99,17 @@ def _recipe_layers(name: str | Path, seen: tuple[str, ...] = ()) -> list[_Layer]
 
 def _profile_layers(profile: str | Path, recipe: Sequence[_Layer]) -> list[_Layer]:
     """The profile, then what the recipes say about running under it."""
-    document = dict(read(find(profile, "profile", profile_names())))
+    document = dict(read(find(profile, "profile")))
     name = stem(profile)
     document.pop("name", None)
     found = [_layer(f"profile {name}", document)]
+    _check_whitelist(found[0])
     for layer in recipe:
         own = layer.values.get("profiles", {}).get(name)
         if own:
             found.append(_layer(f"{layer.where}, for profile {name}", dict(own)))
     kind = _schedule_kind(recipe)
     for layer in found:
-        _check_whitelist(layer)
         _fit_to_schedule(layer, kind)
     return found
 
