@@ -30,6 +30,14 @@ class Curriculum(Protocol):
         """The step is complete and these are its metrics, for gates that look at them."""
         ...
 
+    def observe(self, task_key: str, success: float) -> None:
+        """The share of a task's group that succeeded, for samplers that prefer mixed groups."""
+        ...
+
+    def metrics(self) -> dict[str, float]:
+        """How far the epochs are, to be logged with the step."""
+        ...
+
     def state_dict(self) -> dict[str, Any]:
         """Everything that `draw` and the gates depend on, JSON-able."""
         ...

@@ -57,7 +57,9 @@ class Sample:
         return np.asarray(kept, dtype=np.float32)
 
 
-def pad(rows: Sequence[Sequence[int]], fill: int, *, left: bool = False, device: str = "cpu") -> tuple[Tensor, Tensor]:
+def pad(
+    rows: Sequence[Sequence[int]], fill: int, *, left: bool = False, device: torch.device | str = "cpu"
+) -> tuple[Tensor, Tensor]:
     """Rows of ids as a matrix [B, L], and which entries are real; padded on the right unless left."""
     longest = max(map(len, rows), default=0)
     ids = np.full((len(rows), longest), fill, dtype=np.int64)

@@ -1,0 +1,49 @@
+"""Numbers of one step, from its conversations. Names are ``scope/subset/stat``; nulls are left out, never counted as zero.
+
+``<scope>/return_sum/mean`` is the mean raw reward sum, the one number that curves of different recipes may compare.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from statistics import fmean
+from typing import get_args
+
+from userrl_core.records import Flag, StopReason, Trajectory
+
+_WAIT = re.compile(r"\bwait\b", re.IGNORECASE)
+
+
+def conversation_metrics(trajectories: Sequence[Trajectory], scope: str) -> dict[str, float]:
+    """Rewards, scores, lengths, formats and stop reasons; per gym too where there are several."""
+    metrics = _outcome(trajectories, scope)
+    gyms = sorted({trajectory.task.gym for trajectory in trajectories})
+    for gym in gyms if len(gyms) > 1 else ():
+        metrics |= _outcome([t for t in trajectories if t.task.gym == gym], f"{scope}/{gym}")
+    turns = [turn for trajectory in trajectories for turn in trajectory.turns]
+    count = max(len(trajectories), 1)
+    metrics |= _mean(f"{scope}/reply_tokens/mean", (turn.completion_tokens for turn in turns))
+    metrics |= _mean(f"{scope}/waits/mean", (len(_WAIT.findall(turn.message)) for turn in turns))
+    metrics |= _mean(f"{scope}/format_valid/share", (not turn.flags & Flag.FORMAT_ERROR for turn in turns))
+    metrics |= _mean(f"{scope}/truncated/share", (bool(turn.flags & Flag.LENGTH) for turn in turns))
+    for reason in get_args(StopReason):
+        metrics[f"{scope}/stop_{reason}/share"] = sum(t.stop_reason == reason for t in trajectories) / count
+    metrics[f"{scope}/admitted/share"] = sum(t.admitted for t in trajectories) / count
+    metrics[f"{scope}/attempts/count"] = float(len(trajectories))
+    return metrics
+
+
+def _outcome(trajectories: Sequence[Trajectory], scope: str) -> dict[str, float]:
+    admitted = [trajectory for trajectory in trajectories if trajectory.admitted]
+    return {
+        **_mean(f"{scope}/return_sum/mean", (t.return_sum for t in admitted)),
+        **_mean(f"{scope}/score/mean", (t.score for t in admitted)),
+        **_mean(f"{scope}/success/mean", (t.stop_reason == "success" for t in admitted)),
+        **_mean(f"{scope}/turns/mean", (len(t.turns) for t in admitted)),
+    }
+
+
+def _mean(name: str, values: Iterable[float | None]) -> dict[str, float]:
+    known = [float(value) for value in values if value is not None]
+    return {name: fmean(known)} if known else {}

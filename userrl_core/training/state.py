@@ -1,0 +1,150 @@
+"""Everything a trainer carries from step to step, and its exact way to disk and back.
+
+Files of a checkpoint's ``trainer`` folder: ``optimizer.safetensors`` (tensors named ``<parameter>/<moment>``),
+``generators.safetensors`` (generator states as bytes), ``critic.safetensors`` with ``critic_optimizer.safetensors`` where
+there is a critic, and ``trainer.json`` (step, curriculum, history).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from userrl_core.errors import CheckpointError
+from userrl_core.training.checkpoint import STATE, read_checkpoint, read_json
+from userrl_core.training.config import ModelConfig
+from userrl_core.training.model import load_model
+from userrl_core.training.tokenizer import load_tokenizer
+
+TRAINER = "trainer"
+
+
+@dataclass(slots=True)
+class TrainState:
+    """A model in training.
+
+    kind: what trains it (``sft``, ``rl`` ...); another kind's optimiser is not continued. curriculum: what its `state_dict`
+    gave. history: one entry per step, oldest first.
+    """
+
+    model: Any
+    tokenizer: Any
+    optimizer: torch.optim.Optimizer
+    generator: torch.Generator
+    kind: str
+    step: int = 0
+    critic: nn.Module | None = None
+    critic_optimizer: torch.optim.Optimizer | None = None
+    curriculum: dict[str, Any] | None = None
+    history: list[dict[str, float]] = field(default_factory=list)
+
+    def save(self, folder: Path) -> None:
+        """Write model, tokenizer and trainer files into a folder (see `checkpoint.write_checkpoint`)."""
+        save_model(self.model, self.tokenizer, folder)
+        inside = folder / TRAINER
+        inside.mkdir()
+        save_file(_optimizer_tensors(self.model, self.optimizer), inside / "optimizer.safetensors")
+        states = {"sampling": self.generator.get_state(), "torch": torch.get_rng_state()}
+        save_file(states, inside / "generators.safetensors")
+        if self.critic is not None and self.critic_optimizer is not None:
+            critic = {name: tensor.detach().cpu().contiguous() for name, tensor in self.critic.named_parameters()}
+            save_file(critic, inside / "critic.safetensors")
+            moments = _optimizer_tensors(self.critic, self.critic_optimizer)
+            save_file(moments, inside / "critic_optimizer.safetensors")
+        record = {"kind": self.kind, "step": self.step, "curriculum": self.curriculum, "history": self.history}
+        (inside / "trainer.json").write_text(json.dumps(record, sort_keys=True), encoding="utf-8")
+
+    def restore(self, folder: Path) -> bool:
+        """Take over the trainer files of a checkpoint whose model is already loaded.
+
+        Returns False when it has none of this kind (after a cold start RL begins with a fresh optimiser).
+        Raises CheckpointError when they belong to another model or algorithm.
+        """
+        inside = folder / TRAINER
+        if not inside.is_dir():
+            return False
+        record = read_json(inside / "trainer.json")
+        if record["kind"] != self.kind:
+            return False
+        self.step, self.curriculum, self.history = record["step"], record["curriculum"], record["history"]
+        _load_optimizer(self.model, self.optimizer, inside / "optimizer.safetensors")
+        states = _load(inside / "generators.safetensors")
+        self.generator.set_state(states["sampling"])
+        torch.set_rng_state(states["torch"])
+        if self.critic is not None and self.critic_optimizer is not None:
+            if not (inside / "critic.safetensors").is_file():
+                raise CheckpointError(f"{folder} has no critic; ppo continues only from a checkpoint that ppo wrote.")
+            loaded = _load(inside / "critic.safetensors")
+            with torch.no_grad():
+                for name, parameter in self.critic.named_parameters():
+                    parameter.copy_(loaded[name])
+            _load_optimizer(self.critic, self.critic_optimizer, inside / "critic_optimizer.safetensors")
+        return True
+
+
+def save_model(model: Any, tokenizer: Any, folder: Path) -> None:
+    """A Hugging Face folder: config, safetensors, tokenizer with its chat template."""
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def load_checkpoint(path: Path, config: ModelConfig, device: str) -> tuple[Any, Any]:
+    """Model and tokenizer of one of our checkpoints (hashes checked) or of a plain Hugging Face folder."""
+    if (path / STATE).exists() or not (path / "config.json").exists():
+        read_checkpoint(path)
+    return load_model(path, config, device), load_tokenizer(path)
+
+
+def adamw(module: nn.Module, lr: float, betas: tuple[float, float], weight_decay: float) -> torch.optim.AdamW:
+    """AdamW over all parameters."""
+    return torch.optim.AdamW(module.parameters(), lr=lr, betas=betas, weight_decay=weight_decay)
+
+
+def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
+    """The rate of the next step."""
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+
+
+def clip_and_step(optimizer: torch.optim.Optimizer, parameters: Iterable[Tensor], limit: float) -> float:
+    """One optimiser step with the gradient scaled down to limit; returns its norm before. Skipped when it is not finite."""
+    norm = float(nn.utils.clip_grad_norm_(list(parameters), limit))
+    if norm == norm and norm != float("inf"):
+        optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return norm
+
+
+def _optimizer_tensors(module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    tensors: dict[str, Tensor] = {}
+    for name, parameter in module.named_parameters():
+        for moment, value in optimizer.state.get(parameter, {}).items():
+            tensors[f"{name}/{moment}"] = torch.as_tensor(value).detach().cpu().contiguous()
+    return tensors
+
+
+def _load_optimizer(module: nn.Module, optimizer: torch.optim.Optimizer, path: Path) -> None:
+    tensors = _load(path)
+    parameters = dict(module.named_parameters())
+    for key, value in tensors.items():
+        name, _, moment = key.rpartition("/")
+        if name not in parameters:
+            raise CheckpointError(f"{path} belongs to another model: it holds moments of {name}, which this one lacks.")
+        # Cloned: tensors mapped from a file are aligned differently from torch's own. AdamW keeps its count on the CPU.
+        device = "cpu" if moment == "step" else parameters[name].device
+        optimizer.state[parameters[name]][moment] = value.clone().to(device)
+
+
+def _load(path: Path) -> Mapping[str, Tensor]:
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{path} cannot be read; the checkpoint is incomplete.") from error

@@ -1,0 +1,299 @@
+"""verl's agent loop around our episode: same gyms, users, horizon rule and records as everywhere else.
+
+verl makes one `GymAgentLoop` per trajectory. It plays the attempt token by token through verl's continuous-token calls
+(history is only ever appended to, never rendered again), lays each turn's raw reward on the turn's last token, and logs
+every turn from the process that saw it.
+
+An attempt whose scoring did not run is not admitted: its whole response mask is zero, which keeps it out of the loss,
+and the estimator finds no turn in it, which keeps it out of its group's mean. Where a served user was the cause, the
+attempt first waits until the user answers again and is played anew. Anything unexpected is written to the stage's
+``fatal`` file, since verl would train on what is left of the group without a word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+import torch
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
+
+from userrl_core.distill import tools_for
+from userrl_core.episode import Episode, EpisodeRules
+from userrl_core.errors import PolicyError
+from userrl_core.policies.base import PolicyReply
+from userrl_core.records import Message, Phase, Task, Trajectory, Where
+from userrl_core.rollout import build_episode
+from userrl_core.training.verl.book import Attempt, find_book
+from userrl_core.training.verl.estimator import signature
+from userrl_core.training.verl.job import StageFile, read_stage_file
+from userrl_core.training.verl.outage import served_user, until_it_answers
+
+NAME = "userrl"
+"""As the parquet column ``agent_name`` and the agents file call this loop."""
+
+STEP_FIELDS = ("min_global_steps", "max_global_steps")
+
+
+class TurnRewards(AgentLoopOutput):  # type: ignore[misc]  # verl has no types
+    """One trajectory with a reward at the end of each turn.
+
+    turn_ends: index into the response of each turn's last token. turn_rewards: what lies there.
+    """
+
+    turn_ends: list[int] = []
+    turn_rewards: list[float] = []
+
+    def as_dict(self) -> dict[str, Any]:
+        """verl's fields, with dense ``rm_scores`` in place of one number on the last token."""
+        output: dict[str, Any] = super().as_dict()
+        output.pop("turn_ends", None)
+        output.pop("turn_rewards", None)
+        scores = torch.zeros(len(self.response_ids), dtype=torch.float32)
+        for end, reward in zip(self.turn_ends, self.turn_rewards, strict=True):
+            scores[end] += reward
+        output["rm_scores"] = scores
+        return output
+
+
+@dataclass(slots=True)
+class _Tokens:
+    """The conversation so far. ids: prompt and response. mask and logprobs cover the response alone."""
+
+    ids: list[int]
+    messages: list[Message]
+    mask: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    extra: dict[str, Any] = field(default_factory=dict)
+    generating: float = 0.0
+
+
+class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
+    """Plays one attempt. Named in the agents file with ``stage_file``, the path of a `StageFile`."""
+
+    def __init__(self, *arguments: Any, stage_file: str, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self.stage: StageFile = read_stage_file(stage_file)
+        self.room: int = int(self.rollout_config.response_length)
+
+    async def run(self, sampling_params: dict[str, Any], **columns: Any) -> TurnRewards:
+        """Play the attempt that a parquet row and verl's step describe; always exactly one output."""
+        try:
+            return await self._run(sampling_params, columns)
+        except Exception as error:
+            _leave_word(self.stage, error)
+            raise
+
+    async def _run(self, sampling_params: dict[str, Any], columns: dict[str, Any]) -> TurnRewards:
+        row = json.loads(columns["userrl"])
+        task = Task(**row["task"])
+        where = Where(self.stage.stage, int(columns["global_steps"]), _phase(row), self.stage.policy)
+        attempt = int(columns["session_id"])
+        deadline = time.monotonic() + self.stage.patience
+        while True:
+            episode = self._episode(task, attempt, where)
+            try:
+                tokens = await self._play(episode, sampling_params)
+            finally:
+                await episode.gym.aclose()
+            server = served_user(self.stage.users, task.gym)
+            if not _user_was_down(episode.trajectory) or server is None or not await until_it_answers(server, deadline):
+                break
+        await self._announce(str(columns["uid"]), episode.trajectory, tokens)
+        return self._output(episode.trajectory, tokens)
+
+    def _episode(self, task: Task, attempt: int, where: Where) -> Episode:
+        stage = self.stage
+        horizon = stage.validation_horizon if where.phase == "validate" else stage.horizon(where.step)
+        return build_episode(
+            task,
+            attempt,
+            EpisodeRules(horizon, stage.on_format_error, stage.step_timeout, stage.prompt_style),
+            sink=stage.sink.open() if stage.sink is not None else None,
+            user=stage.users,
+            where=where,
+            seed=stage.seed,
+            gym_config=stage.gym_config,
+        )
+
+    async def _play(self, episode: Episode, sampling_params: dict[str, Any]) -> _Tokens:
+        opening = self._harmless(episode.start())
+        tools = tools_for(episode.trajectory.task.gym, opening) or None
+        tokens = _Tokens(await self.ct_build_initial_tokens(opening, tools=tools), list(opening))
+        request = uuid4().hex
+        while not episode.finished:
+            room = min(self.stage.max_tokens, self.room - len(tokens.mask))
+            if room < 1:
+                episode.out_of_tokens()
+                break
+            began = time.perf_counter()
+            try:
+                reply = await self._reply(tokens, request, {**sampling_params, "max_tokens": room})
+            except PolicyError as error:
+                episode.fail(error)
+                break
+            new = self._harmless(await episode.submit(reply, time.perf_counter() - began))
+            if new and not await self._listen(tokens, reply.text, new, tools):
+                episode.out_of_tokens()
+        return tokens
+
+    async def _reply(self, tokens: _Tokens, request: str, sampling: dict[str, Any]) -> PolicyReply:
+        """Let the model speak, and add what it said to the conversation."""
+        prompt = len(tokens.ids)
+        began = time.perf_counter()
+        try:
+            async with asyncio.timeout(self.stage.policy_timeout):
+                out = await self.server_manager.generate(
+                    request_id=request, prompt_ids=tokens.ids, sampling_params=sampling
+                )
+        except TimeoutError as error:
+            raise PolicyError(f"The rollout engine gave no reply within {self.stage.policy_timeout:g} s.") from error
+        finally:
+            tokens.generating += time.perf_counter() - began
+        _keep_steps(tokens.extra, out.extra_fields)
+        spoken = list(out.token_ids)[: sampling["max_tokens"]]
+        if not spoken:
+            raise PolicyError(f"The rollout engine returned no token ({out.stop_reason}).")
+        logprobs = list(out.log_probs)[: len(spoken)] if out.log_probs else None
+        merged, tokens.mask, aligned = await self.ct_merge_assistant_token(
+            tokens.ids,
+            spoken,
+            tokens.mask,
+            tokens.logprobs if logprobs is not None else None,
+            assistant_logprobs=logprobs,
+        )
+        tokens.ids, tokens.logprobs = merged.token_ids, aligned or []
+        tokens.ends.append(len(tokens.mask) - 1)
+        tokens.counts.append(len(spoken))
+        return PolicyReply(
+            text=self._text(spoken),
+            prompt_tokens=prompt,
+            completion_tokens=len(spoken),
+            token_ids=spoken,
+            logprobs=logprobs,
+            truncated=len(spoken) >= sampling["max_tokens"] and spoken[-1] != self.tokenizer.eos_token_id,
+        )
+
+    async def _listen(self, tokens: _Tokens, said: str, new: list[Message], tools: list[dict[str, Any]] | None) -> bool:
+        """Add what came back; False, and nothing added, when no reply would fit after it."""
+        before: list[Message] = [*tokens.messages, {"role": "assistant", "content": said}]
+        after = [*before, *new]
+        merged, mask, logprobs = await self.ct_merge_context_msg(
+            before, after, tokens.ids, tokens.mask, tokens.logprobs or None, tools=tools
+        )
+        if len(mask) >= self.room:
+            return False
+        tokens.ids, tokens.mask, tokens.logprobs = merged.token_ids, mask, logprobs or []
+        tokens.messages = after
+        return True
+
+    def _output(self, trajectory: Trajectory, tokens: _Tokens) -> TurnRewards:
+        mask, ids = tokens.mask, tokens.ids
+        response = ids[len(ids) - len(mask) :] if mask else []
+        logprobs = tokens.logprobs or None
+        if not response:  # the engine failed at once; verl needs a token, and the mask keeps it out of everything
+            response, mask, logprobs = [self.tokenizer.eos_token_id], [0], [0.0]
+        prompt = ids[: len(ids) - len(tokens.mask)]
+        if not trajectory.admitted:
+            mask = [0] * len(response)
+        rewards = _turn_rewards(trajectory, self.stage.assignment)
+        ends = tokens.ends if trajectory.admitted else []
+        score = trajectory.score if trajectory.admitted else None
+        tokens.extra["reward_extra_info"] = {
+            "score": score,
+            "success": float(trajectory.stop_reason == "success") if trajectory.admitted else None,
+            "turns": float(len(trajectory.turns)),
+            "admitted": float(trajectory.admitted),
+        }
+        return TurnRewards(
+            prompt_ids=prompt,
+            response_ids=response,
+            response_mask=mask,
+            response_logprobs=logprobs,
+            reward_score=sum(rewards),
+            num_turns=2 * len(trajectory.turns),
+            metrics=AgentLoopMetrics(
+                generate_sequences=tokens.generating, tool_calls=sum(turn.env_seconds for turn in trajectory.turns)
+            ),
+            extra_fields=tokens.extra,
+            turn_ends=ends,
+            turn_rewards=rewards,
+        )
+
+    async def _announce(self, uid: str, trajectory: Trajectory, tokens: _Tokens) -> None:
+        """Tell the credit book what this attempt looked like, before verl can see its output."""
+        book = find_book()
+        if book is None or trajectory.where.phase != "train":
+            return
+        rewards = _turn_rewards(trajectory, self.stage.assignment)
+        await book.put.remote(
+            uid,
+            Attempt(
+                signature=signature(rewards, tokens.counts) if trajectory.admitted else (),
+                traj_id=trajectory.traj_id,
+                step=trajectory.where.step,
+                gym=trajectory.task.gym,
+                admitted=trajectory.admitted,
+                success=trajectory.stop_reason == "success",
+                score=trajectory.score,
+                turns=len(trajectory.turns),
+            ),
+        )
+
+    def _text(self, ids: Sequence[int]) -> str:
+        """A sampled reply as text, without its end token."""
+        body = ids[:-1] if ids and ids[-1] == self.tokenizer.eos_token_id else ids
+        return str(self.tokenizer.decode(body, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+    def _harmless(self, messages: Sequence[Message]) -> list[Message]:
+        """Foreign text without control tokens: a user who writes an end-of-turn token must not end a turn with it."""
+        safe = []
+        for message in messages:
+            text = str(message["content"])
+            for token in self.tokenizer.all_special_tokens:
+                if token in text:
+                    text = text.replace(token, f"{token[0]} {token[1:]}")
+            safe.append({**message, "content": text})
+        return safe
+
+
+def _phase(row: dict[str, Any]) -> Phase:
+    return "validate" if row["phase"] == "validate" else "train"
+
+
+def _turn_rewards(trajectory: Trajectory, assignment: str) -> list[float]:
+    """Raw reward per turn; all of it on the last one where the recipe wants that; none when the attempt has no score."""
+    rewards = [r for r in trajectory.rewards if r is not None]
+    if not trajectory.admitted or len(rewards) != len(trajectory.turns):
+        return []
+    if assignment == "trajectory" and rewards:
+        return [0.0] * (len(rewards) - 1) + [sum(rewards)]
+    return rewards
+
+
+def _user_was_down(trajectory: Trajectory) -> bool:
+    reason = trajectory.reject_reason or ""
+    return not trajectory.admitted and reason.startswith(("user:", "judge:"))
+
+
+def _keep_steps(extra: dict[str, Any], new: dict[str, Any]) -> None:
+    """The weights' versions that the conversation was spoken with: the first of the first, the last of the last."""
+    if not extra:
+        extra.update(new)
+    elif new.get(STEP_FIELDS[1]) is not None:
+        extra[STEP_FIELDS[1]] = new[STEP_FIELDS[1]]
+
+
+def _leave_word(stage: StageFile, error: Exception) -> None:
+    stage.folder.mkdir(parents=True, exist_ok=True)
+    lines = str(error).splitlines() or [""]
+    with (stage.folder / "fatal").open("a") as file:
+        file.write(f"{type(error).__name__}: {lines[0][:300]} (process {os.getpid()})\n")

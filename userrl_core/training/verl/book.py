@@ -1,0 +1,105 @@
+"""Brings credits back to the trajectories they belong to.
+
+verl's estimator sees a group id and numbers, but no trajectory; the agent loops, in other processes, know the ids that the
+turn log gave. A small Ray actor holds, per group, what each attempt looked like. The estimator asks it, logs shaped credit
+and advantage under the right id, and appends one line per step with what the batch held (`steps.jsonl`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from userrl_core.training.verl.job import read_stage_file
+
+ACTOR = "userrl_credit_book"
+Signature = tuple[tuple[float, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One finished attempt. signature: `estimator.signature`, empty for one that was not admitted."""
+
+    signature: Signature
+    traj_id: int | None
+    step: int
+    gym: str
+    admitted: bool
+    success: bool
+    score: float | None
+    turns: int
+
+
+class CreditBook:
+    """Attempts per group id, until their group's credits are known. Lives in a Ray actor of the stage's driver."""
+
+    def __init__(self) -> None:
+        self._attempts: defaultdict[str, list[Attempt]] = defaultdict(list)
+
+    def put(self, uid: str, attempt: Attempt) -> None:
+        """An attempt is over."""
+        self._attempts[uid].append(attempt)
+
+    def take(self, uids: Sequence[str]) -> dict[str, list[Attempt]]:
+        """All attempts of these groups; they are forgotten here."""
+        return {uid: self._attempts.pop(uid, []) for uid in uids}
+
+
+def find_book() -> Any:
+    """The running book's handle, or None outside of a stage."""
+    import ray
+
+    if not ray.is_initialized():
+        return None
+    try:
+        return ray.get_actor(ACTOR)
+    except ValueError:
+        return None
+
+
+def record_credits(
+    stage_file: str,
+    groups: Sequence[str],
+    signatures: Sequence[Signature],
+    shaped: Sequence[Sequence[float]],
+    advantages: Sequence[Sequence[float]],
+    numbers: Mapping[str, float],
+) -> None:
+    """Log the credits of a step's trajectories (row by row), and the step's numbers."""
+    import ray
+
+    book = find_book()
+    if book is None:
+        return
+    found: dict[str, list[Attempt]] = ray.get(book.take.remote(sorted(set(groups))))
+    stage = read_stage_file(stage_file)
+    if stage.sink is not None:
+        sink = stage.sink.open()
+        waiting = {uid: [a for a in attempts if a.admitted] for uid, attempts in found.items()}
+        for uid, key, credit, advantage in zip(groups, signatures, shaped, advantages, strict=True):
+            match = next((a for a in waiting[uid] if a.signature == key), None)
+            if match is None:
+                continue  # a trajectory without a score has none
+            waiting[uid].remove(match)
+            if match.traj_id is not None:
+                sink.credits(match.traj_id, credit, advantage)
+    _append(stage.folder / "steps.jsonl", [a for attempts in found.values() for a in attempts], numbers)
+
+
+def _append(path: Path, attempts: Sequence[Attempt], numbers: Mapping[str, float]) -> None:
+    """One JSON line: the step, its groups' diagnostics, and success and score over admitted attempts."""
+    if not attempts:
+        return
+    admitted = [a for a in attempts if a.admitted]
+    line: dict[str, Any] = {"step": max(a.step for a in attempts), "admitted": len(admitted), "attempts": len(attempts)}
+    if admitted:
+        line["success"] = sum(a.success for a in admitted) / len(admitted)
+        line["turns"] = sum(a.turns for a in admitted) / len(admitted)
+        scores = [a.score for a in admitted if a.score is not None]
+        line["score"] = sum(scores) / len(scores) if scores else None
+    with path.open("a") as file:
+        file.write(json.dumps({**line, "numbers": dict(numbers)}) + "\n")

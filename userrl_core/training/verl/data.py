@@ -1,0 +1,100 @@
+"""Parquet files for verl: tasks for RL (gyms and single-turn problems in one schema) and conversations for SFT.
+
+A stage's training file holds exactly its rows in the order of its steps, ``batch`` rows a step, and verl reads them
+without shuffling. Which task comes in which step is thereby the recipe's decision alone, and a resumed stage gets a file of
+the steps that are left; verl's own dataloader state is never needed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from userrl_core.errors import TaskError
+from userrl_core.records import Message, Phase, Task
+
+AGENT = "userrl"
+
+RL_SCHEMA = pa.schema(
+    [
+        ("prompt", pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))),
+        ("data_source", pa.string()),
+        ("agent_name", pa.string()),
+        ("ability", pa.string()),
+        ("reward_model", pa.struct([("style", pa.string()), ("ground_truth", pa.string())])),
+        ("extra_info", pa.struct([("index", pa.int64()), ("split", pa.string()), ("task", pa.string())])),
+        ("userrl", pa.string()),
+    ]
+)
+"""One schema for all tasks; what a gym needs travels as JSON in ``userrl``, so that gyms can be mixed in one file."""
+
+
+def rl_row(task: Task, index: int, phase: Phase) -> dict[str, Any]:
+    """One task as a row. The prompt column only names the task: the gym writes the opening when it is reset."""
+    payload = {
+        "task": {
+            "gym": task.gym,
+            "id": task.id,
+            "split": task.split,
+            "payload": dict(task.payload),
+            "source": task.source,
+            "tier": task.tier,
+        },
+        "phase": phase,
+    }
+    return {
+        "prompt": [{"role": "user", "content": task.key}],
+        "data_source": task.gym,
+        "agent_name": AGENT,
+        "ability": task.gym,
+        "reward_model": {"style": "rule", "ground_truth": ""},
+        "extra_info": {"index": index, "split": task.split, "task": task.key},
+        "userrl": json.dumps(payload, ensure_ascii=False),
+    }
+
+
+def write_rl_parquet(path: Path, tasks: Sequence[Task], phase: Phase) -> int:
+    """Write tasks in this order; returns how many. Raises TaskError when there is none."""
+    if not tasks:
+        raise TaskError(f"There are no tasks for {path.name}; verl needs at least one row.")
+    rows = [rl_row(task, index, phase) for index, task in enumerate(tasks)]
+    _write(path, pa.Table.from_pylist(rows, schema=RL_SCHEMA))
+    return len(rows)
+
+
+def write_sft_parquet(path: Path, chats: Iterable[Mapping[str, Any]]) -> int:
+    """Conversations (`userrl_core.distill.to_chat`) as verl's SFT trainer reads them; returns how many.
+
+    Tools, where a conversation has them, become a system message in the shape that Qwen's template gives them: verl renders
+    message by message and knows no tools beyond the first one. Raises TaskError when there is no conversation.
+    """
+    rows = [{"messages": [_plain(message) for message in chat["messages"]], "tools": _tools(chat)} for chat in chats]
+    if not rows:
+        raise TaskError("There are no demonstrations to train on; distil some first.")
+    message = pa.struct([("role", pa.string()), ("content", pa.string())])
+    columns: dict[str, Any] = {"messages": pa.array([row["messages"] for row in rows], pa.list_(message))}
+    if any(row["tools"] for row in rows):
+        # Inferred, not declared: a tool is a JSON schema, and all gyms share its shape.
+        columns["tools"] = pa.array([row["tools"] or None for row in rows])
+    _write(path, pa.table(columns))
+    return len(rows)
+
+
+def _plain(message: Mapping[str, Any]) -> Message:
+    return {"role": str(message["role"]), "content": str(message["content"])}
+
+
+def _tools(chat: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [dict(tool) for tool in chat.get("tools") or ()]
+
+
+def _write(path: Path, table: pa.Table) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.partial")
+    pq.write_table(table, partial)
+    partial.replace(path)

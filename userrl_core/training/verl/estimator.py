@@ -1,0 +1,109 @@
+"""verl's advantage estimator ``userrl``: the same function of turn rewards that the local trainer and the SQL views use.
+
+verl hands over two matrices, rewards and response mask, and one group id per row. Turns are recovered as runs of ones in
+the mask (between two agent messages there is always context); a turn's raw reward is the sum over its tokens, since the
+agent loop lays it on the last one. A row without any turn has no score: a null-reward trajectory, whose whole mask the
+agent loop zeroes, or padding. It counts in no mean and carries no gradient.
+
+Shape suffixes: N rows, L response tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from userrl_core.errors import ConfigError
+from userrl_core.rewards import CreditConfig, Credits, credit
+from userrl_core.training.verl.book import record_credits
+
+NAME = "userrl"
+
+
+def estimate(
+    token_level_rewards: torch.Tensor,
+    response_mask: torch.Tensor,
+    config: Any = None,
+    index: Sequence[Any] | None = None,
+    **_: Any,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Advantages and returns (the same), shape [N, L], float32, zero outside of the agent's tokens.
+
+    token_level_rewards, response_mask: [N, L]. config: verl's algorithm block; its ``userrl`` entry holds `CreditConfig`
+    fields and, as ``stage_file``, where the stage's settings lie. index: group id per row (verl's uid).
+    """
+    if index is None:
+        raise ConfigError("Estimator userrl compares attempts at one task and needs group ids; keep verl's uid column.")
+    settings, stage_file = read_config(config)
+    spans, rewards, tokens = recover_turns(token_level_rewards, response_mask)
+    groups = [str(uid) for uid in index]
+    rows = [i for i, uid in enumerate(groups) if spans[i] or not uid.startswith("pad")]
+    found = credit(
+        [rewards[i] for i in rows],
+        [groups[i] for i in rows],
+        settings,
+        turn_tokens=[tokens[i] for i in rows],
+    )
+    advantages = torch.zeros(token_level_rewards.shape, dtype=torch.float32)
+    for row, values in zip(rows, found.advantages, strict=True):
+        for (begin, end), value in zip(spans[row], values.tolist(), strict=True):
+            advantages[row, begin:end] = value
+    if stage_file is not None:
+        _record(stage_file, rows, groups, rewards, tokens, found)
+    advantages = advantages.to(token_level_rewards.device)
+    return advantages, advantages.clone()
+
+
+def read_config(config: Any) -> tuple[CreditConfig, str | None]:
+    """Credit settings and the stage file's path from verl's algorithm block; defaults where it has no ``userrl`` entry."""
+    block = config.get(NAME) if config is not None else None
+    values: dict[str, Any] = {str(key): block[key] for key in block} if isinstance(block, Mapping) or block else {}
+    stage_file = values.pop("stage_file", None)
+    return CreditConfig(**values), stage_file
+
+
+def recover_turns(
+    rewards_NL: torch.Tensor, mask_NL: torch.Tensor
+) -> tuple[list[list[tuple[int, int]]], list[list[float]], list[list[int]]]:
+    """Per row, ragged: where its turns lie, their raw rewards in float64, and how many tokens each has."""
+    rewards = rewards_NL.detach().to("cpu", torch.float64).numpy()
+    mask = mask_NL.detach().to("cpu").numpy() > 0
+    spans = [turn_spans(row) for row in mask]
+    sums = [[float(row[begin:end].sum()) for begin, end in places] for row, places in zip(rewards, spans, strict=True)]
+    return spans, sums, [[end - begin for begin, end in places] for places in spans]
+
+
+def turn_spans(mask_L: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """Runs of ones as half-open ranges, from left to right."""
+    edges = np.diff(np.concatenate(([0], mask_L.astype(np.int8), [0])))
+    return list(zip(np.flatnonzero(edges == 1).tolist(), np.flatnonzero(edges == -1).tolist(), strict=True))
+
+
+def _record(
+    stage_file: str,
+    rows: list[int],
+    groups: list[str],
+    rewards: list[list[float]],
+    tokens: list[list[int]],
+    found: Credits,
+) -> None:
+    record_credits(
+        stage_file,
+        [groups[i] for i in rows],
+        [signature(rewards[i], tokens[i]) for i in rows],
+        [row.tolist() for row in found.shaped],
+        [row.tolist() for row in found.advantages],
+        found.diagnostics.metrics(),
+    )
+
+
+def signature(rewards: Sequence[float], tokens: Sequence[int]) -> tuple[tuple[float, int], ...]:
+    """What tells attempts of one group apart: turn rewards in float32, and tokens per turn.
+
+    Two attempts with the same signature have the same credits, so it does not matter which of the two gets which.
+    """
+    return tuple((float(np.float32(r)), int(n)) for r, n in zip(rewards, tokens, strict=True))

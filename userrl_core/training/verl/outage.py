@@ -1,0 +1,56 @@
+"""While a served user is down, training pauses: attempts wait for it instead of being scored with nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from userrl_core.errors import ConfigError, UserRLError
+from userrl_core.users.chat import ChatServer, client_for
+
+PROBE_TIMEOUT = 60.0
+PAUSE = 5.0
+
+
+def served_user(users: Any, gym: str) -> ChatServer | None:
+    """The server that plays the user of a gym; None for rule users."""
+    user = users.get(gym, "rule") if isinstance(users, Mapping) else users
+    if isinstance(user, str):
+        return ChatServer() if user == "openai" else None
+    kind, options = user
+    if kind != "openai":
+        return None
+    known = {key: value for key, value in options.items() if key in ChatServer.model_fields}
+    return ChatServer(**known)
+
+
+def served_users(users: Any) -> set[ChatServer]:
+    """All servers that play users in a stage."""
+    gyms = list(users) if isinstance(users, Mapping) else [""]
+    return {server for server in (served_user(users, gym) for gym in gyms) if server is not None}
+
+
+async def probe(server: ChatServer) -> None:
+    """One short exchange. Raises ConfigError when the server gives no answer."""
+    brief = server.model_copy(update={"retries": 0, "timeout": PROBE_TIMEOUT, "max_tokens": 16, "concurrency": 1})
+    try:
+        await client_for(brief).complete([{"role": "user", "content": "Answer with ok."}], role="user", ledger=[])
+    except UserRLError as error:
+        place = server.base_url or "its default address"
+        raise ConfigError(
+            f"The user model {server.model} at {place} does not answer ({error}); start it with 'userrl serve-user' first."
+        ) from error
+
+
+async def until_it_answers(server: ChatServer, deadline: float) -> bool:
+    """Wait for the server; True once it answers, False when ``deadline`` (monotonic seconds) passes first."""
+    while time.monotonic() < deadline:
+        try:
+            await probe(server)
+        except ConfigError:
+            await asyncio.sleep(min(PAUSE, max(deadline - time.monotonic(), 0.0)))
+        else:
+            return True
+    return False
