@@ -1,33 +1,108 @@
-"""The compactor: seals what dead writers left behind. One at a time per warehouse."""
+"""The compactor: many small sealed segments into few immutable native packs. One at a time per warehouse.
+
+1. Live files of dead writers are sealed (a writer holds a lock while it lives).
+2. Leftovers of a compaction that was killed are removed: half-built packs, and segments that a pack holds already.
+3. Sealed segments, and small packs once there are many, are written into new packs beside the old ones.
+4. One manifest, published by rename, makes them count; only then are their sources removed.
+
+A kill between any two steps loses and doubles nothing: before the manifest readers use the sources, after it the packs.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+import shutil
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from warehouse.layout import Segment, run_folders, sealed_path, segments_in, writer_dir
+from userrl_core.errors import LogError
+from warehouse.layout import Manifest, Segment, run_folders, sealed_path, segments_in, sync_folder, writer_dir
 from warehouse.lock import FolderLock
-from warehouse.seal import seal
+from warehouse.pack import Source, build
+
+PACK_TURNS = 2_000_000
+"""Most turns in one pack, roughly: what a rewrite has to move when packs are merged or a run is deleted."""
+
+SMALL_PACK_TURNS = 400_000
+MANY_SMALL_PACKS = 8
+"""That many small packs are merged into one, so that the number of packs grows with the logarithm of the nights."""
+
+SEGMENTS_OF_LIVING_RUN = 32
+"""A run that is still being written is packed once it has that many sealed segments."""
 
 
 @dataclass(slots=True)
 class Compaction:
-    """What one call did. torn_bytes: bytes of half-written last lines that dead writers left; they held no whole row."""
+    """What one call did. torn_bytes: half-written last lines that dead writers left; they held no whole row."""
 
     recovered: int = 0
     torn_bytes: int = 0
+    segments: int = 0
+    packs: list[str] = field(default_factory=list)
+    merged: list[str] = field(default_factory=list)
+    turns: int = 0
+    indexed: int = 0
+    seconds: float = 0.0
 
 
-def compact(root: Path) -> Compaction:
-    """Seal the live files of writers that are gone. Raises LogError when another compactor is at work."""
-    done = Compaction()
+def compact(root: Path, *, everything: bool = False, index: bool = True) -> Compaction:
+    """Seal, pack, publish, tidy, and bring the text index up to date.
+
+    everything: also pack the few segments of runs that are being written. Raises LogError when another compactor is at
+    work or the disk is full; the warehouse is then as it was.
+    """
+    started, done = time.perf_counter(), Compaction()
+    if not root.is_dir():
+        raise LogError(f"There is no warehouse at {root}; start a run with `make run`, or name its folder.")
     with FolderLock.take(root / "compactor"):
-        for run in run_folders(root):
-            _recover(run, done)
+        try:
+            for run in run_folders(root):
+                _recover(run, done)
+            manifest = Manifest.read(root)
+            remove_leftovers(root, manifest)
+            _pack(root, manifest, _due(root, everything), done)
+        except OSError as error:
+            if isinstance(error, LogError):
+                raise
+            raise LogError(f"Compaction of {root} stopped: {error.strerror or error}; nothing was lost.") from error
+        if index:
+            from warehouse.search import update_index
+
+            done.indexed = update_index(root)
+    done.seconds = time.perf_counter() - started
     return done
 
 
+def rewrite(root: Path, manifest: Manifest, packs: Iterable[str], *, without_run: str | None = None) -> list[str]:
+    """Replace packs by one new pack (none when nothing is left) without the rows of a run. The lock must be held."""
+    sources = [Source.pack(root, name, manifest.packs[name]["segments"]) for name in packs]
+    return _publish(root, manifest, sources, without_run)
+
+
+def remove_leftovers(root: Path, manifest: Manifest) -> list[Path]:
+    """Remove what a killed compaction or writer left and nothing needs; returns what was removed. Lock held."""
+    removed = [path for path in (root / "packs").glob("*") if path.name not in manifest.packs]
+    for run in run_folders(root):
+        removed += [path for segment, path in segments_in(run, "sealed") if manifest.holds(segment)]
+        removed += [path for segment, path in segments_in(run, "live") if manifest.holds(segment)]
+        for segment, path in segments_in(run, "live"):
+            if sealed_path(run, segment).exists() and not _alive(run, segment.writer):
+                removed.append(path)
+        removed += [path for path in (run / "sealed").glob(".*.tmp") if not _alive(run, int(path.name.split(".")[2]))]
+    for path in removed:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    return removed
+
+
 def _recover(run: Path, done: Compaction) -> None:
+    """Seal the live files of writers that are gone."""
+    from warehouse.seal import seal
+
     by_writer: dict[int, list[tuple[Segment, Path]]] = {}
     for segment, path in segments_in(run, "live"):
         by_writer.setdefault(segment.writer, []).append((segment, path))
@@ -37,10 +112,68 @@ def _recover(run: Path, done: Compaction) -> None:
             continue
         with lock:
             for segment, path in files:
-                if not path.exists():
-                    continue
                 target = sealed_path(run, segment)
-                if not target.exists():
+                # The writer may have sealed and removed it between our listing and its end.
+                if path.exists() and not target.exists():
                     done.torn_bytes += seal(path, target, segment.table)
                     done.recovered += 1
-                path.unlink()
+                path.unlink(missing_ok=True)
+
+
+def _due(root: Path, everything: bool) -> list[tuple[Segment, Path]]:
+    due: list[tuple[Segment, Path]] = []
+    for run in run_folders(root):
+        sealed = segments_in(run, "sealed")
+        if everything or len(sealed) >= SEGMENTS_OF_LIVING_RUN or not segments_in(run, "live"):
+            due += sealed
+    return due
+
+
+def _pack(root: Path, manifest: Manifest, due: list[tuple[Segment, Path]], done: Compaction) -> None:
+    small = [name for name, pack in manifest.packs.items() if pack["rows"].get("turns", 0) < SMALL_PACK_TURNS]
+    sources = [Source.sealed(segment, path) for segment, path in due]
+    if len(small) >= MANY_SMALL_PACKS:
+        done.merged = small
+        sources += [Source.pack(root, name, manifest.packs[name]["segments"]) for name in small]
+    if sources:
+        done.segments = len(due)
+        done.packs = _publish(root, manifest, sources, None)
+        done.turns = sum(manifest.packs[name]["rows"].get("turns", 0) for name in done.packs)
+
+
+def _publish(root: Path, manifest: Manifest, sources: list[Source], without_run: str | None) -> list[str]:
+    folder = root / "packs"
+    folder.mkdir(exist_ok=True)
+    stamp = f"{time.time_ns():x}{os.getpid():x}"
+    made = build(folder, stamp, list(_batches(sources)), without_run)
+    sync_folder(folder)
+    for source in sources:
+        if source.segment is None:
+            manifest.packs.pop(source.path.name, None)
+    manifest.packs.update(made)
+    manifest.write(root)
+    for source in sources:
+        source.path.unlink(missing_ok=True)
+    return list(made)
+
+
+def _batches(sources: list[Source]) -> Iterator[list[Source]]:
+    """Sources in the order of run, writer and segment, cut where a pack would hold too many turns."""
+    batch: list[Source] = []
+    turns = 0
+    for source in sorted(sources, key=lambda source: source.order):
+        if turns and turns + source.turns > PACK_TURNS:
+            yield batch
+            batch, turns = [], 0
+        batch.append(source)
+        turns += source.turns
+    if batch:
+        yield batch
+
+
+def _alive(run: Path, writer: int) -> bool:
+    lock = FolderLock.attempt(writer_dir(run, writer))
+    if lock is None:
+        return True
+    lock.release()
+    return False

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,7 +19,7 @@ import orjson
 
 from userrl_core.errors import ConfigError, LogError, Refused
 from userrl_core.nearest import nearest
-from warehouse import schema, views
+from warehouse import schema, search, views
 from warehouse.layout import Snapshot, default_root, snapshot
 from warehouse.reference import reference_statements
 from warehouse.rewind import Rewind, statements
@@ -116,6 +116,68 @@ class Warehouse:
             params["run"] = find_run(self.root, params["run"])["run_id"]
         arguments = ", ".join(f"{key} := ${key}" for key in params)
         return self._results.cursor().from_arrow(self.arrow(f"FROM {name}({arguments})", **params))
+
+    def search(self, text: str, *, limit: int = 20, run: str | None = None) -> duckdb.DuckDBPyRelation:
+        """Turns whose thought, content, observation or message matches (words, "a phrase", AND, OR, NEAR), newest first.
+
+        Superseded turns are left out. The index reaches up to the last compaction; `unindexed()` counts later turns.
+        Raises ConfigError when there is no index yet.
+        """
+        if run is not None:
+            from warehouse.store import find_run
+
+            run = find_run(self.root, run)["run_id"]
+        hits: list[tuple[int, int]] = []
+        offset, step = 0, max(4 * limit, 50)
+        while True:
+            found = search.find(self.root, text, step, offset)
+            hits += found
+            keys = ", ".join(f"({traj_id}, {turn}, {rank})" for rank, (traj_id, turn) in enumerate(hits))
+            where = "t.traj_id IN (" + ", ".join({str(traj_id) for traj_id, _ in hits} or {"NULL"}) + ")"
+            table = self.arrow(
+                f"SELECT t.run_id, t.traj_id, t.turn, t.gym, t.stage, t.step, t.phase, t.reward, t.choice, t.content, "
+                f"t.observation, t.thought FROM (FROM turns t WHERE {where}) t "
+                f"JOIN (VALUES {keys or '(NULL, NULL, NULL)'}) h(traj_id, turn, rank) USING (traj_id, turn) "
+                f"WHERE $run IS NULL OR t.run_id = $run ORDER BY h.rank LIMIT {int(limit)}",
+                run=run,
+            )
+            if table.num_rows >= limit or len(found) < step:
+                return self._results.cursor().from_arrow(table)
+            offset, step = offset + step, 4 * step
+
+    def unindexed(self) -> int:
+        """How many turns the text index does not know yet."""
+        marked = ", ".join(f"({_quote(run)}, {writer}, {seq})" for run, writer, seq in search.marks(self.root))
+        count = "SELECT count(*) AS n FROM store.turns t"
+        if marked:
+            count += (
+                f" LEFT JOIN (VALUES {marked}) m(run_id, writer, seq) USING (run_id, writer) "
+                "WHERE t.seq > coalesce(m.seq, 0)"
+            )
+        return int(self.arrow(count).column(0)[0].as_py())
+
+    def stored_turns(self, marks: list[tuple[str, int, int]], batch: int) -> Iterator[tuple[Any, ...]]:
+        """(traj_id, turn, run_id, writer, seq, text) of sealed and packed turns beyond the marks, by trajectory and turn.
+
+        For the text index; the caller holds the compactor's lock, so files stay where they are.
+        """
+        marked = ", ".join(f"({_quote(run)}, {writer}, {seq})" for run, writer, seq in marks)
+        self._refresh()
+        assert self._seen is not None
+        kept = Snapshot(sealed=self._seen.sealed, packs=self._seen.packs)
+        text = "concat_ws(' ', thought, CASE WHEN choice IS NULL THEN message ELSE content END, observation)"
+        limits = f"(VALUES {marked})" if marked else "(SELECT NULL, NULL, NULL WHERE false)"
+        reader = (
+            self._con.cursor()
+            .sql(
+                f"SELECT t.traj_id, t.turn, t.run_id, t.writer, t.seq, {text} AS body FROM ({self._source('turns', kept)}) t "
+                f"LEFT JOIN {limits} m(run_id, writer, seq) ON m.run_id = t.run_id AND m.writer = t.writer "
+                "WHERE t.seq > coalesce(m.seq, 0) ORDER BY t.traj_id, t.turn"
+            )
+            .to_arrow_reader(batch)
+        )
+        for part in reader:
+            yield from zip(*(column.to_pylist() for column in part.columns), strict=True)
 
     def queries(self) -> dict[str, views.Query]:
         """The shipped queries with their descriptions and parameters."""
@@ -264,6 +326,10 @@ def _fetch(cursor: duckdb.DuckDBPyConnection, text: str, params: dict[str, Any])
             with contextlib.suppress(pa.ArrowInvalid):
                 table = table.set_column(i, field.name, table.column(i).cast(pa.int64()))
     return table
+
+
+def _quote(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _list(files: list[Path]) -> str:

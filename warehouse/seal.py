@@ -34,6 +34,9 @@ def seal(source: Path, target: Path, table: str) -> int:
         good = [line for line in lines.splitlines(keepends=True) if _readable(line)]
         torn += len(lines) - sum(map(len, good))
         rows = _read(b"".join(good), schema)
+    keys = [name for name in ("traj_id", "turn", "n") if name in schema.names]
+    if keys:
+        rows = rows.sort_by([(name, "ascending") for name in keys])
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     with temporary.open("wb") as file:
         pq.write_table(rows, file, compression="zstd", compression_level=1)

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.warehouse.makers import play
+from userrl_core.errors import ConfigError, LogError
+from warehouse import TurnLog, open_warehouse
+from warehouse.compact import compact
+from warehouse.layout import Manifest
+from warehouse.lock import FolderLock
+
+COUNTS = """
+    SELECT (SELECT count(*) FROM turns), (SELECT count(DISTINCT (traj_id, turn)) FROM turns),
+           (SELECT count(advantage) FROM turns), (SELECT count(*) FROM trajectories),
+           (SELECT count(*) FROM model_calls), (SELECT count(*) FROM metrics), (SELECT count(*) FROM credits)
+"""
+
+
+def some_run(root: Path, run: str = "r1", *, trajectories: int = 5, credit: bool = True) -> None:
+    with TurnLog.open(root, run) as log:
+        for n in range(trajectories):
+            play(log, [0.0, 0.5, 1.0], step=n, calls=1, credits=[1.0, 2.0, 3.0] if credit else None, text=f"word{n}")
+            log.metrics({"a/b/c": n}, stage="rl-1", step=n)
+
+
+def counts(root: Path) -> tuple[object, ...]:
+    with open_warehouse(root) as warehouse:
+        return tuple(warehouse.sql(COUNTS).fetchall()[0])
+
+
+def test_packing_changes_nothing_that_a_reader_sees(tmp_path: Path) -> None:
+    some_run(tmp_path, "r1")
+    some_run(tmp_path, "r2")
+    with open_warehouse(tmp_path) as warehouse:
+        everything = "SELECT * FROM turns ORDER BY traj_id, turn"
+        before = warehouse.sql(everything).fetchall()
+        done = compact(tmp_path)
+        assert (done.turns, len(done.packs)) == (30, 1)
+        assert not list(tmp_path.glob("runs/*/sealed/*"))
+        assert warehouse.sql(everything).fetchall() == before
+    assert counts(tmp_path) == (30, 30, 30, 10, 30, 10, 30)
+    assert compact(tmp_path).packs == []
+
+
+def test_credits_that_come_after_their_turns_were_packed_are_joined_all_the_same(tmp_path: Path) -> None:
+    log = TurnLog.open(tmp_path, "r1")
+    played = play(log, [0.0, 1.0])
+    log.close()
+    compact(tmp_path)
+    with TurnLog.open(tmp_path, "r1") as late:
+        late.credits(played.traj_id or 0, [1.0, 1.0], [0.5, 0.25])
+    rows = "SELECT turn, advantage FROM turns ORDER BY turn"
+    for _ in range(3):
+        with open_warehouse(tmp_path) as warehouse:
+            assert warehouse.sql(rows).fetchall() == [(1, 0.5), (2, 0.25)]
+            assert warehouse.sql("SELECT count(*) FROM credits").fetchall() == [(2,)]
+        compact(tmp_path)
+
+
+def test_many_small_packs_become_one(tmp_path: Path) -> None:
+    for n in range(9):
+        some_run(tmp_path, f"r{n}")
+        compact(tmp_path)
+    assert len(Manifest.read(tmp_path).packs) == 1
+    assert counts(tmp_path) == (135, 135, 135, 45, 135, 45, 135)
+    assert len(list((tmp_path / "packs").iterdir())) == 1
+
+
+def test_a_large_compaction_is_cut_into_several_packs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("warehouse.compact.PACK_TURNS", 20)
+    for n in range(4):
+        some_run(tmp_path, f"r{n}")
+    assert len(compact(tmp_path).packs) == 4
+    assert counts(tmp_path) == (60, 60, 60, 20, 60, 20, 60)
+
+
+def test_two_compactors_do_not_run_at_once(tmp_path: Path) -> None:
+    some_run(tmp_path)
+    with FolderLock.take(tmp_path / "compactor"), pytest.raises(LogError, match="in use"):
+        compact(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "where", ["warehouse.layout.Manifest.write", "warehouse.pack._sync", "warehouse.pack._write_ledger"]
+)
+def test_a_compaction_that_dies_before_publishing_leaves_everything_readable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    some_run(tmp_path)
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(where, die)
+        with pytest.raises(KeyboardInterrupt):
+            compact(tmp_path)
+    assert counts(tmp_path) == (15, 15, 15, 5, 15, 5, 15)
+    compact(tmp_path)
+    assert counts(tmp_path) == (15, 15, 15, 5, 15, 5, 15)
+    assert len(list((tmp_path / "packs").iterdir())) == 1
+
+
+def test_sources_that_a_killed_compaction_left_behind_its_manifest_are_not_counted_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some_run(tmp_path)
+    write = Manifest.write
+
+    def publish_and_die(self: Manifest, root: Path) -> None:
+        write(self, root)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Manifest, "write", publish_and_die)
+        with pytest.raises(KeyboardInterrupt):
+            compact(tmp_path)
+    assert list(tmp_path.glob("runs/*/sealed/*"))
+    assert counts(tmp_path) == (15, 15, 15, 5, 15, 5, 15)
+    compact(tmp_path)
+    assert not list(tmp_path.glob("runs/*/sealed/*"))
+    assert counts(tmp_path) == (15, 15, 15, 5, 15, 5, 15)
+
+
+def test_words_are_found_newest_first_and_superseded_turns_are_not(tmp_path: Path) -> None:
+    with open_warehouse_after(tmp_path) as warehouse:
+        assert warehouse.search("word3").pl()["step"].to_list() == [3, 3, 3]
+        found = warehouse.search("observation", limit=4).pl()
+        assert (found["step"].to_list(), found["turn"].to_list()) == ([4, 4, 4, 3], [3, 2, 1, 3])
+        assert warehouse.search('"observation 2"').pl()["turn"].unique().to_list() == [2]
+        assert warehouse.search("nowhere").pl().height == 0
+        assert warehouse.search("C++ (broken AND").pl().height == 0
+        assert warehouse.unindexed() == 0
+        with TurnLog.open(tmp_path, "r1") as log:
+            log.event("rewind", step=2)
+            play(log, [1.0], step=3, text="fresh")
+        assert warehouse.search("word3").pl().height == 0
+        assert warehouse.search("fresh").pl().height == 0
+        assert warehouse.unindexed() == 1
+        assert compact(tmp_path).indexed == 1
+        assert warehouse.search("fresh", run="latest").pl().height == 1
+
+
+def open_warehouse_after(root: Path):  # type: ignore[no-untyped-def]
+    some_run(root)
+    assert compact(root).indexed == 15
+    return open_warehouse(root)
+
+
+def test_searching_without_an_index_says_how_to_make_one(tmp_path: Path) -> None:
+    some_run(tmp_path)
+    with open_warehouse(tmp_path) as warehouse, pytest.raises(ConfigError, match="warehouse compact"):
+        warehouse.search("x")
