@@ -1,0 +1,1 @@
+"""What a training process does with a job: one module per kind, imported only in that process."""

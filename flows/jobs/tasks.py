@@ -1,0 +1,99 @@
+"""Which tasks a run trains on, chooses on and is tested on."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection
+from typing import Any
+
+from curricula.recipe import Recipe
+from userrl_core import gyms
+from userrl_core.errors import ConfigError
+from userrl_core.records import Task
+from userrl_core.seeding import content_hash, derive_seed, validation_of
+
+PAPER_GYMS = ("travel", "turtle", "function", "tau", "persuade", "intention", "telepathy", "search")
+"""The eight gyms of UserRL's table 3; ``evaluate.gyms: all`` means these."""
+
+
+def tasks_of(recipe: Recipe, gym: str, split: str, options: dict[str, Any] | None = None) -> list[Task]:
+    """The tasks of a gym's split as the recipe sets it up.
+
+    Published tasks keep their split, and a share of their training tasks becomes validation by a hash of the content.
+    options: task options in place of the recipe's, such as a stage's simpler tier. Raises ConfigError for an empty split.
+    """
+    setup = recipe.gym(gym)
+    if setup.published is None:
+        found = list(gyms.tasks(gym, split, **(setup.tasks if options is None else options)))
+    else:
+        resplit = [_resplit(task, recipe.split.validation) for task in gyms.load_published(gym, setup.published)]
+        found = [task for task in resplit if task.split == split]
+    if not found:
+        raise ConfigError(f"Gym '{gym}' has no {split} task with these options; check gyms.{gym} in the recipe.")
+    return found
+
+
+def _resplit(task: Task, share: float) -> Task:
+    if task.split != "train":
+        return task
+    return dataclasses.replace(task, split=validation_of(content_hash(task.payload), share))
+
+
+def sample(tasks: list[Task], most: int | None, *seed: object) -> list[Task]:
+    """At most this many of the tasks: those with the lowest draw, which no order of the list can change."""
+    if most is None or len(tasks) <= most:
+        return tasks
+    return sorted(tasks, key=lambda task: derive_seed(*seed, task.key))[:most]
+
+
+def validation_tasks(recipe: Recipe) -> list[Task]:
+    """What checkpoints are chosen on: the same number from every training gym, the same for every seed."""
+    trained = recipe.training_gyms
+    each = max(1, recipe.evaluate.validation_tasks // max(1, len(trained)))
+    return [task for gym in trained for task in sample(tasks_of(recipe, gym, "validation"), each, "validate", gym)]
+
+
+def evaluation_gyms(recipe: Recipe) -> tuple[str, ...]:
+    """The gyms whose test split is played."""
+    return PAPER_GYMS if recipe.evaluate.gyms == "all" else tuple(recipe.evaluate.gyms)
+
+
+def test_tasks(recipe: Recipe) -> list[Task]:
+    """Held-out tasks of every evaluated gym, at most ``evaluate.tasks`` of each, the same for every seed."""
+    return [
+        task
+        for gym in evaluation_gyms(recipe)
+        for task in sample(tasks_of(recipe, gym, "test"), recipe.evaluate.tasks, "evaluate", gym)
+    ]
+
+
+def demonstration_tasks(recipe: Recipe, gym: str, seed: int) -> list[Task]:
+    """All training tasks of a gym in the order in which they are demonstrated: random, and the same for the same seed."""
+    return sorted(tasks_of(recipe, gym, "train"), key=lambda task: derive_seed("demonstrate", seed, task.key))
+
+
+def rl_tasks(recipe: Recipe, gym: str, used: Collection[str], options: dict[str, Any] | None = None) -> list[Task]:
+    """Training tasks without those that demonstrations used up.
+
+    Raises ConfigError when demonstrations left nothing to train on.
+    """
+    left = [task for task in tasks_of(recipe, gym, "train", options) if task.key not in used]
+    if not left:
+        raise ConfigError(
+            f"Demonstrations used every training task of gym '{gym}'; lower demonstrations.episodes or top_k, "
+            "so that some are left for reinforcement learning."
+        )
+    return left
+
+
+def users_of(recipe: Recipe, *, role: str) -> dict[str, Any]:
+    """Who answers in each gym. role: train, demonstrate or evaluate; demonstrations name one user for every gym."""
+    chosen = (
+        recipe.demonstrations.user if role == "demonstrate" else recipe.evaluate.user if role == "evaluate" else None
+    )
+    return {gym: (recipe.gym(gym).user if chosen is None else chosen).as_argument() for gym in gyms.names()}
+
+
+def gym_config(recipe: Recipe) -> dict[str, dict[str, Any]]:
+    """Options of each gym that has any."""
+    return {name: dict(setup.config) for name, setup in recipe.gyms.items() if setup.config}

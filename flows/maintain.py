@@ -1,0 +1,35 @@
+"""Nightly: compact the warehouse, check it, and say what was found."""
+
+from __future__ import annotations
+
+from flows.home import settle
+
+settle()
+
+import dataclasses  # noqa: E402
+import json  # noqa: E402
+from typing import Any  # noqa: E402
+
+from prefect import flow, get_run_logger  # noqa: E402
+from prefect.artifacts import create_markdown_artifact  # noqa: E402
+
+from flows.home import warehouse_dir  # noqa: E402
+
+
+@flow(name="maintain")
+def maintain() -> dict[str, Any]:
+    """Compact and check the warehouse of this home; a home without one has nothing to do."""
+    from warehouse.store import maintain as work
+
+    if not warehouse_dir().is_dir():
+        get_run_logger().info("there is no warehouse at %s yet", warehouse_dir())
+        return {}
+    found = dataclasses.asdict(work(warehouse_dir()))
+    text = json.dumps(found, indent=1, default=str)
+    get_run_logger().info("warehouse %s: %s", warehouse_dir(), text)
+    create_markdown_artifact(f"# {warehouse_dir()}\n\n```json\n{text}\n```", key="warehouse-maintenance")
+    return dict(json.loads(text))
+
+
+if __name__ == "__main__":
+    maintain()

@@ -1,0 +1,148 @@
+"""A run: its identity, and its folder.
+
+The same recipe, seed, backend and name are the same run: starting it again continues or reuses it. ``fresh`` begins a new
+generation (``<id>.2``, ``<id>.3`` ...); without it the newest generation is the one that goes on.
+
+    runs/<id>/run.json          what the run is            runs/<id>/status.json    what it last did
+    runs/<id>/stages/<stage>/   job, progress, output, result and checkpoints of one stage
+    runs/<id>/report.md         the result                 flow-runs/<flow run>     which run a flow run works on
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flows.home import home, runs_dir
+from userrl_core.errors import ConfigError
+from userrl_core.nearest import nearest
+from userrl_core.seeding import content_hash
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run's folder with what it says about itself."""
+
+    id: str
+    folder: Path
+    about: Mapping[str, Any]
+
+    def stage(self, name: str) -> Path:
+        """The folder of one stage."""
+        return self.folder / "stages" / name
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """What it last did: ``state``, ``stage``, ``updated`` and, where there is one, ``error``."""
+        return read_json(self.folder / "status.json") or {"state": "new"}
+
+    def set_status(self, state: str, **fields: Any) -> None:
+        """Say what the run does now."""
+        write_json(self.folder / "status.json", {"state": state, "updated": time.time(), **fields})
+
+
+def identity(resolved: Mapping[str, Any], *, seed: int, backend: str, name: str, init_from: str | None) -> str:
+    """Readable and unique: ``<name>-s<seed>-<hash>``."""
+    what = {"recipe": resolved, "seed": seed, "backend": backend, "name": name, "init_from": init_from}
+    label = _UNSAFE.sub("-", name or str(resolved["name"])).strip("-")[:60] or "run"
+    return f"{label}-s{seed}-{content_hash(what)[:10]}"
+
+
+def claim(base: str, about: Mapping[str, Any], *, fresh: bool, flow_run: str) -> Run:
+    """The run to work on: the newest generation of ``base``, or a new one when ``fresh``.
+
+    A retry of a flow run that asked for a fresh one gets the same generation again.
+    """
+    found = _generations(base)
+    mine = next((run for run in found if fresh and run.about.get("claimed_by") == flow_run), None)
+    if mine is None and (fresh or not found):
+        number = len(found) + 1
+        run_id = base if number == 1 else f"{base}.{number}"
+        folder = runs_dir() / run_id
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / "run.json", {**about, "id": run_id, "created": time.time(), "claimed_by": flow_run})
+        mine = load(folder)
+    run = mine or found[-1]
+    write_json(home() / "flow-runs" / flow_run, {"run": run.id})
+    return run
+
+
+def of_flow_run(flow_run: str) -> Run | None:
+    """The run that a flow run works on, None before it has begun."""
+    link = read_json(home() / "flow-runs" / flow_run)
+    return None if link is None else load(runs_dir() / str(link["run"]))
+
+
+def load(folder: Path) -> Run:
+    """Raises ConfigError for a folder that is no run's."""
+    about = read_json(folder / "run.json")
+    if about is None:
+        raise ConfigError(f"{folder} is no run's folder; `userrl runs list` shows the runs there are.")
+    return Run(str(about["id"]), folder, about)
+
+
+def all_runs() -> list[Run]:
+    """Every run of this home, the oldest first."""
+    folders = [path.parent for path in runs_dir().glob("*/run.json")]
+    return sorted((load(folder) for folder in folders), key=lambda run: (float(run.about["created"]), run.id))
+
+
+def find(text: str) -> Run:
+    """A run by id, by a unique beginning of it, by name, or ``latest``. Raises ConfigError naming the nearest."""
+    runs = all_runs()
+    if not runs:
+        raise ConfigError(f"There is no run in {home()} yet; `make run` starts one.")
+    if text == "latest":
+        return runs[-1]
+    exact = [run for run in runs if text in (run.id, run.about.get("name"))]
+    if exact:
+        return exact[-1]
+    starts = [run for run in runs if run.id.startswith(text)]
+    if len(starts) == 1:
+        return starts[0]
+    ids = [run.id for run in runs]
+    why = f"{len(starts)} runs begin with '{text}'" if starts else f"There is no run '{text}'{nearest(text, ids)}"
+    raise ConfigError(f"{why}; `userrl runs list` shows them all.")
+
+
+def delete(run: Run) -> None:
+    """Remove a run's folder: checkpoints, progress, report. Its turns stay in the warehouse, which only ever grows."""
+    grave = run.folder.with_name(f".deleted-{run.id}-{os.getpid()}")
+    run.folder.rename(grave)
+    shutil.rmtree(grave)
+
+
+def _generations(base: str) -> list[Run]:
+    found = []
+    while (runs_dir() / (name := base if not found else f"{base}.{len(found) + 1}") / "run.json").is_file():
+        found.append(load(runs_dir() / name))
+    return found
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """A JSON object, None where there is no readable one."""
+    try:
+        value = json.loads(path.read_text())
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def write_json(path: Path, value: object) -> None:
+    """Whole or not at all, and on disk when this returns."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with temporary.open("w") as file:
+        json.dump(value, file, indent=1, default=str)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)

@@ -1,0 +1,109 @@
+"""One training per GPU (or per share of the CPU): a file lock is the truth, whatever a server believes.
+
+The kernel drops a lock when its holder dies, so a crash never blocks a machine. The training process inherits the lock's
+descriptor and keeps the slot for as long as it lives, even when the flow that started it does not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from userrl_core.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A place to train in: ``gpu-0`` or ``cpu-1``."""
+
+    name: str
+    descriptor: int = -1
+    """The held lock file; passed on to the training process. -1 while not held."""
+
+    @property
+    def gpu(self) -> int | None:
+        """The GPU's index, None for a CPU slot."""
+        kind, _, number = self.name.partition("-")
+        return int(number) if kind == "gpu" else None
+
+
+def slots() -> tuple[Slot, ...]:
+    """The machine's slots: one per visible GPU, else one per two CPU cores; ``$USERRL_SLOTS`` names them outright."""
+    named = os.environ.get("USERRL_SLOTS")
+    if named:
+        return tuple(Slot(name.strip()) for name in named.split(",") if name.strip())
+    gpus = _gpus()
+    if gpus:
+        return tuple(Slot(f"gpu-{index}") for index in gpus)
+    return tuple(Slot(f"cpu-{index}") for index in range(max(1, (os.cpu_count() or 1) // 2)))
+
+
+def _gpus() -> tuple[int, ...]:
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return tuple(int(part) for part in visible.split(",") if part.strip().isdigit())
+    devices = Path("/proc/driver/nvidia/gpus")
+    return tuple(range(len(list(devices.iterdir())))) if devices.is_dir() else ()
+
+
+@contextlib.contextmanager
+def take(folder: Path, *, waiting: Callable[[str], None] = lambda who: None, poll: float = 0.5) -> Iterator[Slot]:
+    """Hold a free slot of this machine, waiting for one as long as it takes.
+
+    folder: where the lock files lie, the same for all who share the machine. waiting: told once who holds the slots.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    told = False
+    while True:
+        for slot in slots():
+            descriptor = lock(folder / f"{slot.name}.lock")
+            if descriptor is not None:
+                try:
+                    yield Slot(slot.name, descriptor)
+                finally:
+                    os.close(descriptor)
+                return
+        if not told:
+            waiting(", ".join(f"{slot.name} by {holder(folder / f'{slot.name}.lock')}" for slot in slots()))
+            told = True
+        time.sleep(poll)
+
+
+@contextlib.contextmanager
+def alone(path: Path, what: str) -> Iterator[None]:
+    """Hold a lock file or raise ConfigError naming who holds it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = lock(path)
+    if descriptor is None:
+        raise ConfigError(f"{what} is being worked on by {holder(path)}; wait for it or stop it.")
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def lock(path: Path) -> int | None:
+    """An exclusive lock on a file, held until the descriptor is closed by everyone who inherited it; None when taken."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, json.dumps({"pid": os.getpid()}).encode(), 0)
+    return descriptor
+
+
+def holder(path: Path) -> str:
+    """Who took a lock, for a sentence."""
+    try:
+        return f"process {json.loads(path.read_text())['pid']}"
+    except (OSError, ValueError, KeyError):
+        return "another process"

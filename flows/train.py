@@ -1,0 +1,85 @@
+"""A recipe from demonstrations to the held-out evaluation: distil, cold start, for each stage train, evaluate, report."""
+
+from __future__ import annotations
+
+from flows.home import settle
+
+settle()
+
+import contextlib  # noqa: E402  everything below sees the settled environment
+from typing import Any, Literal  # noqa: E402
+
+from prefect import flow, get_run_logger  # noqa: E402
+
+from flows.plan import Plan, make_plan  # noqa: E402
+from flows.report import report  # noqa: E402
+from flows.runs import Run  # noqa: E402
+from flows.stage import run_stage  # noqa: E402
+
+
+@flow(name="train", flow_run_name="{recipe}-{seed}", validate_parameters=True)
+def train(
+    recipe: str = "equalized-r2g",
+    profile: str | None = "laptop",
+    backend: Literal["auto", "local", "verl"] = "auto",
+    seed: int = 0,
+    name: str = "",
+    overrides: dict[str, Any] | None = None,
+    init_from: str | None = None,
+    from_stage: str | None = None,
+    until: str | None = None,
+    keep_checkpoints: int = 2,
+    budget: dict[str, float] | None = None,
+    fresh: bool = False,
+    dry_run: bool = False,
+    wandb: Literal["offline", "online", "off"] = "offline",
+) -> dict[str, Any]:
+    """Train a recipe; running it again with the same parameters continues or reuses what is done.
+
+    recipe: name or YAML file. profile: sizes and machine. overrides: dotted keys into the recipe. init_from: checkpoint
+    folder or Hugging Face path to start from in place of the recipe's model. from_stage / until: first and last stage to do
+    (distill, sft, rl-1 ..., evaluate); what comes before from_stage must be done already. budget: {hours, money}; training
+    stops between stages when it is spent. fresh: a new run even though one with these parameters exists.
+    Returns the run's id, its table of held-out scores and where things are.
+    """
+    plan = make_plan(
+        recipe, profile, backend, seed, name, overrides, init_from, from_stage, until, keep_checkpoints, budget, wandb
+    )
+    if dry_run:
+        get_run_logger().info("%s", plan.describe())
+        return {"run": plan.run_id, "stages": plan.stages}
+    with plan.begin(fresh=fresh) as run, _status(run):
+        demonstrations = _do(plan, run, "distill")
+        cold = _do(plan, run, "sft", distill=demonstrations, init=plan.start)
+        newest = cold
+        for stage in plan.rl_stages:
+            newest = _do(plan, run, stage, before=newest, distill=demonstrations, reference=cold)
+        scores = _do(plan, run, "evaluate", distill=demonstrations, sft=cold, rl=newest)
+        return report(plan, run, demonstrations, cold, newest, scores)
+
+
+def _do(plan: Plan, run: Run, stage: str, **inputs: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The result of a stage, done now or earlier; None for one that this run does not have."""
+    if not plan.has(stage):
+        return inputs.get("init") or inputs.get("before")
+    if plan.skips(stage):
+        return plan.earlier(run, stage, inputs)
+    plan.check_budget(run, stage)
+    return run_stage(run, plan.job(run, stage, inputs))
+
+
+@contextlib.contextmanager
+def _status(run: Run) -> Any:
+    run.set_status("running")
+    try:
+        yield
+    except BaseException as error:
+        run.set_status(
+            "failed" if isinstance(error, Exception) else "stopped", error="".join(str(error).splitlines()[:1])
+        )
+        raise
+    run.set_status("completed")
+
+
+if __name__ == "__main__":
+    train()
