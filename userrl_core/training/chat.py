@@ -11,9 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from userrl_core.errors import TrainingError
 from userrl_core.records import Message
 
@@ -25,8 +22,13 @@ _ANSWER = "answer-marker-7f3a"
 class Encoded:
     """One conversation of L tokens. turns: [L], index of the agent turn a token was written in, -1 for everyone else's."""
 
-    ids: NDArray[np.int64]
-    turns: NDArray[np.int64]
+    ids: list[int]
+    turns: list[int]
+
+    @property
+    def agent_tokens(self) -> int:
+        """Number of tokens that the agent wrote."""
+        return len(self.turns) - self.turns.count(-1)
 
 
 class ChatFormat:
@@ -81,7 +83,7 @@ class ChatFormat:
                 piece, mark = self.after_reply(message["content"]), -1
             ids += piece
             turns += [mark] * len(piece)
-        return Encoded(np.asarray(ids[:cutoff], np.int64), np.asarray(turns[:cutoff], np.int64))
+        return Encoded(ids[:cutoff], turns[:cutoff])
 
     def _encode(self, text: str) -> list[int]:
         return list(self.tokenizer.encode(text, add_special_tokens=False))

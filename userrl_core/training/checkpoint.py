@@ -88,16 +88,21 @@ def write_checkpoint(
     return state
 
 
-def read_checkpoint(folder: Path) -> CheckpointState:
-    """The checkpoint's state after every file was checked. Raises CheckpointError saying what is wrong."""
+def read_state(folder: Path) -> CheckpointState:
+    """What a checkpoint says of itself, files unchecked. Raises CheckpointError when it says nothing readable."""
     if not folder.is_dir():
         raise CheckpointError(f"There is no checkpoint at {folder}; give a folder that holds {STATE}.")
     try:
-        state = CheckpointState.model_validate(json.loads((folder / STATE).read_text(encoding="utf-8")))
+        return CheckpointState.model_validate(json.loads((folder / STATE).read_text(encoding="utf-8")))
     except FileNotFoundError as error:
         raise CheckpointError(f"The checkpoint {folder} is incomplete: it has no {STATE}; use an older one.") from error
     except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError, ValidationError) as error:
         raise CheckpointError(f"The checkpoint {folder} has an unreadable {STATE}; use an older one.") from error
+
+
+def read_checkpoint(folder: Path) -> CheckpointState:
+    """The checkpoint's state after every file was checked. Raises CheckpointError saying what is wrong."""
+    state = read_state(folder)
     for name, expected in state.files.items():
         path = folder / name
         if not path.resolve().is_relative_to(folder.resolve()):

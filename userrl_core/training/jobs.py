@@ -138,6 +138,10 @@ class RlJob(_Job):
     def _steps_ascend(self) -> RlJob:
         if self.last_step < self.first_step:
             raise ValueError(f"The stage ends at step {self.last_step}, before its first step {self.first_step}.")
+        if self.algorithm.kl_coef > 0 and self.reference is None:
+            raise ValueError(
+                "algorithm.kl_coef needs a reference model; give the cold start's checkpoint as reference."
+            )
         return self
 
 

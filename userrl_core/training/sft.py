@@ -77,7 +77,7 @@ def train_sft(job: SftJob, sink: Sink | None = None, progress: Progress | None =
 def encode_chats(chat_format: ChatFormat, chats: Sequence[Mapping[str, Any]], cutoff: int) -> list[Encoded]:
     """Conversations as ids; those without an agent token within the cutoff are left out. Raises TrainingError if all are."""
     encoded = [chat_format.chat(chat, cutoff) for chat in chats]
-    usable = [example for example in encoded if bool((example.turns >= 0).any())]
+    usable = [example for example in encoded if example.agent_tokens]
     if not usable:
         raise TrainingError(
             f"None of the {len(chats)} conversations has an agent message within {cutoff} tokens; raise cold_start.cutoff "
@@ -91,7 +91,7 @@ def learning_rate(config: SftConfig, number: int, total: int) -> float:
     rise = round(config.warmup * total) if config.warmup < 1 else int(config.warmup)
     if number <= rise:
         return config.lr * number / rise
-    done = (number - rise) / max(total - rise, 1)
+    done = (number - rise - 1) / max(total - rise, 1)
     if config.schedule == "cosine":
         return config.lr * 0.5 * (1 + math.cos(math.pi * done))
     return config.lr * (1 - done) if config.schedule == "linear" else config.lr
@@ -136,7 +136,7 @@ def _step(
     lr = learning_rate(config, number, total)
     set_lr(state.optimizer, lr)
     ordered = sorted(examples, key=lambda example: len(example.ids))
-    tokens = sum(int((example.turns >= 0).sum()) for example in ordered)
+    tokens = sum(example.agent_tokens for example in ordered)
     loss_sum = 0.0
     state.model.train()
     for start in range(0, len(ordered), config.micro_batch):
