@@ -18,6 +18,7 @@ from userrl_core.errors import ConfigError
 from userrl_core.gyms.tasks.released import read_json, released_splits, text_field
 from userrl_core.records import Task
 from userrl_core.seeding import content_hash, split_of
+from userrl_core.users.rule.stems import read_pattern
 
 RELEASED_ENTITIES = Path("gyms/TelepathyGym/telepathygym/data/all_entities_refined.json")
 
@@ -145,4 +146,4 @@ def _category(name: str, table: dict[str, Any]) -> Category:
 
 def _patterns(text: str) -> tuple[tuple[tuple[str, ...], ...], ...]:
     """``a b / c + d``: a word beginning with a or b; or one with c together with one with d."""
-    return tuple(tuple(tuple(group.split()) for group in pattern.split("+")) for pattern in text.split("/"))
+    return tuple(tuple(tuple(group) for group in read_pattern(part)) for part in text.split("/"))

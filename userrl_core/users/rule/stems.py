@@ -34,7 +34,8 @@ _ENDINGS = (
     "y",
 )
 _NEGATIONS = frozenset({"not", "never", "no", "nobody", "nothing", "without", "neither", "nor", "cannot"})
-_FUNCTION_TEXT = """a about after all also am an and any are as at be because been before being both but by can could did do does done
+_FUNCTION_TEXT = """
+a about after all also am an and any are as at be because been before being both but by can could did do does done
 each ever every for from get got had has have he her here hers him his how i if in into is it its itself just me more
 most much my of off on one only or other our out over own s she should so some someone something story such t than
 that the their them then there these they thing this those though to true truth too under until up upon us very was
@@ -45,8 +46,12 @@ _FUNCTION_WORDS = frozenset(_FUNCTION_TEXT.split())
 
 def fold(text: str) -> str:
     """Lower case without accents; apostrophes vanish so that ``isn't`` is one word."""
-    plain = unicodedata.normalize("NFKD", text.casefold())
-    return "".join(c for c in plain if not unicodedata.combining(c)).replace("'", "").replace("’", "")
+    plain = text.casefold()
+    if not plain.isascii():
+        plain = "".join(c for c in unicodedata.normalize("NFKD", plain) if not unicodedata.combining(c)).replace(
+            "’", ""
+        )
+    return plain.replace("'", "")
 
 
 def words(text: str) -> list[str]:
@@ -97,3 +102,8 @@ def negated(question: str) -> bool:
 _AUXILIARIES = frozenset(
     {"is", "are", "was", "were", "do", "does", "did", "has", "have", "had", "could", "would", "ca", "wo"}
 )
+
+
+def read_pattern(text: str) -> list[list[str]]:
+    """A pattern from its written form, ``a b + c d``: one word beginning with a or b, and one beginning with c or d."""
+    return [group.split() for group in text.split("+")]
