@@ -250,7 +250,7 @@ class Recipe(Block):
             if key in self._origins:
                 return self._origins[key]
             key = key.rpartition(".")[0]
-        return Origin("default")
+        return Origin("default", "ours")
 
     def check_horizons(self, min_turns_of: Callable[[str], Sequence[int]] | None = None) -> list[str]:
         """Warnings about stages that are too short for their gyms; ConfigError where a gym has no solvable task.

@@ -16,10 +16,13 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, 
 from userrl_core.errors import ConfigError
 
 Entry = Mapping[str, Any]
-"""What a gate reads of one finished step: ``{"step": int, "success": float}``, success being the share of the step's
-admitted attempts that succeeded. Trainers append one per step and keep the list in the checkpoint."""
+"""What a gate reads of one finished step: ``step`` and a success rate, the share of the step's admitted attempts that
+succeeded. Trainers append one entry per step and keep the list in the checkpoint."""
 
 History = Sequence[Entry]
+
+SUCCESS = ("success", "train/all/success")
+"""Where an entry's success rate may stand; an entry without one counts as 0, which opens no success gate."""
 
 
 class _Frozen(BaseModel):
@@ -114,7 +117,8 @@ def place(levels: Sequence[Level], step: int, history: History = ()) -> tuple[in
     """
     if step < 1:
         raise ConfigError(f"Training steps count from 1; there is no step {step}.")
-    success = {int(entry["step"]): float(entry["success"]) for entry in history}
+    gated = any(level.gate is not None for level in levels)
+    success = {int(entry["step"]): _success(entry) for entry in history} if gated else {}
     first = 1
     for index, level in enumerate(levels):
         last = None if level.steps is None else first + level.steps - 1
@@ -135,6 +139,10 @@ def _gated_end(gate: Gate, first: int, last: int | None, step: int, success: Map
         known.append(success[s])
     opened = gate.opens_after(known)
     return last if opened is None else first + opened - 1
+
+
+def _success(entry: Entry) -> float:
+    return next((float(entry[name]) for name in SUCCESS if name in entry), 0.0)
 
 
 class Fixed(Schedule):
