@@ -1,0 +1,337 @@
+import json
+import subprocess
+import sys
+import warnings
+
+import pytest
+
+import curricula
+from curricula.checks import check_credit
+from userrl_core.errors import ConfigError
+
+ALL = [(name, profile) for name in curricula.recipe_names() for profile in (None, *curricula.profile_names())]
+
+
+def load(name="equalized-r2g", profile="laptop", overrides=None, **rest):
+    return curricula.load(name, profile, overrides, check=False, **rest)
+
+
+def refusal(overrides, name="equalized-r2g", profile="laptop"):
+    with pytest.raises(ConfigError) as caught:
+        load(name, profile, overrides)
+    return str(caught.value)
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_recipe(text, name="mine.yaml"):
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write_recipe
+
+
+@pytest.mark.parametrize(("name", "profile"), ALL)
+def test_every_recipe_loads_under_every_profile_and_survives_json(name, profile):
+    recipe = load(name, profile)
+    again = curricula.from_resolved(json.loads(json.dumps(recipe.resolved())))
+    assert again.resolved() == recipe.resolved()
+    assert again.hash == recipe.hash
+    assert sum(planned.steps for planned in recipe.plan) == recipe.total_steps
+    horizons = [recipe.schedule.levels()[0].horizon] if recipe.plan else []
+    horizons += [planned.horizon for planned in recipe.plan if planned.horizon is not None]
+    assert horizons == sorted(horizons)
+
+
+@pytest.mark.parametrize("name", curricula.recipe_names())
+def test_every_recipe_names_its_source(name):
+    assert len(load(name, None).source) > 3
+
+
+@pytest.mark.parametrize("name", curricula.recipe_names())
+def test_every_value_of_a_recipe_file_has_an_origin(name):
+    recipe = load(name, None)
+    assert recipe.origin("credit.shaping").where.startswith("recipe ")
+    assert recipe.origin("credit.shaping").citation
+
+
+def test_the_paper_recipe_reads_as_table_6():
+    recipe = load("equalized-r2g", None)
+    rl = recipe.algorithm
+    assert (rl.batch, rl.group, rl.lr, rl.minibatches, rl.kl_coef, rl.entropy_coef) == (128, 8, 1e-6, 8, 0.0, 0.0)
+    assert (rl.max_prompt_tokens, rl.max_response_tokens, rl.temperature) == (1152, 8192, 1.0)
+    assert (recipe.credit.gamma, recipe.credit.k) == (0.8, 2.0)
+    assert recipe.total_steps == 15 * (2426 // 128)
+    assert recipe.schedule.horizon(1) == 16
+    sft = recipe.cold_start
+    assert (sft.epochs, sft.lr, sft.schedule, sft.warmup, sft.cutoff, sft.batch) == (3, 1e-5, "cosine", 0.1, 16384, 32)
+    assert recipe.split.held_out == ("intention", "telepathy", "search")
+
+
+@pytest.mark.parametrize(
+    ("name", "shaping", "score", "form"),
+    [
+        ("equalized-r2g", "equalized", "r2g", "released"),
+        ("equalized-sum", "equalized", "sum", "released"),
+        ("em-r2g", "em", "r2g", "released"),
+        ("r2g-r2g", "r2g", "r2g", "paper"),
+        ("naive-sum", "naive", "sum", "paper"),
+    ],
+)
+def test_the_five_settings_name_shaping_score_and_form(name, shaping, score, form):
+    credit = load(name).credit
+    assert (credit.shaping, credit.score, credit.form) == (shaping, score, form)
+
+
+def test_tarl_reads_as_table_5():
+    recipe = load("grpo", "tarl-8b")
+    rl = recipe.algorithm
+    assert (rl.group, rl.batch, rl.temperature, rl.top_p, rl.clip, rl.grad_norm, rl.inner_epochs) == (
+        4,
+        32,
+        0.7,
+        0.95,
+        0.2,
+        1.0,
+        1,
+    )
+    assert (rl.kl_coef, rl.kl_reward_coef, rl.lr, rl.critic_lr) == (0.003, 0.001, 1e-6, 1e-5)
+    assert recipe.schedule.horizon(250) == 30
+    judge = load("tarl", None).judge
+    assert judge is not None
+    assert (judge.terminal, judge.deviation, judge.good) == (10.0, -5.0, 5.0)
+
+
+def test_retail_and_math_take_turns_batch_by_batch():
+    recipe = load("tarl", None)
+    assert [recipe.mix(step) for step in (1, 2, 3)] == [{"tau": 1.0}, {"math": 1.0}, {"tau": 1.0}]
+
+
+def test_released_and_paper_scaling_inter_differ_where_the_paper_differs():
+    released, paper = load("scaling-inter-textcraft", None), load("scaling-inter-textcraft-paper", None)
+    assert [stage.horizon for stage in released.plan] == [10, 20, 30]
+    assert [stage.horizon for stage in paper.plan] == [10, 20]
+    web = load("scaling-inter-webarena-paper", None)
+    assert (web.algorithm.lr, web.algorithm.group, web.plan[-1].horizon) == (5e-7, 4, 15)
+    assert web.origin("algorithm.lr").citation == "AgentGym-RL appendix B: 5.0e-7"
+
+
+def test_the_sft_baseline_has_no_rl_stage():
+    recipe = load("sft-agentgym", None)
+    assert recipe.cold_start.lr == 1e-4
+    assert recipe.plan == ()
+    assert recipe.total_steps == 0
+    with pytest.raises(ConfigError, match="no RL stages"):
+        recipe.schedule.horizon(1)
+
+
+def test_the_laptop_profile_swaps_in_its_stages_and_keeps_the_credit():
+    recipe = load("em-r2g")
+    assert [(stage.first, stage.last, stage.horizon) for stage in recipe.plan] == [(1, 15, 4), (16, 30, 5), (31, 60, 6)]
+    assert recipe.credit.shaping == "em"
+    assert recipe.model.path is None
+    assert recipe.gym("travel").tasks == {"tier": "tiny"}
+
+
+def test_a_profile_fits_a_recipe_with_a_schedule_of_its_own():
+    assert [stage.horizon for stage in load("scaling-inter-textcraft").plan] == [4, 5, 6]
+    assert load("adaptive").plan[0].horizon is None
+    assert load("fixed-textcraft").plan[0].horizon == 6
+
+
+def test_a_pretrained_model_over_the_laptop_profile():
+    assert load(overrides={"model.path": "Qwen/Qwen3-0.6B"}).model.path == "Qwen/Qwen3-0.6B"
+
+
+def test_stage_of_names_the_stage_of_every_step():
+    recipe = load()
+    assert [recipe.stage_of(step).name for step in (1, 15, 16, 30, 31, 60)] == [
+        "rl-1",
+        "rl-1",
+        "rl-2",
+        "rl-2",
+        "rl-3",
+        "rl-3",
+    ]
+    with pytest.raises(ConfigError, match="steps 1 to 60"):
+        recipe.stage_of(61)
+
+
+def test_a_stage_with_a_gate_ends_early_and_the_next_begins_at_once():
+    stages = [
+        {"steps": 10, "horizon": 4, "mix": {"travel": 1}, "gates": {"success": 0.5, "window": 1}},
+        {"steps": 5, "horizon": 6, "mix": {"function": 1}},
+    ]
+    recipe = load(overrides={"stages": stages})
+    history = [{"step": 1, "success": 0.0}, {"step": 2, "success": 0.9}, {"step": 3, "success": 0.0}]
+    assert recipe.schedule.horizon(2, history) == 4
+    assert recipe.schedule.horizon(3, history) == 6
+    stage = recipe.stage_of(3, history)
+    assert (stage.name, stage.first, stage.last) == ("rl-2", 3, 7)
+    assert recipe.mix(4, history) == {"function": 1.0}
+
+
+def test_overrides_reach_lists_blocks_and_every_stage():
+    recipe = load(
+        overrides={"stages.*.mix": {"travel": 1, "function": 2}, "stages[2].steps": 5, "algorithm": {"lr": 1e-3}}
+    )
+    assert all(stage.mix == {"travel": 1.0, "function": 2.0} for stage in recipe.stages)
+    assert recipe.total_steps == 35
+    assert (recipe.algorithm.lr, recipe.algorithm.batch) == (1e-3, 8)
+    assert recipe.origin("algorithm.lr").where == "override"
+    assert recipe.origin("algorithm.batch").where == "profile laptop"
+
+
+def test_an_override_of_one_value_keeps_its_neighbours_origins():
+    recipe = load(overrides={"credit.gamma": 0.9})
+    assert recipe.origin("credit.gamma").where == "override"
+    assert recipe.origin("credit.shaping").where == "recipe equalized-r2g"
+
+
+def test_the_same_recipe_has_the_same_hash_and_another_value_another():
+    assert load().hash == load().hash
+    assert load().hash != load(overrides={"credit.gamma": 0.9}).hash
+    assert load().hash != load("equalized-sum").hash
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"credit.gama": 0.9}, "unknown key 'credit.gama' (did you mean 'gamma'?)"),
+        ({"stages.0.horizn": 4}, "unknown key 'stages.0.horizn' (did you mean 'horizon'?)"),
+        ({"gyms.travel.tsks": {}}, "unknown key 'gyms.travel.tsks' (did you mean 'tasks'?)"),
+        ({"algoritm.lr": 1}, "unknown key 'algoritm' (did you mean 'algorithm'?)"),
+        ({"stages.7.horizon": 4}, "use 0 to 2 or *"),
+        ({"stages.0.horizon": 0}, "stages.0.horizon: input should be greater than 0 (given: 0)"),
+        ({"demonstrations.top_k": -1}, "demonstrations.top_k: input should be greater than 0"),
+        ({"stages.1.horizon": 3}, "horizon 3 follows 4; horizons never shrink"),
+        ({"stages.0.mix": {}}, "the mix is empty; name at least one gym"),
+        ({"stages.0.mix": {"travel": 0}}, "greater than 0"),
+        ({"stages.0.mix": {"telepathy": 1}}, "trains on telepathy, which is held out"),
+        ({"algorithm.group": 1}, "group of 1"),
+        ({"algorithm.lr": "fast"}, "algorithm.lr: input should be a valid number"),
+        ({"algorithm.lr": float("nan")}, "algorithm.lr"),
+        ({"credit.gamma": 1.2}, "credit.gamma: input should be less than or equal to 1"),
+        ({"schedule": {"kind": "steep"}}, "fixed, stages, scaling_inter, adaptive"),
+        ({"schedule": {"kind": "fixed", "turns": 6}}, "leave one of them out"),
+        ({"profile": "qwen3-8b"}, "cannot be overridden"),
+        ({"algorithm.lr.x": 1}, "goes into a single value"),
+    ],
+)
+def test_refusals_say_in_one_sentence_what_to_change(overrides, message):
+    said = refusal(overrides)
+    assert message in said.replace("Input", "input")
+    assert "\n" not in said
+
+
+def test_unknown_recipes_and_profiles_name_the_nearest():
+    with pytest.raises(ConfigError, match="did you mean 'equalized-r2g'"):
+        curricula.load("equalised-r2g")
+    with pytest.raises(ConfigError, match="did you mean 'laptop'"):
+        curricula.load("equalized-r2g", "labtop")
+
+
+def test_a_horizon_in_which_nothing_can_be_solved_is_refused():
+    recipe = load(overrides={"stages.0.horizon": 2})
+    with pytest.raises(ConfigError, match=r"Horizon 2 of stages\[0\] cannot solve any task of gym 'travel' .*4 turns"):
+        recipe.check_horizons(lambda _: [4, 5])
+    allowed = load(overrides={"stages.0.horizon": 2, "allow_short_horizon": True})
+    assert "cannot solve any task" in allowed.check_horizons(lambda _: [4, 5])[0]
+
+
+def test_a_horizon_in_which_fewer_than_half_can_be_solved_is_warned_about():
+    found = load().check_horizons(lambda _: [4, 5, 5, 7])
+    assert len(found) == 1
+    assert "lets only 25%" in found[0]
+
+
+def test_the_gyms_themselves_are_asked_when_a_recipe_is_loaded():
+    with pytest.raises(ConfigError, match="the shortest takes 4 turns"):
+        curricula.load("equalized-r2g", "laptop", {"stages.0.horizon": 3})
+    with pytest.warns(UserWarning, match="cannot solve any task"):
+        curricula.load("equalized-r2g", "laptop", {"stages.0.horizon": 3, "allow_short_horizon": True})
+
+
+def test_a_gym_that_does_not_exist_is_named_with_the_nearest():
+    with pytest.raises(ConfigError, match=r"gym 'travle', which does not exist \(did you mean 'travel'\?\)"):
+        curricula.load("equalized-r2g", "laptop", {"stages.*.mix": {"travle": 1}})
+
+
+@pytest.mark.parametrize(
+    ("credit", "bounds", "message"),
+    [
+        ({"shaping": "r2g", "form": "released"}, (-0.5, 1.0), "set credit.form to paper"),
+        ({"shaping": "naive", "form": "released"}, (-0.5, 1.0), "set credit.form to paper"),
+        ({"shaping": "em"}, (0.0, 2.0), "needs them in [0, 1]"),
+    ],
+)
+def test_rewards_that_do_not_fit_the_credit_are_refused_when_the_recipe_is_loaded(credit, bounds, message):
+    with pytest.raises(ConfigError) as caught:
+        check_credit(load(overrides={"credit": credit}), lambda _: bounds)
+    assert message in str(caught.value)
+    check_credit(load(overrides={"credit": {"shaping": "r2g", "form": "paper"}}), lambda _: (-0.5, 1.0))
+
+
+def test_a_step_penalty_makes_rewards_negative_and_released_r2g_is_refused():
+    overrides = {"gyms.travel.config": {"step_penalty": 0.1}, "credit": {"shaping": "r2g", "form": "released"}}
+    with pytest.raises(ConfigError, match=r"down to -0\.1"):
+        curricula.load("equalized-r2g", "laptop", overrides)
+
+
+def test_a_recipe_of_ones_own(write):
+    path = write("name: mine\nextends: equalized-r2g\nsource: ours\ncredit: {gamma: 0.7}\n")
+    recipe = load(path)
+    assert (recipe.name, recipe.credit.gamma, recipe.credit.shaping) == ("mine", 0.7, "equalized")
+    assert recipe.origin("credit.gamma").where == "recipe mine"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name: mine\nname: yours\n", "'name' is given twice"),
+        ("- a\n- b\n", "holds no mapping"),
+        ("name: [1\n", "no readable YAML"),
+        ("name: mine\nextends: mine.yaml\n", "There is no recipe file"),
+        ("name: mine\nstages: [{horizon: 4, mix: {travel: 1}}]\n", "give steps or epochs"),
+        ("name: mine\nstages: [{steps: 4, mix: {travel: 1}}]\n", "has no horizon"),
+        ("name: mine\nstages: [{epochs: 4, horizon: 4, mix: {travel: 1}}]\n", "set rl_tasks"),
+        ("name: mine\nx: !!python/object/apply:os.system [echo]\n", "no readable YAML"),
+    ],
+)
+def test_broken_files_are_refused_in_one_sentence(write, text, message):
+    with pytest.raises(ConfigError) as caught:
+        load(write(text), None)
+    assert message in str(caught.value)
+
+
+def test_a_recipe_that_extends_itself_is_refused(write):
+    path = write("name: mine\n")
+    path.write_text(f"name: mine\nextends: {path}\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="extends itself"):
+        load(path, None)
+
+
+def test_a_profile_may_not_touch_the_experiment(write):
+    profile = write("credit: {gamma: 0.5}\n", "greedy.yaml")
+    with pytest.raises(ConfigError, match="sets 'credit', which belongs to the recipe"):
+        load("equalized-r2g", profile)
+    profile = write("algorithm: {name: ppo}\n", "sly.yaml")
+    with pytest.raises(ConfigError, match=r"sets 'algorithm\.name'"):
+        load("equalized-r2g", profile)
+
+
+def test_every_recipe_passes_the_gyms_checks_on_the_laptop():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        curricula.load("equalized-r2g", "laptop")
+        curricula.load("scaling-inter", "laptop")
+
+
+def test_importing_recipes_loads_neither_torch_nor_prefect_nor_duckdb():
+    code = (
+        "import sys, curricula; curricula.load('equalized-r2g', 'laptop');"
+        "print([m for m in ('torch', 'prefect', 'duckdb', 'transformers', 'optuna') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,145 @@
+import json
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from curricula.sampler import Fenwick, Permutation, TaskSampler
+from userrl_core.errors import ConfigError
+from userrl_core.records import Task
+from userrl_core.seeding import derive_seed
+
+
+def make_tasks(gym, n):
+    return [Task(gym, f"t{i}", "train", {"i": i}) for i in range(n)]
+
+
+def keys(batch):
+    return [task.key for task in batch]
+
+
+@given(st.integers(1, 3000), st.integers(0, 2**63 - 1))
+@settings(max_examples=40)
+def test_a_permutation_reaches_every_index_once(n, key):
+    order = Permutation(n, key)
+    assert sorted(order[i] for i in range(n)) == list(range(n))
+
+
+def test_all_orders_of_three_tasks_are_about_equally_likely():
+    seen = Counter(tuple(Permutation(3, derive_seed(key))[i] for i in range(3)) for key in range(3000))
+    assert len(seen) == 6
+    assert min(seen.values()) > 400
+
+
+@given(st.integers(1, 60), st.integers(1, 12), st.integers(0, 5))
+@settings(max_examples=60)
+def test_no_task_is_lost_or_repeated_within_an_epoch(n, size, seed):
+    size = min(size, n)
+    sampler = TaskSampler({"a": make_tasks("a", n)}, seed)
+    drawn = [key for _ in range(3 * n) for key in keys(sampler.batch(size, {"a": 1.0}))]
+    seen = Counter(drawn)
+    whole = len(drawn) // n
+    # A task held back because its batch had it already comes in the next batch, so counts differ by one at most.
+    assert set(seen.values()) <= {whole, whole + 1}
+
+
+@given(st.integers(2, 40), st.integers(1, 8), st.integers(0, 30), st.floats(0, 0.9))
+@settings(max_examples=50)
+def test_a_resume_at_any_step_draws_the_same_tasks(n, size, stop, oversample):
+    size = min(size, n)
+    pools = {"a": make_tasks("a", n), "b": make_tasks("b", n + 3)}
+    weights = {"a": 2.0, "b": 1.0}
+
+    def play(sampler, first, last):
+        drawn = []
+        for step in range(first, last):
+            batch = sampler.batch(size, weights, oversample=oversample)
+            for task in batch:
+                sampler.observe(task.key, (derive_seed(step, task.key) % 3) / 2)
+            drawn.append(keys(batch))
+        return drawn
+
+    whole = play(TaskSampler(pools, 7), 0, 40)
+    broken = TaskSampler(pools, 7)
+    before = play(broken, 0, stop)
+    resumed = TaskSampler(pools, 7)
+    resumed.load_state_dict(json.loads(json.dumps(broken.state_dict(), sort_keys=True)))
+    assert before + play(resumed, stop, 40) == whole
+
+
+def test_batches_hold_distinct_tasks_even_across_the_end_of_an_epoch():
+    sampler = TaskSampler({"a": make_tasks("a", 5)}, 3)
+    for _ in range(20):
+        assert len(set(keys(sampler.batch(3, {"a": 1.0})))) == 3
+
+
+def test_pools_get_their_shares_exactly_over_time():
+    sampler = TaskSampler({"a": make_tasks("a", 500), "b": make_tasks("b", 500)}, 0)
+    drawn = Counter(task.gym for _ in range(100) for task in sampler.batch(8, {"a": 3.0, "b": 1.0}))
+    assert drawn == {"a": 600, "b": 200}
+
+
+def test_two_seeds_give_two_orders_and_one_seed_gives_one():
+    tasks = {"a": make_tasks("a", 50)}
+    first, again, other = (keys(TaskSampler(tasks, seed).batch(50, {"a": 1.0})) for seed in (1, 1, 2))
+    assert first == again
+    assert first != other
+
+
+def test_a_new_stage_keeps_the_place_in_pools_that_stay_and_starts_others_anew():
+    sampler = TaskSampler({"a": make_tasks("a", 10), "b": make_tasks("b", 10)}, 0)
+    sampler.batch(6, {"a": 1.0})
+    sampler.batch(6, {"b": 1.0})
+    sampler.use({"a": make_tasks("a", 10), "b": make_tasks("b", 9)})
+    metrics = sampler.metrics()
+    assert metrics["sampler/a/epochs"] == 0.6
+    assert metrics["sampler/b/epochs"] == 0.0
+
+
+def test_mixed_groups_are_drawn_again_and_settled_ones_are_not():
+    sampler = TaskSampler({"a": make_tasks("a", 1000)}, 0)
+    sampler.observe("a/t5", 0.5)
+    sampler.observe("a/t6", 1.0)
+    sampler.observe("a/t7", 0.0)
+    drawn = Counter(task.key for _ in range(50) for task in sampler.batch(4, {"a": 1.0}, oversample=0.5))
+    assert drawn["a/t5"] > 20
+    assert drawn["a/t6"] <= 1
+    assert drawn["a/t7"] <= 1
+    sampler.observe("a/t5", 1.0)
+    assert sampler.metrics()["sampler/a/mixed"] == 0.0
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=50).filter(lambda w: sum(w) > 0.01), st.floats(0, 0.999))
+def test_the_tree_finds_what_a_plain_running_sum_finds(weights, share):
+    tree = Fenwick(len(weights))
+    for index, weight in enumerate(weights):
+        tree.set(index, weight)
+    assert tree.total == pytest.approx(sum(weights))
+    found = tree.find(share * tree.total)
+    assert weights[found] > 0
+    before = sum(weights[:found])
+    assert before <= share * tree.total + 1e-9
+    assert share * tree.total <= before + weights[found] + 1e-9
+
+
+def test_a_batch_larger_than_its_pools_is_refused():
+    with pytest.raises(ConfigError, match=r"lower algorithm\.batch"):
+        TaskSampler({"a": make_tasks("a", 3)}).batch(4, {"a": 1.0})
+
+
+def test_empty_pools_unknown_gyms_and_doubled_tasks_are_refused():
+    with pytest.raises(ConfigError, match="no task left in 'a'"):
+        TaskSampler({"a": []})
+    with pytest.raises(ConfigError, match="names 'b'"):
+        TaskSampler({"a": make_tasks("a", 3)}).batch(1, {"b": 1.0})
+    with pytest.raises(ConfigError, match="twice"):
+        TaskSampler({"a": make_tasks("a", 3) * 2})
+
+
+def test_a_checkpoint_of_other_tasks_is_refused():
+    state = TaskSampler({"a": make_tasks("a", 3)}).state_dict()
+    with pytest.raises(ConfigError, match="same task files"):
+        TaskSampler({"a": make_tasks("a", 4)}).load_state_dict(state)
+    with pytest.raises(ConfigError, match="same recipe"):
+        TaskSampler({"b": make_tasks("b", 3)}).load_state_dict(state)

@@ -1,0 +1,133 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from curricula.schedule import Adaptive, Fixed, Gate, ScalingInter, Span, Stages
+from userrl_core.errors import ConfigError
+
+PUBLISHED = [
+    ((8, 12, 15), 80, {"start": 8, "increment": (4, 3), "cap": 15}),
+    ((5, 8, 10), 100, {"start": 5, "increment": (3, 2), "cap": 10}),
+    ((10, 20, 30), 100, {"start": 10, "increment": 10, "cap": 30}),
+    ((6, 13, 20), 100, {"start": 6, "increment": 7, "cap": 20}),
+]
+
+
+def played(schedule, successes, steps):
+    """Horizons of a run whose steps succeed as told, each decided with what was recorded before it."""
+    history, horizons = [], []
+    for step in range(1, steps + 1):
+        horizons.append(schedule.horizon(step, history))
+        history.append({"step": step, "success": successes(step)})
+    return horizons
+
+
+@pytest.mark.parametrize(("rounds", "every", "fields"), PUBLISHED)
+def test_scaling_inter_gives_the_released_rounds(rounds, every, fields):
+    schedule = ScalingInter(every=every, **fields)
+    first, second, third = rounds
+    expected = [first] * every + [second] * every + [third] * (2 * every)
+    assert [schedule.horizon(step) for step in range(1, 4 * every + 1)] == expected
+
+
+def test_resuming_at_a_stage_boundary_keeps_the_new_horizon():
+    schedule = ScalingInter(start=10, increment=10, every=100, cap=30)
+    assert schedule.horizon(100) == 10
+    assert [schedule.horizon(step) for step in (101, 102, 200, 201)] == [20, 20, 20, 30]
+
+
+def test_increments_that_do_not_meet_the_cap_are_cut_to_it():
+    assert [level.horizon for level in ScalingInter(start=4, increment=5, every=1, cap=12).levels()] == [4, 9, 12]
+
+
+def test_fixed_is_the_same_for_ever():
+    assert {Fixed(turns=7).horizon(step) for step in (1, 10, 10**9)} == {7}
+
+
+@given(st.lists(st.tuples(st.integers(1, 5), st.integers(1, 30)), min_size=1, max_size=5))
+def test_explicit_stages_hold_their_horizon_for_their_steps(spans):
+    spans = sorted(spans, key=lambda span: span[1])
+    schedule = Stages(spans=tuple(Span(steps=steps, horizon=horizon) for steps, horizon in spans))
+    expected = [horizon for steps, horizon in spans for _ in range(steps)]
+    assert [schedule.horizon(step) for step in range(1, len(expected) + 1)] == expected
+    assert schedule.horizon(len(expected) + 5) == expected[-1]
+
+
+def test_steps_count_from_one():
+    with pytest.raises(ConfigError, match="count from 1"):
+        Fixed(turns=3).levels() and Stages(spans=(Span(steps=1, horizon=1),)).horizon(0)
+
+
+def test_shrinking_horizons_are_refused():
+    with pytest.raises(ValidationError, match="horizon 4 follows 6; horizons never shrink"):
+        Stages(spans=(Span(steps=1, horizon=6), Span(steps=1, horizon=4)))
+    with pytest.raises(ValidationError, match="never shrink"):
+        Adaptive(horizons=(6, 4), gate=Gate(at_most=3))
+    with pytest.raises(ValidationError, match="lies below start"):
+        ScalingInter(start=6, increment=1, every=1, cap=4)
+
+
+def test_a_gate_opens_when_success_stays_high_for_long_enough():
+    schedule = Adaptive(horizons=(4, 6), gate=Gate(success=0.5, window=2, hold=2))
+    rates = {1: 0.0, 2: 1.0, 3: 0.0, 4: 1.0, 5: 1.0}
+    assert played(schedule, lambda step: rates.get(step, 0.0), 8) == [4, 4, 4, 6, 6, 6, 6, 6]
+
+
+def test_one_lucky_step_does_not_open_a_gate_that_holds():
+    schedule = Adaptive(horizons=(4, 6), gate=Gate(success=0.9, window=1, hold=2))
+    assert played(schedule, lambda step: float(step % 2), 10) == [4] * 10
+
+
+def test_a_horizon_never_shrinks_whatever_success_does():
+    schedule = Adaptive(horizons=(4, 5, 6), gate=Gate(success=0.9, window=1))
+    horizons = played(schedule, lambda step: 1.0 if step in (2, 5) else 0.0, 10)
+    assert horizons == [4, 4, 5, 5, 5, 6, 6, 6, 6, 6]
+
+
+def test_a_plateau_opens_the_gate():
+    schedule = Adaptive(horizons=(4, 6), gate=Gate(plateau=0.05, window=2))
+    assert played(schedule, lambda step: min(step, 4) / 10, 9) == [4] * 7 + [6] * 2
+
+
+def test_at_most_opens_the_gate_in_any_case_and_at_least_keeps_it_shut():
+    assert played(Adaptive(horizons=(4, 6), gate=Gate(at_most=3)), lambda _: 0.0, 5) == [4, 4, 4, 6, 6]
+    eager = Adaptive(horizons=(4, 6), gate=Gate(success=0.1, window=1, at_least=4))
+    assert played(eager, lambda _: 1.0, 6) == [4, 4, 4, 4, 6, 6]
+
+
+def test_each_gate_judges_the_steps_at_its_own_horizon_alone():
+    schedule = Adaptive(horizons=(4, 5, 6), gate=Gate(success=0.9, window=3))
+    assert played(schedule, lambda _: 1.0, 8) == [4, 4, 4, 5, 5, 5, 6, 6]
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=40), st.integers(1, 4), st.integers(1, 3))
+def test_an_adaptive_horizon_is_a_pure_function_of_the_recorded_history(rates, window, hold):
+    schedule = Adaptive(
+        horizons=(4, 5, 6, 9), gate=Gate(success=0.6, plateau=0.01, window=window, hold=hold, at_most=9)
+    )
+    history = [{"step": i, "success": rate} for i, rate in enumerate(rates, 1)]
+    live = played(schedule, lambda step: rates[step - 1], len(rates))
+    stored = json.loads(json.dumps(history))
+    again = Adaptive.model_validate_json(schedule.model_dump_json())
+    assert [again.horizon(step, stored) for step in range(1, len(rates) + 1)] == live
+    assert live == sorted(live)
+
+
+def test_a_history_with_a_hole_is_no_ground_for_a_decision():
+    schedule = Adaptive(horizons=(4, 6), gate=Gate(at_most=5))
+    with pytest.raises(ConfigError, match="history lacks step 2"):
+        schedule.horizon(4, [{"step": 1, "success": 0.0}, {"step": 3, "success": 0.0}])
+
+
+def test_a_gate_reads_the_success_rate_by_the_trainers_name_too():
+    schedule = Adaptive(horizons=(4, 6), gate=Gate(success=0.5, window=1))
+    assert schedule.horizon(2, [{"step": 1.0, "train/all/success": 0.6}]) == 6
+    assert schedule.horizon(2, [{"step": 1.0, "policy/entropy/mean": 0.6}]) == 4
+
+
+def test_a_gate_that_can_never_open_is_refused():
+    with pytest.raises(ValidationError, match="can never open"):
+        Gate(window=3)
