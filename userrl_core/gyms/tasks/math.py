@@ -1,0 +1,138 @@
+"""Tasks of the math gym: generated problems with one integer answer, in three tiers (TARL section 4.2 mixes such tasks in).
+
+Every problem is drawn from a family with its own numbers; the answer is computed, never parsed from the text.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from random import Random
+
+from userrl_core.errors import ConfigError
+from userrl_core.records import Task
+from userrl_core.seeding import content_hash, split_of
+
+Problem = tuple[str, int]
+SET_SIZE, SET_SEED = 900, 20
+"""Our task set is this many problems of this seed."""
+
+
+def tasks(split: str, *, tier: str | None = None) -> Sequence[Task]:
+    """Our problems of a split; tier is ``easy``, ``medium`` or ``hard``."""
+    _check(tier)
+    return [task for task in _all() if task.split == split and tier in (None, task.tier)]
+
+
+def generate(n: int, seed: int, *, tier: str | None = None) -> list[Task]:
+    """n different problems drawn from the seed. Raises ConfigError for an unknown tier or too many."""
+    _check(tier)
+    rng = Random(seed)
+    found: dict[str, Task] = {}
+    for draws in itertools.count():
+        if len(found) >= n:
+            break
+        if draws > 50 * n:
+            raise ConfigError(f"The math gym found only {len(found)} different problems; ask for fewer than {n}.")
+        name = tier or rng.choice(list(TIERS))
+        question, answer = rng.choice(TIERS[name])(rng)
+        key = content_hash(["math", question])
+        found[key] = Task("math", key, split_of(key), {"question": question, "answer": answer}, tier=name)
+    return list(found.values())
+
+
+@lru_cache(maxsize=1)
+def _all() -> list[Task]:
+    return generate(SET_SIZE, SET_SEED)
+
+
+def _check(tier: str | None) -> None:
+    if tier is not None and tier not in TIERS:
+        raise ConfigError(f"The math gym has no tier '{tier}'; it has {', '.join(TIERS)}.")
+
+
+def _sum_of_products(rng: Random) -> Problem:
+    a, b, c, d = (rng.randint(2, 12) for _ in range(4))
+    return f"What is {a} * {b} + {c} * {d}?", a * b + c * d
+
+
+def _brackets(rng: Random) -> Problem:
+    a, b, c = rng.randint(10, 60), rng.randint(2, 30), rng.randint(2, 9)
+    return f"What is ({a} - {b}) * {c}?", (a - b) * c
+
+
+def _shopping(rng: Random) -> Problem:
+    name, thing = rng.choice(["Ira", "Noel", "Tova", "Emre"]), rng.choice(["pens", "rolls", "tickets", "plums"])
+    count, price, paid = rng.randint(3, 12), rng.randint(2, 9), rng.choice([100, 150, 200])
+    text = f"{name} buys {count} {thing} at {price} coins each and pays with {paid} coins. How many coins come back?"
+    return text, paid - count * price
+
+
+def _linear(rng: Random) -> Problem:
+    x, a, b = rng.randint(-15, 25), rng.randint(2, 12), rng.randint(-40, 40)
+    sign = "+" if b >= 0 else "-"
+    return f"Solve {a} * x {sign} {abs(b)} = {a * x + b} for x.", x
+
+
+def _trains(rng: Random) -> Problem:
+    slow, gap, hours = rng.randint(40, 80), rng.randint(5, 40), rng.randint(2, 9)
+    text = (
+        f"Two trains leave the same station in opposite directions, one at {slow} km/h and one at {slow + gap} km/h. "
+        f"How many kilometres are they apart after {hours} hours?"
+    )
+    return text, (2 * slow + gap) * hours
+
+
+def _sequence(rng: Random) -> Problem:
+    first, step, n = rng.randint(-20, 40), rng.choice([-7, -4, 3, 5, 6, 8, 11]), rng.randint(12, 60)
+    shown = ", ".join(str(first + step * i) for i in range(4))
+    return f"The sequence {shown}, ... goes on with the same step. What is its term number {n}?", first + step * (n - 1)
+
+
+def _ages(rng: Random) -> Problem:
+    child, factor = rng.randint(4, 15), rng.randint(3, 5)
+    later = child * (factor - 2)
+    text = (
+        f"A parent is {factor} times as old as a child of {child}. In how many years will the parent be twice as old?"
+    )
+    return text, later
+
+
+def _system(rng: Random) -> Problem:
+    x, y = rng.randint(-9, 15), rng.randint(-9, 15)
+    a, b, c = rng.randint(2, 7), rng.randint(2, 7), rng.randint(2, 7)
+    text = f"x and y satisfy {a} * x + {b} * y = {a * x + b * y} and x - {c} * y = {x - c * y}. What is x + y?"
+    return text, x + y
+
+
+def _power(rng: Random) -> Problem:
+    base, exponent, modulus = rng.randint(2, 19), rng.randint(20, 200), rng.choice([7, 11, 13, 17, 19, 23])
+    text = f"What is the remainder when {base} to the power {exponent} is divided by {modulus}?"
+    return text, pow(base, exponent, modulus)
+
+
+def _divisors(rng: Random) -> Problem:
+    n = 2 ** rng.randint(0, 4) * 3 ** rng.randint(0, 3) * 5 ** rng.randint(0, 2) * rng.choice([1, 7, 11, 13])
+    return f"How many positive divisors does {n} have?", sum(n % d == 0 for d in range(1, n + 1))
+
+
+def _multiples(rng: Random) -> Problem:
+    a, b, top = rng.randint(3, 9), rng.randint(10, 16), rng.randint(200, 900)
+    both = top // math.lcm(a, b)
+    text = f"How many whole numbers from 1 to {top} are divisible by {a} or by {b}?"
+    return text, top // a + top // b - both
+
+
+def _committee(rng: Random) -> Problem:
+    n, k = rng.randint(6, 12), rng.randint(2, 4)
+    text = f"A club of {n} elects a chair and then {k} ordinary members of the board from the rest. In how many ways?"
+    return text, n * math.comb(n - 1, k)
+
+
+TIERS: dict[str, tuple[Callable[[Random], Problem], ...]] = {
+    "easy": (_sum_of_products, _brackets, _shopping),
+    "medium": (_linear, _trains, _sequence, _ages),
+    "hard": (_system, _power, _divisors, _multiples, _committee),
+}
