@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,23 +31,41 @@ def sql(
     as_json: Annotated[bool, typer.Option("--json", help="Rows as a JSON list.")] = False,
     format: Annotated[Format, typer.Option("--format", help="table, json, csv or markdown.")] = Format.TABLE,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Most rows to print.")] = 200,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="Most time the answer may take.")] = 60.0,
+    search: Annotated[bool, typer.Option("--search", help="TEXT is words to find in turns, not SQL.")] = False,
     root: Annotated[Path | None, typer.Option("--warehouse", help="Folder of the warehouse.")] = None,
 ) -> None:
     """Ask one question; running experiments are included up to this moment."""
     import duckdb
 
-    from warehouse import open_warehouse
+    from warehouse.safe import ask
+    from warehouse.store import default_root
 
+    root = root or default_root()
+    text = sys.stdin.read() if text == "-" else text
     try:
-        with open_warehouse(root) as warehouse:
-            table = warehouse.arrow(sys.stdin.read() if text == "-" else text)
+        if search:
+            with open_root(root) as warehouse:
+                found = warehouse.search(text, limit=limit).to_arrow_table()
+                newer = warehouse.unindexed()
+            print_rows(found, Format.JSON if as_json else format)
+            typer.echo(f"{found.num_rows} turns, newest first; {newer} newer turns are not indexed yet.", err=True)
+            return
+        answer = ask(root, text, limit=limit, seconds=seconds)
     except (UserRLError, duckdb.Error) as error:
         typer.echo(f"userrl sql: {str(error).strip()}", err=True)
         raise typer.Exit(1) from None
-    total = table.num_rows
-    print_rows(table.slice(0, limit), Format.JSON if as_json else format)
-    if total > limit:
-        typer.echo(f"{limit} of {total} rows; --limit {total} shows all.", err=True)
+    print_rows(answer.table, Format.JSON if as_json else format)
+    more = f"; there are more, --limit {limit * 10} shows more of them" if answer.truncated else ""
+    moment = time.strftime("%H:%M:%S", time.localtime(answer.as_of))
+    typer.echo(f"{answer.table.num_rows} rows as of {moment}, running experiments included{more}.", err=True)
+
+
+def open_root(root: Path) -> Any:
+    """The warehouse at a folder; imported late so that other commands start without DuckDB."""
+    from warehouse import open_warehouse
+
+    return open_warehouse(root)
 
 
 def print_rows(table: Any, format: Format) -> None:

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from tests.warehouse.makers import play
+from userrl_core.errors import Refused
+from warehouse import TurnLog
+from warehouse.compact import compact
+from warehouse.safe import ask, check_statement
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pack, a sealed segment and a live file of a dead writer's shape, so that every kind of file is at stake."""
+    folder = tmp_path_factory.mktemp("warehouse")
+    for run in ("packed", "sealed"):
+        with TurnLog.open(folder, run) as log:
+            play(log, [0.0, 1.0])
+        if run == "packed":
+            compact(folder)
+    live = folder / "runs/run=sealed/live/turns.00009.000001.jsonl"
+    live.write_text('{"traj_id": 1, "turn": 1, "run_id": "sealed", "reward": 1.0}\n')
+    return folder
+
+
+def state(root: Path) -> dict[str, str]:
+    files = sorted(p for p in root.rglob("*") if p.is_file() and p.name != "lock")
+    return {str(p): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
+
+
+ATTACKS = {
+    "copy out": "COPY turns TO '{out}'",
+    "copy onto a listed file": "COPY (SELECT 1) TO '{live}' (FORMAT csv, USE_TMP_FILE false)",
+    "copy behind explain analyze": "EXPLAIN ANALYZE COPY (SELECT 1) TO '{live}' (FORMAT csv, USE_TMP_FILE false)",
+    "copy behind explain and comments": "/* a */ EXPLAIN --b\n ANALYZE /* c */ COPY (SELECT 1) TO '{live}' (USE_TMP_FILE false)",
+    "attach": "ATTACH '{out}' AS mine",
+    "attach a pack for writing": "ATTACH '{pack}' AS mine (READ_WRITE)",
+    "pragma": "PRAGMA enable_profiling",
+    "set": "SET enable_external_access = true",
+    "reset": "RESET lock_configuration",
+    "several statements": "SELECT 1; COPY turns TO '{out}'",
+    "read a system file": "SELECT * FROM read_csv('/etc/passwd')",
+    "read a system file as text": "SELECT * FROM read_text('/etc/passwd')",
+    "list files": "SELECT * FROM glob('/etc/*')",
+    "install": "INSTALL httpfs",
+    "load": "LOAD httpfs",
+    "a huge cross join": "SELECT count(*) FROM range(1000000000) a, range(1000000000) b WHERE (a.range * b.range) % 7 = 8",
+    "a huge result in memory": "SELECT string_agg(repeat('x', 1000), '') FROM range(100000000)",
+    "delete": "DELETE FROM store.runs",
+    "create": "CREATE TABLE x AS SELECT 1",
+    "export": "EXPORT DATABASE '{out}'",
+    "call": "CALL force_checkpoint()",
+    "nested statement": "SELECT * FROM query('COPY (SELECT 1) TO ''{out}''')",
+    "prepare": "PREPARE x AS COPY turns TO '{out}'",
+}
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_an_attack_is_refused_in_one_sentence_and_changes_no_file(root: Path, name: str) -> None:
+    out = root.parent / "stolen"
+    text = ATTACKS[name].format(
+        out=out,
+        live=root / "runs/run=sealed/live/turns.00009.000001.jsonl",
+        pack=next((root / "packs").iterdir()),
+    )
+    before = state(root)
+    with pytest.raises((Refused, duckdb.Error)) as refusal:
+        ask(root, text, seconds=1.0, memory="300MB")
+    assert len(str(refusal.value).strip().splitlines()[0]) < 400
+    assert state(root) == before
+    assert not out.exists()
+
+
+def test_python_variables_are_out_of_reach(root: Path) -> None:
+    import pyarrow as pa
+
+    secret = pa.table({"key": ["hidden"]})
+    assert secret.num_rows == 1
+    with pytest.raises((Refused, duckdb.Error)):
+        ask(root, "SELECT * FROM secret")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT count(*) FROM turns",
+        "FROM turns SELECT gym, count(*) GROUP BY ALL",
+        "WITH a AS (SELECT 1 AS x) SELECT * FROM a",
+        "EXPLAIN SELECT * FROM turns",
+        "EXPLAIN ANALYZE SELECT count(*) FROM turns",
+        "DESCRIBE turns",
+        "PIVOT turns ON gym USING count(*) GROUP BY step",
+        "SELECT * FROM learning_curve(run := 'sealed')",
+        "SHOW TABLES",
+    ],
+)
+def test_questions_are_answered(root: Path, text: str) -> None:
+    assert ask(root, text).table.num_rows >= 1
+
+
+def test_packed_sealed_and_live_rows_are_all_in_the_answer(root: Path) -> None:
+    assert ask(root, "SELECT count(*) FROM turns").table.column(0).to_pylist() == [5]
+
+
+def test_long_answers_are_cut_and_say_so(root: Path) -> None:
+    answer = ask(root, "SELECT * FROM range(10000000)", limit=10)
+    assert (answer.table.num_rows, answer.truncated) == (10, True)
+    assert not ask(root, "SELECT * FROM range(10)", limit=10).truncated
+
+
+def test_statement_kinds_are_named_in_the_refusal() -> None:
+    with pytest.raises(Refused, match="INSERT is refused"):
+        check_statement("INSERT INTO runs VALUES (1)")
+    with pytest.raises(Refused, match="holds 2"):
+        check_statement("SELECT 1; SELECT 2")
+    with pytest.raises(Refused, match="holds 0"):
+        check_statement("  ")

@@ -1,0 +1,116 @@
+"""Untrusted SQL: one SELECT over a fixed list of files, nothing else.
+
+Two locks, each enough for most attacks and both needed for some. The statement check lets through SELECT, DESCRIBE,
+EXPLAIN (of a SELECT) and PIVOT alone; DuckDB itself is closed afterwards: no file but the listed ones, no extension, no
+setting, no Python variable, a time and a memory limit, no spilling. The list alone would not do, since a listed file
+could be overwritten by COPY; the statement check alone would not do, since functions read files.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from userrl_core.errors import Refused
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from warehouse.read import Warehouse
+
+SECONDS = 30.0
+MEMORY = "2GB"
+ROWS = 10_000
+
+_GAP = r"(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*"
+_EXPLAIN = re.compile(rf"{_GAP}EXPLAIN\b{_GAP}(?:ANALYZE\b{_GAP})?(?:\([^()]*\){_GAP})?", re.IGNORECASE | re.DOTALL)
+_FIRST_WORD = re.compile(rf"{_GAP}([A-Za-z]+)", re.DOTALL)
+_PIVOT_STARTS = {"PIVOT", "UNPIVOT", "WITH", "FROM", "SELECT"}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Rows of one question. truncated: there were more than the limit. as_of: Unix seconds of the list of files."""
+
+    table: pa.Table
+    truncated: bool
+    as_of: float
+
+
+def check_statement(text: str) -> None:
+    """Raise Refused unless the text is one statement that only reads; bad SQL raises duckdb.Error."""
+    kinds = [str(s.type).rsplit(".", 1)[-1] for s in duckdb.extract_statements(text)]
+    if len(kinds) != 1:
+        raise Refused(f"One statement at a time, please; this text holds {len(kinds)}.")
+    kind = kinds[0]
+    if kind == "EXPLAIN":
+        explained = _EXPLAIN.match(text)
+        if explained is None:
+            raise Refused("This EXPLAIN cannot be read; write EXPLAIN SELECT ....")
+        check_statement(text[explained.end() :])
+    elif kind == "MULTI":
+        # PIVOT is two statements to DuckDB: it first makes an enumeration of the new columns, in memory.
+        word = _FIRST_WORD.match(text)
+        if word is None or word[1].upper() not in _PIVOT_STARTS:
+            raise Refused("Only SELECT, DESCRIBE, EXPLAIN and PIVOT are answered here.")
+    elif kind != "SELECT":
+        raise Refused(
+            f"{kind} is refused: the warehouse is open for reading only; use SELECT, DESCRIBE, EXPLAIN or PIVOT."
+        )
+
+
+def ask(
+    path: Path | str | None,
+    text: str,
+    *,
+    limit: int = ROWS,
+    seconds: float = SECONDS,
+    memory: str = MEMORY,
+    **params: Any,
+) -> Answer:
+    """Answer one untrusted question. Raises Refused with one sentence, or duckdb.Error for SQL that is merely wrong."""
+    from warehouse.read import TRIES, open_warehouse
+
+    check_statement(text)
+    for attempt in range(TRIES):
+        with open_warehouse(path) as warehouse:
+            as_of = time.time()
+            try:
+                table = _closed(warehouse, text, params, limit, seconds, memory)
+            except duckdb.IOException:
+                # A listed file was sealed away meanwhile; a new list has it elsewhere.
+                if attempt == TRIES - 1:
+                    raise
+                continue
+            return Answer(table.slice(0, limit), table.num_rows > limit, as_of)
+    raise Refused("The warehouse is changing too quickly; ask again in a moment.")
+
+
+def _closed(
+    warehouse: Warehouse, text: str, params: dict[str, Any], limit: int, seconds: float, memory: str
+) -> pa.Table:
+    try:
+        return warehouse.locked_answer(text, params, limit + 1, list(_settings(seconds, memory)))
+    except duckdb.InterruptException:
+        raise Refused(f"The question took longer than {seconds:g} s; narrow it, for example to one run.") from None
+    except duckdb.OutOfMemoryException:
+        raise Refused(
+            f"The question needs more than {memory} of memory; narrow it, or aggregate before joining."
+        ) from None
+    except duckdb.PermissionException as error:
+        raise Refused(f"Files, extensions and settings are closed here: {str(error).splitlines()[0]}") from None
+
+
+def _settings(seconds: float, memory: str) -> Iterator[str]:
+    yield "SET python_enable_replacements = false"
+    yield "SET temp_directory = ''"
+    yield "SET max_temp_directory_size = '0KiB'"
+    yield f"SET memory_limit = '{memory}'"
+    yield f"SET max_execution_time = {int(seconds * 1000)}"
+    yield "SET autoload_known_extensions = false"
