@@ -17,8 +17,8 @@ from userrl_core.interact import InteractCall
 from userrl_core.records import Task
 
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
-_ONE = re.compile(rf"\s*({_NUMBER})\s*\Z")
-_FOUR = re.compile(r"\s*" + r"(?:\s+|\s*,\s*)".join([rf"({_NUMBER})"] * 4) + r"\s*\Z")
+_ONE = re.compile(rf"\s*({_NUMBER})\s*\Z", re.ASCII)
+_FOUR = re.compile(r"\s*" + r"(?:\s+|\s*,\s*)".join([rf"({_NUMBER})"] * 4) + r"\s*\Z", re.ASCII)
 _LONGEST = 400
 """Characters of a content that are still read; four numbers need far fewer."""
 

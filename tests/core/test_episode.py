@@ -1,0 +1,306 @@
+"""One conversation as a state machine, and many of them at once: counting, nulls, time-outs, what is recorded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from userrl_core import gyms
+from userrl_core.episode import Episode, EpisodeRules
+from userrl_core.errors import ConfigError, GymError, JudgeError, LogError, PolicyError, UserError
+from userrl_core.gyms.base import Gym, GymConfig, Reply
+from userrl_core.interact import InteractCall, render_call
+from userrl_core.policies.base import PolicyReply
+from userrl_core.policies.scripted import ScriptedPolicy
+from userrl_core.records import Flag, Message, ModelCall, Task, Trajectory, Turn
+from userrl_core.rollout import build_episodes, drive, run_episodes
+
+FUNCTION = Task("function", "t", "train", {"rule": "a + b + c + d", "test_case": [1, 1, 1, 1], "expected": 4.0})
+CALL = render_call(InteractCall("action", "1 2 3 4"))
+
+
+class StrangeGym(Gym[GymConfig]):
+    """Does what its content says: raises, waits, scores nothing, ends."""
+
+    name = "strange"
+    metric = "sum"
+
+    def opening(self) -> str:
+        return "go"
+
+    async def action(self, content: str) -> Reply:
+        self.ledger.append(ModelCall("user", "m", prompt_tokens=7))
+        if content == "user":
+            raise UserError("the model is down\nsecret body")
+        if content == "judge":
+            raise JudgeError("unreadable")
+        if content == "bug":
+            raise KeyError("oops")
+        if content == "null":
+            return Reply("?", None, info={"reject_reason": "judge: no verdict"})
+        if content == "wait":
+            await asyncio.sleep(60)
+        if content == "end":
+            return Reply("bye", 0.25, done=True)
+        return Reply(f"heard {content}", 0.5)
+
+
+def make_episode(horizon: int = 3, gym: Gym[Any] | None = None, **rules: Any) -> Episode:
+    task = Task("strange", "s", "train", {})
+    return Episode(gym or StrangeGym(task), EpisodeRules(horizon, **rules))
+
+
+async def play(episode: Episode, *contents: str) -> Trajectory:
+    episode.start()
+    for content in contents:
+        await episode.submit(PolicyReply(render_call(InteractCall("action", content))))
+    return episode.trajectory
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 20))
+def test_a_horizon_of_h_carries_out_exactly_h_turns(horizon: int):
+    async def run() -> Trajectory:
+        episode = make_episode(horizon)
+        new: Sequence[Message] = episode.start()
+        while new:
+            new = await episode.submit(PolicyReply(CALL))
+        return episode.trajectory
+
+    trajectory = asyncio.run(run())
+    assert [turn.number for turn in trajectory.turns] == list(range(1, horizon + 1))
+    assert trajectory.stop_reason == "horizon"
+    assert trajectory.rewards == [0.5] * horizon
+    assert trajectory.score == trajectory.return_sum == 0.5 * horizon
+
+
+async def test_the_last_turn_of_the_horizon_may_still_succeed():
+    episode = Episode(gyms.make("function", FUNCTION), EpisodeRules(1))
+    episode.start()
+    assert await episode.submit(PolicyReply(render_call(InteractCall("answer", "4")))) == []
+    assert (episode.trajectory.stop_reason, episode.trajectory.score) == ("success", 1.0)
+
+
+def test_a_horizon_of_zero_is_refused():
+    with pytest.raises(ConfigError, match="Horizon 0"):
+        EpisodeRules(0)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("user", "user: the model is down"),
+        ("judge", "judge: unreadable"),
+        ("bug", "gym: KeyError: 'oops'"),
+        ("null", "judge: no verdict"),
+    ],
+)
+async def test_a_turn_that_could_not_be_scored_is_null_and_not_admitted(content: str, reason: str):
+    trajectory = await play(make_episode(), "hello", content)
+    assert trajectory.rewards == [0.5, None]
+    assert (trajectory.stop_reason, trajectory.admitted, trajectory.reject_reason) == ("error", False, reason)
+    assert trajectory.score is None
+    assert trajectory.return_sum is None
+
+
+async def test_a_turn_that_takes_too_long_is_null_and_not_repeated():
+    gym = StrangeGym(Task("strange", "s", "train", {}))
+    trajectory = await play(make_episode(gym=gym, step_timeout=0.02), "wait")
+    assert gym.turns == 1
+    assert trajectory.turns[0].reward is None
+    assert trajectory.turns[0].flags & Flag.TIMEOUT
+    assert trajectory.reject_reason == "user: no answer within 0.02 s"
+
+
+async def test_model_calls_belong_to_the_turn_that_made_them_even_a_failed_one():
+    trajectory = await play(make_episode(), "hello", "user")
+    assert [len(turn.model_calls) for turn in trajectory.turns] == [1, 1]
+
+
+async def test_a_reply_without_a_call_ends_the_conversation_with_zero_not_null():
+    episode = make_episode()
+    episode.start()
+    assert await episode.submit(PolicyReply("I think so")) == []
+    turn = episode.trajectory.turns[0]
+    assert (turn.reward, turn.flags, turn.choice) == (0.0, int(Flag.FORMAT_ERROR), None)
+    assert (episode.trajectory.stop_reason, episode.trajectory.admitted) == ("format", True)
+    assert "No tool call" in turn.observation
+
+
+async def test_a_recipe_may_let_the_conversation_go_on_after_a_format_error():
+    episode = make_episode(2, on_format_error="continue")
+    episode.start()
+    assert await episode.submit(PolicyReply("I think so"))
+    assert await episode.submit(PolicyReply(CALL)) == []
+    assert episode.trajectory.rewards == [0.0, 0.5]
+    assert episode.trajectory.stop_reason == "horizon"
+
+
+async def test_a_cut_reply_without_a_call_ends_for_length():
+    episode = make_episode()
+    episode.start()
+    await episode.submit(PolicyReply("I think", truncated=True))
+    assert episode.trajectory.stop_reason == "length"
+    assert episode.trajectory.turns[0].flags == int(Flag.FORMAT_ERROR | Flag.LENGTH)
+
+
+async def test_a_choice_the_gym_lacks_earns_zero_and_is_no_format_error():
+    episode = make_episode()
+    episode.start()
+    assert await episode.submit(PolicyReply(render_call(InteractCall("answer", "x"))))
+    turn = episode.trajectory.turns[0]
+    assert (turn.reward, turn.flags) == (0.0, int(Flag.DISALLOWED))
+    assert turn.observation == "'answer' is not possible here; choose action."
+
+
+async def test_only_the_first_of_several_calls_is_carried_out():
+    gym = StrangeGym(Task("strange", "s", "train", {}))
+    episode = make_episode(gym=gym)
+    episode.start()
+    new = await episode.submit(PolicyReply(CALL + CALL))
+    assert gym.turns == 1
+    assert episode.trajectory.turns[0].flags == int(Flag.EXTRA_CALLS)
+    assert new[0]["content"] == "heard 1 2 3 4\nOnly the first of 2 calls was carried out; make one call per message."
+
+
+async def test_a_gym_that_ends_short_of_full_score_gave_up():
+    trajectory = await play(make_episode(), "end")
+    assert (trajectory.stop_reason, trajectory.score) == ("gave_up", 0.25)
+
+
+async def test_a_finished_conversation_takes_no_further_reply():
+    episode = make_episode(1)
+    await play(episode, "hello")
+    with pytest.raises(GymError, match="is over"):
+        await episode.submit(PolicyReply(CALL))
+
+
+def test_a_gym_is_reset_once_and_not_stepped_before():
+    gym = StrangeGym(Task("strange", "s", "train", {}))
+    with pytest.raises(GymError, match="has not been reset"):
+        asyncio.run(gym.step(InteractCall("action", "x")))
+    gym.reset()
+    with pytest.raises(GymError, match="already used"):
+        gym.reset()
+
+
+def test_the_choices_of_a_gym_are_the_methods_it_defines():
+    assert StrangeGym.choices() == ("action",)
+    assert gyms.gym_class("function").choices() == ("action", "search", "answer")
+
+
+async def test_running_out_of_tokens_keeps_the_score_so_far():
+    episode = make_episode()
+    await play(episode, "hello")
+    episode.out_of_tokens()
+    assert (episode.trajectory.stop_reason, episode.trajectory.score) == ("length", 0.5)
+
+
+class Faulty:
+    """A policy that fails on some tasks."""
+
+    name = "faulty"
+
+    def session(self, gym: Gym[Any], seed: int) -> Any:
+        return self
+
+    async def act(self, new: Sequence[Message]) -> PolicyReply:
+        raise PolicyError("503 after 3 attempts")
+
+
+async def test_a_policy_that_gives_no_reply_is_data_not_a_crash():
+    played = await run_episodes([FUNCTION] * 3, Faulty(), horizon=4)
+    assert [(t.stop_reason, t.admitted, t.reject_reason) for t in played] == [
+        ("error", False, "policy: 503 after 3 attempts")
+    ] * 3
+
+
+async def test_trajectories_come_back_in_the_order_of_tasks_and_attempts():
+    tasks = gyms.tasks("function", "train")[:5]
+    played = await run_episodes(tasks, ScriptedPolicy(0.5), horizon=4, n=3, concurrency=2)
+    assert [(t.task.id, t.attempt) for t in played] == [(task.id, a) for task in tasks for a in range(3)]
+
+
+async def test_no_order_of_execution_changes_a_trajectory():
+    tasks = gyms.tasks("travel", "train", tier="tiny")[:20]
+
+    def said(played: list[Trajectory]) -> list[list[tuple[str, str, float | None]]]:
+        return [[(turn.message, turn.observation, turn.reward) for turn in t.turns] for t in played]
+
+    one = said(await run_episodes(tasks, ScriptedPolicy(0.3), horizon=5, n=2, concurrency=64, seed=7))
+    two = said(await run_episodes(tasks, ScriptedPolicy(0.3), horizon=5, n=2, concurrency=1, seed=7))
+    other = said(await run_episodes(tasks, ScriptedPolicy(0.3), horizon=5, n=2, concurrency=1, seed=8))
+    assert one == two != other
+
+
+async def test_progress_is_called_once_per_trajectory():
+    seen: list[Trajectory] = []
+    played = await run_episodes([FUNCTION] * 4, ScriptedPolicy(), horizon=4, progress=seen.append)
+    assert sorted(map(id, seen)) == sorted(map(id, played))
+
+
+async def test_a_conversation_that_takes_too_long_in_all_is_not_admitted():
+    class Slow(Faulty):
+        async def act(self, new: Sequence[Message]) -> PolicyReply:
+            await asyncio.sleep(60)
+            return PolicyReply(CALL)
+
+    (episode,) = build_episodes([FUNCTION], EpisodeRules(4))
+    await drive(episode, Slow(), 0.02)
+    assert episode.trajectory.reject_reason == "policy: the conversation took longer than 0.02 s"
+    assert episode.gym.done
+
+
+class Notes:
+    """A sink that keeps what it is told, and may fail at a turn."""
+
+    def __init__(self, fail_at: int | None = None) -> None:
+        self.calls: list[tuple[str, int]] = []
+        self.fail_at = fail_at
+
+    def begin(self, trajectory: Trajectory) -> int:
+        self.calls.append(("begin", 0))
+        return len(self.calls)
+
+    def turn(self, trajectory: Trajectory, turn: Turn) -> None:
+        if turn.number == self.fail_at:
+            raise LogError("the disk is full")
+        self.calls.append(("turn", turn.number))
+
+    def end(self, trajectory: Trajectory) -> None:
+        self.calls.append(("end", len(trajectory.turns)))
+
+
+async def test_a_sink_hears_begin_every_turn_and_one_end():
+    notes = Notes()
+    await run_episodes([FUNCTION], ScriptedPolicy(), horizon=4, sink=notes)  # type: ignore[arg-type]
+    assert notes.calls == [("begin", 0), ("turn", 1), ("turn", 2), ("end", 2)]
+
+
+async def test_a_log_that_cannot_write_stops_the_batch():
+    with pytest.raises(LogError, match="disk is full"):
+        await run_episodes([FUNCTION] * 3, ScriptedPolicy(), horizon=4, sink=Notes(fail_at=2))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("options", "message"), [({"n": 0}, "n is the number"), ({"concurrency": 0}, "never start")])
+async def test_senseless_numbers_are_refused(options: dict[str, int], message: str):
+    with pytest.raises(ConfigError, match=message):
+        await run_episodes([FUNCTION], ScriptedPolicy(), horizon=4, **options)
+
+
+async def test_no_global_generator_is_touched_by_playing():
+    import random
+
+    import numpy as np
+
+    random.seed(1)
+    np.random.seed(1)
+    before = (random.getstate(), np.random.get_state()[1].tolist())
+    tasks = gyms.tasks("travel", "train", tier="tiny")[:5]
+    await run_episodes(tasks, ScriptedPolicy(0.3), horizon=5)
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == before

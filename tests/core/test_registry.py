@@ -1,0 +1,62 @@
+"""Finding gyms, tasks, users and demonstrators by name."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import userrl_core.gyms
+from userrl_core import gyms
+from userrl_core.errors import ConfigError, TaskError
+from userrl_core.gyms.validate import validate
+from userrl_core.records import Task
+
+
+def test_an_unknown_gym_names_the_nearest():
+    with pytest.raises(ConfigError, match="travel"):
+        gyms.make("travle")
+
+
+def test_an_unknown_split_user_and_task_option_are_each_one_sentence():
+    with pytest.raises(ConfigError, match="no split 'dev'"):
+        gyms.tasks("function", "dev")
+    with pytest.raises(ConfigError, match="no 'oracle' user"):
+        gyms.make("travel", user="oracle")
+    with pytest.raises(ConfigError, match="do not take these options"):
+        gyms.tasks("function", "train", size=3)
+    with pytest.raises(ConfigError, match="no tier 'huge'"):
+        gyms.tasks("function", "train", tier="huge")
+
+
+def test_a_task_of_another_gym_is_refused():
+    with pytest.raises(ConfigError, match="not a task of gym 'travel'"):
+        gyms.make("travel", gyms.tasks("function", "train")[0])
+
+
+def test_the_function_tasks_survives_the_import_of_the_package_tasks():
+    gyms.tasks("function", "train")
+    assert callable(userrl_core.gyms.tasks)
+
+
+def test_a_gym_without_published_tasks_says_so(tmp_path: Path):
+    with pytest.raises(TaskError, match="no published tasks"):
+        gyms.load_published("math", tmp_path)
+    with pytest.raises(TaskError, match="no folder"):
+        gyms.load_published("function", tmp_path / "nowhere")
+
+
+def test_starting_up_loads_neither_torch_nor_prefect_nor_a_gym():
+    code = "import sys, userrl_core.gyms; print([m for m in ('torch', 'prefect', 'userrl_core.gyms.travel') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_task_whose_gold_is_wrong_is_not_valid():
+    task = Task("function", "t", "train", {"rule": "a", "test_case": [1, 1, 1, 1], "expected": float("nan")})
+    verdict = validate(task)
+    assert not verdict.ok
+    assert verdict.playable
+    assert verdict.reason
