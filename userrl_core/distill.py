@@ -141,14 +141,11 @@ def read_chats(path: Path) -> list[dict[str, Any]]:
         raise TaskError(f"The chats in {path} cannot be read: {error.strerror}.") from error
     except UnicodeDecodeError as error:
         raise TaskError(f"The chats in {path} are not UTF-8 text (byte {error.start}).") from error
-    return [_read_chat(line, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line.strip()]
+    return [_read_line(line, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line.strip()]
 
 
-def _read_chat(line: str, where: str) -> dict[str, Any]:
-    try:
-        chat = json.loads(line)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise TaskError(f"{where}: this is not JSON.") from error
+def read_chat(chat: Any, where: str) -> dict[str, Any]:
+    """One chat, checked; raises TaskError that begins with ``where``."""
     messages = chat.get("messages") if isinstance(chat, dict) else None
     if not isinstance(messages, list) or not messages:
         raise TaskError(f"{where}: field 'messages' must be a list with at least one message.")
@@ -156,13 +153,19 @@ def _read_chat(line: str, where: str) -> dict[str, Any]:
         if not isinstance(message, dict) or not isinstance(message.get("content"), str):
             raise TaskError(f"{where}: messages[{index}] needs a text in 'content'.")
         if message.get("role") not in ("system", "user", "assistant", "tool"):
-            raise TaskError(
-                f"{where}: messages[{index}] has role {message.get('role')!r}; use system, user, assistant or tool."
-            )
+            role = message.get("role")
+            raise TaskError(f"{where}: messages[{index}] has role {role!r}; use system, user, assistant or tool.")
     tools = chat.setdefault("tools", [])
     if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
         raise TaskError(f"{where}: field 'tools' must be a list of objects.")
     return dict(chat)
+
+
+def _read_line(line: str, where: str) -> dict[str, Any]:
+    try:
+        return read_chat(json.loads(line), where)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise TaskError(f"{where}: this is not JSON.") from error
 
 
 def _unusable(trajectory: Trajectory, min_score: float | None) -> DropReason | None:

@@ -14,7 +14,9 @@ from userrl_core.training.config import AlgorithmConfig, ModelConfig, SftConfig
 User = str | tuple[str, dict[str, Any]]
 
 
-class _Job(BaseModel):
+class Job(BaseModel):
+    """What all trainings share."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     model: ModelConfig
@@ -39,7 +41,7 @@ class _Job(BaseModel):
     """Newest checkpoints that are kept, besides the best one."""
 
 
-class SftJob(_Job):
+class SftJob(Job):
     """Supervised training on chats: the cold start, and rejection-sampling self-training."""
 
     sft: SftConfig
@@ -85,7 +87,23 @@ class DpoConfig(BaseModel):
     """Gradients longer than this are scaled down to it."""
 
 
-class RlJob(_Job):
+class DpoJob(Job):
+    """Training on preference pairs."""
+
+    dpo: DpoConfig = DpoConfig()
+    """Optimisation."""
+
+    pairs: Path
+    """JSONL of ``{"chosen": chat, "rejected": chat}`` as `userrl_core.training.pairs.write_pairs` writes it."""
+
+    init: Path
+    """The checkpoint to start from, which is also the model that distances are measured to."""
+
+    stage: str = "dpo"
+    """Name in records."""
+
+
+class RlJob(Job):
     """One stage of reinforcement learning: steps first_step to last_step of a run."""
 
     algorithm: AlgorithmConfig

@@ -28,7 +28,7 @@ from userrl_core.training.checkpoint import (
     CheckpointState,
     newest,
     prune,
-    read_checkpoint,
+    read_state,
     step_folder,
     write_checkpoint,
 )

@@ -7,9 +7,12 @@ from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers.utils.logging import disable_progress_bar
 
 from userrl_core.errors import CheckpointError
 from userrl_core.training.config import ModelConfig
+
+disable_progress_bar()  # a trainer's output belongs to its steps
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 

@@ -7,22 +7,18 @@ same conversations, and with ``enabled: false`` the untrained model is all there
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Mapping, Sequence
-from itertools import count
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from userrl_core.distill import read_chats
 from userrl_core.errors import TrainingError
-from userrl_core.records import CheckpointRecord
 from userrl_core.seeding import derive_seed
 from userrl_core.sink import Sink
 from userrl_core.training.chat import ChatFormat, Encoded
-from userrl_core.training.checkpoint import CheckpointState, newest, prune, step_folder, write_checkpoint
 from userrl_core.training.config import ModelConfig, SftConfig
+from userrl_core.training.fit import fit, own_checkpoint, shuffled_batches
 from userrl_core.training.jobs import SftJob, StageResult
 from userrl_core.training.logprobs import token_logprobs
 from userrl_core.training.model import build_model, load_model
@@ -39,39 +35,23 @@ def train_sft(job: SftJob, sink: Sink | None = None, progress: Progress | None =
     """
     fix_threads(job.threads)
     chats = read_chats(job.chats)
-    root = job.out_dir / "checkpoints"
-    found = newest(root)
-    model, tokenizer = _start(job, chats, found[0] if found else None)
+    found = own_checkpoint(job)
+    start = found or job.init
+    if start is not None:
+        model, tokenizer = load_checkpoint(start, job.model, job.device)
+    else:
+        model, tokenizer = new_model(job.model, chats, job.seed, job.device)
     generator = torch.Generator(job.device).manual_seed(derive_seed(job.seed, "sft"))
     optimizer = adamw(model, job.sft.lr, job.sft.betas, job.sft.weight_decay)
     state = TrainState(model, tokenizer, optimizer, generator, kind="sft")
-    saved: CheckpointState | None = None
-    if found:
-        state.restore(found[0])
-        saved = found[1]
-        if sink is not None:
-            sink.event("rewind", stage=job.stage, step=state.step)
     examples = encode_chats(ChatFormat(tokenizer), chats, job.sft.cutoff) if job.sft.enabled else []
     total = _total_steps(job.sft, len(examples))
-    batches = _batches(len(examples), job.sft.batch, job.seed)
-    metrics: dict[str, float] = {}
-    for number in range(1, total + 1):
-        rows = next(batches)
-        if number <= state.step:
-            continue
-        metrics = _step(state, [examples[i] for i in rows], job.sft, number, total)
-        state.step = number
-        if sink is not None:
-            sink.metrics(metrics, stage=job.stage, step=number)
-        if number % job.checkpoint_every == 0 and number < total:
-            saved = _save(state, job, root, sink)
-        if progress is not None:
-            progress(number, total, metrics)
-    if saved is None or saved.step != total:
-        saved = _save(state, job, root, sink)
-    return StageResult(
-        checkpoint=step_folder(root, total), id=saved.id, sha256=saved.sha256, step=total, metrics=metrics
-    )
+    batches = shuffled_batches(len(examples), job.sft.batch, job.seed)
+
+    def step(number: int, rows: Sequence[int]) -> dict[str, float]:
+        return _step(state, [examples[i] for i in rows], job.sft, number, total)
+
+    return fit(job, job.stage, state, total, batches, step, sink, progress)
 
 
 def encode_chats(chat_format: ChatFormat, chats: Sequence[Mapping[str, Any]], cutoff: int) -> list[Encoded]:
@@ -105,29 +85,10 @@ def new_model(config: ModelConfig, chats: Sequence[Mapping[str, Any]], seed: int
     return build_model(config, tokenizer, derive_seed(seed, "weights"), device), tokenizer
 
 
-def _start(job: SftJob, chats: Sequence[Mapping[str, Any]], own: Path | None) -> tuple[Any, Any]:
-    start = own or job.init
-    if start is not None:
-        return load_checkpoint(start, job.model, job.device)
-    return new_model(job.model, chats, job.seed, job.device)
-
-
 def _total_steps(config: SftConfig, examples: int) -> int:
     if not config.enabled:
         return 0
     return config.steps or max(1, round(config.epochs * examples / config.batch))
-
-
-def _batches(examples: int, size: int, seed: int) -> Any:
-    """Endless batches of indices: every epoch is a shuffle of its own, and a batch may span two."""
-    waiting: list[int] = []
-    for epoch in count():
-        order = list(range(examples))
-        random.Random(derive_seed(seed, "sft", epoch)).shuffle(order)
-        waiting += order
-        while len(waiting) >= size:
-            yield waiting[:size]
-            del waiting[:size]
 
 
 def _step(
@@ -153,13 +114,3 @@ def _step(
         "sft/grad_norm/mean": norm,
         "sft/tokens/count": float(tokens),
     }
-
-
-def _save(state: TrainState, job: SftJob, root: Path, sink: Sink | None) -> CheckpointState:
-    root.mkdir(parents=True, exist_ok=True)
-    folder = step_folder(root, state.step)
-    saved = write_checkpoint(folder, state.save, stage=job.stage, step=state.step)
-    prune(root, job.keep_checkpoints, None)
-    if sink is not None:
-        sink.checkpoint(CheckpointRecord(saved.id, str(folder), job.stage, state.step, saved.sha256))
-    return saved
