@@ -59,7 +59,7 @@ def compact(root: Path, *, everything: bool = False, index: bool = True) -> Comp
     with FolderLock.take(root / "compactor"):
         try:
             for run in run_folders(root):
-                _recover(run, done)
+                recover(run, done)
             manifest = Manifest.read(root)
             remove_leftovers(root, manifest)
             _pack(root, manifest, _due(root, everything), done)
@@ -99,8 +99,8 @@ def remove_leftovers(root: Path, manifest: Manifest) -> list[Path]:
     return removed
 
 
-def _recover(run: Path, done: Compaction) -> None:
-    """Seal the live files of writers that are gone."""
+def recover(run: Path, done: Compaction) -> None:
+    """Seal the live files of writers that are gone. The compactor's lock must be held."""
     from warehouse.seal import seal
 
     by_writer: dict[int, list[tuple[Segment, Path]]] = {}

@@ -176,6 +176,13 @@ class Warehouse:
         for part in reader:
             yield from zip(*(column.to_pylist() for column in part.columns), strict=True)
 
+    def packed(self, table: str) -> str:
+        """SQL for the packed rows of a logged table, nothing joined to them: what `export` copies."""
+        with self._lock:
+            self._refresh()
+            assert self._seen is not None
+            return self._source(table, Snapshot(packs=self._seen.packs))
+
     def queries(self) -> dict[str, views.Query]:
         """The shipped queries with their descriptions and parameters."""
         return views.queries()
