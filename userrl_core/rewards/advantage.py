@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -210,31 +211,18 @@ def assign_credit(
 
 
 def spread_to_tokens(
-    advantages: Sequence[Floats] | Sequence[Sequence[float]],
-    turn_tokens: TurnTokens,
-    *,
-    out: NDArray[np.floating] | None = None,
-    dtype: DTypeLike = np.float32,
+    advantages: Sequence[Floats] | Sequence[Sequence[float]], turn_tokens: TurnTokens, *, dtype: DTypeLike = np.float32
 ) -> NDArray[np.floating]:
     """Repeat each turn's advantage over its agent tokens, all trajectories one after the other; shape [tokens].
 
-    out: a flat buffer of exactly that many numbers to write into, which saves the allocation on every step.
-    Raises ValueError when out has another size or a trajectory another number of turns.
+    Raises ValueError where a trajectory has another number of turns in the two.
     """
-    if [len(row) for row in advantages] != [len(row) for row in turn_tokens]:
+    if list(map(len, advantages)) != list(map(len, turn_tokens)):
         raise ValueError("Advantages and turn_tokens differ in their numbers of turns; pass one count per turn.")
-    values = np.concatenate([np.asarray(row, dtype=dtype) for row in advantages] or [np.zeros(0, dtype)])
-    counts = np.fromiter((n for row in turn_tokens for n in row), dtype=np.int64, count=values.size)
-    if out is None:
-        return np.repeat(values, counts)
-    total = int(counts.sum())
-    if out.shape != (total,):
-        raise ValueError(f"The buffer has shape {out.shape}; these turns hold {total} tokens.")
-    end = 0
-    for value, count in zip(values.tolist(), counts.tolist(), strict=True):
-        out[end : end + count] = value
-        end += count
-    return out
+    if not len(advantages):
+        return np.zeros(0, dtype)
+    counts = np.fromiter(chain.from_iterable(turn_tokens), dtype=np.int64)
+    return np.repeat(np.concatenate(advantages).astype(dtype), counts)
 
 
 @dataclass(frozen=True, slots=True)
