@@ -38,7 +38,10 @@ class Launcher(Protocol):
     """Starts runs of a recipe somewhere: child processes of this machine, or flow runs that any worker may take."""
 
     def start(self, overrides: Mapping[str, Any], *, seed: int, label: str) -> Started:
-        """Start (or continue) the run of this configuration and return at once."""
+        """Start (or continue) the run of this configuration and return at once.
+
+        label: names this attempt of this trial of this sweep for ever; starting one label twice is starting it once.
+        """
         ...
 
     def status(self, handle: str) -> Status:
@@ -132,12 +135,12 @@ class Sweep:
                 return other
         return None
 
-    def _start(self, trial: optuna.Trial, overrides: Mapping[str, Any]) -> _Active:
-        attempts = int(trial.user_attrs.get("attempts", 0)) + 1
+    def _start(self, trial: optuna.Trial, overrides: Mapping[str, Any], attempts: int = 1) -> _Active:
         trial.set_user_attr("configuration", self.space.configuration(overrides))
         trial.set_user_attr("overrides", dict(overrides))
         trial.set_user_attr("attempts", attempts)
-        started = self.launcher.start(overrides, seed=self.space.seed, label=f"{self.space.name}-{trial.number}")
+        label = self._label(f"{trial.number}-attempt{attempts}")
+        started = self.launcher.start(overrides, seed=self.space.seed, label=label)
         trial.set_user_attr("handle", started.handle)
         trial.set_user_attr("run_id", started.run_id)
         self.say(f"trial {trial.number} attempt {attempts}: run {started.run_id} {_short(overrides)}")
@@ -149,8 +152,9 @@ class Sweep:
         for frozen in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             trial = optuna.Trial(self.study, frozen._trial_id)
             handle, run_id = frozen.user_attrs.get("handle"), frozen.user_attrs.get("run_id")
-            if handle is None or run_id is None:  # died between ask and start: the parameters so far are kept
-                found.append(self._start(trial, frozen.user_attrs.get("overrides") or self.space.suggest(trial)))
+            if handle is None or run_id is None:  # died between ask and start: parameters and label are the same again
+                overrides = frozen.user_attrs.get("overrides") or self.space.suggest(trial)
+                found.append(self._start(trial, overrides, int(frozen.user_attrs.get("attempts", 1))))
                 continue
             item = _Active(trial, Started(handle, run_id))
             if self.launcher.status(handle) != "failed":
@@ -221,7 +225,11 @@ class Sweep:
             self._fail(item, f"{why}; {attempts} attempts")
             return None
         self.say(f"trial {item.trial.number}: {why}; starting it again")
-        return self._start(item.trial, item.trial.user_attrs["overrides"])
+        return self._start(item.trial, item.trial.user_attrs["overrides"], attempts + 1)
+
+    def _label(self, what: str) -> str:
+        began = int(float(self.study.user_attrs["began"]))
+        return f"{self.space.name}-{began}-{what}"
 
     def _fail(self, item: _Active, why: str) -> None:
         item.trial.set_user_attr("failed", why)
@@ -262,7 +270,7 @@ class Sweep:
         while waiting or running:
             while waiting and len(running) < self.parallel:
                 trial, seed = waiting.pop(0)
-                label = f"{self.space.name}-{trial.number}-seed{seed}"
+                label = self._label(f"{trial.number}-seed{seed}")
                 running.append(
                     (trial, seed, self.launcher.start(trial.user_attrs["overrides"], seed=seed, label=label))
                 )

@@ -1,0 +1,71 @@
+"""``userrl sweep status|best``: what a sweep has found so far, and its winner as a recipe.
+
+Heavy modules are imported inside the commands: ``userrl --help`` stays quick.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from optuna import Study
+
+    from sweeps.space import Space
+
+app = typer.Typer(no_args_is_help=True, help="Sweeps: status and the best recipe.")
+
+
+@app.command()
+def status(
+    name: Annotated[str, typer.Argument(help="The sweep's name.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Rows as JSON.")] = False,
+) -> None:
+    """Every trial with its state, values and run."""
+    from sweeps.report import importance, table
+
+    space, study = _open(name)
+    rows = table(study)
+    if as_json:
+        typer.echo(json.dumps(rows, default=str))
+        return
+    done = sum(row["state"] in ("complete", "pruned") for row in rows)
+    typer.echo(f"{name}: {done} of {space.budget.trials} trials done, recipe {space.recipe}, profile {space.profile}")
+    for row in rows:
+        values = ", ".join(f"{v:.3f}" for v in row["values"] or []) or "-"
+        parameters = " ".join(f"{k}={v}" for k, v in row["params"].items())
+        typer.echo(f"{row['trial']:4d} {row['state']:9s} {values:>16s}  {parameters}  {row['note'] or ''}")
+    shares = importance(study)
+    if shares:
+        typer.echo("importance: " + ", ".join(f"{key} {share:.0%}" for key, share in shares.items()))
+    typer.echo(f"next: userrl sweep best {name}")
+
+
+@app.command()
+def best(name: Annotated[str, typer.Argument(help="The sweep's name.")]) -> None:
+    """The winning recipe as YAML, which the train flow takes as its recipe."""
+    from flows.sweep import recipe_text
+    from sweeps.report import winner
+
+    space, study = _open(name)
+    found = winner(space, study)
+    typer.echo(f"# {found.claim}")
+    typer.echo(recipe_text(space, found), nl=False)
+
+
+def _open(name: str) -> tuple[Space, Study]:
+    from flows.home import home
+    from flows.runs import read_json
+    from sweeps.space import Space
+    from sweeps.study import open_study
+    from userrl_core.errors import ConfigError
+
+    folder = home() / "sweeps" / name
+    kept = read_json(folder / "space.json")
+    if kept is None:
+        known = ", ".join(sorted(p.parent.name for p in folder.parent.glob("*/space.json"))) or "none yet"
+        raise ConfigError(f"Sweep '{name}' has not been run here; known: {known}.")
+    space = Space.model_validate(kept["space"])
+    return space, open_study(space, folder, kept["storage"])
