@@ -110,7 +110,12 @@ class Warehouse:
         if isinstance(params.get("run"), str):
             from warehouse.store import find_run
 
-            params["run"] = find_run(self.root, params["run"])["run_id"]
+            row = find_run(self.root, params["run"])
+            params["run"] = row["run_id"]
+            for key in known.params:
+                # Settings of re-scoring that were not given are the run's own.
+                if key.startswith("with_"):
+                    params.setdefault(key, row[key.removeprefix("with_")])
         arguments = ", ".join(f"{key} := ${key}" for key in params)
         return self._results.cursor().from_arrow(self.arrow(f"FROM {name}({arguments})", **params))
 

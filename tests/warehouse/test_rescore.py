@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.warehouse.makers import play
+from userrl_core.records import Trajectory
+from userrl_core.rewards import assign_credit, turn_advantages
+from warehouse import TurnLog, Warehouse, open_warehouse
+from warehouse.compact import compact
+
+GOLDEN: list[list[float | None]] = [[0, 0, 1], [0, 0.5], [0, 0, 0], [1]]
+
+
+def advantages(warehouse: Warehouse, played: list[Trajectory], **settings: object) -> list[list[float]]:
+    rows = warehouse.query("rescore", run="r1", **settings).pl().sort("traj_id", "turn")
+    by_id = {key[0]: part["advantage"].to_list() for key, part in rows.group_by("traj_id", maintain_order=True)}
+    return [by_id[t.traj_id or 0] for t in played]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"shaping": "equalized", "ddof": 1}, [[0.309523] * 3, [-0.261904] * 2, [-1.214283] * 3, [1.166664]]),
+        ({"shaping": "equalized", "ddof": 0}, [[0.357406] * 3, [-0.302421] * 2, [-1.402133] * 3, [1.347147]]),
+        (
+            {"shaping": "r2g", "ddof": 1},
+            [[0.243559, 0.304449, 0.380561], [-0.232804, -0.291005], [0.0] * 3, [1.166664]],
+        ),
+        (
+            {"shaping": "r2g", "ddof": 1, "form": "paper"},
+            [[0.309523, 0.690475, 1.166664], [-0.261904, -0.023809], [-1.214283] * 3, [1.166664]],
+        ),
+    ],
+)
+def test_the_golden_vectors_fall_out_of_sql(
+    tmp_path: Path, settings: dict[str, object], expected: list[list[float]]
+) -> None:
+    with TurnLog.open(tmp_path, "r1") as log:
+        played = [play(log, rewards, attempt=n) for n, rewards in enumerate(GOLDEN)]
+    with open_warehouse(tmp_path) as warehouse:
+        found = advantages(warehouse, played, **settings)
+    assert found == [pytest.approx(row, abs=1e-6) for row in expected]
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Warehouse, list[Trajectory]]:
+    """200 trajectories in groups of 4 with every oddity: nulls, equal groups, groups with one admitted member."""
+    root, draw = tmp_path_factory.mktemp("warehouse"), random.Random(1)
+    log, all_played = TurnLog.open(root, "r1", run_fields={"gamma": 0.7, "ddof": 1}), []
+    for group in range(50):
+        for attempt in range(4):
+            rewards: list[float | None] = [draw.choice([0.0, 0.0, 0.25, 1.0]) for _ in range(draw.randint(1, 12))]
+            if group % 10 == 3:
+                rewards = [0.0, 1.0]
+            if draw.random() < 0.1 or (group == 7 and attempt):
+                rewards[-1] = None
+            all_played.append(play(log, rewards, step=group // 10, group=f"g{group}", attempt=attempt))
+    log.close()
+    compact(root)
+    return open_warehouse(root), all_played
+
+
+@pytest.mark.parametrize("shaping", ["naive", "equalized", "r2g", "em"])
+@pytest.mark.parametrize("score", ["sum", "r2g"])
+@pytest.mark.parametrize("form", ["released", "paper"])
+@pytest.mark.parametrize(("gamma", "ddof"), [(0.8, 0), (0.0, 1), (1.0, 1), (0.3, 0)])
+def test_sql_and_python_agree_to_a_millionth(
+    played: tuple[Warehouse, list[Trajectory]], shaping: str, score: str, form: str, gamma: float, ddof: int
+) -> None:
+    warehouse, trajectories = played
+    settings = {"shaping": shaping, "score": score, "form": form, "gamma": gamma, "ddof": ddof}
+    expected = assign_credit(
+        [t.rewards for t in trajectories],
+        [t.group for t in trajectories],
+        turn_tokens=[[turn.completion_tokens for turn in t.turns] for t in trajectories],
+        **settings,  # type: ignore[arg-type]
+    )
+    rows = warehouse.query("rescore", run="r1", **settings).pl().sort("traj_id", "turn")
+    assert rows["shaped"].to_list() == pytest.approx([x for row in expected.shaped for x in row], abs=1e-6)
+    assert rows["advantage"].to_list() == pytest.approx([x for row in expected.advantages for x in row], abs=1e-6)
+
+
+def test_settings_that_are_not_given_are_the_runs_own(played: tuple[Warehouse, list[Trajectory]]) -> None:
+    warehouse, trajectories = played
+    expected = turn_advantages([t.rewards for t in trajectories], [t.group for t in trajectories], gamma=0.7, ddof=1)
+    assert advantages(warehouse, trajectories) == [pytest.approx(row, abs=1e-6) for row in expected]
+
+
+def test_settings_that_mean_nothing_are_refused(tmp_path: Path) -> None:
+    with TurnLog.open(tmp_path, "r1") as log:
+        play(log, [-1.0, 0.5], attempt=0)
+        play(log, [1.0, 0.5], attempt=1)
+    with open_warehouse(tmp_path) as warehouse:
+        for settings in ({"shaping": "em"}, {"shaping": "naive", "form": "released"}, {"shaping": "x"}, {"score": "x"}):
+            with pytest.raises(Exception, match=r"use "):
+                warehouse.query("rescore", run="r1", **settings)

@@ -1,0 +1,64 @@
+-- Re-scoring: what the trajectory scores and advantages of a past run would have been under other settings. The formulas
+-- are those of userrl_core.rewards (UserRL section 3) and agree with them to 1e-6; tokens of a turn are its
+-- completion_tokens, one where none were counted.
+
+-- Per trajectory: its score, the mean and deviation of its group, z, and whether it carries a signal.
+CREATE OR REPLACE MACRO rescore_trajectories(run, with_score := 'r2g', with_gamma := 0.8, with_ddof := 0, in_phase := 'train') AS TABLE
+    WITH summed AS (
+        SELECT u.traj_id, count(u.reward) = count(*) AS whole,
+               sum(u.reward * CASE with_score WHEN 'r2g' THEN pow(with_gamma::DOUBLE, u.turn - 1) WHEN 'sum' THEN 1.0::DOUBLE
+                              ELSE error('Unknown score; use sum or r2g.')::DOUBLE END) AS s
+        FROM turns u WHERE u.run_id = run AND u.phase = in_phase GROUP BY u.traj_id
+    ), member AS (
+        SELECT t.traj_id, t.stage, t.step, t.gym, t.group_id, t.admitted AND m.whole AS ok, CASE WHEN ok THEN m.s END AS s
+        FROM trajectories t JOIN summed m USING (traj_id)
+        WHERE t.run_id = run AND t.phase = in_phase
+    ), grouped AS (
+        SELECT *, CASE WHEN with_ddof = 0 THEN population ELSE sample END AS std FROM (
+            SELECT stage, step, gym, group_id, count(s) AS n, avg(s) AS mean,
+                   stddev_pop(s) AS population, stddev_samp(s) AS sample
+            FROM member GROUP BY stage, step, gym, group_id)
+    )
+    SELECT a.traj_id, a.stage, a.step, a.gym, a.group_id, a.ok AS admitted, a.s AS score, g.mean, coalesce(g.std, 0) AS std,
+           coalesce(a.ok AND g.n >= 2 AND g.std >= 1e-6, false) AS signal,
+           CASE WHEN signal THEN (a.s - g.mean) / (g.std + 1e-6) ELSE 0.0 END AS z
+    FROM member a JOIN grouped g
+      ON g.stage = a.stage AND g.step = a.step AND g.gym = a.gym AND g.group_id = a.group_id;
+
+-- Shaped credit of every turn; r2g as gamma^-t times a suffix sum, so that one window does for all gammas but 0.
+CREATE OR REPLACE MACRO shaped_turns(run, with_shaping := 'equalized', with_gamma := 0.8, with_k := 2.0, in_phase := 'train') AS TABLE
+    SELECT u.traj_id, u.turn, u.reward, CASE WHEN u.completion_tokens > 0 THEN u.completion_tokens ELSE 1 END AS tokens,
+           CASE with_shaping
+               WHEN 'naive' THEN u.reward
+               WHEN 'equalized' THEN 1.0::DOUBLE
+               WHEN 'r2g' THEN CASE WHEN with_gamma = 0 THEN u.reward ELSE
+                   sum(u.reward * pow(with_gamma::DOUBLE, u.turn)) OVER (PARTITION BY u.traj_id ORDER BY u.turn DESC)
+                   / pow(with_gamma::DOUBLE, u.turn) END
+               WHEN 'em' THEN CASE WHEN u.reward < 0 OR u.reward > 1
+                   THEN error('Shaping em needs rewards in [0, 1]; use shaping equalized.')::DOUBLE
+                   ELSE 0.5 + 0.5 * (1 - exp(-with_k * u.reward)) / (1 - exp(-with_k)) END
+               ELSE error('Unknown shaping; use naive, equalized, r2g or em.')::DOUBLE
+           END AS shaped
+    FROM turns u WHERE u.run_id = run AND u.phase = in_phase;
+
+-- Per turn: shaped credit and advantage under the given settings, with the trajectory's score and z.
+CREATE OR REPLACE MACRO rescore(run, with_shaping := 'equalized', with_score := 'r2g', with_gamma := 0.8, with_k := 2.0,
+                                with_form := 'released', with_ddof := 0, in_phase := 'train') AS TABLE
+    WITH scored AS (
+        FROM rescore_trajectories(run, with_score := with_score, with_gamma := with_gamma, with_ddof := with_ddof, in_phase := in_phase)
+    ), credit AS (
+        FROM shaped_turns(run, with_shaping := with_shaping, with_gamma := with_gamma, with_k := with_k, in_phase := in_phase)
+    ), spread AS (
+        SELECT traj_id, sum(shaped * tokens) AS total, sum(tokens) FILTER (shaped <> 0) AS counted, min(shaped) AS lowest
+        FROM credit WHERE with_shaping <> 'equalized' AND with_form = 'released' GROUP BY traj_id
+    )
+    SELECT s.traj_id, c.turn, c.reward, CASE WHEN s.admitted THEN c.shaped ELSE 0.0 END AS shaped, s.score, s.z,
+           CASE WHEN NOT s.signal THEN 0.0
+                WHEN with_shaping = 'equalized' THEN s.z
+                WHEN with_form = 'paper' THEN (c.shaped - s.mean) / (s.std + 1e-6)
+                WHEN with_form <> 'released' THEN error('Unknown form; use released or paper.')::DOUBLE
+                WHEN p.lowest < 0 THEN error('Form released inverts the sign of negative credit; use form paper.')::DOUBLE
+                WHEN p.total = 0 THEN 0.0
+                ELSE c.shaped * s.z * p.counted / p.total
+           END AS advantage
+    FROM credit c JOIN scored s USING (traj_id) LEFT JOIN spread p USING (traj_id);
