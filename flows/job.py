@@ -124,10 +124,8 @@ class Job(BaseModel):
 
 def holds(value: Mapping[str, Any]) -> bool:
     """Whether what a result points to is still there and unchanged."""
-    for path, sha256 in value.get("files", {}).items():
-        if not Path(path).is_file() or file_hash(Path(path)) != sha256:
-            return False
-    return True
+    files: Mapping[str, str] = value.get("files", {})
+    return all(Path(path).is_file() and file_hash(Path(path)) == sha256 for path, sha256 in files.items())
 
 
 def file_hash(path: Path) -> str:

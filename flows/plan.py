@@ -199,7 +199,7 @@ def _checkpoint(label: str, result: Mapping[str, Any]) -> Actor:
             path=str(result["checkpoint"]),
             id=result.get("id"),
             sha256=str(result["sha256"]),
-            step=int(result["step"]),
+            step=0 if label == "SFT" else int(result["step"]),
         )
     return Actor(
         label=label, kind="checkpoint", path=str(best["path"]), id=best["id"], sha256=best["id"], step=int(best["step"])

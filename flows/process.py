@@ -44,8 +44,9 @@ def run_child(
     """Run a command to its end in ``folder``'s care: ``child.json`` says who it is, ``output.txt`` holds what it said.
 
     on_tick: called every ``poll`` seconds while it runs; an exception from it stops the child too. keep_open: descriptors
-    that the child inherits (its slot's lock). grace: seconds between TERM and KILL when this process is interrupted. Leftovers of an earlier child of the same folder are killed first.
-    Raises TrainingError with the child's own sentence when it ends with a status other than 0, TrainerDied without one.
+    that the child inherits (its slot's lock). grace: seconds between TERM and KILL when this process is interrupted.
+    Leftovers of an earlier child of the same folder are killed first. Raises TrainingError with the child's own sentence
+    when it ends with a status other than 0, TrainerDied when it gave none.
     """
     folder.mkdir(parents=True, exist_ok=True)
     reap(folder)

@@ -122,7 +122,7 @@ def delete(run: Run) -> None:
 
 
 def _generations(base: str) -> list[Run]:
-    found = []
+    found: list[Run] = []
     while (runs_dir() / (name := base if not found else f"{base}.{len(found) + 1}") / "run.json").is_file():
         found.append(load(runs_dir() / name))
     return found

@@ -10,7 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
 from prefect import get_run_logger, task
@@ -77,7 +77,8 @@ def stage(key: str, job: Job) -> dict[str, Any]:
     done = job.result()
     if done is not None:
         return {**done, "reused": True}
-    return execute(job, progress=ProgressArtifact(job), say=get_run_logger().info)
+    say = get_run_logger().info
+    return execute(job, progress=ProgressArtifact(job), say=say, lease=lambda slot: _lease(slot, say))
 
 
 def execute(
@@ -85,8 +86,9 @@ def execute(
     *,
     progress: Callable[[dict[str, Any]], None] = lambda line: None,
     say: Callable[..., None] = lambda *words: None,
+    lease: Callable[[Slot], AbstractContextManager[None]] = lambda slot: nullcontext(),
 ) -> dict[str, Any]:
-    """Run a job's process in a free slot of this machine. Needs no Prefect server.
+    """Run a job's process in a free slot of this machine. Needs no Prefect server; lease: held beside the slot.
 
     Raises TrainingError with the process's own sentence when it fails, CheckpointError when what it left does not hold.
     """
@@ -104,7 +106,7 @@ def execute(
 
     with take(home() / "slots", waiting=lambda who: say("%s: waits for a slot, held: %s", job.stage, who)) as slot:
         began = time.monotonic()
-        with _lease(slot, say):
+        with lease(slot):
             run_child(
                 [sys.executable, "-u", "-m", "flows.trainer", str(path)],
                 folder=job.folder,

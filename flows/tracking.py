@@ -64,7 +64,7 @@ class WandbRun:
     def close(self) -> None:
         """Finish, if it was ever started."""
         if self._run is not None:
-            self._run.finish(quiet=True)
+            self._run.finish()
 
     def _start(self) -> Any:
         os.environ.setdefault("WANDB_SILENT", "true")

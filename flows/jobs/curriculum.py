@@ -45,11 +45,16 @@ class RecipeCurriculum:
         return self._sampler.batch(n, mix, oversample=stage.stage.oversample)
 
     def record(self, step: int, stats: Mapping[str, float]) -> None:
-        """Note the step's success for gates, and each task's for the sampler (``task/<gym>/<id>/success``)."""
-        for name, value in stats.items():
-            if name.startswith("task/") and name.endswith("/success"):
-                self._sampler.observe(name.removeprefix("task/").removesuffix("/success"), value)
-        self._history.append({"step": float(step), "success": success_of(stats)})
+        """Note the step's success, for gates."""
+        self._history.append({"step": float(step), "success": float(stats.get("rollout/success/mean", 0.0))})
+
+    def observe(self, task_key: str, success: float) -> None:
+        """Tell the sampler how a task's group went."""
+        self._sampler.observe(task_key, success)
+
+    def metrics(self) -> dict[str, float]:
+        """How far the epochs are."""
+        return self._sampler.metrics()
 
     def state_dict(self) -> dict[str, Any]:
         """The history, the stage that was entered, and the sampler's position."""
@@ -75,8 +80,3 @@ class RecipeCurriculum:
         if stage.stage.weigh == "tasks" and not stage.stage.alternate:
             pools = {SHUFFLED: [task for tasks in pools.values() for task in tasks]}
         self._sampler.use(pools)
-
-
-def success_of(stats: Mapping[str, float]) -> float:
-    """The share of the step's admitted attempts that succeeded, as the trainer names it; 0 where it says nothing."""
-    return float(stats.get("train/all/success", 0.0))

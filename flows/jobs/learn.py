@@ -21,12 +21,12 @@ CHECKPOINT_EVERY = 10
 
 def sft(job: Job, recipe: Recipe, sink: Sink, progress: ProgressWriter) -> dict[str, Any]:
     """Supervised training on the kept demonstrations."""
-    from userrl_core.training.sft import sft as train
+    from userrl_core.training.sft import train_sft
 
-    result = train(
+    result = train_sft(
         SftJob(
             model=recipe.model,
-            out_dir=job.folder / "checkpoints",
+            out_dir=job.folder,
             seed=job.seed,
             device=device(),
             threads=threads(),
@@ -56,7 +56,7 @@ def rl(job: Job, recipe: Recipe, sink: Sink, progress: ProgressWriter) -> dict[s
     result = train_rl(
         RlJob(
             model=recipe.model,
-            out_dir=job.folder / "checkpoints",
+            out_dir=job.folder,
             seed=job.seed,
             device=device(),
             threads=threads(),
@@ -94,20 +94,17 @@ def _path(result: Mapping[str, Any] | None) -> Path | None:
 
 def _tell(progress: ProgressWriter) -> Any:
     def tell(step: int, total: int, metrics: Mapping[str, float]) -> None:
-        reward = next((metrics[name] for name in REWARDS if name in metrics), None)
-        progress(step, total, reward=reward, **{name: metrics[name] for name in LOSSES if name in metrics})
+        progress(step, total, reward=metrics.get(REWARD), **{name: metrics[name] for name in SHOWN if name in metrics})
 
     return tell
 
 
-REWARDS = ("train/all/score", "reward/all/mean", "train/score/mean")
-"""What a progress line shows as the reward: the first of these that the trainer gives."""
-LOSSES = ("sft/loss/mean", "validate/all/score")
+REWARD = "rollout/return_sum/mean"
+SHOWN = ("sft/loss/mean", "validate/score/mean", "policy/entropy/mean")
 
 
 def _result(result: StageResult) -> dict[str, Any]:
     value = result.model_dump(mode="json")
-    files = {str(path): file_hash(path) for path in sorted(result.checkpoint.glob("*.safetensors"))}
-    if result.best is not None:
-        files |= {str(path): file_hash(path) for path in sorted(result.best.path.glob("*.safetensors"))}
+    folders = {result.checkpoint, *([result.best.path] if result.best else [])}
+    files = {str(path): file_hash(path) for folder in sorted(folders) for path in sorted(folder.glob("*.safetensors"))}
     return {**value, "files": files}

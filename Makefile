@@ -1,0 +1,48 @@
+# make run: train on this machine and show the result.   make test: everything that is quick to check.
+PYTHON ?= python3.11
+VENV := .venv
+PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
+SAY := @printf '%s\n'
+.DEFAULT_GOAL := help
+.PHONY: help run install test test-slow check clean
+
+help:
+	$(SAY) 'make run        install what a run needs and train equalized-r2g (ARGS="-p seed=1" for parameters)'
+	$(SAY) 'make test       install what tests need; style, types, import contracts, tests'
+	$(SAY) 'make test-slow  tests that kill processes, wait for clocks or train for a while'
+
+$(VENV)/bin/python:
+	@$(PYTHON) -m venv $(VENV)
+
+# A stamp per set of packages: a second call installs nothing.
+$(VENV)/.run: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(SAY) 'installing what a run needs (once; one to three minutes)'
+	@$(PIP) -e . 2>&1 | { grep -v '^WARNING' || true; }
+	@$(VENV)/bin/userrl --help >/dev/null
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(SAY) 'installing what tests need (once; two to five minutes)'
+	@$(PIP) -e '.[dev,verl,view,s3,postgres]' 2>&1 | { grep -v '^WARNING' || true; }
+	@$(VENV)/bin/python -c 'import pytest, verl'
+	@touch $@ $(VENV)/.run
+
+install: $(VENV)/.run
+
+run: $(VENV)/.run
+	@$(VENV)/bin/python -m flows.launch $(ARGS)
+
+check: $(VENV)/.dev
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/ruff format --check --quiet .
+	@$(VENV)/bin/mypy
+	@$(VENV)/bin/lint-imports
+
+test: check
+	@$(VENV)/bin/python -m pytest -n auto --dist loadfile
+
+test-slow: $(VENV)/.dev
+	@$(VENV)/bin/python -m pytest -m slow
+
+clean:
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -1,0 +1,81 @@
+"""What a server needs besides deployments: the work pool, a limit per slot, and the automation that finds dead runs.
+
+``python -m flows.provision`` may be run again and again.
+"""
+
+from __future__ import annotations
+
+from flows.home import settle
+
+settle()
+
+import asyncio  # noqa: E402
+from datetime import timedelta  # noqa: E402
+
+from prefect.automations import Automation  # noqa: E402
+from prefect.client.orchestration import PrefectClient, get_client  # noqa: E402
+from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate, WorkPoolCreate  # noqa: E402
+from prefect.client.schemas.objects import StateType  # noqa: E402
+from prefect.events.actions import ChangeFlowRunState  # noqa: E402
+from prefect.events.schemas.automations import EventTrigger, Posture  # noqa: E402
+from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound  # noqa: E402
+from prefect.workers.process import ProcessWorker  # noqa: E402
+
+from flows.slots import slots  # noqa: E402
+
+POOL = "gpu"
+SILENT_SECONDS = 90
+"""A flow run sends a heartbeat every 30 s; three missed ones mean that its process or machine is gone."""
+
+_HEARTBEAT = "prefect.flow-run.heartbeat"
+_ENDS = {f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled", "Crashed")}
+ZOMBIES = Automation(
+    name="crash-silent-flows",
+    description="Marks a flow run as Crashed when its heartbeat stops, so that it can be started again.",
+    trigger=EventTrigger(
+        after={_HEARTBEAT},
+        expect={_HEARTBEAT, *_ENDS},
+        match={"prefect.resource.id": ["prefect.flow-run.*"]},
+        for_each={"prefect.resource.id"},
+        posture=Posture.Proactive,
+        threshold=1,
+        within=timedelta(seconds=SILENT_SECONDS),
+    ),
+    actions=[
+        ChangeFlowRunState(
+            name="Crashed",
+            force=False,
+            state=StateType.CRASHED,
+            message=f"No heartbeat for {SILENT_SECONDS} s: process or machine died. Start it again to continue.",
+        )
+    ],
+)
+
+
+async def provision() -> None:
+    """Make what is missing."""
+    async with get_client() as client:
+        await _pool(client)
+        for slot in slots():
+            await _limit(client, slot.name)
+        if not await client.read_automations_by_name(ZOMBIES.name):
+            await ZOMBIES.acreate()
+
+
+async def _pool(client: PrefectClient) -> None:
+    template = ProcessWorker.get_default_base_job_template()
+    try:
+        await client.create_work_pool(WorkPoolCreate(name=POOL, type="process", base_job_template=template))
+    except ObjectAlreadyExists:
+        return
+
+
+async def _limit(client: PrefectClient, name: str) -> None:
+    try:
+        await client.read_global_concurrency_limit_by_name(name)
+    except ObjectNotFound:
+        await client.create_global_concurrency_limit(GlobalConcurrencyLimitCreate(name=name, limit=1))
+
+
+if __name__ == "__main__":
+    asyncio.run(provision())
