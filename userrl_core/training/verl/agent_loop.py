@@ -22,6 +22,7 @@ from typing import Any
 from uuid import uuid4
 
 import torch
+from pydantic import Field
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
 
 from userrl_core.distill import tools_for
@@ -34,6 +35,7 @@ from userrl_core.training.verl.book import Attempt, find_book
 from userrl_core.training.verl.estimator import signature
 from userrl_core.training.verl.job import StageFile, read_stage_file
 from userrl_core.training.verl.outage import served_user, until_it_answers
+from userrl_core.training.verl.plan import read_tasks
 
 NAME = "userrl"
 """As the parquet column ``agent_name`` and the agents file call this loop."""
@@ -47,8 +49,8 @@ class TurnRewards(AgentLoopOutput):  # type: ignore[misc]  # verl has no types
     turn_ends: index into the response of each turn's last token. turn_rewards: what lies there.
     """
 
-    turn_ends: list[int] = []
-    turn_rewards: list[float] = []
+    turn_ends: list[int] = Field(default_factory=list)
+    turn_rewards: list[float] = Field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
         """verl's fields, with dense ``rm_scores`` in place of one number on the last token."""
@@ -94,7 +96,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
 
     async def _run(self, sampling_params: dict[str, Any], columns: dict[str, Any]) -> TurnRewards:
         row = json.loads(columns["userrl"])
-        task = Task(**row["task"])
+        task = read_tasks(row["tasks"])[row["task"]]
         where = Where(self.stage.stage, int(columns["global_steps"]), _phase(row), self.stage.policy)
         attempt = int(columns["session_id"])
         deadline = time.monotonic() + self.stage.patience
@@ -240,7 +242,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
                 signature=signature(rewards, tokens.counts) if trajectory.admitted else (),
                 traj_id=trajectory.traj_id,
                 step=trajectory.where.step,
-                gym=trajectory.task.gym,
+                task=trajectory.task.key,
                 admitted=trajectory.admitted,
                 success=trajectory.stop_reason == "success",
                 score=trajectory.score,

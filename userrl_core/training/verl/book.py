@@ -27,7 +27,7 @@ class Attempt:
     signature: Signature
     traj_id: int | None
     step: int
-    gym: str
+    task: str
     admitted: bool
     success: bool
     score: float | None
@@ -96,6 +96,10 @@ def _append(path: Path, attempts: Sequence[Attempt], numbers: Mapping[str, float
         return
     admitted = [a for a in attempts if a.admitted]
     line: dict[str, Any] = {"step": max(a.step for a in attempts), "admitted": len(admitted), "attempts": len(attempts)}
+    groups: defaultdict[str, list[bool]] = defaultdict(list)
+    for attempt in admitted:
+        groups[attempt.task].append(attempt.success)
+    line["tasks"] = {task: sum(won) / len(won) for task, won in groups.items()}
     if admitted:
         line["success"] = sum(a.success for a in admitted) / len(admitted)
         line["turns"] = sum(a.turns for a in admitted) / len(admitted)

@@ -31,22 +31,11 @@ RL_SCHEMA = pa.schema(
         ("userrl", pa.string()),
     ]
 )
-"""One schema for all tasks; what a gym needs travels as JSON in ``userrl``, so that gyms can be mixed in one file."""
+"""One schema for all tasks, so that gyms can be mixed in one file; ``userrl`` is JSON: where the task lies, and the phase."""
 
 
-def rl_row(task: Task, index: int, phase: Phase) -> dict[str, Any]:
+def rl_row(task: Task, index: int, phase: Phase, tasks_file: Path) -> dict[str, Any]:
     """One task as a row. The prompt column only names the task: the gym writes the opening when it is reset."""
-    payload = {
-        "task": {
-            "gym": task.gym,
-            "id": task.id,
-            "split": task.split,
-            "payload": dict(task.payload),
-            "source": task.source,
-            "tier": task.tier,
-        },
-        "phase": phase,
-    }
     return {
         "prompt": [{"role": "user", "content": task.key}],
         "data_source": task.gym,
@@ -54,15 +43,15 @@ def rl_row(task: Task, index: int, phase: Phase) -> dict[str, Any]:
         "ability": task.gym,
         "reward_model": {"style": "rule", "ground_truth": ""},
         "extra_info": {"index": index, "split": task.split, "task": task.key},
-        "userrl": json.dumps(payload, ensure_ascii=False),
+        "userrl": json.dumps({"tasks": str(tasks_file), "task": task.key, "phase": phase}, ensure_ascii=False),
     }
 
 
-def write_rl_parquet(path: Path, tasks: Sequence[Task], phase: Phase) -> int:
-    """Write tasks in this order; returns how many. Raises TaskError when there is none."""
+def write_rl_parquet(path: Path, tasks: Sequence[Task], phase: Phase, tasks_file: Path) -> int:
+    """Write rows in this order, each naming a task of ``tasks_file``; returns how many. Raises TaskError when there is none."""
     if not tasks:
         raise TaskError(f"There are no tasks for {path.name}; verl needs at least one row.")
-    rows = [rl_row(task, index, phase) for index, task in enumerate(tasks)]
+    rows = [rl_row(task, index, phase, tasks_file) for index, task in enumerate(tasks)]
     _write(path, pa.Table.from_pylist(rows, schema=RL_SCHEMA))
     return len(rows)
 
@@ -70,8 +59,7 @@ def write_rl_parquet(path: Path, tasks: Sequence[Task], phase: Phase) -> int:
 def write_sft_parquet(path: Path, chats: Iterable[Mapping[str, Any]]) -> int:
     """Conversations (`userrl_core.distill.to_chat`) as verl's SFT trainer reads them; returns how many.
 
-    Tools, where a conversation has them, become a system message in the shape that Qwen's template gives them: verl renders
-    message by message and knows no tools beyond the first one. Raises TaskError when there is no conversation.
+    Raises TaskError when there is no conversation.
     """
     rows = [{"messages": [_plain(message) for message in chat["messages"]], "tools": _tools(chat)} for chat in chats]
     if not rows:
@@ -80,7 +68,7 @@ def write_sft_parquet(path: Path, chats: Iterable[Mapping[str, Any]]) -> int:
     columns: dict[str, Any] = {"messages": pa.array([row["messages"] for row in rows], pa.list_(message))}
     if any(row["tools"] for row in rows):
         # Inferred, not declared: a tool is a JSON schema, and all gyms share its shape.
-        columns["tools"] = pa.array([row["tools"] or None for row in rows])
+        columns["tools"] = pa.array([row["tools"] for row in rows])
     _write(path, pa.table(columns))
     return len(rows)
 

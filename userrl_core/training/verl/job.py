@@ -76,7 +76,10 @@ class Cluster(_Settings):
     """Environment variables of all processes of the stage."""
 
     overrides: tuple[str, ...] = ()
-    """More verl overrides; they have the last word."""
+    """More verl overrides for RL; they have the last word."""
+
+    sft_overrides: tuple[str, ...] = ()
+    """More overrides for verl's SFT trainer."""
 
     @classmethod
     def of(cls, hardware: Mapping[str, Any]) -> Cluster:

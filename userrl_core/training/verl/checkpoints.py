@@ -1,0 +1,155 @@
+"""verl's checkpoint folders as ours: found, hashed, described, pruned.
+
+``global_step_N/actor/huggingface`` is the model that everyone can load; beside it lie the shards that verl resumes from,
+and in ``global_step_N`` itself our ``userrl.json`` (id, hash, score) and the curriculum's state.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from userrl_core.errors import CheckpointError
+from userrl_core.training.jobs import Best
+
+TRACKER = "latest_checkpointed_iteration.txt"
+CARD = "userrl.json"
+CURRICULUM = "curriculum.json"
+_STEP = re.compile(r"global_step_(\d+)\Z")
+_SHARD = re.compile(r"model_world_size_(\d+)_rank_0\.pt\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """What is known of a checkpoint. sha256: of the weights. parent: id of the one it came from."""
+
+    id: str
+    stage: str
+    step: int
+    sha256: str
+    parent: str | None = None
+    score: float | None = None
+
+
+def hf_folder(folder: Path) -> Path:
+    """The Hugging Face folder of a checkpoint: below ``actor`` for RL, directly inside for SFT."""
+    below = folder / "actor" / "huggingface"
+    return below if below.is_dir() else folder / "huggingface"
+
+
+def step_of(folder: Path) -> int | None:
+    """N of ``global_step_N``; None for any other folder."""
+    match = _STEP.search(folder.name)
+    return int(match[1]) if match else None
+
+
+def owner(model: Path) -> Path | None:
+    """The verl checkpoint that a Hugging Face folder belongs to; None for a model from elsewhere."""
+    for folder in (model, model.parent, model.parent.parent):
+        if step_of(folder) is not None:
+            return folder
+    return None
+
+
+def newest(root: Path) -> Path | None:
+    """The newest complete checkpoint: the one that verl's tracker names, since verl writes the tracker last."""
+    try:
+        step = int((root / TRACKER).read_text())
+    except (FileNotFoundError, ValueError):
+        return None
+    folder = root / f"global_step_{step}"
+    return folder if weights(folder) else None
+
+
+def weights(folder: Path) -> list[Path]:
+    """The safetensors files of a checkpoint, sorted; empty when it has none."""
+    return sorted(hf_folder(folder).glob("*.safetensors"))
+
+
+def world_size(folder: Path) -> int | None:
+    """How many GPUs wrote the shards; None when there are none to resume from."""
+    actor = folder / "actor"
+    for path in sorted(actor.iterdir()) if actor.is_dir() else []:
+        match = _SHARD.search(path.name)
+        if match:
+            return int(match[1])
+    return None
+
+
+def weights_hash(folder: Path) -> str:
+    """SHA-256 over the weight files in their order. Raises CheckpointError when there are none."""
+    files = weights(folder)
+    if not files:
+        raise CheckpointError(f"{folder} holds no Hugging Face weights; the checkpoint is not complete.")
+    parts = []
+    for path in files:
+        with path.open("rb") as file:
+            parts.append(hashlib.file_digest(file, "sha256"))
+    # One file: its own hash, as other tools show it. Several: the hash of their hashes.
+    return parts[0].hexdigest() if len(parts) == 1 else hashlib.sha256(b"".join(p.digest() for p in parts)).hexdigest()
+
+
+def describe(folder: Path, stage: str, parent: str | None, score: float | None = None) -> Card:
+    """Hash a complete checkpoint and leave its card; read the card where there is one."""
+    known = read_card(folder)
+    if known is not None:
+        return known
+    step = step_of(folder)
+    if step is None:
+        raise CheckpointError(f"{folder} is no checkpoint of verl (global_step_N).")
+    sha256 = weights_hash(folder)
+    card = Card(f"{stage}-{step}-{sha256[:12]}", stage, step, sha256, parent, score)
+    _write(folder / CARD, asdict(card))
+    return card
+
+
+def read_card(folder: Path) -> Card | None:
+    """The card that `describe` left; None without one."""
+    path = folder / CARD
+    return Card(**json.loads(path.read_text())) if path.exists() else None
+
+
+def best_of(root: Path, earlier: Best | None) -> Best | None:
+    """The checkpoint with the highest validation score among those on disk and the best of earlier stages."""
+    best = earlier
+    for folder in sorted(root.glob("global_step_*"), key=lambda f: step_of(f) or 0):
+        card = read_card(folder)
+        if card is not None and card.score is not None and (best is None or card.score > best.score):
+            best = Best(path=hf_folder(folder), id=card.id, step=card.step, score=card.score)
+    return best
+
+
+def prune(root: Path, keep: int, best: Best | None) -> None:
+    """Remove all but the newest ``keep`` checkpoints and the best one."""
+    folders = sorted((f for f in root.glob("global_step_*") if read_card(f)), key=lambda f: step_of(f) or 0)
+    for folder in folders[:-keep]:
+        if best is None or hf_folder(folder) != best.path:
+            shutil.rmtree(folder)
+
+
+def save_curriculum(folder: Path, state: Mapping[str, Any]) -> None:
+    """Leave the curriculum's state for the next stage."""
+    _write(folder / CURRICULUM, dict(state))
+
+
+def read_curriculum(folder: Path) -> dict[str, Any] | None:
+    """The state that the stage before left, None without one."""
+    path = folder / CURRICULUM
+    return dict(json.loads(path.read_text())) if path.exists() else None
+
+
+def forget_dataloader(folder: Path) -> None:
+    """Remove verl's dataloader state: a stage's file holds what is left, in order (and that state crashes on another file)."""
+    (folder / "data.pt").unlink(missing_ok=True)
+
+
+def _write(path: Path, value: Mapping[str, Any]) -> None:
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(value))
+    partial.replace(path)

@@ -1,0 +1,294 @@
+"""One RL stage on verl, from a job to a checkpoint: what `train_rl` is for the local backend.
+
+Stages are sequential runs by default: each is a process of its own that starts from the stage before, so a stage can be
+reused, repeated or stopped by itself, may use another number of GPUs, and frees the cluster for an evaluation in between.
+The horizon is read from the stage file by global step in either case, so one run over all steps (first_step 1, last_step
+the recipe's) sees the same horizons as the sequence.
+
+What verl does not check itself is checked here: the plugin answers on every node before a step is spent; exit status 0
+without the last step's checkpoint is a failure; nothing that was started outlives the call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from userrl_core.errors import CheckpointError, ConfigError, TrainingError
+from userrl_core.records import CheckpointRecord
+from userrl_core.sink import Sink
+from userrl_core.training.jobs import Best, StageResult
+from userrl_core.training.protocols import Curriculum, Progress
+from userrl_core.training.threads import SETTINGS
+from userrl_core.training.verl import checkpoints as files
+from userrl_core.training.verl.child import run_tree
+from userrl_core.training.verl.config import Resume, agents_file, rl_overrides
+from userrl_core.training.verl.data import write_rl_parquet
+from userrl_core.training.verl.job import SinkSpec, StageFile, VerlJob, horizons_of
+from userrl_core.training.verl.metrics import step_metrics, validation_score
+from userrl_core.training.verl.outage import probe, served_users
+from userrl_core.training.verl.plan import Plan, make_plan, write_tasks
+
+BEGUN = "begun"
+
+
+def run_stage(job: VerlJob, curriculum: Curriculum, sink: Sink, progress: Progress | None = None) -> StageResult:
+    """Run the stage to its last step; started again, it goes on from its newest checkpoint.
+
+    curriculum: as it was made; the state that the stage before left is loaded. sink: this process's; workers open theirs
+    by ``job.sink``. The result's checkpoint is a Hugging Face folder.
+    Raises ConfigError before anything starts, CheckpointError for an unusable start, TrainingError when verl fails.
+    """
+    return _Launch(job, curriculum, sink, progress).run()
+
+
+class _Launch:
+    """One start of a stage."""
+
+    def __init__(self, job: VerlJob, curriculum: Curriculum, sink: Sink, progress: Progress | None) -> None:
+        self.job, self.curriculum, self.sink, self.progress = job, curriculum, sink, progress
+        self.folder = job.out_dir / "verl"
+        self.root = self.folder / "checkpoints"
+        self.resume, self.at = starting_point(job, self.root)
+        self.parent = _id_of(self.resume.path) if self.resume.path else None
+        self.done: set[int] = set()
+        self.metrics: dict[str, float] = {}
+
+    def run(self) -> StageResult:
+        job = self.job
+        for server in served_users(job.users):
+            asyncio.run(probe(server))
+        before = files.owner(job.init)
+        state = files.read_curriculum(before) if before is not None else None
+        if state is not None:
+            self.curriculum.load_state_dict(state)
+        plan = make_plan(self.folder, self.curriculum, job.first_step, job.last_step, job.algorithm.batch)
+        self.curriculum.load_state_dict(plan.state)
+        self._remember()
+        if self.at < job.last_step:
+            self._declare_void()
+            self._prepare(plan)
+            self._train()
+        return self._result()
+
+    def _prepare(self, plan: Plan) -> None:
+        """Write what the processes of the stage read."""
+        job, folder = self.job, self.folder
+        self.sink.tasks([*plan.tasks.values(), *job.validation])
+        write_rl_parquet(folder / "train.parquet", plan.tasks_from(self.at + 1), "train", folder / "tasks.jsonl")
+        validation = job.validation or list(plan.tasks.values())[:1]  # verl wants a file even where it is never read
+        write_tasks(folder / "validation.jsonl", validation)
+        write_rl_parquet(folder / "validation.parquet", validation, "validate", folder / "validation.jsonl")
+        stage_file(job, plan, folder, self.sink).write(folder / "stage.json")
+        (folder / "agents.yaml").write_text(agents_file(folder / "stage.json"))
+        overrides = rl_overrides(job, folder, self.resume)
+        (folder / "overrides.txt").write_text("\n".join(overrides) + "\n")
+        (folder / "fatal").unlink(missing_ok=True)
+        if self.resume.path is not None:
+            files.forget_dataloader(self.resume.path)
+
+    def _train(self) -> None:
+        """Run verl, and tell what it does while it does it."""
+        job = self.job
+        count = len(list(self.folder.glob("metrics-*.jsonl")))
+        metrics = Lines(self.folder / f"metrics-{count}.jsonl")
+        steps = Lines(self.folder / "steps.jsonl", from_end=True)
+        stats: dict[int, dict[str, Any]] = {}
+
+        def tick() -> None:
+            fatal = self.folder / "fatal"
+            if fatal.exists():
+                raise TrainingError(f"A rollout worker failed: {fatal.read_text().splitlines()[0]}.")
+            for line in steps:
+                stats[int(line["step"])] = line
+            for line in metrics:
+                self._step(int(line["step"]), line["data"], stats.get(int(line["step"])))
+
+        run_tree(
+            [job.cluster.python or sys.executable, "-u", "-m", "userrl_core.training.verl.main", str(self.folder)],
+            folder=self.folder,
+            env={
+                **SETTINGS,
+                "RAY_USAGE_STATS_ENABLED": "0",
+                "HYDRA_FULL_ERROR": "1",
+                **job.cluster.env,
+                "VERL_FILE_LOGGER_PATH": str(metrics.path),
+            },
+            stall=job.stall,
+            on_tick=tick,
+            ray_dir=job.cluster.ray_address is None,
+        )
+        for line in metrics:
+            self._step(int(line["step"]), line["data"], stats.get(int(line["step"])))
+
+    def _step(self, step: int, data: Mapping[str, Any], stats: Mapping[str, Any] | None) -> None:
+        """A step is complete: its numbers, its gates, its checkpoint."""
+        job = self.job
+        score = validation_score(data, job.validation)
+        self.metrics = step_metrics(data, stats, score)
+        if step > 0:
+            self.done.add(step)
+        if stats is not None:
+            self._tell(stats)
+        self.sink.metrics(self.metrics, stage=job.stage, step=step)
+        folder = self.root / f"global_step_{step}"
+        if files.weights(folder):
+            card = files.describe(folder, job.stage, self.parent, score)
+            self.parent = card.id
+            path = str(files.hf_folder(folder))
+            self.sink.flush()
+            self.sink.checkpoint(
+                CheckpointRecord(card.id, path, card.stage, step, card.sha256, parent=card.parent, score=card.score)
+            )
+            files.prune(self.root, job.keep_checkpoints, self._best())
+        if self.progress is not None and step > 0:
+            self.progress(step, job.total_steps or job.last_step, self.metrics)
+
+    def _result(self) -> StageResult:
+        """The last checkpoint, if the stage did what it was asked to do."""
+        job = self.job
+        folder = files.newest(self.root)
+        reached = files.step_of(folder) if folder is not None else None
+        if folder is None or reached != job.last_step:
+            raise TrainingError(
+                f"verl ended without an error, but its last checkpoint is of step {reached}, not {job.last_step}; "
+                f"see {self.folder / 'output.txt'}."
+            )
+        silent = sorted(set(range(self.at + 1, job.last_step + 1)) - self.done)
+        if silent:
+            raise TrainingError(
+                f"verl ended without an error, but did not train step {silent[0]}; see {self.folder / 'output.txt'}."
+            )
+        card = files.describe(folder, job.stage, self.parent)
+        before = files.read_card(self.resume.path) if self.resume.path else None
+        if before is not None and before.step < card.step and before.sha256 == card.sha256:
+            self.sink.event("nothing_learnt", stage=job.stage, step=card.step)
+        files.save_curriculum(folder, self.curriculum.state_dict())
+        return StageResult(
+            checkpoint=files.hf_folder(folder),
+            id=card.id,
+            sha256=card.sha256,
+            step=card.step,
+            best=self._best(),
+            metrics=self.metrics,
+        )
+
+    def _remember(self) -> None:
+        """What earlier starts of this stage saw, up to where it goes on."""
+        seen = {int(line["step"]): line for line in Lines(self.folder / "steps.jsonl")}
+        for step in sorted(seen):
+            if step <= self.at:
+                self._tell(seen[step])
+
+    def _tell(self, stats: Mapping[str, Any]) -> None:
+        self.curriculum.record(int(stats["step"]), {"rollout/success/mean": float(stats.get("success", 0.0))})
+        for task, success in stats["tasks"].items():
+            self.curriculum.observe(task, success)
+
+    def _best(self) -> Best | None:
+        return files.best_of(self.root, self.job.best)
+
+    def _declare_void(self) -> None:
+        """An earlier start of this stage logged steps that are played again: those rows do not count."""
+        marker = self.job.out_dir / BEGUN
+        if marker.exists():
+            validates_again = self.at == 0 and self.job.first_step == 1
+            self.sink.event("rewind", stage=self.job.stage, step=-1 if validates_again else self.at)
+        marker.parent.mkdir(parents=True, exist_ok=True)
+        marker.touch()
+
+
+def starting_point(job: VerlJob, root: Path) -> tuple[Resume, int]:
+    """Where verl starts, and the step that is behind it.
+
+    Its own newest checkpoint; else that of the stage before; else the model itself. Shards can be resumed only by as many
+    GPUs as wrote them: on another number, weights come from the Hugging Face folder and the optimizer starts anew.
+    Raises CheckpointError where the stage cannot go on from what is there.
+    """
+    own = files.newest(root)
+    folder = own or files.owner(job.init)
+    gpus = job.cluster.gpus * job.cluster.nodes
+    size = files.world_size(folder) if folder is not None else None
+    if folder is None or size is None:  # a model from elsewhere, or the cold start
+        if job.first_step == 1:
+            return Resume(str(job.init)), 0
+        if not job.init.is_dir():
+            raise CheckpointError(f"{job.init} is no checkpoint that step {job.first_step} could start from.")
+        return Resume(str(job.init), _entry(root, job.first_step - 1), weights_only=True), job.first_step - 1
+    step = files.step_of(folder) or 0
+    if not job.first_step - 1 <= step <= (job.last_step if own else job.first_step - 1):
+        raise CheckpointError(
+            f"{folder} ends at step {step}; a stage that begins at step {job.first_step} cannot continue it."
+        )
+    if size == gpus:
+        # The reference of the distance is the model that verl starts from; its weights are then replaced by the shards'.
+        return Resume(str(job.reference or files.hf_folder(folder)), folder), step
+    if job.algorithm.kl_coef > 0 or job.kl_reward_coef > 0:
+        raise ConfigError(
+            f"{folder} was written by {size} GPUs, and on {gpus} the distance to the reference model would be measured "
+            f"from there; run this stage on {size} GPUs."
+        )
+    return Resume(str(files.hf_folder(folder)), _entry(root, step), weights_only=True), step
+
+
+def stage_file(job: VerlJob, plan: Plan, folder: Path, sink: Sink | None = None) -> StageFile:
+    """What the processes of the stage read. sink: workers join its incarnation of the run, where it has one."""
+    spec = job.sink
+    incarnation = getattr(sink, "incarnation", None)
+    if spec is not None and incarnation is not None:
+        spec = SinkSpec(name=spec.name, options={**spec.options, "join": incarnation})
+    return StageFile(
+        stage=job.stage,
+        seed=job.seed,
+        horizons=horizons_of(plan.horizons),
+        validation_horizon=job.validation_horizon,
+        on_format_error=job.on_format_error,
+        prompt_style=job.model.prompt_style,
+        gym_config=job.gym_config,
+        users=job.users,
+        policy=job.policy,
+        max_tokens=job.algorithm.max_tokens,
+        assignment=job.algorithm.assignment if job.algorithm.name == "ppo" else "turn",
+        step_timeout=job.step_timeout,
+        policy_timeout=job.policy_timeout,
+        patience=job.patience,
+        sink=spec,
+        folder=folder,
+    )
+
+
+class Lines:
+    """JSON lines of a growing file, each once; a torn last line waits for its end."""
+
+    def __init__(self, path: Path, *, from_end: bool = False) -> None:
+        self.path = path
+        self._at = path.stat().st_size if from_end and path.exists() else 0
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        if not self.path.exists():
+            return
+        with self.path.open("rb") as file:
+            file.seek(self._at)
+            text = file.read()
+        end = text.rfind(b"\n") + 1
+        self._at += end
+        for line in text[:end].splitlines():
+            value = json.loads(line)
+            if isinstance(value, dict):
+                yield value
+
+
+def _entry(root: Path, step: int) -> Path:
+    """An empty checkpoint folder that only tells verl the step, for weights that come from elsewhere."""
+    folder = root.parent / "entry" / f"global_step_{step}"
+    (folder / "actor").mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _id_of(folder: Path) -> str | None:
+    card = files.read_card(folder)
+    return card.id if card is not None else None

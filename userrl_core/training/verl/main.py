@@ -1,0 +1,135 @@
+"""The driver process of an RL stage: ``python -m userrl_core.training.verl.main STAGE_FOLDER``.
+
+Composes and checks the configuration, starts (or joins) Ray, asks every node whether our plugin is loaded, and only then
+runs verl's stock ``verl.trainer.main_ppo``, which finds Ray running. Nothing of verl is replaced.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+from userrl_core.errors import TrainingError, UserRLError
+
+READY = "userrl: plugin registered"
+"""The line after which the stage's processes may spend a step."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit status 0 when verl's driver returned, 1 with one ``error:`` line for what was refused before it began."""
+    arguments = sys.argv[1:] if argv is None else argv
+    if len(arguments) != 1:
+        print("usage: python -m userrl_core.training.verl.main STAGE_FOLDER", file=sys.stderr)
+        return 2
+    folder = Path(arguments[0])
+    overrides = (folder / "overrides.txt").read_text().splitlines()
+    try:
+        check_driver()
+        from userrl_core.training.verl.config import compose
+
+        config = compose(overrides)
+        book = start_ray(config)
+        check_workers(folder)
+    except UserRLError as error:
+        print(f"error: {error}", flush=True)
+        return 1
+    sys.argv = ["verl.trainer.main_ppo", *overrides]
+    runpy.run_module("verl.trainer.main_ppo", run_name="__main__", alter_sys=True)
+    del book  # the credit book lives as long as the driver needs it
+    return 0
+
+
+def check_driver() -> None:
+    """Raise TrainingError unless verl knows our estimator in this process."""
+    try:
+        import verl  # noqa: F401  loads all plugins
+    except ImportError as error:
+        raise TrainingError(
+            f"This interpreter ({sys.executable}) cannot import verl ({error}); install the trainer's environment, see "
+            "docs/gpu.md, and name its interpreter as hardware.python."
+        ) from error
+    facts = facts_of_process()
+    if not facts.get("estimator"):
+        raise TrainingError(f"verl runs without our estimator: {facts['why']}.")
+
+
+def facts_of_process() -> dict[str, Any]:
+    """What this process knows of our plugin; ``why`` says what keeps it from loading. Runs on every node."""
+    try:
+        from userrl_core.training.verl.plugin import registered
+
+        return registered()
+    except Exception as error:  # noqa: BLE001  whatever it is, it is what verl swallowed
+        return {"estimator": False, "why": f"the plugin does not load ({type(error).__name__}: {error})"}
+
+
+def worker_facts(folder: str) -> dict[str, Any]:
+    """`facts_of_process` in a Ray worker, which must also see the stage file and be able to open its sink."""
+    import socket
+
+    # verl alone, as its own workers import it: the estimator must come in through the entry point.
+    import verl  # noqa: F401
+    from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY
+
+    facts: dict[str, Any] = {"host": socket.gethostname(), "loaded": "userrl" in ADV_ESTIMATOR_REGISTRY}
+    if not facts["loaded"]:
+        return {**facts_of_process(), **facts}
+    try:
+        import userrl_core.training.verl.agent_loop  # noqa: F401
+        from userrl_core.training.verl.job import read_stage_file
+
+        stage = read_stage_file(str(Path(folder) / "stage.json"))
+        if stage.sink is not None:
+            stage.sink.open().flush()
+    except Exception as error:  # noqa: BLE001  reported to the driver, which refuses to go on
+        return {**facts, "loaded": False, "why": f"{type(error).__name__}: {error}"}
+    return facts
+
+
+def start_ray(config: Any) -> Any:
+    """Start or join Ray as verl's own driver would, and the credit book beside it; returns the book's handle."""
+    import ray
+    from omegaconf import OmegaConf
+    from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
+
+    from userrl_core.training.verl.book import ACTOR, CreditBook
+
+    runtime = get_ppo_ray_runtime_env(config)
+    runtime.setdefault("env_vars", {})["TRANSFER_QUEUE_ENABLE"] = "1"
+    asked = config.ray_kwargs.get("ray_init", {})
+    merged = OmegaConf.merge(runtime, asked.get("runtime_env", {}))
+    settings: Any = OmegaConf.to_container(OmegaConf.create({**asked, "runtime_env": merged}), resolve=True)
+    temporary = os.environ.get("USERRL_RAY_DIR")
+    if temporary and not settings.get("address"):
+        settings["_temp_dir"] = temporary
+    ray.init(**settings)
+    return ray.remote(CreditBook).options(name=ACTOR, num_cpus=0).remote()
+
+
+def check_workers(folder: Path) -> None:
+    """Raise TrainingError unless every node's workers load our plugin, agent loop and sink."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    ask = ray.remote(worker_facts)
+    nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+    answers = ray.get(
+        [
+            ask.options(
+                num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node, soft=False)
+            ).remote(str(folder))
+            for node in nodes
+        ]
+    )
+    for facts in answers:
+        if not facts["loaded"]:
+            why = facts.get("why", "the entry point verl.plugins:userrl is not installed there")
+            raise TrainingError(f"Ray workers on {facts.get('host', 'a node')} run without our plugin: {why}.")
+    print(f"{READY} in the driver and on {len(answers)} node(s)", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,66 @@
+"""verl's numbers under our names."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from userrl_core.records import Task
+
+RENAMED = {
+    "critic/score/mean": "rollout/return_sum/mean",
+    "actor/entropy": "policy/entropy/mean",
+    "actor/pg_loss": "policy/loss/mean",
+    "actor/pg_clipfrac": "policy/clip/share",
+    "actor/ppo_kl": "policy/kl/mean",
+    "actor/kl_loss": "policy/kl_reference/mean",
+    "actor/grad_norm": "policy/grad_norm/mean",
+    "actor/lr": "policy/lr/value",
+    "perf/throughput": "rollout/tokens/per_second",
+    "perf/max_memory_allocated_gb": "device/memory/gigabytes",
+    "timing_s/gen": "seconds/rollout/sum",
+    "timing_s/update_actor": "seconds/update/sum",
+    "timing_s/testing": "seconds/validate/sum",
+    "timing_s/step": "seconds/step/sum",
+    "response_length/mean": "rollout/response_tokens/mean",
+}
+"""What the local trainer measures too has its name; the rest keeps verl's, under ``verl/``."""
+
+
+def step_metrics(
+    data: Mapping[str, Any], stats: Mapping[str, Any] | None, score: float | None = None
+) -> dict[str, float]:
+    """All numbers of a step. data: verl's. stats: what the credit book left for the step. score: of the validation."""
+    found: dict[str, float] = {}
+    for key, value in data.items():
+        if isinstance(value, (int, float)) and math.isfinite(value):
+            found[RENAMED.get(key, f"verl/{key}")] = float(value)
+    if stats is not None:
+        found |= {str(name): float(value) for name, value in stats["numbers"].items()}
+        found["rollout/admitted/share"] = stats["admitted"] / max(stats["attempts"], 1)
+        for name in ("success", "turns", "score"):
+            if stats.get(name) is not None:
+                found[f"rollout/{name}/mean"] = float(stats[name])
+    if score is not None:
+        found["validate/score/mean"] = score
+    return found
+
+
+def validation_score(data: Mapping[str, Any], tasks: Sequence[Task]) -> float | None:
+    """Mean score over validation tasks; gyms count by their number of tasks. None where verl did not validate.
+
+    verl averages per gym, over the attempts that have a score: those that were not admitted report none.
+    """
+    total, weight = 0.0, 0
+    for gym, count in Counter(task.gym for task in tasks).items():
+        value = next(
+            (data[f"{part}/{gym}/score/mean@1"] for part in _PARTS if f"{part}/{gym}/score/mean@1" in data), None
+        )
+        if value is not None:
+            total, weight = total + float(value) * count, weight + count
+    return total / weight if weight else None
+
+
+_PARTS = ("val-core", "val-aux")

@@ -1,0 +1,96 @@
+"""What a stage will train on, written down once: horizon and tasks of every step.
+
+verl reads a file and asks nobody, so the curriculum is asked for the whole stage when it begins. A stage that is started
+again reads the same plan, whatever became of the curriculum meanwhile. Tasks lie beside the plan, each once; a row of the
+training file only names its task.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from userrl_core.errors import ConfigError, TaskError
+from userrl_core.records import Task
+from userrl_core.training.protocols import Curriculum
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """horizons: per step. steps: per step, the keys of its tasks in order. tasks: by key. state: the curriculum's, after."""
+
+    horizons: Mapping[int, int]
+    steps: Mapping[int, Sequence[str]]
+    tasks: Mapping[str, Task]
+    state: Mapping[str, Any]
+
+    def tasks_from(self, step: int) -> list[Task]:
+        """Tasks of this step and all later ones, in order."""
+        return [self.tasks[key] for s in sorted(self.steps) if s >= step for key in self.steps[s]]
+
+
+def make_plan(folder: Path, curriculum: Curriculum, first: int, last: int, batch: int) -> Plan:
+    """The plan of steps first to last: read where an earlier start left it, else drawn and written.
+
+    Raises ConfigError where a horizon would depend on how the stage itself goes: verl cannot be told in between.
+    """
+    path = folder / "plan.json"
+    if path.exists():
+        return read_plan(folder)
+    horizons: dict[int, int] = {}
+    steps: dict[int, list[str]] = {}
+    tasks: dict[str, Task] = {}
+    for step in range(first, last + 1):
+        try:
+            horizons[step] = curriculum.horizon(step, ())
+        except ConfigError as error:
+            raise ConfigError(
+                f"With backend=verl the horizons of a stage are fixed when it begins, and step {step} has none yet "
+                f"({error}); use stages or scaling_inter, or train with backend=local."
+            ) from error
+        drawn = curriculum.draw(step, batch)
+        if len(drawn) != batch:
+            raise TaskError(f"Step {step} has {len(drawn)} tasks for a batch of {batch}; lower algorithm.batch.")
+        tasks.update({task.key: task for task in drawn})
+        steps[step] = [task.key for task in drawn]
+    plan = Plan(horizons, steps, tasks, curriculum.state_dict())
+    folder.mkdir(parents=True, exist_ok=True)
+    write_tasks(folder / "tasks.jsonl", tasks.values())
+    text = json.dumps({"horizons": horizons, "steps": steps, "state": plan.state})
+    partial = path.with_suffix(".partial")
+    partial.write_text(text)
+    partial.replace(path)
+    return plan
+
+
+def read_plan(folder: Path) -> Plan:
+    """The plan that lies in a stage's folder."""
+    found = json.loads((folder / "plan.json").read_text())
+    return Plan(
+        {int(step): int(turns) for step, turns in found["horizons"].items()},
+        {int(step): tuple(keys) for step, keys in found["steps"].items()},
+        read_tasks(str(folder / "tasks.jsonl")),
+        found["state"],
+    )
+
+
+def write_tasks(path: Path, tasks: Any) -> None:
+    """Tasks as JSON lines, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    with partial.open("w", encoding="utf-8") as file:
+        for task in tasks:
+            file.write(json.dumps({**asdict(task), "payload": dict(task.payload)}, ensure_ascii=False) + "\n")
+    partial.replace(path)
+
+
+@lru_cache(maxsize=8)
+def read_tasks(path: str) -> Mapping[str, Task]:
+    """Tasks by key; read once per process."""
+    with Path(path).open(encoding="utf-8") as file:
+        found = [Task(**json.loads(line)) for line in file]
+    return {task.key: task for task in found}
