@@ -23,7 +23,6 @@ from curricula.spec import (
 )
 from userrl_core.errors import ConfigError
 from userrl_core.rewards.config import CreditConfig
-from userrl_core.rewards.optional import OptionalTerms
 from userrl_core.seeding import content_hash
 from userrl_core.training.config import ModelConfig, SftConfig
 
@@ -97,9 +96,6 @@ class Recipe(Block):
 
     credit: CreditConfig = CreditConfig()
     """Shaping, scoring and advantage form."""
-
-    terms: OptionalTerms = OptionalTerms()
-    """Optional reward terms, all off."""
 
     judge: Judge | None = None
     """Scores turns after the fact; none: the gym's rewards alone."""

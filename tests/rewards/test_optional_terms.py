@@ -34,7 +34,9 @@ def test_a_wrong_answer_pays_no_penalty_on_top():
 
 def test_terms_read_the_turns_of_a_trajectory():
     terms = OptionalTerms(late_decay=0.5, unsupported_penalty=0.4, support=2)
-    trajectory = make_trajectory(("action", 0.1, ["price"]), ("answer", 0.8, 0), ("action", 0.1, 1), ("answer", 0.8, 0))
+    trajectory = make_trajectory(
+        ("action", 0.1, ["price"]), ("answer", 0.8, 0), ("action", 0.1, "active"), ("answer", 0.8, 0)
+    )
     assert adjusted_rewards(trajectory, terms) == pytest.approx([0.1, 0.2, 0.025, 0.1])
 
 

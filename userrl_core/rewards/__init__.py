@@ -9,11 +9,14 @@ from userrl_core.rewards.advantage import (
     turn_advantages,
 )
 from userrl_core.rewards.config import CreditConfig
+from userrl_core.rewards.optional import OptionalTerms, adjusted_rewards
 
 __all__ = [
     "CreditConfig",
     "Credits",
     "Diagnostics",
+    "OptionalTerms",
+    "adjusted_rewards",
     "assign_credit",
     "credit",
     "spread_to_tokens",

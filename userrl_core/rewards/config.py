@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt
 
+from userrl_core.rewards.optional import OptionalTerms
 from userrl_core.rewards.scoring import Scoring
 from userrl_core.rewards.shaping import Shaping
 
@@ -44,3 +45,6 @@ class CreditConfig(BaseModel):
 
     resample_limit: NonNegativeInt = 3
     """With filter resample: most extra draws of the batch in one step; what is still without signal is dropped."""
+
+    terms: OptionalTerms = OptionalTerms()
+    """Optional reward terms (UserBench section 6), all off."""

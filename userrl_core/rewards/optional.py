@@ -61,7 +61,7 @@ def unsupported_penalty(
 def adjusted_rewards(trajectory: Trajectory, terms: OptionalTerms) -> list[float | None]:
     """The trajectory's raw rewards under the recipe's terms; the raw ones where none is active.
 
-    A turn's elicited preferences are read from ``info["elicited"]``: a number, or a list of them.
+    A turn's elicited preferences are read from ``info["elicited"]``: how one came out (a word), a number, or a list.
     """
     rewards: list[float | None] = list(trajectory.rewards)
     if terms.unsupported_penalty:
@@ -76,6 +76,8 @@ def adjusted_rewards(trajectory: Trajectory, terms: OptionalTerms) -> list[float
 
 
 def _count(elicited: object) -> int:
+    if isinstance(elicited, str):
+        return int(bool(elicited))
     if isinstance(elicited, (list, tuple, set)):
         return len(elicited)
     return int(elicited) if isinstance(elicited, (int, float)) else 0
