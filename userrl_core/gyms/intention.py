@@ -80,7 +80,7 @@ class IntentionGym(Gym[IntentionConfig]):
     name = "intention"
     config_type = IntentionConfig
     reward_range = (0.0, 1.0)
-    metric = "sum of turn rewards"
+    metric = "Sum Turn Reward"
     users: ClassVar[Mapping[str, Any]] = {
         "rule": lazily("userrl_core.users.rule.intention:RuleIntentionUser"),
         "openai": lazily("userrl_core.users.llm.intention:LLMIntentionUser"),

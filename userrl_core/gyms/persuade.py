@@ -70,7 +70,7 @@ class PersuadeGym(Gym[PersuadeConfig]):
     name = "persuade"
     config_type = PersuadeConfig
     reward_range = (0.0, 1.0)
-    metric = "sum of turn rewards"
+    metric = "Sum Turn Reward"
     users: ClassVar[Mapping[str, Any]] = {
         "rule": lazily("userrl_core.users.rule.persuade:RulePersuadeUser"),
         "openai": lazily("userrl_core.users.llm.persuade:LLMPersuadeUser"),

@@ -65,7 +65,7 @@ def load_published(root: Path) -> list[Task]:
             }
             # The environment's files hold 687 further tasks that no released row plays (table 2 counts 380 and 40).
             if key in splits:
-                found.append(Task("intention", key, splits.pop(key), payload, source="published:UserRL"))
+                found.append(Task("intention", key, splits.pop(key), payload, source="published:userrl"))
     if splits:
         raise TaskError(
             f"{root / FOLDER}: there is no entry with id {next(iter(splits))}, which the released rows name."

@@ -59,7 +59,7 @@ def load_published(root: Path) -> list[Task]:
             model = row["reward_model"]
             payload = {name: text_field(model, name, path, index) for name in ("claim", "argument")}
             key = text_field(model, "id", path, index)
-            found.append(Task("persuade", key, splits[key], payload, source="published:UserRL"))
+            found.append(Task("persuade", key, splits[key], payload, source="published:userrl"))
     return found
 
 

@@ -1,0 +1,62 @@
+"""Tasks on disk: one JSON object a line, written whole or not at all, read with every complaint naming file, line and field."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from userrl_core.errors import TaskError
+from userrl_core.records import Task
+
+_SPLITS = ("train", "validation", "test")
+
+
+def write_tasks(path: Path, tasks: Iterable[Task]) -> int:
+    """Write the tasks and return their number. The file appears, or is replaced, in one step: a reader never sees half."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    count = 0
+    try:
+        with os.fdopen(handle, "wb") as file:
+            for task in tasks:
+                file.write(orjson.dumps(task, option=orjson.OPT_APPEND_NEWLINE, default=dict))
+                count += 1
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    return count
+
+
+def read_tasks(path: Path) -> list[Task]:
+    """All tasks of a file. Raises TaskError for the first line that is none."""
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise TaskError(f"{path} cannot be read ({error.strerror or type(error).__name__}).") from None
+    return [_task(line, path, number) for number, line in enumerate(lines, 1) if line.strip()]
+
+
+def _task(line: bytes, path: Path, number: int) -> Task:
+    try:
+        row: Any = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise TaskError(f"{path}, line {number}: this is not valid JSON ({error.msg}).") from None
+    if not isinstance(row, dict):
+        raise TaskError(f"{path}, line {number}: this is a {type(row).__name__}, not an object.")
+    for name in ("gym", "id", "split"):
+        if not isinstance(row.get(name), str) or not row[name]:
+            raise TaskError(f"{path}, line {number}: field '{name}' is missing or not a text.")
+    if row["split"] not in _SPLITS:
+        raise TaskError(f"{path}, line {number}: field 'split' is '{row['split']}', not one of {', '.join(_SPLITS)}.")
+    if not isinstance(row.get("payload"), dict):
+        raise TaskError(f"{path}, line {number}: field 'payload' is missing or not an object.")
+    source, tier = str(row.get("source", "ours")), str(row.get("tier", ""))
+    return Task(row["gym"], row["id"], row["split"], row["payload"], source, tier)
