@@ -70,6 +70,7 @@ def load(
             del origins[known]
         origins[key] = Origin("override")
     values["profile"] = stem(profile) if profile is not None else None
+    origins["profile"] = Origin("call", "as asked for")
     recipe = validated(values, f"recipe '{label}'")
     recipe._origins = origins
     if check:

@@ -164,7 +164,7 @@ class Recipe(Block):
 
     @property
     def total_steps(self) -> int:
-        """Training steps of all stages (with gates: at most)."""
+        """Training steps of all stages together."""
         return sum(self._steps(stage) for stage in self.stages)
 
     @cached_property
@@ -183,7 +183,155 @@ class Recipe(Block):
     def stage_of(self, step: int, history: History = ()) -> PlannedStage:
         """The stage that holds a step; where gates ended earlier stages early, first and last say so.
 
-        Raises ConfigError for a step outside 1 ... total_steps, or beyond the end that the gates set.
+        What gates save goes to the last stage, so that a run always has total_steps steps.
+        Raises ConfigError for a step outside 1 ... total_steps.
+        """
+        if not 1 <= step <= self.total_steps:
+            raise ConfigError(
+                f"Recipe '{self.name}' has training steps 1 to {self.total_steps}; there is no step {step}."
+            )
+        if not any(stage.gates for stage in self.stages):
+            return next(planned for planned in self.plan if step <= planned.last)
+        levels = tuple(Level(0, self._steps(stage), stage.gates) for stage in self.stages)
+        index, first, last = place(levels, step, history)
+        if last is None or index == len(levels) - 1:
+            last = self.total_steps
+        return PlannedStage(index + 1, first, last, self.stages[index].horizon, self.stages[index])
+
+    def mix(self, step: int) -> dict[str, float]:
+        """Gyms and weights of a step's batch; a single gym where gyms alternate."""
+        gyms = self.stage.alternate
+        if gyms:
+            return {gyms[(step - self.first) % len(gyms)]: 1.0}
+        return dict(self.stage.mix)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a value came from: ``recipe NAME``, ``profile NAME``, ``override`` or ``default``; and its published source."""
+
+    where: str
+    citation: str = ""
+
+
+class Recipe(Block):
+    """A named experiment. Pure data: the same recipe answers the same for a step, whenever it is asked."""
+
+    name: str
+    """What the experiment is called."""
+
+    source: str = "ours"
+    """Paper, section and table that it follows."""
+
+    profile: str | None = None
+    """Profile it was loaded with."""
+
+    gyms: dict[str, GymSetup] = Field(default_factory=dict)
+    """How each gym is set up; gyms that are not named have their defaults."""
+
+    split: SplitConfig = SplitConfig()
+    """Train, validation and test."""
+
+    demonstrations: Demonstrations = Demonstrations()
+    """What is distilled before the cold start."""
+
+    cold_start: SftConfig = SftConfig()
+    """Supervised fine-tuning before RL."""
+
+    model: ModelConfig = ModelConfig()
+    """Which weights are trained."""
+
+    credit: CreditConfig = CreditConfig()
+    """Shaping, scoring and advantage form."""
+
+    judge: Judge | None = None
+    """Scores turns after the fact; none: the gym's rewards alone."""
+
+    algorithm: Algorithm = Algorithm()
+    """Policy-gradient algorithm and optimisation."""
+
+    stages: tuple[Stage, ...] = ()
+    """Spans of training; empty: no RL."""
+
+    horizons: AnySchedule | None = Field(default=None, alias="schedule")
+    """Gives the horizon in place of the stages' own."""
+
+    rl_tasks: PositiveInt | None = None
+    """Size of the RL task set; turns epochs into steps."""
+
+    evaluate: Evaluate = Evaluate()
+    """Held-out evaluation and validation."""
+
+    hardware: Hardware = Hardware()
+    """Machine and backend."""
+
+    on_format_error: Literal["end", "continue"] = "end"
+    """What a reply without a readable call does: end the episode, as published, or continue it."""
+
+    allow_short_horizon: bool = False
+    """True turns a horizon in which no task of a gym can be solved from a refusal into a warning."""
+
+    alarms: dict[str, Any] = Field(default_factory=dict)
+    """Collapse alarms and what each does."""
+
+    _origins: dict[str, Origin] = PrivateAttr(default_factory=dict)
+    _warnings: tuple[str, ...] = PrivateAttr(default=())
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Recipe:
+        for number, stage in enumerate(self.stages):
+            at = f"stages[{number}]"
+            if self.horizons is None and stage.horizon is None:
+                raise ValueError(f"{at} has no horizon; give one, or a schedule for the whole run")
+            if self.horizons is not None and (stage.horizon is not None or stage.gates is not None):
+                raise ValueError(f"{at} has a horizon or gates of its own beside the schedule; leave one of them out")
+            if stage.epochs is not None and self.rl_tasks is None:
+                raise ValueError(f"{at} is given in epochs; set rl_tasks, or give its length in steps")
+            held_out = set(stage.gyms) & set(self.split.held_out)
+            if held_out:
+                raise ValueError(
+                    f"{at} trains on {sorted(held_out)[0]}, which is held out; take it out of the mix or of split.held_out"
+                )
+        if self.stages and self.horizons is None:
+            _ = self.schedule
+        return self
+
+    @cached_property
+    def schedule(self) -> AnySchedule:
+        """The horizon of every step: the schedule named, or the stages' own horizons. ConfigError without any stage."""
+        if self.horizons is not None:
+            return self.horizons
+        if not self.stages:
+            raise ConfigError(f"Recipe '{self.name}' has no RL stages, so no step has a horizon.")
+        return Stages(
+            spans=tuple(
+                Span(steps=self._steps(stage), horizon=stage.horizon or 1, gate=stage.gates) for stage in self.stages
+            )
+        )
+
+    @property
+    def total_steps(self) -> int:
+        """Training steps of all stages together."""
+        return sum(self._steps(stage) for stage in self.stages)
+
+    @cached_property
+    def plan(self) -> tuple[PlannedStage, ...]:
+        """The stages in order; one that a schedule divides becomes one per horizon."""
+        planned: list[PlannedStage] = []
+        first = 1
+        for stage in self.stages:
+            end = first + self._steps(stage) - 1
+            while first <= end:
+                horizon, last = self._piece(stage, first, end)
+                planned.append(PlannedStage(len(planned) + 1, first, last, horizon, stage))
+                first = last + 1
+        return tuple(planned)
+
+    def stage_of(self, step: int, history: History = ()) -> PlannedStage:
+        """The stage that holds a step; where gates ended earlier stages early, first and last say so.
+
+        What gates save goes to the last stage, so that a run always has total_steps steps.
+        Raises ConfigError for a step outside 1 ... total_steps.
         """
         if not 1 <= step <= self.total_steps:
             raise ConfigError(

@@ -128,7 +128,7 @@ class Stage(Block):
     """Task options per gym in this stage alone, such as a simpler tier for a warm-up."""
 
     gates: Gate | None = None
-    """Ends the stage early once it opens."""
+    """Ends the stage early once it opens; the steps saved go to the last stage."""
 
     oversample: Share = 0.0
     """Share of a batch drawn again from tasks whose last group was mixed, neither all-good nor all-bad (after DAPO)."""

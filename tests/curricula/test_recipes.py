@@ -158,7 +158,7 @@ def test_stage_of_names_the_stage_of_every_step():
         recipe.stage_of(61)
 
 
-def test_a_stage_with_a_gate_ends_early_and_the_next_begins_at_once():
+def test_a_stage_with_a_gate_ends_early_and_the_last_one_gets_its_steps():
     stages = [
         {"steps": 10, "horizon": 4, "mix": {"travel": 1}, "gates": {"success": 0.5, "window": 1}},
         {"steps": 5, "horizon": 6, "mix": {"function": 1}},
@@ -168,7 +168,7 @@ def test_a_stage_with_a_gate_ends_early_and_the_next_begins_at_once():
     assert recipe.schedule.horizon(2, history) == 4
     assert recipe.schedule.horizon(3, history) == 6
     stage = recipe.stage_of(3, history)
-    assert (stage.name, stage.first, stage.last) == ("rl-2", 3, 7)
+    assert (stage.name, stage.first, stage.last) == ("rl-2", 3, 15)
     assert recipe.mix(4, history) == {"function": 1.0}
 
 

@@ -223,6 +223,15 @@ def test_misshapen_batches_are_refused():
         turn_advantages([[float("inf")], [1]], ["g", "g"])
 
 
+def test_tiny_credits_do_not_overflow_and_huge_rewards_are_refused():
+    tiny = turn_advantages(
+        [[1e-310, 1e-310, 1.0], [1e-310], [0.0]], ["g"] * 3, shaping="naive", turn_tokens=[[0, 0, 1], [1], [1]]
+    )
+    assert np.isfinite([a for row in tiny for a in row]).all()
+    with pytest.raises(ValueError, match="too large to compare"):
+        turn_advantages([[1e300], [0]], ["g", "g"])
+
+
 def test_empty_batches_and_trajectories_without_turns_are_taken():
     assert turn_advantages([], []) == []
     found = assign_credit([[], [1], [0]], ["g"] * 3)

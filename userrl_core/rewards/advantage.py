@@ -184,8 +184,9 @@ def assign_credit(
         advantage_NT = np.where(real_NT, z_N[:, None], 0.0)
     elif form == "released":
         counted_N = column_sum((shaped_NT != 0.0) * tokens_NT)
-        scale_N = np.divide(counted_N * z_N, credit_N, out=np.zeros_like(z_N), where=credit_N != 0.0)
-        advantage_NT = shaped_NT * scale_N[:, None]
+        # The share first: it lies in [0, 1] however small the credits are, where z N / sum(a) may overflow.
+        share_NT = np.divide(shaped_NT, credit_N[:, None], out=np.zeros_like(shaped_NT), where=credit_N[:, None] != 0.0)
+        advantage_NT = share_NT * (counted_N * z_N)[:, None]
     else:
         advantage_NT = (shaped_NT - mean_N[:, None]) / (std_N[:, None] + EPSILON)
         advantage_NT = np.where(real_NT & signal_N[:, None], advantage_NT, 0.0)

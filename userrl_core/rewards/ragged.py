@@ -14,6 +14,9 @@ from userrl_core.rewards.shaping import Bools, Floats, Ints
 Rewards = Sequence[Sequence[float | None]]
 TurnTokens = Sequence[Sequence[int]]
 
+LARGEST = 1e100
+"""Largest reward in size; beyond it squares overflow."""
+
 
 def lengths(rewards: Rewards, groups: Sequence[Hashable]) -> Ints:
     """Turns of every trajectory, shape [N]. Raises ValueError when there is not one group id per trajectory."""
@@ -38,6 +41,10 @@ def pad_rewards(
             raise ValueError(f"Trajectory {i} has a reward that is no finite number; a null reward is None.")
         admitted_N[i] = False
     rewards_NT[~admitted_N] = 0.0
+    if rewards_NT.size and np.abs(rewards_NT).max() > LARGEST:
+        raise ValueError(
+            f"A reward of {np.abs(rewards_NT).max():g} is too large to compare; scale the gym's rewards down."
+        )
     return rewards_NT, admitted_N
 
 

@@ -1,0 +1,56 @@
+import json
+
+from typer.testing import CliRunner
+
+from flows.commands.recipe import app, parse_changes
+
+runner = CliRunner()
+
+
+def test_show_prints_the_stage_table_and_where_values_came_from():
+    done = runner.invoke(app, ["show", "scaling-inter", "--set", "algorithm.lr=1e-4"])
+    assert done.exit_code == 0
+    assert "rl-2       15    16    30        5  travel" in done.output
+    lr = next(line for line in done.output.splitlines() if line.startswith("algorithm.lr "))
+    assert lr.split() == ["algorithm.lr", "0.0001", "override"]
+    gamma = next(line for line in done.output.splitlines() if line.startswith("credit.gamma "))
+    assert gamma.endswith("recipe equalized-r2g: UserRL section 3")
+
+
+def test_show_json_names_a_source_for_every_value():
+    done = runner.invoke(app, ["show", "equalized-r2g", "--profile", "none", "--json"])
+    assert done.exit_code == 0
+    shown = json.loads(done.output)
+    assert shown["total_steps"] == 270
+    assert shown["sources"]["algorithm.lr"] == {"where": "recipe equalized-r2g", "citation": "UserRL table 6"}
+    assert shown["sources"]["credit.ddof"] == {"where": "default", "citation": "ours"}
+    assert all(source["citation"] or source["where"] == "override" for source in shown["sources"].values())
+
+
+def test_list_names_recipes_and_profiles():
+    done = runner.invoke(app, ["list", "--json"])
+    listed = json.loads(done.output)
+    assert {"equalized-r2g", "tarl", "scaling-inter-textcraft"} <= {row["name"] for row in listed["recipes"]}
+    assert {"laptop", "qwen3-8b"} <= set(listed["profiles"])
+    assert "Next: userrl recipe show" in runner.invoke(app, ["list"]).output
+
+
+def test_what_cannot_be_used_ends_with_one_sentence_and_code_1():
+    for arguments in (
+        ["show", "nope"],
+        ["show", "equalized-r2g", "--set", "x"],
+        ["show", "grpo", "--set", "credit.gama=1"],
+    ):
+        done = runner.invoke(app, arguments)
+        assert done.exit_code == 1
+        assert done.output.startswith("userrl recipe: ")
+        assert len(done.output.strip().splitlines()) == 1
+
+
+def test_changes_are_read_as_yaml():
+    assert parse_changes(["stages.*.mix={travel: 1}", "model.path=null", "algorithm.lr=0.1", "name=a=b"]) == {
+        "stages.*.mix": {"travel": 1},
+        "model.path": None,
+        "algorithm.lr": 0.1,
+        "name": "a=b",
+    }
