@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import duckdb
 
@@ -20,6 +20,7 @@ from userrl_core.nearest import nearest
 from warehouse import open_warehouse
 
 Action = Literal["warn", "pause", "stop", "off"]
+ACTIONS: tuple[Action, ...] = get_args(Action)
 EVERY_SECONDS = 10.0
 WINDOW = 3
 """Steps that are averaged; a single odd step trips nothing."""
@@ -89,9 +90,10 @@ def settings(alarms: Mapping[str, Any]) -> dict[str, tuple[Rule, Action]]:
         given = alarms.get(name, {})
         given = {"action": given} if not isinstance(given, Mapping) else given
         # YAML reads a bare `off` as false.
-        action = "off" if given.get("action", "warn") is False else given.get("action", "warn")
-        if action not in ("warn", "pause", "stop", "off"):
-            raise ConfigError(f"alarms.{name} does '{action}'; it can warn, pause, stop or be off.")
+        wanted = "off" if given.get("action") is False else given.get("action", "warn")
+        action = next((known for known in ACTIONS if known == wanted), None)
+        if action is None:
+            raise ConfigError(f"alarms.{name} does '{wanted}'; it can be {', '.join(ACTIONS)}.")
         threshold = float(given.get("threshold", rule.threshold))
         found[name] = (Rule(rule.what, threshold, rule.side, rule.relative), action)
     return found

@@ -7,7 +7,7 @@ import importlib.util
 import json
 import sys
 import time
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -27,7 +27,7 @@ Json = Annotated[bool, typer.Option("--json", help="For programs.")]
 RunName = Annotated[str, typer.Argument(help="A run's id, the beginning of one, a name, or latest.")]
 
 GROUPS = ("recipe", "tasks", "sql", "warehouse", "play", "sweep", "serve")
-"""Commands that live in `flows.commands`; each module holds a typer ``app``, or a function of its own name."""
+"""Commands that live in `flows.commands`, one module each."""
 
 
 @app.command()
@@ -156,18 +156,20 @@ def delete_run(run: RunName, yes: Annotated[bool, typer.Option("--yes", help="Do
 
 
 def mount() -> None:
-    """Add the command groups that are installed."""
+    """Add the commands that are installed. A module holds a function of its own name, or an ``app`` with several."""
     for name in GROUPS:
         module = f"flows.commands.{name}"
         if importlib.util.find_spec(module) is None:
             continue
-        loaded: Any = importlib.import_module(module)
-        if isinstance(getattr(loaded, "app", None), typer.Typer):
-            app.add_typer(loaded.app, name=name)
-        elif callable(getattr(loaded, "register", None)):
-            loaded.register(app)
-        else:
+        loaded = importlib.import_module(module)
+        found = getattr(loaded, "app", None)
+        if found is None:
             app.command(name)(getattr(loaded, name))
+            continue
+        commands = [command.name or getattr(command.callback, "__name__", "") for command in found.registered_commands]
+        # One command of the module's name, or several that begin with it (serve-gym, serve-user): no group between.
+        flat = all(command == name or command.startswith(f"{name}-") for command in commands)
+        app.add_typer(found, name=None if flat else name)
 
 
 def main() -> None:

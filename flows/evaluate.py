@@ -12,10 +12,10 @@ from typing import Any  # noqa: E402
 from prefect import flow  # noqa: E402
 
 from flows.job import Actor, Job, file_hash  # noqa: E402
-from flows.plan import make_plan  # noqa: E402
-from flows.report import report  # noqa: E402
-from flows.runs import find, read_json  # noqa: E402
-from flows.stage import run_stage  # noqa: E402
+from flows.plan import Plan, make_plan  # noqa: E402
+from flows.report import report, write_report  # noqa: E402
+from flows.runs import Run, find, read_json  # noqa: E402
+from flows.stage import execute, run_stage  # noqa: E402
 from userrl_core.errors import CheckpointError  # noqa: E402
 
 
@@ -42,15 +42,61 @@ def evaluate(
     in its place, behind base_url or OpenAI. gyms, horizon, tasks (per gym), attempts, user: None leaves each as the recipe
     and profile say.
     """
+    plan, who = _plan(
+        checkpoint, recipe, profile, gyms, horizon, tasks, attempts, user, model, base_url, seed, name, overrides
+    )
+    with plan.begin(fresh=fresh) as run:
+        scores = run_stage(run, _job(plan, run, who))
+        run.set_status("completed")
+        return report(plan, run, None, None, None, scores)
+
+
+def evaluate_here(checkpoint: str, **parameters: Any) -> dict[str, Any]:
+    """The same without a Prefect server, for the command line."""
+    given = {
+        name: parameters.get(name) for name in ("gyms", "horizon", "tasks", "attempts", "user", "model", "base_url")
+    }
+    plan, who = _plan(
+        checkpoint,
+        parameters["recipe"],
+        parameters["profile"],
+        **given,
+        seed=parameters["seed"],
+        name="",
+        overrides=None,
+    )
+    with plan.begin(fresh=False) as run:
+        job = _job(plan, run, who)
+        scores = job.result() or execute(job)
+        run.set_status("completed")
+        return write_report(plan, run, None, None, None, scores)
+
+
+def _plan(
+    checkpoint: str,
+    recipe: str,
+    profile: str | None,
+    gyms: list[str] | None,
+    horizon: int | None,
+    tasks: int | None,
+    attempts: int | None,
+    user: dict[str, Any] | str | None,
+    model: str | None,
+    base_url: str | None,
+    seed: int,
+    name: str,
+    overrides: dict[str, Any] | None,
+) -> tuple[Plan, Actor]:
     given = {"gyms": gyms, "horizon": horizon, "tasks": tasks, "attempts": attempts, "user": user}
     chosen = {f"evaluate.{key}": value for key, value in given.items() if value is not None}
     who = actor(checkpoint, model, base_url)
-    plan = make_plan(recipe, profile, "local", seed, name or f"evaluate-{who.label}", {**(overrides or {}), **chosen})
-    with plan.begin(fresh=fresh) as run:
-        job = plan.job(run, "evaluate", {}).model_copy(update={"actors": [who]})
-        scores = run_stage(run, Job.model_validate(job.model_dump()))
-        run.set_status("completed")
-        return report(plan, run, None, None, None, scores)
+    return make_plan(
+        recipe, profile, "local", seed, name or f"evaluate-{who.label}", {**(overrides or {}), **chosen}
+    ), who
+
+
+def _job(plan: Plan, run: Run, who: Actor) -> Job:
+    return plan.job(run, "evaluate", {}).model_copy(update={"actors": [who]})
 
 
 def actor(checkpoint: str, model: str | None, base_url: str | None) -> Actor:

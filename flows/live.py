@@ -94,7 +94,7 @@ class Screen:
         self._line = ""
         self._due = 0.0
         self._reader: ProgressReader | None = None
-        self._pace: dict[str, float] = {}
+        self._first: tuple[int, float] | None = None
 
     def say(self, text: str) -> None:
         """A line that stays."""
@@ -119,15 +119,13 @@ class Screen:
 
     def _enter(self, run: Run, stage: str) -> None:
         self.end()
-        self._stage, self._due = stage, 0.0
+        self._stage, self._due, self._first = stage, 0.0, None
         self._reader = ProgressReader(run.stage(stage) / "progress.jsonl")
 
     def _show(self, line: Mapping[str, Any]) -> None:
         step, total, seconds = int(line["step"]), int(line["total"]), float(line["seconds"])
-        first = int(line.get("first", 1))
-        pace = seconds / max(1, step - first + 1)
         reward = "" if line.get("reward") is None else f"  reward {number(line['reward'])}"
-        text = f"{self._stage:9}step {step:4d}/{total}{reward}  ETA {_clock(pace * (total - step))}"
+        text = f"{self._stage:9}step {step:4d}/{total}{reward}{self._eta(step, total, seconds)}"
         now = time.monotonic()
         if self._terminal:
             print(f"\r\033[K{text}", end="", flush=True)
@@ -135,6 +133,14 @@ class Screen:
         elif now >= self._due or step == total:
             print(text, flush=True)
             self._due = now + 10.0
+
+    def _eta(self, step: int, total: int, seconds: float) -> str:
+        """From the pace since the stage's first line: the time before it was spent on loading."""
+        if self._first is None or step <= self._first[0]:
+            self._first = (step, seconds)
+            return ""
+        pace = (seconds - self._first[1]) / (step - self._first[0])
+        return f"  ETA {_clock(pace * (total - step))}"
 
 
 def _show_result(run: Run | None) -> None:

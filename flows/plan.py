@@ -243,10 +243,8 @@ def money_spent(run_id: str) -> float:
     if not warehouse_dir().is_dir():
         return 0.0
     with open_warehouse(warehouse_dir()) as warehouse:
-        row = warehouse.sql(
-            "select coalesce(sum(price), 0) from model_calls where run_id = $run", run=run_id
-        ).fetchone()
-    return float(row[0]) if row else 0.0
+        question = "select coalesce(sum(price), 0) from model_calls where run_id = $run"
+        return float(warehouse.sql(question, run=run_id).fetchall()[0][0])
 
 
 def code_version() -> str:

@@ -23,9 +23,18 @@ Result = Mapping[str, Any] | None
 def report(
     plan: Plan, run: Run, demonstrations: Result, cold: Result, newest: Result, scores: Result
 ) -> dict[str, Any]:
-    """Write report.md, report.json and curve.png into the run's folder and show them as artifacts."""
+    """Write report.md, report.json and curve.png into the run's folder, and show them as artifacts of this flow run."""
+    summary = write_report(plan, run, demonstrations, cold, newest, scores)
+    _show(run, (run.folder / "report.md").read_text(), summary)
+    return summary
+
+
+def write_report(
+    plan: Plan, run: Run, demonstrations: Result, cold: Result, newest: Result, scores: Result
+) -> dict[str, Any]:
+    """The report's files alone."""
     curve = learning_curve(run.id)
-    picture = draw(curve, run.folder / "curve.png", f"{plan.recipe.name}, seed {plan.seed}")
+    draw(curve, run.folder / "curve.png", f"{plan.recipe.name}, seed {plan.seed}")
     summary = {
         "run": run.id,
         "recipe": plan.recipe.name,
@@ -45,7 +54,6 @@ def report(
     text = markdown(summary, from_scratch=plan.recipe.model.path is None and plan.init_from is None)
     (run.folder / "report.md").write_text(text)
     write_json(run.folder / "report.json", summary)
-    _show(run, text, summary, picture)
     return summary
 
 
@@ -67,10 +75,10 @@ def learning_curve(run_id: str) -> list[dict[str, Any]]:
         return [dict(zip(found.columns, row, strict=True)) for row in found.fetchall()]
 
 
-def draw(curve: Sequence[Mapping[str, Any]], path: Path, title: str) -> Path | None:
-    """The learning curve as a picture; None when nothing was trained."""
+def draw(curve: Sequence[Mapping[str, Any]], path: Path, title: str) -> None:
+    """The learning curve as a picture; none when nothing was trained."""
     if not curve:
-        return None
+        return
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 3.2), dpi=80, layout="constrained")
@@ -89,7 +97,6 @@ def draw(curve: Sequence[Mapping[str, Any]], path: Path, title: str) -> Path | N
     axes.set(xlabel="step", ylabel="mean score", title=title)
     axes.legend(fontsize=8, frameon=False)
     figure.savefig(path)
-    return path
 
 
 def markdown(summary: Mapping[str, Any], *, from_scratch: bool) -> str:
@@ -152,7 +159,8 @@ def _checkpoint(found: Result) -> str | None:
     return str(best["path"] if best else found["checkpoint"])
 
 
-def _show(run: Run, text: str, summary: Mapping[str, Any], picture: Path | None) -> None:
+def _show(run: Run, text: str, summary: Mapping[str, Any]) -> None:
+    picture = run.folder / "curve.png"
     key = run.id.lower().replace("_", "-").replace(".", "-")
     rows = [
         {"actor": actor, "gym": gym, **{name: row.get(name) for name in ("score", "stderr", "turns", "attempts")}}
@@ -160,7 +168,7 @@ def _show(run: Run, text: str, summary: Mapping[str, Any], picture: Path | None)
         for gym, row in gyms.items()
     ]
     try:
-        if picture is not None:
+        if picture.is_file():
             image = "data:image/png;base64," + base64.b64encode(picture.read_bytes()).decode()
             text = text.replace("(curve.png)", f"({image})")
             create_image_artifact(image_url=image, key=f"{key}-curve", description="mean score per step")
