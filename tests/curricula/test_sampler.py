@@ -20,7 +20,7 @@ def keys(batch):
 
 
 @given(st.integers(1, 3000), st.integers(0, 2**63 - 1))
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 def test_a_permutation_reaches_every_index_once(n, key):
     order = Permutation(n, key)
     assert sorted(order[i] for i in range(n)) == list(range(n))
@@ -33,7 +33,7 @@ def test_all_orders_of_three_tasks_are_about_equally_likely():
 
 
 @given(st.integers(1, 60), st.integers(1, 12), st.integers(0, 5))
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 def test_no_task_is_lost_or_repeated_within_an_epoch(n, size, seed):
     size = min(size, n)
     sampler = TaskSampler({"a": make_tasks("a", n)}, seed)
@@ -45,7 +45,7 @@ def test_no_task_is_lost_or_repeated_within_an_epoch(n, size, seed):
 
 
 @given(st.integers(2, 40), st.integers(1, 8), st.integers(0, 30), st.floats(0, 0.9))
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 def test_a_resume_at_any_step_draws_the_same_tasks(n, size, stop, oversample):
     size = min(size, n)
     pools = {"a": make_tasks("a", n), "b": make_tasks("b", n + 3)}

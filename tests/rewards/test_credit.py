@@ -247,7 +247,7 @@ def test_the_recipe_block_says_the_same_as_keywords():
     )
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(batch)
 def test_spreading_repeats_each_turn_over_its_tokens(members):
     rewards, groups = split(members)
