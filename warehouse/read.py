@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -158,8 +158,8 @@ class Warehouse:
             )
         return int(self.arrow(count).column(0)[0].as_py())
 
-    def stored_turns(self, marks: list[tuple[str, int, int]], batch: int) -> Iterator[tuple[Any, ...]]:
-        """(traj_id, turn, run_id, writer, seq, text) of sealed and packed turns beyond the marks, by trajectory and turn.
+    def stored_turns(self, marks: list[tuple[str, int, int]], batch: int) -> Iterator[Iterable[tuple[Any, ...]]]:
+        """Batches of (traj_id, turn, run_id, writer, seq, text): sealed and packed turns beyond the marks, in key order.
 
         For the text index; the caller holds the compactor's lock, so files stay where they are.
         """
@@ -179,7 +179,7 @@ class Warehouse:
             .to_arrow_reader(batch)
         )
         for part in reader:
-            yield from zip(*(column.to_pylist() for column in part.columns), strict=True)
+            yield zip(*(column.to_pylist() for column in part.columns), strict=True)
 
     def packed(self, table: str) -> str:
         """SQL for the packed rows of a logged table, nothing joined to them: what `export` copies."""

@@ -33,19 +33,24 @@ def update_index(root: Path) -> int:
     from warehouse.read import open_warehouse
 
     with open_warehouse(root) as warehouse, closing(sqlite3.connect(root / INDEX, isolation_level=None)) as index:
+        index.execute("PRAGMA cache_size = -131072")
         index.executescript(_SCHEMA)
         index.execute("BEGIN IMMEDIATE")
         marks = index.execute("SELECT run_id, writer, seq FROM marks").fetchall()
         first = doc = int(index.execute("SELECT coalesce(max(last), 0) FROM size").fetchone()[0])
         place: tuple[int, int] | None = None
         newest: dict[tuple[str, int], int] = {}
-        for traj_id, turn, run_id, writer, seq, body in warehouse.stored_turns(marks, BATCH):
-            doc += 1
-            if place != (traj_id, turn):
-                index.execute("INSERT INTO places VALUES (?, ?, ?)", (doc, traj_id, turn))
-            place = (traj_id, turn + 1)
-            index.execute("INSERT INTO words(rowid, body) VALUES (?, ?)", (doc, body))
-            newest[run_id, writer] = max(seq, newest.get((run_id, writer), 0))
+        for part in warehouse.stored_turns(marks, BATCH):
+            bodies, places = [], []
+            for traj_id, turn, run_id, writer, seq, body in part:
+                doc += 1
+                if place != (traj_id, turn):
+                    places.append((doc, traj_id, turn))
+                place = (traj_id, turn + 1)
+                bodies.append((doc, body))
+                newest[run_id, writer] = max(seq, newest.get((run_id, writer), 0))
+            index.executemany("INSERT INTO places VALUES (?, ?, ?)", places)
+            index.executemany("INSERT INTO words(rowid, body) VALUES (?, ?)", bodies)
         index.executemany("INSERT OR REPLACE INTO marks VALUES (?, ?, ?)", [(*key, seq) for key, seq in newest.items()])
         index.execute("DELETE FROM size")
         index.execute("INSERT INTO size VALUES (?)", (doc,))

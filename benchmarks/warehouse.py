@@ -1,0 +1,287 @@
+"""The warehouse at the size of a full paper run: four million turns, logged, packed, indexed and asked.
+
+    python benchmarks/warehouse.py --turns 4000000 --writers 2 --out figures.json
+
+Everything goes through the product's own path (TurnLog in separate processes, compactor, readers). In the same run it
+measures what the machine can do at most: Arrow IPC, Parquet, DuckDB bulk insert, sqlite, JSONL. Synthetic turns have
+about 870 bytes of text from a Zipf vocabulary; seeds are fixed. Queries are cold: a new reader per query, and the files
+dropped from the page cache where the system allows it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import random
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+GYMS = ("travel", "turtle", "function", "tau", "persuade")
+GROUP, BATCH = 8, 16
+
+
+def write(root: Path, run: str, writer: int, turns: int) -> None:
+    """One writer process: whole groups, steps spread over the run, credits at the end of each step."""
+    from userrl_core.records import ModelCall, Task, Trajectory, Turn, Where
+    from warehouse import TurnLog
+
+    draw = random.Random(writer)
+    words = ["".join(draw.choices("aabcdeeefghiijklmnoopqrsttuvwxyz", k=draw.randint(2, 9))) for _ in range(20_000)]
+    weights = [1 / (rank + 1) for rank in range(len(words))]
+    pool = [" ".join(draw.choices(words, weights, k=12)) for _ in range(20_000)]
+    log = TurnLog.open(root, run, run_fields={"name": "benchmark", "recipe": "equalized-r2g", "seed": 1})
+    spent, waited, made, step = 0.0, 0.0, 0, 0
+    clock, wall = time.thread_time, time.perf_counter
+    while made < turns:
+        step += 1
+        phase = "evaluate" if step % 10 == 0 else "distill" if step % 10 == 1 else "train"
+        done = []
+        for task_no in range(BATCH):
+            gym = GYMS[task_no % len(GYMS)]
+            task = Task(gym, f"{writer}-{step}-{task_no}", "test" if phase == "evaluate" else "train", {"n": task_no})
+            for attempt in range(GROUP):
+                t = Trajectory(
+                    task, attempt, 16, step, Where("rl-1", step, phase, "model"), f"{writer}/{step}/{task_no}"
+                )
+                start, since = clock(), wall()
+                log.begin(t)
+                spent, waited = spent + clock() - start, waited + wall() - since
+                for number in range(1, draw.randint(4, 12) + 1):
+                    thought, content = draw.choice(pool) + " " + draw.choice(pool), draw.choice(pool)
+                    seen = " ".join(draw.choices(pool, k=3))
+                    call = (
+                        f'{thought}\n<tool_call>{{"name": "interact_with_env", "arguments": "{content}"}}</tool_call>'
+                    )
+                    reward = draw.choice((0.0, 0.0, 0.25, 1.0))
+                    turn = Turn(number, "action", content, thought, call, seen, reward, 0, 900, 60, 0.4, 0.2)
+                    if number == 2:
+                        turn.model_calls.append(ModelCall("user", "gpt-4o", 900, 60, 0.5, 1, 0.003))
+                    t.turns.append(turn)
+                    start, since = clock(), wall()
+                    log.turn(t, turn)
+                    spent, waited = spent + clock() - start, waited + wall() - since
+                made += len(t.turns)
+                t.score, t.stop_reason = t.turns[-1].reward, "success" if t.turns[-1].reward == 1.0 else "horizon"
+                start, since = clock(), wall()
+                log.end(t)
+                spent, waited = spent + clock() - start, waited + wall() - since
+                done.append(t)
+        if phase == "train":
+            for t in done:
+                size = len(t.turns)
+                log.credits(t.traj_id or 0, [1.0] * size, [draw.gauss(0, 1)] * size)
+    log.close()
+    print(json.dumps({"turns": made, "cpu_us": spent / made * 1e6, "wall_us": waited / made * 1e6}))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--turns", type=int, default=4_000_000)
+    parser.add_argument("--writers", type=int, default=2)
+    parser.add_argument("--root", type=Path, help="keep the warehouse in this folder")
+    parser.add_argument("--out", type=Path, help="write the figures here as JSON")
+    parser.add_argument("--write", nargs=2, metavar=("RUN", "WRITER"), help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.write:
+        write(given.root, given.write[0], int(given.write[1]), given.turns)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        figures = measure(given.root or Path(folder), given.turns, given.writers)
+    if given.out:
+        given.out.write_text(json.dumps(figures, indent=2) + "\n")
+    print(json.dumps(figures, indent=2))
+
+
+def measure(root: Path, turns: int, writers: int) -> dict[str, Any]:
+    from warehouse.compact import compact
+    from warehouse.layout import Manifest
+    from warehouse.search import update_index
+
+    figures: dict[str, Any] = {"machine": machine(), "turns": turns, "writers": writers}
+    start = time.perf_counter()
+    command = [sys.executable, __file__, "--root", str(root), "--turns", str(turns // writers), "--write", "r1"]
+    processes = [subprocess.Popen([*command, str(n)], stdout=subprocess.PIPE, text=True) for n in range(writers)]
+    said = [json.loads(process.communicate()[0]) for process in processes]
+    figures["writing"] = {
+        "seconds": round(time.perf_counter() - start, 1),
+        "turns": sum(one["turns"] for one in said),
+        "log_cpu_us_per_turn": round(statistics.mean(one["cpu_us"] for one in said), 2),
+        "log_wall_us_per_turn": round(statistics.mean(one["wall_us"] for one in said), 2),
+        "load_average": round(os.getloadavg()[0], 1),
+    }
+    tell(figures["writing"])
+    sealed = list(root.glob("runs/*/sealed/*.parquet"))
+    figures["sealed"] = {"files": len(sealed), "MB": round(sum(p.stat().st_size for p in sealed) / 1e6, 1)}
+    figures["limits"] = limits(sorted(root.glob("runs/*/sealed/turns.*.parquet"))[: max(1, 500_000 // 5_000)])
+    tell(figures["limits"])
+    done = compact(root, everything=True, index=False)
+    packs = Manifest.read(root).packs
+    rate = done.turns / done.seconds
+    figures["packing"] = {
+        "seconds": round(done.seconds, 1),
+        "turns_per_second": round(rate),
+        "share_of_duckdb_bulk_insert": round(rate / figures["limits"]["duckdb_insert_zstd"], 2),
+        "packs": len(packs),
+        "MB": round(sum(pack["bytes"] for pack in packs.values()) / 1e6, 1),
+    }
+    tell(figures["packing"])
+    start = time.perf_counter()
+    update_index(root)
+    figures["index"] = {
+        "seconds": round(time.perf_counter() - start, 1),
+        "MB": round((root / "search.sqlite").stat().st_size / 1e6, 1),
+    }
+    tell(figures["index"])
+    figures["queries_ms"] = queries(root)
+    return figures
+
+
+def limits(files: list[Path]) -> dict[str, int]:
+    """Rows per second of the turns table into other forms, one process, same rows."""
+    import duckdb
+    import orjson
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from warehouse.schema import tables
+
+    table = pa.concat_tables([pq.read_table(file) for file in files])
+    few = table.slice(0, 100_000).to_pylist()
+    found: dict[str, int] = {}
+    shape = ", ".join(
+        f"{c.name} {c.type}{' USING COMPRESSION zstd' if c.type == 'VARCHAR' else ''}"
+        for c in tables()["turns"].columns.values()
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        base = Path(folder)
+
+        def arrow_ipc() -> None:
+            with pa.OSFile(str(base / "ipc"), "wb") as file, pa.ipc.new_file(file, table.schema) as out:
+                out.write_table(table)
+
+        def parquet() -> None:
+            pq.write_table(table, base / "parquet", compression="zstd", compression_level=1)
+            fd = os.open(base / "parquet", os.O_RDONLY)
+            os.fsync(fd)
+            os.close(fd)
+
+        def duckdb_insert(clause: str) -> Callable[[], None]:
+            def insert() -> None:
+                with duckdb.connect(str(base / f"{len(clause)}.duckdb")) as con:
+                    con.execute("SET checkpoint_threshold = '256MB'" if clause else "SELECT 1")
+                    con.execute(
+                        f"CREATE TABLE turns ({shape if clause else shape.replace(' USING COMPRESSION zstd', '')})"
+                    )
+                    con.register("given", table)
+                    con.execute("INSERT INTO turns FROM given")
+                    con.execute("CHECKPOINT")
+
+            return insert
+
+        def sqlite() -> None:
+            with sqlite3.connect(base / "sqlite") as con:
+                con.execute(f"CREATE TABLE turns ({', '.join(table.column_names)})")
+                marks = ", ".join("?" * len(table.column_names))
+                con.executemany(f"INSERT INTO turns VALUES ({marks})", [tuple(row.values()) for row in few])
+
+        def jsonl() -> None:
+            with (base / "jsonl").open("wb") as file:
+                for row in few:
+                    file.write(orjson.dumps(row) + b"\n")
+                    file.flush()
+
+        for name, work, rows in [
+            ("arrow_ipc", arrow_ipc, len(table)),
+            ("parquet_zstd_fsync", parquet, len(table)),
+            ("duckdb_insert_default", duckdb_insert(""), len(table)),
+            ("duckdb_insert_zstd", duckdb_insert("zstd"), len(table)),
+            ("sqlite_executemany", sqlite, len(few)),
+            ("jsonl_flush_per_turn", jsonl, len(few)),
+        ]:
+            start = time.perf_counter()
+            work()
+            found[name] = round(rows / (time.perf_counter() - start))
+    return found
+
+
+def queries(root: Path) -> dict[str, float]:
+    """Milliseconds of each shipped query, cold: opening the warehouse is not in it, its first reads are."""
+    from warehouse import open_warehouse
+
+    found: dict[str, float] = {}
+    with open_warehouse(root) as warehouse:
+        ids = [
+            row[0]
+            for row in warehouse.sql("SELECT traj_id FROM trajectories USING SAMPLE 20 (reservoir, 7)").fetchall()
+        ]
+        names = [
+            name
+            for name in warehouse.queries()
+            if name not in {"trajectory", "rescore", "rescore_trajectories", "shaped_turns"}
+        ]
+        word = warehouse.sql("SELECT content FROM turns LIMIT 1").fetchall()[0][0].split()[:2]
+
+    def cold(name: str, ask: Callable[[Any], Any]) -> None:
+        drop_cache(root)
+        with open_warehouse(root) as warehouse:
+            start = time.perf_counter()
+            ask(warehouse)
+            found[name] = round((time.perf_counter() - start) * 1000, 1)
+        tell({name: found[name]})
+
+    for name in names:
+        cold(name, lambda w, name=name: w.query(name))
+    cold("rescore_trajectories, gamma 0.9", lambda w: w.query("rescore_trajectories", run="r1", gamma=0.9))
+    cold("rescore, equalized, gamma 0.9", lambda w: w.query("rescore", run="r1", gamma=0.9))
+    cold("rescore, r2g, gamma 0.9", lambda w: w.query("rescore", run="r1", shaping="r2g", gamma=0.9))
+    cold("search, one word", lambda w: w.search(word[0]))
+    cold("search, phrase", lambda w: w.search(f'"{" ".join(word)}"'))
+    cold("one trajectory, first", lambda w: w.query("trajectory", id=ids[0]))
+    with open_warehouse(root) as warehouse:
+        warehouse.query("trajectory", id=ids[0])
+        took = []
+        for traj_id in ids[1:]:
+            start = time.perf_counter()
+            warehouse.query("trajectory", id=traj_id)
+            took.append((time.perf_counter() - start) * 1000)
+        found["one trajectory, median"] = round(statistics.median(took), 1)
+        took = []
+        for n in range(10):
+            start = time.perf_counter()
+            warehouse.search(word[n % 2])
+            took.append((time.perf_counter() - start) * 1000)
+        found["search, median"] = round(statistics.median(took), 1)
+    return found
+
+
+def drop_cache(root: Path) -> None:
+    if hasattr(os, "posix_fadvise"):
+        for path in [*root.glob("packs/*"), *root.glob("search.sqlite")]:
+            fd = os.open(path, os.O_RDONLY)
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(fd)
+
+
+def machine() -> dict[str, Any]:
+    import duckdb
+
+    return {"cores": len(os.sched_getaffinity(0)), "python": platform.python_version(), "duckdb": duckdb.__version__}
+
+
+def tell(figures: dict[str, Any]) -> None:
+    print(json.dumps(figures), file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()
