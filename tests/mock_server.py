@@ -10,10 +10,14 @@ import json
 import random
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from userrl_core.gyms import demonstrator_class, gym_class, make
+from userrl_core.interact import render_call
+from userrl_core.records import Task
 
 FAULTS = ("429", "500", "timeout", "broken_json", "truncated", "empty_choices", "wrong_schema")
 
@@ -119,7 +123,7 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
         """Quiet."""
 
-    def do_POST(self) -> None:  # noqa: N802  the name is the standard library's
+    def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         self.mock.enter(1)
         try:
@@ -138,6 +142,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send(429, _error("slow down"), {} if after is None else {"retry-after": f"{after:g}"})
         if fault == "500":
             return self._send(500, _error("internal error of a server that saw sk-secret-key-123456"))
+        if fault == "401":
+            return self._send(401, _error(f"Incorrect API key provided: {self.headers['authorization'].split()[-1]}"))
         if fault == "timeout":
             self.mock.wait_until_stopped(5.0)
             self.close_connection = True
@@ -258,3 +264,39 @@ def fill(node: Any, root: Any, secret: str | None = None) -> Any:
     if kind in ("integer", "number"):
         return node.get("maximum", 1) if secret else node.get("minimum", 0)
     return secret or "I see."
+
+
+class DemonstratorAgent:
+    """A served agent that plays the scripted demonstrator of whatever task the conversation opens with.
+
+    Stateless, as a server is: every request replays the demonstrator over the observations in it. Answers with tool calls
+    where the request has tools, else in Hermes text.
+    """
+
+    def __init__(self, tasks: Sequence[Task], skill: float = 1.0) -> None:
+        self._skill = skill
+        self._tasks: dict[str, Task] = {}
+        for task in tasks:
+            opening = make(task.gym, task).reset(seed=0)
+            self._tasks[opening] = task
+
+    def __call__(self, body: Body) -> Answer:
+        messages = [m for m in body["messages"] if m["role"] != "system"]
+        task = self._tasks[messages[0]["content"]]
+        kind = demonstrator_class(task.gym)
+        demonstrator = kind(task, random.Random(0), self._skill, gym_class(task.gym).config_type())
+        seen = [m["content"] for m in messages if m["role"] != "assistant"]
+        call = [demonstrator.act(text) for text in seen][-1]
+        if body.get("tools"):
+            return Answer("", [tool_call(str(call.choice), call.content, len(seen))], "tool_calls")
+        return Answer(render_call(call, "Let me see."))
+
+
+def both(agent: Brain, user: Brain) -> Brain:
+    """One server for both sides: requests that hold our tool are the agent's."""
+
+    def brain(body: Body) -> Answer:
+        system = str(body["messages"][0].get("content") or "")
+        return agent(body) if body.get("tools") or "interact_with_env" in system else user(body)
+
+    return brain

@@ -25,11 +25,11 @@ _INVISIBLE = re.compile(r"[\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\x00-\x0
 def quote(text: str) -> str:
     """The text inside a fence that it cannot close.
 
-    Invisible and control characters are dropped, fence-like and template-like marks get a space after their ``<``; apart
+    Invisible and control characters are dropped, the ``<`` of fence-like and template-like marks becomes ``‹``; apart
     from that the text is kept. The id is a hash of the text, so that the same text always gives the same prompt.
     """
     clean = _INVISIBLE.sub("", text)
-    clean = _CONTROL.sub(r"< \1", _FENCE.sub(r"< \1", clean))
+    clean = _CONTROL.sub(r"‹\1", _FENCE.sub(r"‹\1", clean))
     mark = _mark(clean)
     return f'<data id="{mark}">\n{clean}\n</data id="{mark}">'
 
