@@ -1,0 +1,166 @@
+"""Checkpoint folders: whole or not there, and exact."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.training.toys import TINY, chats
+from userrl_core.errors import CheckpointError
+from userrl_core.training.checkpoint import (
+    CheckpointState,
+    newest,
+    prune,
+    read_checkpoint,
+    step_folder,
+    write_checkpoint,
+)
+from userrl_core.training.model import build_model, load_model
+from userrl_core.training.state import TrainState, adamw, clip_and_step, load_checkpoint
+from userrl_core.training.tokenizer import render, train_tokenizer
+
+TOKENIZER = train_tokenizer(render(chats(20)), TINY.vocab_size)
+
+
+def write(root: Path, step: int, text: str = "weights") -> CheckpointState:
+    def fill(folder: Path) -> None:
+        (folder / "model.safetensors").write_text(f"{text} {step}")
+        (folder / "trainer").mkdir()
+        (folder / "trainer" / "trainer.json").write_text("{}")
+
+    return write_checkpoint(step_folder(root, step), fill, stage="rl-1", step=step, score=0.5)
+
+
+def test_a_checkpoint_reads_back_as_it_was_written(tmp_path: Path) -> None:
+    state = write(tmp_path, 3)
+    assert read_checkpoint(step_folder(tmp_path, 3)) == state
+    assert set(state.files) == {"model.safetensors", "trainer/trainer.json"}
+    assert state.id == f"rl-1-000003-{state.sha256[:12]}"
+
+
+def test_its_hash_is_that_of_the_weights_alone(tmp_path: Path) -> None:
+    first = write(tmp_path / "a", 1)
+    second = write(tmp_path / "b", 1)
+    other = write(tmp_path / "c", 1, "other")
+    assert first.sha256 == second.sha256 != other.sha256
+
+
+def test_a_write_that_fails_leaves_the_older_checkpoint(tmp_path: Path) -> None:
+    state = write(tmp_path, 1)
+
+    def fill(folder: Path) -> None:
+        (folder / "model.safetensors").write_text("half")
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        write_checkpoint(step_folder(tmp_path, 1), fill, stage="rl-1", step=1)
+    assert newest(tmp_path) == (step_folder(tmp_path, 1), state)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda f: (f / "model.safetensors").write_text("changed"), "model.safetensors does not match its hash"),
+        (lambda f: (f / "model.safetensors").unlink(), "has lost its file model.safetensors"),
+        (lambda f: (f / "state.json").unlink(), "it has no state.json"),
+        (lambda f: (f / "state.json").write_text('{"format": 1'), "unreadable state.json"),
+        (lambda f: (f / "state.json").write_text("[" * 100_000), "unreadable state.json"),
+    ],
+)
+def test_a_torn_checkpoint_is_never_loaded(tmp_path: Path, damage: object, message: str) -> None:
+    write(tmp_path, 1)
+    write(tmp_path, 2)
+    damage(step_folder(tmp_path, 2))  # type: ignore[operator]
+    with pytest.raises(CheckpointError, match=message):
+        read_checkpoint(step_folder(tmp_path, 2))
+    passed_over: list[str] = []
+    found = newest(tmp_path, report=lambda folder, why: passed_over.append(folder.name))
+    assert found is not None
+    assert found[0].name == "step-000001"
+    assert passed_over == ["step-000002"]
+
+
+def test_a_checkpoint_that_names_files_outside_itself_is_refused(tmp_path: Path) -> None:
+    folder = step_folder(tmp_path, 1)
+    write(tmp_path, 1)
+    state = json.loads((folder / "state.json").read_text())
+    state["files"]["../../etc/passwd"] = "0"
+    (folder / "state.json").write_text(json.dumps(state))
+    with pytest.raises(CheckpointError, match="outside itself"):
+        read_checkpoint(folder)
+
+
+def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="There is no checkpoint at"):
+        read_checkpoint(tmp_path / "nowhere")
+    with pytest.raises(CheckpointError, match="There is no checkpoint at"):
+        load_checkpoint(tmp_path / "nowhere", TINY, "cpu")
+    assert newest(tmp_path / "nowhere") is None
+
+
+def test_a_folder_that_holds_no_model_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="No model can be loaded"):
+        load_model(tmp_path, TINY)
+
+
+def test_pruning_keeps_the_newest_and_the_best(tmp_path: Path) -> None:
+    for step in range(1, 6):
+        write(tmp_path, step)
+    removed = prune(tmp_path, 2, step_folder(tmp_path, 1))
+    assert [folder.name for folder in removed] == ["step-000002", "step-000003"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["step-000001", "step-000004", "step-000005"]
+
+
+def make_state(seed: int = 0) -> TrainState:
+    model = build_model(TINY, TOKENIZER, seed)
+    generator = torch.Generator().manual_seed(seed)
+    return TrainState(model, TOKENIZER, adamw(model, 1e-3, (0.9, 0.95), 0.01), generator, kind="rl")
+
+
+def take_step(state: TrainState) -> torch.Tensor:
+    ids = torch.randint(0, 300, (2, 8), generator=state.generator)
+    state.model(input_ids=ids, labels=ids).loss.backward()
+    clip_and_step(state.optimizer, state.model.parameters(), 1.0)
+    return ids
+
+
+def test_training_goes_on_exactly_from_a_checkpoint(tmp_path: Path) -> None:
+    state = make_state()
+    take_step(state)
+    state.step, state.history, state.curriculum = 1, [{"step": 1, "success": 0.1 + 0.2}], {"at": [1, 2]}
+    write_checkpoint(step_folder(tmp_path, 1), state.save, stage="rl-1", step=1)
+
+    other = make_state(seed=9)
+    other.model = load_checkpoint(step_folder(tmp_path, 1), TINY, "cpu")[0]
+    other.optimizer = adamw(other.model, 1e-3, (0.9, 0.95), 0.01)
+    assert other.restore(step_folder(tmp_path, 1))
+    assert (other.step, other.history, other.curriculum) == (state.step, state.history, state.curriculum)
+    for _ in range(3):
+        assert torch.equal(take_step(state), take_step(other))
+    for mine, theirs in zip(state.model.parameters(), other.model.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+
+
+def test_the_optimiser_of_another_kind_of_training_is_not_continued(tmp_path: Path) -> None:
+    state = make_state()
+    state.kind = "sft"
+    write_checkpoint(step_folder(tmp_path, 1), state.save, stage="sft", step=1)
+    assert not make_state().restore(step_folder(tmp_path, 1))
+
+
+def test_the_same_state_gives_the_same_hash(tmp_path: Path) -> None:
+    first = write_checkpoint(tmp_path / "a", make_state().save, stage="rl-1", step=0)
+    second = write_checkpoint(tmp_path / "b", make_state().save, stage="rl-1", step=0)
+    other = write_checkpoint(tmp_path / "c", make_state(seed=1).save, stage="rl-1", step=0)
+    assert first.files == second.files
+    assert other.sha256 != first.sha256
+
+
+def test_no_file_of_a_checkpoint_is_a_pickle(tmp_path: Path) -> None:
+    state = make_state()
+    take_step(state)
+    written = write_checkpoint(tmp_path / "a", state.save, stage="rl-1", step=0)
+    assert {Path(name).suffix for name in written.files} <= {".json", ".safetensors", ".jinja"}

@@ -1,0 +1,194 @@
+"""The cached decoders, and the policy that plays with them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+import torch
+
+from tests.training.toys import TINY, chats, travel
+from userrl_core.errors import ConfigError
+from userrl_core.policies.base import BatchPolicy
+from userrl_core.policies.local import LocalPolicy
+from userrl_core.records import Trajectory
+from userrl_core.rollout import run_episodes
+from userrl_core.training.chat import ChatFormat
+from userrl_core.training.decode import GenericDecoder, Qwen3Decoder, make_decoder
+from userrl_core.training.logprobs import token_logprobs
+from userrl_core.training.model import build_model
+from userrl_core.training.sft import encode_chats
+from userrl_core.training.tokenizer import render, train_tokenizer
+
+CHATS = chats(40)
+TOKENIZER = train_tokenizer(render(CHATS), TINY.vocab_size)
+FORMAT = ChatFormat(TOKENIZER)
+
+
+def make_model(seed: int = 0, **changes: Any) -> Any:
+    return build_model(TINY.model_copy(update=changes), TOKENIZER, seed)
+
+
+def make_speaker() -> Any:
+    """A model that has seen just enough demonstrations to write readable calls."""
+    model = make_model()
+    examples = encode_chats(FORMAT, CHATS, 256)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
+    model.train()
+    for _ in range(60):
+        logprobs, _ = token_logprobs(model, [e.ids for e in examples[:16]], [e.turns for e in examples[:16]])
+        (-logprobs.mean()).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model.eval()
+
+
+SPEAKER = make_speaker()
+
+
+def play(policy: LocalPolicy, count: int = 6, n: int = 2, horizon: int = 5) -> list[Trajectory]:
+    return asyncio.run(
+        run_episodes(
+            travel(count=count), policy, horizon=horizon, n=n, prompt_style="brief", on_format_error="continue"
+        )
+    )
+
+
+def test_the_local_policy_plays_whole_batches() -> None:
+    assert isinstance(LocalPolicy(SPEAKER, TOKENIZER), BatchPolicy)
+
+
+@pytest.mark.parametrize("kind", [Qwen3Decoder, GenericDecoder])
+def test_decoding_with_padding_holes_and_dropped_rows_equals_one_pass(kind: Any) -> None:
+    model = make_model()
+    torch.manual_seed(1)
+    ids = torch.randint(0, 300, (3, 12))
+    decoder = kind(model, 3, 4) if kind is Qwen3Decoder else kind(model, 3)
+    # Row 1 is padded on the left by two and row 2 sits out one column in the middle.
+    real = torch.ones(3, 5, dtype=torch.bool)
+    real[1, :2] = False
+    decoder.feed(ids[:, :5], real)
+    step = torch.tensor([[True], [True], [False]])
+    decoder.feed(ids[:, 5:6], step)
+    decoder.keep(torch.tensor([1, 2]))
+    last = decoder.feed(ids[1:, 6:9], torch.ones(2, 3, dtype=torch.bool))
+    rows = [ids[1, 2:9], torch.cat([ids[2, :5], ids[2, 6:9]])]
+    with torch.no_grad():
+        expected = torch.stack([model(input_ids=row[None]).logits[0, -1] for row in rows])
+    torch.testing.assert_close(last, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_another_architecture_takes_the_generic_path() -> None:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=len(TOKENIZER), hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=256, eos_token_id=2, pad_token_id=0, bos_token_id=None,
+    )  # fmt: skip
+    model = LlamaForCausalLM(config).eval()
+    assert isinstance(make_decoder(model, 1, 8), GenericDecoder)
+    assert isinstance(make_decoder(make_model(), 1, 8), Qwen3Decoder)
+    policy = LocalPolicy(model, TOKENIZER, temperature=1.0, max_tokens=12, keep_samples=True)
+    play(policy)
+    assert largest_gap(model, policy) < 1e-4
+
+
+def largest_gap(model: Any, policy: LocalPolicy, temperature: float = 1.0) -> float:
+    samples = policy.take_samples()
+    with torch.no_grad():
+        again, entropies = token_logprobs(model, [s.ids for s in samples], [s.turns for s in samples], temperature)
+    drawn = torch.tensor([x for s in samples for x in s.of_agent(s.logprobs)])
+    spread = torch.tensor([x for s in samples for x in s.of_agent(s.entropies)])
+    torch.testing.assert_close(spread, entropies, atol=1e-4, rtol=1e-4)
+    return float((again - drawn).abs().max())
+
+
+@pytest.mark.parametrize(("temperature", "top_p"), [(1.0, 1.0), (0.7, 1.0), (1.0, 0.8), (0.0, 1.0)])
+def test_rollout_log_probabilities_equal_recomputed_ones(temperature: float, top_p: float) -> None:
+    policy = LocalPolicy(SPEAKER, TOKENIZER, temperature=temperature, top_p=top_p, max_tokens=24, keep_samples=True)
+    played = play(policy, n=3)
+    assert max(len(t.turns) for t in played) > 2
+    assert largest_gap(SPEAKER, policy, temperature or 1.0) < 1e-4
+
+
+def test_a_sample_is_the_conversation_as_it_would_be_written_again() -> None:
+    policy = LocalPolicy(SPEAKER, TOKENIZER, temperature=1.0, max_tokens=24, keep_samples=True)
+    played = play(policy)
+    for trajectory, sample in zip(played, policy.take_samples(), strict=True):
+        assert len(sample.ids) == len(sample.turns) == len(sample.logprobs) == len(sample.entropies)
+        assert [i for i, t in zip(sample.ids, sample.turns, strict=True) if t >= 0] == [
+            i for turn in trajectory.turns for i in turn.token_ids or []
+        ]
+        assert sample.turn_tokens(len(trajectory.turns)) == [turn.completion_tokens for turn in trajectory.turns]
+        text = TOKENIZER.decode(sample.ids)
+        assert all(FORMAT.text(turn.token_ids or []) == turn.message for turn in trajectory.turns)
+        assert all(turn.observation in text for turn in trajectory.turns[:-1])
+    assert policy.take_samples() == []
+
+
+def test_the_same_seed_draws_the_same_tokens_and_leaves_the_global_generator_alone() -> None:
+    before = torch.get_rng_state()
+    first, second, third = (
+        [
+            turn.token_ids
+            for t in play(LocalPolicy(SPEAKER, TOKENIZER, temperature=1.0, max_tokens=24, seed=seed))
+            for turn in t.turns
+        ]
+        for seed in (5, 5, 6)
+    )
+    assert first == second
+    assert first != third
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_greedy_play_draws_nothing_and_does_not_depend_on_the_batch() -> None:
+    generator = torch.Generator().manual_seed(3)
+    state = generator.get_state()
+    whole = play(LocalPolicy(SPEAKER, TOKENIZER, max_tokens=24, generator=generator))
+    parts = play(LocalPolicy(SPEAKER, TOKENIZER, max_tokens=24, max_batch=5))
+    assert torch.equal(generator.get_state(), state)
+    assert [t.turns[-1].message for t in whole] == [t.turns[-1].message for t in parts]
+    assert [t.stop_reason for t in whole] == [t.stop_reason for t in parts]
+
+
+def test_a_conversation_that_fills_the_context_ends_with_its_score_so_far() -> None:
+    model = make_speaker_with_context(64)
+    played = play(LocalPolicy(model, TOKENIZER, temperature=1.0, max_tokens=24), n=4, horizon=20)
+    assert {t.stop_reason for t in played} & {"length"}
+    assert all(t.admitted for t in played)
+
+
+def make_speaker_with_context(limit: int) -> Any:
+    model = make_model(max_context=limit)
+    model.load_state_dict(SPEAKER.state_dict())
+    return model
+
+
+def test_an_opening_beyond_the_context_ends_before_the_first_turn() -> None:
+    (trajectory,) = play(LocalPolicy(make_speaker_with_context(4), TOKENIZER), count=1, n=1)
+    assert (trajectory.stop_reason, trajectory.turns) == ("length", [])
+
+
+def test_max_response_tokens_counts_replies_and_answers() -> None:
+    policy = LocalPolicy(SPEAKER, TOKENIZER, temperature=1.0, max_tokens=24, max_response_tokens=30, keep_samples=True)
+    for trajectory, sample in zip(play(policy, n=4), policy.take_samples(), strict=True):
+        opening = sample.turns.index(0)
+        assert len(sample.ids) - opening <= 30, trajectory.stop_reason
+
+
+def test_a_reply_without_an_end_is_cut_and_closed_by_the_template() -> None:
+    model = make_speaker_with_context(2048)
+    policy = LocalPolicy(model, TOKENIZER, temperature=1.0, max_tokens=3, keep_samples=True)
+    (trajectory,) = play(policy, count=1, n=1)
+    (sample,) = policy.take_samples()
+    assert all(turn.completion_tokens <= 3 for turn in trajectory.turns)
+    assert len(trajectory.turns) == 5
+    assert sample.ids.count(FORMAT.end_id) == 2 * 4 + 1
+    assert "<|im_start|>assistant\n<|im_start|>" not in TOKENIZER.decode(sample.ids)
+
+
+@pytest.mark.parametrize("bad", [{"temperature": -0.1}, {"top_p": 0.0}, {"max_tokens": 0}, {"max_batch": 0}])
+def test_settings_that_cannot_work_are_refused(bad: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        LocalPolicy(SPEAKER, TOKENIZER, **bad)

@@ -1,0 +1,200 @@
+"""Losses and advantages, by exact numbers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from userrl_core.errors import ConfigError
+from userrl_core.records import Task, Trajectory, Turn
+from userrl_core.rewards import CreditConfig, turn_advantages
+from userrl_core.training.algorithms import advantages_for
+from userrl_core.training.batch import Advantages, Batch
+from userrl_core.training.config import AlgorithmConfig
+from userrl_core.training.dpo import dpo_loss
+from userrl_core.training.ppo import gae, place_rewards
+from userrl_core.training.samples import Sample
+from userrl_core.training.update import Item, _entropy_threshold, _weights, low_var_kl, minibatches, surrogate
+
+REWARDS: list[list[float | None]] = [[0, 0, 1], [0, 0.5], [0, 0, 0], [1]]
+
+
+def make_batch(rewards: list[list[float | None]], groups: list[int], tokens: int = 2) -> Batch:
+    trajectories, samples = [], []
+    for attempt, row in enumerate(rewards):
+        turns = [
+            Turn(n, "action", "x", "", "", "", reward, completion_tokens=tokens) for n, reward in enumerate(row, 1)
+        ]
+        null = None in row
+        trajectories.append(
+            Trajectory(
+                Task("travel", str(groups[attempt]), "train", {}),
+                attempt,
+                6,
+                0,
+                turns=turns,
+                admitted=not null,
+                stop_reason="error" if null else "success",
+                score=None if null else 1.0,
+            )
+        )
+        sample = Sample()
+        sample.given([1, 2])
+        for turn in range(len(row)):
+            sample.sampled(turn, [3] * tokens, [-1.0] * tokens, [0.5] * tokens)
+            sample.given([4])
+        samples.append(sample)
+    return Batch(trajectories, samples, groups)
+
+
+def advantages(name: Any, rewards: list[list[float | None]], groups: list[int], **credit: Any) -> Advantages:
+    batch = make_batch(rewards, groups)
+    config = CreditConfig(**credit)
+    return advantages_for(AlgorithmConfig(name=name), batch, batch.credits(config), config, None)
+
+
+def test_grpo_spreads_the_advantage_of_a_turn_over_its_tokens() -> None:
+    found = advantages("grpo", REWARDS, [0] * 4, shaping="r2g", ddof=1)
+    expected = turn_advantages(REWARDS, [0] * 4, turn_tokens=[[2] * len(r) for r in REWARDS], shaping="r2g", ddof=1)
+    for tokens, turns, row in zip(found.tokens, found.turns, expected, strict=True):
+        np.testing.assert_allclose(turns, row)
+        np.testing.assert_allclose(tokens, np.repeat(row, 2), rtol=1e-6)
+
+
+def test_groups_without_a_difference_do_not_train_unless_they_are_kept() -> None:
+    rewards: list[list[float | None]] = [[1], [1], [0], [1]]
+    assert advantages("grpo", rewards, [0, 0, 1, 1]).trains.tolist() == [False, False, True, True]
+    assert advantages("grpo", rewards, [0, 0, 1, 1], filter="keep").trains.all()
+
+
+@pytest.mark.parametrize("name", ["grpo", "rloo", "reinforce_pp"])
+def test_an_attempt_without_a_score_neither_trains_nor_counts(name: str) -> None:
+    whole = advantages(name, [[0.0], [1.0], [None]], [0, 0, 0])
+    without = advantages(name, [[0.0], [1.0]], [0, 0])
+    assert whole.trains.tolist() == [True, True, False]
+    np.testing.assert_array_equal(np.concatenate(whole.tokens[:2]), np.concatenate(without.tokens))
+    assert not whole.tokens[2].any()
+
+
+def test_rloo_measures_against_the_others() -> None:
+    found = advantages("rloo", [[1.0], [0.0], [0.5]], [0, 0, 0])
+    np.testing.assert_allclose([row[0] for row in found.tokens], [0.75, -0.75, 0.0])
+
+
+def test_reinforce_pp_measures_against_the_whole_batch() -> None:
+    found = advantages("reinforce_pp", [[1.0], [1.0], [0.0], [0.0]], [0, 0, 1, 1])
+    np.testing.assert_allclose([row[0] for row in found.tokens], [1, 1, -1, -1], atol=1e-5)
+    assert found.trains.all()
+    assert not advantages("reinforce_pp", [[1.0], [1.0]], [0, 1]).trains.any()
+
+
+@pytest.mark.parametrize("name", ["rloo", "reinforce_pp"])
+def test_shaping_that_would_have_no_effect_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="Set it to equalized"):
+        advantages(name, REWARDS, [0] * 4, shaping="r2g")
+
+
+def test_rewards_of_turns_lie_on_their_last_tokens() -> None:
+    assert place_rewards([0.1, 0.0, 0.8], [2, 1, 3], "turn").tolist() == pytest.approx([0, 0.1, 0, 0, 0, 0.8])
+    assert place_rewards([0.1, 0.0, 0.8], [2, 1, 3], "trajectory").tolist() == pytest.approx([0, 0, 0, 0, 0, 0.9])
+
+
+def test_gae_with_gamma_and_lambda_one_is_the_return_less_the_value() -> None:
+    advantage, returns = gae(np.float32([0, 0.5, 1]), np.float32([0.3, 0.2, 0.1]), 1.0, 1.0)
+    np.testing.assert_allclose(returns, [1.5, 1.5, 1.0], rtol=1e-6)
+    np.testing.assert_allclose(advantage, [1.2, 1.3, 0.9], rtol=1e-6)
+
+
+def test_gae_with_lambda_zero_looks_one_token_ahead() -> None:
+    advantage, _ = gae(np.float32([0, 1]), np.float32([0.5, 0.25]), 0.9, 0.0)
+    np.testing.assert_allclose(advantage, [0.9 * 0.25 - 0.5, 0.75], rtol=1e-6)
+
+
+def surrogates(ratio: float, advantage: float, **changes: Any) -> float:
+    return float(surrogate(torch.tensor(ratio), torch.tensor(advantage), AlgorithmConfig(**changes)))
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "changes", "expected"),
+    [
+        (1.1, 1.0, {}, 1.1),
+        (1.5, 1.0, {}, 1.2),
+        (1.5, 1.0, {"clip_high": 0.28}, 1.28),
+        (0.5, 1.0, {}, 0.5),
+        (0.5, -1.0, {}, -0.8),
+        (5.0, -1.0, {}, -5.0),
+        (5.0, -1.0, {"dual_clip": 3.0}, -3.0),
+        (5.0, 1.0, {"dual_clip": 3.0}, 1.2),
+    ],
+)
+def test_the_surrogate_is_clipped(ratio: float, advantage: float, changes: dict[str, Any], expected: float) -> None:
+    assert surrogates(ratio, advantage, **changes) == pytest.approx(expected)
+
+
+@given(st.floats(-30, 0), st.floats(-30, 0))
+def test_the_distance_is_never_negative_and_zero_where_models_agree(a: float, b: float) -> None:
+    assert float(low_var_kl(torch.tensor(a), torch.tensor(b))) >= 0
+    assert float(low_var_kl(torch.tensor(a), torch.tensor(a))) == 0
+
+
+def test_the_distance_has_its_exact_value() -> None:
+    assert float(low_var_kl(torch.tensor(-1.0), torch.tensor(-2.0))) == pytest.approx(math.e - 2)
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=20), st.sampled_from(["trajectory_mean", "token_mean"]))
+def test_the_weights_of_a_minibatch_sum_to_one(tokens: list[int], aggregation: str) -> None:
+    weights = _weights(tokens, aggregation)
+    assert sum(w * n for w, n in zip(weights, tokens, strict=True)) == pytest.approx(1)
+
+
+def test_aggregation_weighs_trajectories_or_tokens_alike() -> None:
+    assert _weights([1, 3], "trajectory_mean") == pytest.approx([1 / 2, 1 / 6])
+    assert _weights([1, 3], "token_mean") == pytest.approx([1 / 4, 1 / 4])
+
+
+def make_item(entropies: list[float]) -> Item:
+    zeros = np.zeros(len(entropies), np.float32)
+    return Item(Sample(ids=[0] * len(entropies)), zeros, zeros, np.float32(entropies))
+
+
+def test_the_entropy_mask_keeps_the_given_share_of_the_batch() -> None:
+    items = [make_item([0.1, 0.9, 0.2, 0.3, 0.8]), make_item([0.4, 0.5, 0.6, 0.7, 1.0])]
+    threshold = _entropy_threshold(items, 0.2)
+    assert threshold == pytest.approx(0.9)
+    assert _entropy_threshold(items, None) is None
+
+
+@given(st.integers(1, 30), st.integers(1, 6), st.integers(1, 3))
+def test_every_attempt_is_in_one_minibatch_of_each_pass(count: int, parts: int, epochs: int) -> None:
+    items = [make_item([0.0] * (1 + i % 4)) for i in range(count)]
+    order = minibatches(items, AlgorithmConfig(minibatches=parts, inner_epochs=epochs), seed=1)
+    assert len(order) == epochs * min(parts, count)
+    assert sorted(i for part in order for i in part) == sorted(list(range(count)) * epochs)
+    assert order == minibatches(items, AlgorithmConfig(minibatches=parts, inner_epochs=epochs), seed=1)
+
+
+def test_dpo_starts_at_log_two_and_falls_as_the_chosen_one_gains() -> None:
+    reference = torch.tensor([[-5.0, -6.0]])
+    loss, margin = dpo_loss(reference, reference, 0.1)
+    assert float(loss) == pytest.approx(math.log(2))
+    assert float(margin) == 0
+    better, margin = dpo_loss(reference + torch.tensor([[1.0, -1.0]]), reference, 0.5)
+    assert float(margin) == pytest.approx(1.0)
+    assert float(better) == pytest.approx(math.log(1 + math.exp(-1)))
+
+
+@pytest.mark.parametrize("name", ["grpo", "rloo"])
+def test_a_group_of_one_is_refused_where_groups_are_compared(name: str) -> None:
+    with pytest.raises(ValueError, match=r"set algorithm\.group to 2 or more"):
+        AlgorithmConfig(name=name, group=1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["ppo", "reinforce_pp"])
+def test_a_group_of_one_is_fine_where_they_are_not(name: str) -> None:
+    assert AlgorithmConfig(name=name, group=1).group == 1  # type: ignore[arg-type]
