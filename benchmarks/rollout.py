@@ -1,0 +1,127 @@
+"""The rollout engine: turns per second with everything logged, efficiency under latency, the turn log's share.
+
+    python -m benchmarks.rollout [--episodes 512] [--turns 8]
+
+A peer's figure or a limit stands beside each of ours. Efficiency is (sum of latencies / concurrency) / wall: 1 means that
+the engine adds nothing to the model's own waiting time. The peers' figures are from their own engines on two CPU cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import math
+import random
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from userrl_core.gyms import tasks
+from userrl_core.interact import InteractCall, render_call
+from userrl_core.policies import PolicyReply
+from userrl_core.records import Message, Trajectory, Turn
+from userrl_core.rollout import run_episodes
+from warehouse.log import TurnLog
+
+
+class AskingPolicy:
+    """Asks the function gym for a value, every turn, after a log-normal wait (median as given, sigma 0.5)."""
+
+    name = "asking"
+
+    def __init__(self, median: float = 0.0) -> None:
+        self.median = median
+        self.waited = 0.0
+
+    def session(self, gym: Any, seed: int) -> AskingPolicy._Session:
+        return AskingPolicy._Session(self, random.Random(seed))
+
+    class _Session:
+        def __init__(self, policy: AskingPolicy, rng: random.Random) -> None:
+            self.policy, self.rng = policy, rng
+
+        async def act(self, new: Sequence[Message]) -> PolicyReply:
+            if self.policy.median:
+                wait = self.policy.median * math.exp(self.rng.gauss(0, 0.5))
+                self.policy.waited += wait
+                await asyncio.sleep(wait)
+            content = " ".join(str(self.rng.randint(20, 99)) for _ in range(4))
+            return PolicyReply(render_call(InteractCall("action", content), "Let me look at one more value."))
+
+
+class TimedLog:
+    """A turn log that adds up the seconds spent in its calls."""
+
+    def __init__(self, log: TurnLog) -> None:
+        self.log, self.seconds, self.turns = log, 0.0, 0
+
+    def begin(self, trajectory: Trajectory) -> int:
+        began = time.perf_counter()
+        traj_id = self.log.begin(trajectory)
+        self.seconds += time.perf_counter() - began
+        return traj_id
+
+    def turn(self, trajectory: Trajectory, turn: Turn) -> None:
+        began = time.perf_counter()
+        self.log.turn(trajectory, turn)
+        self.seconds += time.perf_counter() - began
+        self.turns += 1
+
+    def end(self, trajectory: Trajectory) -> None:
+        began = time.perf_counter()
+        self.log.end(trajectory)
+        self.seconds += time.perf_counter() - began
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.log, name)
+
+
+def measure(
+    episodes: int, turns: int, *, median: float, concurrency: int, folder: Path | None
+) -> tuple[float, float, TimedLog | None]:
+    """Wall seconds, seconds waited for the mock model, and the timed log (None without a folder)."""
+    problems = (list(tasks("function", "train")) * (episodes // 50 + 1))[:episodes]
+    policy = AskingPolicy(median)
+    log = TimedLog(TurnLog.open(folder, "benchmark")) if folder is not None else None
+    began = time.perf_counter()
+    played = asyncio.run(run_episodes(problems, policy, horizon=turns, concurrency=concurrency, sink=log))  # type: ignore[arg-type]
+    wall = time.perf_counter() - began
+    if log is not None:
+        log.close()
+    assert sum(len(t.turns) for t in played) == episodes * turns
+    return wall, policy.waited, log
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--episodes", type=int, default=512)
+    parser.add_argument("--turns", type=int, default=8)
+    arguments = parser.parse_args()
+    folder = Path(tempfile.mkdtemp())
+    count = arguments.episodes * arguments.turns
+    try:
+        measure(64, 8, median=0, concurrency=64, folder=None)  # imports and caches
+        bare, _, _ = measure(arguments.episodes, arguments.turns, median=0, concurrency=64, folder=None)
+        wall, _, log = measure(arguments.episodes, arguments.turns, median=0, concurrency=64, folder=folder / "a")
+        assert log is not None
+        print("| what | ours | peer or limit |\n| --- | --- | --- |")
+        print(f"| turns/s, zero-latency model, nothing logged | {count / bare:,.0f} | verifiers 953 |")
+        print(f"| turns/s, zero-latency model, every turn logged | {count / wall:,.0f} | Inspect 140 |")
+        print(f"| log call, us a turn | {1e6 * log.seconds / log.turns:.1f} | 10 |")
+        for median, concurrency, peer in ((0.05, 64, 0.72), (0.2, 128, 0.66)):
+            wall, waited, log = measure(
+                arguments.episodes, arguments.turns, median=median, concurrency=concurrency, folder=folder / str(median)
+            )
+            assert log is not None
+            label = f"{1000 * median:.0f} ms log-normal, concurrency {concurrency}"
+            print(f"| efficiency, {label} | {waited / concurrency / wall:.2f} | verifiers {peer} |")
+            print(f"| log's share of rollout time, {label} | {100 * log.seconds / wall:.2f} % | 2 % |")
+    finally:
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()
