@@ -47,6 +47,7 @@ class TurnLog:
         self._seq = itertools.count(1)
         self._wrote = False
         self._places: dict[int, bytes] = {}
+        self._started: dict[int, float] = {}
         self._tasks: set[tuple[str, str, str]] = set()
         self._versions: dict[int, tuple[Task, str]] = {}
         self._credited: dict[int, bytearray] = {}
@@ -110,6 +111,7 @@ class TurnLog:
         }
         # Encoded once per trajectory: half of a turn's line is where it belongs.
         self._places[traj_id] = _dumps(place)[1:-1]
+        self._started[traj_id] = time.time()
         return traj_id
 
     def turn(self, trajectory: Trajectory, turn: Turn) -> None:
@@ -178,10 +180,11 @@ class TurnLog:
             "policy_seconds": sum(turn.policy_seconds for turn in turns),
             "env_seconds": sum(turn.env_seconds for turn in turns),
             "messages": _text(trajectory.messages),
+            "started_at": self._started[traj_id],
         }
         self._wrote = True
         self._journal.append("trajectories", b"".join((self._head, place, b",", _dumps(row)[1:], b"\n")))
-        del self._places[traj_id]
+        del self._places[traj_id], self._started[traj_id]
 
     def credits(self, traj_id: int, shaped: Sequence[float], advantage: Sequence[float]) -> None:
         """One line a turn. Raises LogError for a second call with the same traj_id or unequal lengths."""
@@ -268,6 +271,15 @@ class TurnLog:
         }
         self._journal.append("checkpoints", self._line(row))
         self._journal.flush()
+
+    def demonstrations(self, traj_ids: Iterable[int], *, stage: str = "sft") -> None:
+        """Which trajectories a cold start learns from, best first; durable on return."""
+        lines = [
+            self._line({"stage": stage, "traj_id": traj_id, "rank": rank}) for rank, traj_id in enumerate(traj_ids, 1)
+        ]
+        if lines:
+            self._journal.append("demonstrations", b"".join(lines), len(lines))
+            self._journal.flush()
 
     def flush(self) -> None:
         """fsync everything logged so far."""

@@ -95,7 +95,13 @@ def build(folder: Path, stamp: str, batches: list[list[Source]], without_run: st
 
 
 def _fill(
-    con: duckdb.DuckDBPyConnection, table: str, batch: list[Source], aliases: dict[Path, str], keep: str, *, last: bool
+    con: duckdb.DuckDBPyConnection,
+    table: str,
+    batch: list[Source],
+    aliases: dict[tuple[Path, str], str],
+    keep: str,
+    *,
+    last: bool,
 ) -> None:
     columns = schema.tables()[table].columns.values()
     # DuckDB keeps lists in child columns that take no compression clause; zstd matters for text.
@@ -127,14 +133,16 @@ def _fill(
     )
 
 
-def _rows(batch: Iterable[Source], table: str, aliases: dict[Path, str], keep: str) -> str:
+def _rows(batch: Iterable[Source], table: str, aliases: dict[tuple[Path, str], str], keep: str) -> str:
     """One table's rows of a batch in order, with the newest schema's columns."""
     kinds = schema.tables()[table].columns.values()
     parts = ["SELECT " + ", ".join(f"NULL::{c.type} AS {c.name}" for c in kinds) + " WHERE false"]
     files: list[str] = []
     for source in batch:
         if source.segment is None:
-            parts.append(f"FROM {aliases[source.path]}.{table}")
+            # A pack of an older schema has no table that came later.
+            if name := aliases.get((source.path, table)):
+                parts.append(f"FROM {name}")
         elif source.segment.table == table:
             files.append(_quote(str(source.path)))
     if files:
@@ -143,12 +151,15 @@ def _rows(batch: Iterable[Source], table: str, aliases: dict[Path, str], keep: s
     return f"SELECT {names} FROM ({' UNION ALL BY NAME '.join(parts)}) WHERE {keep}"
 
 
-def _attach(con: duckdb.DuckDBPyConnection, sources: list[Source]) -> dict[Path, str]:
-    aliases: dict[Path, str] = {}
-    for source in sources:
+def _attach(con: duckdb.DuckDBPyConnection, sources: list[Source]) -> dict[tuple[Path, str], str]:
+    aliases: dict[tuple[Path, str], str] = {}
+    for number, source in enumerate(sources):
         if source.segment is None:
-            aliases[source.path] = f"source_{len(aliases)}"
-            con.execute(f"ATTACH {_quote(str(source.path))} AS {aliases[source.path]} (READ_ONLY)")
+            con.execute(f"ATTACH {_quote(str(source.path))} AS source_{number} (READ_ONLY)")
+            for (table,) in con.execute(
+                "SELECT table_name FROM duckdb_tables() WHERE database_name = ?", [f"source_{number}"]
+            ).fetchall():
+                aliases[source.path, table] = f"source_{number}.{table}"
     return aliases
 
 

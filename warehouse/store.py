@@ -86,9 +86,9 @@ def register_run(root: Path | str, record: RunRecord) -> dict[str, Any]:
     root = Path(root)
     folder = run_dir(root, record.run_id)
     try:
+        _stamp(root)
         if (row := _read_run(folder)) is not None:
             return row
-        _stamp(root)
         folder.mkdir(parents=True, exist_ok=True)
         row = {**asdict(record), "run_no": claim(root / "numbers")}
         draft = folder / f".run.{os.getpid()}.{os.urandom(4).hex()}.tmp"

@@ -15,7 +15,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow as pa
 
-LOGGED = ("turns", "trajectories", "credits", "model_calls", "metrics", "events", "stages", "tasks", "checkpoints")
+LOGGED = (
+    "turns",
+    "trajectories",
+    "credits",
+    "model_calls",
+    "metrics",
+    "events",
+    "stages",
+    "tasks",
+    "checkpoints",
+    "demonstrations",
+)
 """Tables whose rows the turn log writes; `runs` and `trials` have files of their own."""
 
 _TABLE = re.compile(r"^CREATE TABLE (\w+) \(\s*(?:--\s*(.*))?$")

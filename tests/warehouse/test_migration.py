@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+
+import orjson
+import pytest
+
+from tests.warehouse.makers import play
+from userrl_core.errors import ConfigError
+from warehouse import TurnLog, open_warehouse, schema
+from warehouse.check import check
+from warehouse.compact import compact
+
+DATA = Path(__file__).parent / "data"
+
+COUNTS = """
+    SELECT run_id, count(*), count(advantage), sum(reward) FROM turns GROUP BY run_id ORDER BY run_id
+"""
+EXPECTED = [("live", 8, 8, 2.0), ("packed", 8, 8, 2.0), ("sealed", 8, 8, 2.0)]
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """A warehouse that schema 1 wrote: one run packed, one sealed, one whose writer was killed."""
+    with tarfile.open(DATA / "schema1.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    return tmp_path
+
+
+def test_a_warehouse_of_schema_1_opens_with_new_columns_null(old: Path) -> None:
+    assert orjson.loads((old / "FORMAT").read_bytes()) == {"schema": 1}
+    with open_warehouse(old) as warehouse:
+        assert warehouse.sql(COUNTS).fetchall() == EXPECTED
+        assert warehouse.sql("SELECT count(*), count(started_at) FROM trajectories").fetchall() == [(12, 0)]
+        assert warehouse.sql("SELECT count(*) FROM demonstrations").fetchall() == [(0,)]
+        for name in warehouse.queries():
+            if None not in warehouse.queries()[name].params.values():
+                warehouse.query(name)
+
+
+def test_old_and_new_rows_live_together_and_are_packed_together(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with TurnLog.open(old, "live") as log:
+        demonstration = play(log, [1.0], phase="distill", stage="distill")
+        log.demonstrations([demonstration.traj_id or 0])
+    assert orjson.loads((old / "FORMAT").read_bytes()) == {"schema": schema.version()}
+    monkeypatch.setattr("warehouse.compact.MANY_SMALL_PACKS", 1)
+    done = compact(old)
+    assert len(done.merged) == 1
+    with open_warehouse(old) as warehouse:
+        assert warehouse.sql(COUNTS).fetchall() == [("live", 9, 8, 3.0), *EXPECTED[1:]]
+        assert warehouse.sql("SELECT count(*), count(started_at) FROM trajectories").fetchall() == [(13, 1)]
+        assert warehouse.sql("SELECT rank FROM demonstrations").fetchall() == [(1,)]
+    assert check(old).sound
+
+
+def test_a_warehouse_of_a_newer_schema_is_not_written_to(old: Path) -> None:
+    (old / "FORMAT").write_bytes(orjson.dumps({"schema": schema.version() + 1}))
+    with pytest.raises(ConfigError, match="update userrl"):
+        TurnLog.open(old, "new")
+
+
+def test_later_schemas_only_add() -> None:
+    for version, text in schema.scripts():
+        statements = [
+            line.split("(")[0].strip() for line in text.splitlines() if line and not line.startswith((" ", "-", ")"))
+        ]
+        allowed = ("CREATE TABLE",) if version == 1 else ("CREATE TABLE", "ALTER TABLE")
+        assert all(statement.startswith(allowed) for statement in statements)
+        assert "DROP" not in text
+        assert "RENAME" not in text

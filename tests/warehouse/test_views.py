@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.warehouse.makers import play
+from userrl_core import metrics
+from userrl_core.records import CheckpointRecord, Task, Trajectory, Turn, Where
+from warehouse import TurnLog, Warehouse, open_warehouse
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Warehouse, list[Trajectory]]:
+    """An evaluation of three gyms, five tasks each, four attempts each, with a few that could not be scored."""
+    root, draw, done = tmp_path_factory.mktemp("warehouse"), random.Random(3), []
+    with TurnLog.open(root, "r1", run_fields={"name": "mine", "shaping": "equalized", "score": "r2g"}) as log:
+        for gym in ("travel", "turtle", "function"):
+            for task in range(5):
+                for attempt in range(4):
+                    rewards: list[float | None] = [draw.choice([0.0, 0.5, 1.0]) for _ in range(draw.randint(1, 6))]
+                    if draw.random() < 0.15:
+                        rewards[-1] = None
+                    done.append(
+                        play(
+                            log,
+                            rewards,
+                            gym=gym,
+                            task=f"t{task}",
+                            attempt=attempt,
+                            split="test",
+                            stage="evaluate",
+                            step=9,
+                            phase="evaluate",
+                            score=draw.choice([0.0, 0.5, 1.0]),
+                        )
+                    )
+        for step in range(1, 4):
+            for attempt, score in enumerate([0.0, 1.0]):
+                play(log, [score], step=step, attempt=attempt, score=score, calls=2)
+            for attempt in range(3):
+                play(log, [float(step == 2)], step=step, task="t2", attempt=attempt, score=float(step == 2))
+            play(log, [0.5], step=step, task="alone", score=0.5)
+        best = [
+            play(log, [0.1 * n, 1.0], stage="distill", phase="distill", task=f"d{n}", score=n / 10) for n in range(6)
+        ]
+        log.demonstrations([t.traj_id or 0 for t in best[:1:-1]])
+        log.checkpoint(CheckpointRecord("c0", "x", "sft", 0, "aa"))
+        log.checkpoint(CheckpointRecord("c1", "y", "rl-1", 9, "bb", "c0"))
+        log.stage("evaluate", "finished")
+    return open_warehouse(root), done
+
+
+def rows(warehouse: Warehouse, name: str, **params: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = warehouse.query(name, **params).pl().to_dicts()
+    return found
+
+
+def admitted(done: list[Trajectory], gym: str | None = None) -> list[Trajectory]:
+    return [t for t in done if t.admitted and gym in (None, t.task.gym)]
+
+
+def test_gym_scores_and_averages_are_those_of_the_records(played: tuple[Warehouse, list[Trajectory]]) -> None:
+    warehouse, done = played
+    scores = {row["gym"]: row for row in rows(warehouse, "gym_scores", run="latest")}
+    for gym in ("travel", "turtle", "function"):
+        mine = [t.score for t in admitted(done, gym)]
+        assert scores[gym]["n"] == len(mine)
+        assert scores[gym]["rejected"] == 20 - len(mine)
+        assert scores[gym]["score"] == pytest.approx(metrics.mean(mine))
+    [average] = rows(warehouse, "micro_average")
+    assert average["micro_average"] == pytest.approx(metrics.mean([t.score for t in admitted(done)]))
+    assert average["n"] == len(admitted(done))
+
+
+def test_effective_turns_and_time_weighting_are_those_of_the_metrics(
+    played: tuple[Warehouse, list[Trajectory]],
+) -> None:
+    warehouse, done = played
+    for name in ("effective_turns", "time_weighted"):
+        for row in rows(warehouse, name):
+            values = [getattr(metrics, name)(t.rewards) for t in admitted(done, row["gym"])]
+            assert row[name] == pytest.approx(metrics.mean(values))
+            assert row["n"] == len(values)
+
+
+def test_pass_hat_k_is_that_of_the_metrics(played: tuple[Warehouse, list[Trajectory]]) -> None:
+    warehouse, done = played
+    found = rows(warehouse, "pass_hat_k")
+    assert {row["k"] for row in found} == {1, 2, 3, 4}
+    for row in found:
+        by_task: dict[str, list[bool]] = {}
+        for t in admitted(done, row["gym"]):
+            by_task.setdefault(t.task.id, []).append((t.score or 0) >= 1.0)
+        tried = [task for task in by_task.values() if len(task) >= row["k"]]
+        assert row["tasks"] == len(tried)
+        assert row["pass_hat_k"] == pytest.approx(metrics.pass_hat_k(tried, row["k"]))
+
+
+def test_learning_curve_and_groups_count_what_was_played(played: tuple[Warehouse, list[Trajectory]]) -> None:
+    warehouse, _ = played
+    curve = [(row["step"], row["trajectories"], row["score"]) for row in rows(warehouse, "learning_curve")]
+    assert curve == [(1, 6, 1.5 / 6), (2, 6, 4.5 / 6), (3, 6, 1.5 / 6)]
+    groups = rows(warehouse, "group_statistics", run="mine")
+    columns = ("groups", "too_small", "all_good", "all_bad", "mixed")
+    assert [tuple(row[c] for c in columns) for row in groups] == [(3, 1, 0, 1, 1), (3, 1, 1, 0, 1), (3, 1, 0, 1, 1)]
+
+
+def test_top_demonstrations_cost_and_status(played: tuple[Warehouse, list[Trajectory]]) -> None:
+    warehouse, _ = played
+    best = rows(warehouse, "top_demonstrations", per_gym=3)
+    assert [(row["rank"], row["task_id"]) for row in best] == [(1, "d5"), (2, "d4"), (3, "d3")]
+    [cost] = rows(warehouse, "cost")
+    assert (cost["calls"], cost["prompt_tokens"], cost["dollars"]) == (12, 1200, pytest.approx(0.012))
+    [status] = rows(warehouse, "run_status")
+    assert (status["stage"], status["status"], status["trajectories"], status["superseded"]) == (
+        "evaluate",
+        "finished",
+        84,
+        0,
+    )
+    assert len(rows(warehouse, "stragglers", most=7)) == 7
+
+
+def test_the_published_table_stands_beside_a_run(played: tuple[Warehouse, list[Trajectory]]) -> None:
+    warehouse, _ = played
+    beside = [row for row in rows(warehouse, "beside_published", model="Qwen3-8B") if row["gym"] == "travel"]
+    assert [(row["turn_shaping"], row["published"]) for row in beside] == [("equalized", 0.573)]
+    assert beside[0]["difference"] == pytest.approx(beside[0]["score"] - 0.573)
+    assert {row["gym"] for row in rows(warehouse, "beside_published")} == {
+        "travel",
+        "turtle",
+        "function",
+        "micro_average",
+    }
+
+
+def test_the_fifteen_published_micro_averages_fall_out_of_the_per_gym_figures(
+    played: tuple[Warehouse, list[Trajectory]],
+) -> None:
+    found = rows(played[0], "published_micro_average")
+    assert len(found) == 15
+    assert max(abs(row["difference"]) for row in found) < 1e-4
+
+
+def test_a_score_leads_back_to_run_checkpoint_demonstrations_and_task(
+    played: tuple[Warehouse, list[Trajectory]],
+) -> None:
+    warehouse, done = played
+    found = {row["traj_id"]: row for row in rows(warehouse, "lineage", run="r1")}
+    row = found[done[0].traj_id or 0]
+    assert (row["checkpoint"], row["sha256"], row["checkpoints"]) == ("c1", "bb", ["c1", "c0"])
+    assert (row["demonstrations"], row["demonstration_score"]) == (4, pytest.approx(0.35))
+    assert len(row["task_version"]) == 16
+
+
+def test_turns_know_how_their_trajectory_ended(played: tuple[Warehouse, list[Trajectory]]) -> None:
+    warehouse, done = played
+    found = warehouse.sql("SELECT count(*), count(reject_reason) FROM turn_details WHERE phase = 'evaluate'").fetchall()
+    rejected = [t for t in done if not t.admitted]
+    assert found == [(sum(len(t.turns) for t in done), sum(len(t.turns) for t in rejected))]
+
+
+def test_every_query_is_a_view_as_well_unless_it_needs_a_parameter(played: tuple[Warehouse, list[Trajectory]]) -> None:
+    warehouse, _ = played
+    for name, query in warehouse.queries().items():
+        assert len(query.doc) > 20
+        if None not in query.params.values():
+            assert warehouse.sql(f"FROM {name}").columns == warehouse.query(name).columns
+
+
+def test_userbenchs_auxiliary_metrics(tmp_path: Path) -> None:
+    aspect = {"preferences": [{"id": "p1"}, {"id": "p2"}]}
+    task = Task("travel", "trip", "test", {"aspects": {"hotel": aspect, "flight": aspect}})
+    infos: list[dict[str, Any]] = [
+        {"utterance": "held", "preference": "p1", "elicited": "active"},
+        {"utterance": "too_vague", "preference": "p2", "elicited": "passive"},
+        {"search": "match"},
+        {"search": "wrong"},
+        {"search": "failed"},
+        {"choices": {"H1": "correct", "F3": "best", "F4": "wrong"}},
+    ]
+    with TurnLog.open(tmp_path, "r1") as log:
+        log.tasks([task])
+        t = Trajectory(task, 0, 8, 1, Where("evaluate", 0, "evaluate", "model"))
+        log.begin(t)
+        for number, info in enumerate(infos, 1):
+            t.turns.append(Turn(number, "action", "", "", "", "", 0.0, info=info))
+            log.turn(t, t.turns[-1])
+        t.score, t.stop_reason = 0.9, "success"
+        log.end(t)
+    with open_warehouse(tmp_path) as warehouse:
+        [row] = rows(warehouse, "userbench")
+    assert (row["n"], row["score"]) == (1, 0.9)
+    assert (row["best_exist"], row["correct_exist"]) == (0.5, 1.0)
+    assert (row["valid_search"], row["valid_action"]) == (0.5, 0.5)
+    assert (row["elicited"], row["active"], row["passive"]) == (0.5, 0.25, 0.25)
