@@ -17,8 +17,8 @@ from userrl_core.training.verl.job import Cluster, SinkSpec, VerlJob
 
 ROOT = Path(__file__).parents[2]
 
-CALLS = [("action", f"{word}?") for word in ("price", "meal", "area")] + [("answer", f"H{n}") for n in (1, 2, 3, 4, 6)]
-REPLIES = [render_call(InteractCall(*call)) for call in [*CALLS, ("answer", "0"), ("answer", "1"), ("search", "high vegan")]]
+CALLS = [("action", f"{word}?") for word in ("price", "meal", "area", "room")] * 2 + [("search", "high vegan")]
+REPLIES = [render_call(InteractCall(*call)) for call in [*CALLS, ("answer", "H3"), ("answer", "H4"), ("answer", "1")]]
 """What the test engine says: some of it earns a reward in the tiny travel tier, some of it ends the attempt."""
 
 CPU = (
@@ -133,7 +133,7 @@ def make_job(out_dir: Path, init: Path, **more: Any) -> VerlJob:
         "algorithm": AlgorithmConfig(
             batch=2, group=4, minibatches=1, lr=1e-3, max_tokens=48, max_response_tokens=384, betas=(0.9, 0.95)
         ),
-        "credit": CreditConfig(shaping="r2g", score="r2g", form="released"),
+        "credit": CreditConfig(shaping="r2g", score="r2g", form="paper"),
         "max_prompt_tokens": 128,
         "last_step": 2,
         "total_steps": 4,

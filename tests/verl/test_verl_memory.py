@@ -1,0 +1,87 @@
+"""A configuration that cannot fit is refused before a GPU is held."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from userrl_core.errors import ConfigError
+from userrl_core.training.config import AlgorithmConfig, ModelConfig
+from userrl_core.training.verl.job import Cluster, VerlJob
+from userrl_core.training.verl.memory import SHAPES, check_memory, shape_of
+
+
+def make_job(model: str, **hardware: Any) -> VerlJob:
+    return VerlJob(
+        model=ModelConfig(path=model),
+        out_dir=Path("out"),
+        init=Path("sft"),
+        algorithm=AlgorithmConfig(minibatches=8),
+        last_step=10,
+        cluster=Cluster(**hardware),
+    )
+
+
+def test_parameter_counts_are_the_published_ones() -> None:
+    billions = {name: round(shape.parameters / 1e9, 2) for name, shape in SHAPES.items()}
+    assert billions["Qwen3-0.6B"] == 0.60
+    assert billions["Qwen3-4B"] == 4.02
+    assert billions["Qwen3-8B"] == 8.19
+    assert billions["Qwen3-32B"] == 32.76
+    assert billions["Qwen2.5-3B"] == 3.09
+    assert billions["Qwen2.5-7B"] == 7.62
+
+
+def test_the_papers_machine_holds_the_papers_models() -> None:
+    for model in ("Qwen/Qwen3-4B", "Qwen/Qwen3-8B"):
+        found = check_memory(make_job(model, gpus=8, gpu_memory=141.0))
+        assert found.update < found.card
+        assert found.conversations > 16
+
+
+def test_eight_billion_weights_on_one_card_are_refused_with_the_way_out() -> None:
+    with pytest.raises(ConfigError, match="more GPUs"):
+        check_memory(make_job("Qwen/Qwen3-8B", gpus=1, gpu_memory=141.0))
+
+
+def test_training_state_beside_a_greedy_engine_is_refused_until_it_is_offloaded() -> None:
+    job = make_job("Qwen/Qwen3-8B", gpus=2, gpu_memory=141.0, engine_memory=0.7)
+    with pytest.raises(ConfigError, match="offload"):
+        check_memory(job)
+    check_memory(make_job("Qwen/Qwen3-8B", gpus=2, gpu_memory=141.0, engine_memory=0.7, offload=True))
+
+
+def test_an_engine_without_room_for_one_conversation_is_refused() -> None:
+    with pytest.raises(ConfigError, match="engine_memory"):
+        check_memory(make_job("Qwen/Qwen3-32B", gpus=8, gpu_memory=141.0, engine_memory=0.45))
+
+
+def test_a_folders_own_config_says_its_shape(tmp_path: Path) -> None:
+    config = {
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 128,
+        "vocab_size": 1000,
+        "tie_word_embeddings": True,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    shape = shape_of(tmp_path)
+    assert (shape.kv_heads, shape.head_dim, shape.tied) == (4, 16, True)
+    assert shape.kv_bytes == 4 * 2 * 4 * 16
+
+
+@pytest.mark.parametrize("content", ['{"hidden_size": 64}', '{"hidden_size": "much"}'])
+def test_a_config_that_says_too_little_is_an_error_in_words(tmp_path: Path, content: str) -> None:
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(ConfigError, match=r"config\.json"):
+        shape_of(tmp_path)
+
+
+def test_an_unknown_model_is_not_guessed() -> None:
+    with pytest.raises(ConfigError, match="not known"):
+        shape_of("Someone/Else-9B")
+    assert shape_of("Qwen/Qwen3-4B-Instruct-2507") is SHAPES["Qwen3-4B"]

@@ -1,0 +1,224 @@
+"""What a configuration needs of a GPU, reckoned before one is held: a doomed one is refused by ``--dry-run``.
+
+Two moments decide. In the update the sharded training state (float32 weights, gradients and both Adam moments: 16 bytes a
+parameter) lies beside one gathered layer, the activations of one forward pass and the logits. While conversations are
+played, weights and moments (12 bytes) lie beside the rollout engine's share, unless they are offloaded; and that share must
+hold the bfloat16 weights and the key-value cache of at least one conversation of full length.
+
+Shapes of the published models are written down here, since no network may be at hand. The estimate is coarse (a tenth
+either way); it says no only where the sum is beyond the card, not where it is close.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from userrl_core.errors import ConfigError
+from userrl_core.training.verl.config import micro_tokens
+from userrl_core.training.verl.job import VerlJob
+
+GB = 1e9
+RESERVED = 2.5
+"""GB that CUDA, NCCL and the allocator's fragments take."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """What memory depends on. tied: input and output embeddings are one matrix."""
+
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    mlp: int
+    vocab: int
+    tied: bool
+
+    @property
+    def layer_parameters(self) -> int:
+        """Of one transformer block: attention, gated feed-forward, norms."""
+        attention = self.hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
+        return attention + 3 * self.hidden * self.mlp + 2 * self.hidden
+
+    @property
+    def parameters(self) -> int:
+        """Of the whole model."""
+        return self.layers * self.layer_parameters + self.vocab * self.hidden * (1 if self.tied else 2) + self.hidden
+
+    @property
+    def kv_bytes(self) -> int:
+        """Of one token in the key-value cache, bfloat16."""
+        return 4 * self.layers * self.kv_heads * self.head_dim
+
+
+SHAPES = {
+    "Qwen3-0.6B": ModelShape(1024, 28, 16, 8, 128, 3072, 151936, True),
+    "Qwen3-1.7B": ModelShape(2048, 28, 16, 8, 128, 6144, 151936, True),
+    "Qwen3-4B": ModelShape(2560, 36, 32, 8, 128, 9728, 151936, True),
+    "Qwen3-8B": ModelShape(4096, 36, 32, 8, 128, 12288, 151936, False),
+    "Qwen3-14B": ModelShape(5120, 40, 40, 8, 128, 17408, 151936, False),
+    "Qwen3-32B": ModelShape(5120, 64, 64, 8, 128, 25600, 151936, False),
+    "Qwen2.5-3B": ModelShape(2048, 36, 16, 2, 128, 11008, 151936, True),
+    "Qwen2.5-7B": ModelShape(3584, 28, 28, 4, 128, 18944, 152064, False),
+}
+"""From the models' published config.json."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """GB per GPU, and what the engine has room for.
+
+    state: sharded weights, gradients, moments. activations: of one forward and backward pass, logits apart.
+    update: the sum of the update's moment. rollout: the sum of the other. conversations: full-length ones that the
+    engine's cache holds at once, per copy of the policy.
+    """
+
+    parameters: float
+    state: float
+    gathered: float
+    activations: float
+    logits: float
+    reference: float
+    update: float
+    engine: float
+    engine_weights: float
+    rollout: float
+    conversations: float
+    card: float
+    hours_per_100_steps: float
+
+    def table(self) -> list[tuple[str, str]]:
+        """Label and value, as ``--dry-run`` prints them."""
+        return [
+            ("parameters", f"{self.parameters / 1e9:.2f} B"),
+            ("weights, gradients, Adam", f"{self.state:.1f} GB"),
+            ("one gathered layer and embeddings", f"{self.gathered:.1f} GB"),
+            ("activations", f"{self.activations:.1f} GB"),
+            ("logits", f"{self.logits:.1f} GB"),
+            ("reference model", f"{self.reference:.1f} GB"),
+            ("update, in all", f"{self.update:.1f} of {self.card:.0f} GB"),
+            ("rollout engine", f"{self.engine:.1f} GB, {self.engine_weights:.1f} of them weights"),
+            ("rollout, in all", f"{self.rollout:.1f} of {self.card:.0f} GB"),
+            ("full conversations at once, per copy", f"{self.conversations:.0f}"),
+            ("100 steps, at least", f"{self.hours_per_100_steps:.1f} h"),
+        ]
+
+    def as_dict(self) -> dict[str, float]:
+        """For ``--json``."""
+        return asdict(self)
+
+
+def shape_of(model: str | Path) -> ModelShape:
+    """The shape of a model by folder (its config.json) or published name. Raises ConfigError when it is not known."""
+    config = Path(model) / "config.json"
+    if config.is_file():
+        return _read_shape(json.loads(config.read_text()))
+    name = str(model).rsplit("/", 1)[-1]
+    found = [known for known in SHAPES if name == known or name.startswith(f"{known}-")]
+    if not found:
+        raise ConfigError(f"The shape of model '{model}' is not known; give a folder with its config.json.")
+    return SHAPES[found[0]]
+
+
+def estimate(job: VerlJob, shape: ModelShape) -> Estimate:
+    """What the job needs on each GPU of its cluster."""
+    cluster, algorithm = job.cluster, job.algorithm
+    gpus = cluster.gpus * cluster.nodes
+    parameters = shape.parameters
+    trained = 2 if algorithm.name == "ppo" else 1  # the critic is a second model of the same size
+    state = trained * 16 * parameters / gpus / GB
+    embeddings = shape.vocab * shape.hidden * (1 if shape.tied else 2)
+    gathered = (2 * 2 * shape.layer_parameters + 2 * embeddings) / GB
+    tokens = micro_tokens(job)
+    # Checkpointed: one hidden state a layer, and the working set of the layer that is being computed again.
+    working = 18 * shape.hidden + 8 * shape.mlp
+    activations = tokens * (2 * shape.hidden * shape.layers + working) / GB
+    logits = tokens * shape.vocab * (2 + 4 + 4) / GB  # bfloat16, float32, gradient
+    compared = algorithm.kl_coef > 0 or job.kl_reward_coef > 0
+    reference = 4 * parameters / gpus / GB if compared else 0.0
+    update = state + gathered + activations + logits + (0.0 if cluster.offload else reference) + RESERVED
+    engine = cluster.engine_memory * cluster.gpu_memory
+    engine_weights = 2 * parameters / cluster.tensor_parallel / GB
+    resident = 0.0 if cluster.offload else 12 / 16 * state + reference
+    longest = job.max_prompt_tokens + algorithm.max_response_tokens
+    kv_heads = max(shape.kv_heads / cluster.tensor_parallel, 1) / shape.kv_heads
+    room = max(engine - engine_weights - 2.0, 0.0)  # 2 GB: the engine's own activations
+    return Estimate(
+        parameters=parameters,
+        state=state,
+        gathered=gathered,
+        activations=activations,
+        logits=logits,
+        reference=reference,
+        update=update,
+        engine=engine,
+        engine_weights=engine_weights,
+        rollout=resident + engine + RESERVED,
+        conversations=room * GB / (shape.kv_bytes * kv_heads * longest),
+        card=cluster.gpu_memory,
+        hours_per_100_steps=100 * _step_seconds(job, shape) / 3600,
+    )
+
+
+def check_memory(job: VerlJob, model: str | Path | None = None) -> Estimate:
+    """The estimate, or ConfigError with what to change where it goes beyond the card."""
+    found = estimate(job, shape_of(model or job.model.path or job.init))
+    cluster = job.cluster
+    if found.update > found.card:
+        raise ConfigError(
+            f"The update needs {found.update:.0f} GB on each of {cluster.gpus * cluster.nodes} GPUs, and they have "
+            f"{found.card:.0f}: take more GPUs, a smaller model, or raise hardware.sequence_parallel."
+        )
+    if found.conversations < 1:
+        raise ConfigError(
+            f"The rollout engine's {found.engine:.0f} GB hold its weights ({found.engine_weights:.0f} GB) but no conversation "
+            "of full length: raise hardware.engine_memory or hardware.tensor_parallel."
+        )
+    if found.rollout > found.card:
+        raise ConfigError(
+            f"While conversations are played each GPU needs {found.rollout:.0f} GB and has {found.card:.0f}: set "
+            "hardware.offload, or lower hardware.engine_memory."
+        )
+    return found
+
+
+PEAK, SHARE, BANDWIDTH = 989e12, 0.35, 4.8e12
+"""bfloat16 operations per second and bytes per second of an H200, and the share of the former that training reaches."""
+
+
+def _step_seconds(job: VerlJob, shape: ModelShape) -> float:
+    """At least so long does a step take, with conversations of half the full length: arithmetic, and reading the weights.
+
+    Update 8 operations a parameter and token (one forward is computed again), log-probabilities 2, prefill 2; decoding
+    reads all weights once per token and batch. User model, transfers and stragglers come on top.
+    """
+    algorithm, cluster = job.algorithm, job.cluster
+    gpus = cluster.gpus * cluster.nodes
+    length = job.max_prompt_tokens + algorithm.max_response_tokens / 2
+    tokens = algorithm.batch * algorithm.group * length
+    forwards = 2 + (2 if algorithm.kl_coef > 0 else 0) + 8 * algorithm.inner_epochs + 2
+    arithmetic = forwards * shape.parameters * tokens / (gpus * PEAK * SHARE)
+    rounds = max(algorithm.batch * algorithm.group * cluster.tensor_parallel / gpus / 256, 1.0)
+    decoding = rounds * algorithm.max_response_tokens / 2 * 2 * shape.parameters / cluster.tensor_parallel / BANDWIDTH
+    return arithmetic + decoding
+
+
+def _read_shape(config: dict[str, Any]) -> ModelShape:
+    try:
+        heads = int(config["num_attention_heads"])
+        return ModelShape(
+            hidden=int(config["hidden_size"]),
+            layers=int(config["num_hidden_layers"]),
+            heads=heads,
+            kv_heads=int(config.get("num_key_value_heads", heads)),
+            head_dim=int(config.get("head_dim") or config["hidden_size"] // heads),
+            mlp=int(config["intermediate_size"]),
+            vocab=int(config["vocab_size"]),
+            tied=bool(config.get("tie_word_embeddings", False)),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError(f"This config.json is not of a decoder that verl trains: {error!r}.") from error

@@ -1,0 +1,88 @@
+"""The cold start on verl's SFT trainer: the chats that distillation wrote, full fine-tuning under FSDP."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from userrl_core.distill import read_chats
+from userrl_core.errors import TrainingError
+from userrl_core.records import CheckpointRecord
+from userrl_core.sink import Sink
+from userrl_core.training.jobs import StageResult
+from userrl_core.training.protocols import Progress
+from userrl_core.training.threads import SETTINGS
+from userrl_core.training.verl import checkpoints as files
+from userrl_core.training.verl.child import run_tree
+from userrl_core.training.verl.config import sft_overrides
+from userrl_core.training.verl.data import write_sft_parquet
+from userrl_core.training.verl.job import VerlSftJob
+from userrl_core.training.verl.launch import Lines
+
+NAMES = {"train/loss": "sft/loss/mean", "train/grad_norm": "sft/grad_norm/mean", "train/lr": "sft/lr/value"}
+
+
+def run_sft(job: VerlSftJob, sink: Sink, progress: Progress | None = None) -> StageResult:
+    """Train to the last step; started again, it goes on from its newest checkpoint.
+
+    The result's checkpoint is a Hugging Face folder that an RL stage starts from.
+    Raises TaskError for unreadable chats, ConfigError for too few, TrainingError when verl fails or stops short.
+    """
+    folder = job.out_dir / "verl"
+    root = folder / "checkpoints"
+    model = str(job.init or job.model.path or "")
+    if not model:
+        raise TrainingError("verl trains a checkpoint: give model.path, a Hugging Face folder or name.")
+    rows = write_sft_parquet(folder / "sft.parquet", read_chats(job.chats))
+    overrides = sft_overrides(job, folder, model, rows)
+    (folder / "overrides.txt").write_text("\n".join(overrides) + "\n")
+    steps = next(int(o.partition("=")[2]) for o in overrides if o.startswith("trainer.total_training_steps="))
+    before = files.newest(root)
+    numbers: dict[str, float] = {}
+    reached = (files.step_of(before) or 0) if before is not None else 0
+    if reached < steps:
+        if list(folder.glob("metrics-*.jsonl")):  # an earlier start logged steps that are made again
+            sink.event("rewind", stage=job.stage, step=reached)
+        numbers = _train(job, overrides, steps, sink, progress)
+    last = files.newest(root)
+    if last is None or files.step_of(last) != steps:
+        raise TrainingError(
+            f"verl's SFT trainer ended without an error, but its last checkpoint is not of step {steps}; "
+            f"see {folder / 'output.txt'}."
+        )
+    card = files.describe(last, job.stage, None)
+    path = files.hf_folder(last)
+    sink.checkpoint(CheckpointRecord(card.id, str(path), job.stage, card.step, card.sha256))
+    return StageResult(checkpoint=path, id=card.id, sha256=card.sha256, step=steps, metrics=numbers)
+
+
+def _train(
+    job: VerlSftJob, overrides: list[str], steps: int, sink: Sink, progress: Progress | None
+) -> dict[str, float]:
+    cluster, folder = job.cluster, job.out_dir / "verl"
+    lines = Lines(folder / f"metrics-{len(list(folder.glob('metrics-*.jsonl')))}.jsonl")
+    numbers: dict[str, float] = {}
+
+    def tick() -> None:
+        for line in lines:
+            numbers.clear()
+            numbers.update(_renamed(line["data"]))
+            sink.metrics(numbers, stage=job.stage, step=int(line["step"]))
+            if progress is not None:
+                progress(int(line["step"]), steps, numbers)
+
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={cluster.sft_gpus or cluster.gpus}"]
+    run_tree(
+        [cluster.python or sys.executable, "-u", *launcher, "-m", "verl.trainer.sft_trainer", *overrides],
+        folder=folder,
+        env={**SETTINGS, "HYDRA_FULL_ERROR": "1", **cluster.env, "VERL_FILE_LOGGER_PATH": str(lines.path)},
+        stall=job.stall,
+        on_tick=tick,
+        ray_dir=False,
+    )
+    return numbers
+
+
+def _renamed(data: Mapping[str, Any]) -> dict[str, float]:
+    return {NAMES.get(key, f"verl/{key}"): float(v) for key, v in data.items() if isinstance(v, (int, float))}
