@@ -85,7 +85,7 @@ def test_characters_outside_the_observation_space_are_replaced_not_refused():
         def __init__(self) -> None:
             self.ledger: list[Any] = []
 
-        async def judge(self, utterance: str, history: Any) -> Any:
+        async def judge(self, utterance: str, waiting: Any, history: Any) -> Any:
             from userrl_core.gyms.travel_world import Judgement
 
             return Judgement("other")

@@ -11,7 +11,6 @@ import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from userrl_core.errors import TaskError
 from userrl_core.gyms.base import Gym, Reply
 from userrl_core.gyms.travel_config import TravelConfig
 from userrl_core.gyms.travel_voice import FULL, TERSE, show_options
@@ -57,8 +56,6 @@ class TravelGym(Gym[TravelConfig]):
 
     def __init__(self, task: Task, user: TravelUser | None = None, config: TravelConfig | None = None) -> None:
         """Raises TaskError for a task that was imported without its options and cannot be played."""
-        if "unplayable" in task.payload:
-            raise TaskError(f"Travel task {task.id} cannot be played: {task.payload['unplayable']}")
         user = user if user is not None else self.users["rule"](task, random.Random(0))
         super().__init__(task, user, TravelConfig.for_task(task, config))
         self.world = World.of(task.payload)
@@ -79,9 +76,11 @@ class TravelGym(Gym[TravelConfig]):
 
     async def action(self, content: str) -> Reply:
         """A message to the user: a preference shows when it is asked for, or by itself after too much silence."""
-        judged = await self._user.judge(content, self.history)
-        named = self.world.preferences.get(judged.preference_id or "") if judged.kind == "held" else None
         waiting = self._waiting()
+        # Where a told preference is told again, the judge has to know of it.
+        askable = list(self.world.preferences.values()) if self.config.repeat_known else waiting
+        judged = await self._user.judge(content, askable, self.history)
+        named = self.world.preferences.get(judged.preference_id or "") if judged.kind == "held" else None
         if named is not None and named in waiting:
             text = await self._user.reveal(content, named, self.history, asked=True)
             self._silent = 0
@@ -217,9 +216,8 @@ class TravelGym(Gym[TravelConfig]):
         from userrl_core.users.rule.travel import query_for, question_for
 
         world = World.of(task.payload)
-        terse = TravelConfig.for_task(task, config).terse
-        asks = [InteractCall("action", question_for(p, terse)) for p in world.preferences.values()]
-        finds = [InteractCall("search", query_for(aspect, terse)) for aspect in world.aspects.values()]
+        asks = [InteractCall("action", question_for(p, task.tier)) for p in world.preferences.values()]
+        finds = [InteractCall("search", query_for(aspect, task.tier)) for aspect in world.aspects.values()]
         best = ", ".join(aspect.best for aspect in world.aspects.values())
         return [*asks, *finds, InteractCall("answer", best)]
 

@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from userrl_core.errors import TaskError
+
 ASPECTS: dict[str, str] = {"flight": "F", "hotel": "H", "apartment": "A", "rental_car": "C", "restaurant": "R"}
 """Aspect and the letter its option ids begin with."""
 ASPECT_OF_LETTER = {letter: aspect for aspect, letter in ASPECTS.items()}
@@ -60,7 +62,9 @@ class World:
 
     @classmethod
     def of(cls, payload: Mapping[str, Any]) -> World:
-        """The world in a task's payload."""
+        """The world in a task's payload. Raises TaskError for a task that was imported without its options."""
+        if "unplayable" in payload:
+            raise TaskError(f"This travel task cannot be played: {payload['unplayable']}.")
         aspects: dict[str, Aspect] = {}
         preferences: dict[str, Preference] = {}
         for name, data in payload["aspects"].items():
@@ -116,8 +120,8 @@ class Progress:
 class TravelUser(Protocol):
     """Who answers in TravelGym. May raise UserError or JudgeError, which make the turn's reward null."""
 
-    async def judge(self, utterance: str, history: Sequence[Said]) -> Judgement:
-        """Which of the four kinds the message is, over all preferences the user holds."""
+    async def judge(self, utterance: str, waiting: Sequence[Preference], history: Sequence[Said]) -> Judgement:
+        """Which of the four kinds the message is; only the preferences in ``waiting`` can be held."""
         ...
 
     async def match(self, query: str, history: Sequence[Said]) -> SearchJudgement:
