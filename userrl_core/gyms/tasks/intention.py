@@ -21,6 +21,9 @@ from userrl_core.seeding import content_hash, split_of
 FOLDER = "gyms/IntentionGym/intentiongym/data"
 ROWS = "intention_multiturn"
 
+PATIENCE = 1000
+"""Draws in a row that give nothing new before the generator says that there is no more."""
+
 
 def tasks(split: str) -> Sequence[Task]:
     """Our own tasks of a split."""
@@ -34,16 +37,16 @@ def generate(n: int, seed: int) -> list[Task]:
     rng = random.Random(seed)
     domains = _bank()
     made: dict[str, Task] = {}
-    tries = 0
+    repeats = 0
     while len(made) < n:
-        tries += 1
-        if tries > 50 * n + 1000:
+        if repeats > PATIENCE:
             raise ConfigError(f"This generator has no {n} different tasks; ask for fewer.")
         domain = rng.choice(domains)
         request = rng.choice(list(domain["requests"]))
         names = rng.sample(sorted(domain["details"]), rng.randint(2, min(5, len(domain["details"]))))
         task = _task(domain, request, [(name, rng.choice((1, 2, 2, 3))) for name in names])
-        made.setdefault(task.id, task)
+        repeats = repeats + 1 if task.id in made else 0
+        made[task.id] = task
     return list(made.values())
 
 

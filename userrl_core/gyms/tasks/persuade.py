@@ -21,6 +21,9 @@ from userrl_core.seeding import Split, content_hash, derive_seed
 
 ROWS = "persuasion_multiturn"
 
+PATIENCE = 1000
+"""Draws in a row that give nothing new before the generator says that there is no more."""
+
 
 def tasks(split: str) -> Sequence[Task]:
     """Our own tasks of a split. The split hangs on the claim alone, so that no claim is in two of them."""
@@ -36,13 +39,13 @@ def generate(n: int, seed: int) -> list[Task]:
         raise ConfigError(f"n is the number of tasks to generate; {n} gives none.")
     rng = random.Random(seed)
     made: dict[str, Task] = {}
-    tries = 0
+    repeats = 0
     while len(made) < n:
-        tries += 1
-        if tries > 50 * n + 1000:
+        if repeats > PATIENCE:
             raise ConfigError(f"This generator has no {n} different tasks; ask for fewer.")
         task = _variant(rng.choice(_bank()), rng)
-        made.setdefault(task.id, task)
+        repeats = repeats + 1 if task.id in made else 0
+        made[task.id] = task
     return list(made.values())
 
 

@@ -1,0 +1,250 @@
+"""PersuadeGym: levels pay once, unknown stances are failed judgements, the rule user is moved by new and strong points only."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import polars
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.published import published
+from userrl_core.errors import ConfigError, JudgeError, TaskError
+from userrl_core.gyms import generate, load_published, make, min_turns, tasks
+from userrl_core.gyms.persuade import STANCES, PersuadeGym, Verdict, rebuttals_of
+from userrl_core.gyms.validate import validate
+from userrl_core.interact import InteractCall
+from userrl_core.policies.scripted import ScriptedPolicy
+from userrl_core.records import Task
+from userrl_core.rollout import run_episodes
+from userrl_core.users.rule.persuade import RulePersuadeUser
+
+CLAIM = "Cats should rule the city."
+ARGUMENT = "Cats are calm and clean. A city needs rest. Nobody has ever been bitten by a mayor who sleeps."
+
+
+class Wavering:
+    """A user that goes through given stances."""
+
+    def __init__(self, *stances: str) -> None:
+        self.stances = list(stances)
+        self.before: list[str] = []
+
+    async def hear(self, argument: str, stance: str) -> Verdict:
+        self.before.append(stance)
+        return Verdict("Hm.", self.stances.pop(0))
+
+
+def make_task(**payload: Any) -> Task:
+    return Task("persuade", "t", "train", {"claim": CLAIM, "argument": ARGUMENT, **payload})
+
+
+def argue(user: Any, arguments: Sequence[str], **config: Any) -> tuple[PersuadeGym, list[float | None]]:
+    gym = make("persuade", make_task(), user, **config)
+    assert isinstance(gym, PersuadeGym)
+    gym.reset(seed=0)
+
+    async def go() -> list[float | None]:
+        return [(await gym.step(InteractCall("action", text))).reward for text in arguments if not gym.done]
+
+    return gym, asyncio.run(go())
+
+
+def sixths(*levels: int) -> list[Any]:
+    return [pytest.approx(level / 6) for level in levels]
+
+
+def test_each_level_toward_disagreement_pays_a_sixth() -> None:
+    gym, rewards = argue(Wavering("Agree", "Neutral", "Strongly Disagree"), "abc")
+    assert rewards == sixths(1, 2, 3)
+    assert gym.done
+    assert gym.succeeded
+    assert gym.score() == pytest.approx(1.0)
+
+
+def test_a_stance_that_swings_back_and_forth_is_never_paid_twice() -> None:
+    gym, rewards = argue(Wavering(*["Neutral", "Agree"] * 5), "abcdefghij")
+    assert rewards == [pytest.approx(0.5)] + [0.0] * 9
+    assert gym.score() == pytest.approx(0.5)
+
+
+def test_after_a_relapse_only_levels_beyond_the_best_pay() -> None:
+    _, rewards = argue(Wavering("Neutral", "Strongly Agree", "Partly Disagree"), "abc")
+    assert rewards == sixths(3, 0, 1)
+
+
+@given(st.lists(st.sampled_from(STANCES), min_size=1, max_size=30))
+def test_whatever_the_user_does_the_score_is_the_best_level_over_six(stances: list[str]) -> None:
+    gym, rewards = argue(Wavering(*stances), ["x"] * len(stances))
+    seen = stances[: len(rewards)]
+    assert gym.score() == pytest.approx(max(STANCES.index(s) for s in seen) / 6)
+    assert all(r is not None and 0.0 <= r <= 1.0 for r in rewards)
+
+
+@pytest.mark.parametrize("stance", ["agree", "Somewhat Agree", "", "7", "Strongly disagree"])
+def test_an_unknown_stance_is_a_failed_judgement_and_is_not_stored(stance: str) -> None:
+    gym = make("persuade", make_task(), Wavering(stance, "Agree"))
+    gym.reset(seed=0)
+    with pytest.raises(JudgeError, match="none of the seven"):
+        asyncio.run(gym.step(InteractCall("action", "x")))
+    assert gym.stance == "Strongly Agree"
+
+
+def test_the_user_is_told_where_it_stood() -> None:
+    user = Wavering("Agree", "Neutral")
+    argue(user, "ab")
+    assert user.before == ["Strongly Agree", "Agree"]
+
+
+def test_only_arguing_is_possible() -> None:
+    assert PersuadeGym.choices() == ("action",)
+
+
+def test_start_and_reward_per_level_are_settings() -> None:
+    gym, rewards = argue(Wavering("Disagree", "Strongly Disagree"), "ab", start="Neutral", per_level=0.5)
+    assert rewards == [1.0, 0.5]
+    assert gym.full_score == 1.5
+
+
+def test_a_rebuttal_moves_by_its_weight_and_only_the_first_time() -> None:
+    task = next(t for t in tasks("persuade", "train") if t.payload["rebuttals"][0]["weight"] == 2)
+    user = RulePersuadeUser(task, random.Random(0))
+    text = task.payload["rebuttals"][0]["text"]
+    assert asyncio.run(user.hear(text, "Strongly Agree")).stance == "Partly Agree"
+    again = asyncio.run(user.hear(text, "Partly Agree"))
+    assert again.stance == "Partly Agree"
+
+
+def test_one_message_with_everything_wins_two_levels_at_most() -> None:
+    task = tasks("persuade", "train")[0]
+    user = RulePersuadeUser(task, random.Random(0))
+    everything = " ".join(r.text for r in rebuttals_of(task))
+    assert asyncio.run(user.hear(everything, "Strongly Agree")).stance == "Partly Agree"
+
+
+STRONG = (
+    "But cats overlook drains and budgets: for example, research on 12 towns has shown that a city without night engineers "
+    "floods within weeks, because nobody repairs pumps while the mayor sleeps, and calm alone has never kept a single cellar "
+    "dry; cats fail exactly where a city needs somebody awake."
+)
+
+
+@pytest.mark.parametrize(
+    ("argument", "levels"),
+    [
+        ("", 0),
+        ("!!! ???", 0),
+        ("The stock market fell again yesterday, because bananas grew expensive in 1929.", 0),
+        ("You are wrong.", 0),
+        (ARGUMENT, 0),
+        ("Cats are wonderful for a city, since research shows 90 percent of inhabitants love purring.", 0),
+        ("But cats cannot read, because no city school teaches them, for example.", 1),
+        (STRONG, 2),
+    ],
+)
+def test_without_rebuttals_the_rule_user_weighs_relevance_novelty_opposition_and_strength(
+    argument: str, levels: int
+) -> None:
+    user = RulePersuadeUser(make_task(), random.Random(0))
+    assert STANCES.index(asyncio.run(user.hear(argument, "Strongly Agree")).stance) == levels
+
+
+def test_a_repeated_argument_does_not_move_again() -> None:
+    user = RulePersuadeUser(make_task(), random.Random(0))
+    first = asyncio.run(user.hear(STRONG, "Strongly Agree"))
+    second = asyncio.run(user.hear(STRONG.replace("towns", "Towns"), first.stance))
+    assert (first.stance, second.stance) == ("Partly Agree", "Partly Agree")
+
+
+@given(st.text(max_size=300))
+def test_no_text_breaks_the_rule_user_or_moves_it_more_than_two_levels(text: str) -> None:
+    user = RulePersuadeUser(tasks("persuade", "train")[0], random.Random(0))
+    assert STANCES.index(asyncio.run(user.hear(text, "Strongly Agree")).stance) <= 2
+
+
+def test_our_set_has_60_claims_or_more_with_four_in_every_split_and_no_claim_in_two() -> None:
+    every = {split: tasks("persuade", split) for split in ("train", "validation", "test")}
+    assert sum(map(len, every.values())) >= 60
+    assert all(len(found) >= 4 for found in every.values())
+    claims = [task.payload["claim"] for found in every.values() for task in found]
+    assert len(set(claims)) == len(claims)
+
+
+def test_every_task_of_ours_and_of_the_generator_is_solved_by_its_gold() -> None:
+    every = [t for split in ("train", "validation", "test") for t in tasks("persuade", split)]
+    for task in [*every, *generate("persuade", 100, seed=5)]:
+        assert validate(task).ok, task
+        assert 3 <= min_turns(task) <= 4
+    splits = {t.payload["claim"]: t.split for t in every}
+    assert all(splits[t.payload["claim"]] == t.split for t in generate("persuade", 100, seed=5))
+
+
+def test_the_generator_is_seeded_and_says_when_it_has_no_more() -> None:
+    assert generate("persuade", 20, 1) == generate("persuade", 20, 1)
+    assert generate("persuade", 20, 1) != generate("persuade", 20, 2)
+    with pytest.raises(ConfigError, match="ask for fewer"):
+        generate("persuade", 100_000, 1)
+
+
+async def test_more_skill_scores_more() -> None:
+    chosen = tasks("persuade", "train")[:30]
+    means = []
+    for skill in (0.0, 0.3, 1.0):
+        played = await run_episodes(chosen, ScriptedPolicy(skill), horizon=6)
+        means.append(sum(t.score or 0.0 for t in played) / len(played))
+    assert means[0] == 0.0
+    assert means[0] < means[1] < means[2] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("payload", "complaint"),
+    [
+        ({"claim": ""}, "field 'claim'"),
+        ({"argument": 3}, "field 'argument'"),
+        ({"rebuttals": [{"text": "x", "weight": 3}]}, "rebuttal 0: field 'weight' is 3"),
+        ({"rebuttals": [{"weight": 1}]}, "rebuttal 0: field 'text'"),
+    ],
+)
+def test_a_broken_task_is_refused_by_name(payload: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(TaskError, match=complaint):
+        make("persuade", make_task(**payload))
+
+
+def write_sample(root: Path, *rows: dict[str, Any]) -> Path:
+    folder = root / "data/persuasion_multiturn"
+    folder.mkdir(parents=True)
+    for split, chosen in (("train", rows[:-1]), ("test", rows[-1:])):
+        polars.DataFrame({"reward_model": list(chosen)}).write_parquet(folder / f"{split}.parquet")
+    return root
+
+
+def row(key: str | None, claim: str | None = CLAIM) -> dict[str, Any]:
+    return {"id": key, "claim": claim, "argument": ARGUMENT, "env_name": "PersuadeGym"}
+
+
+def test_a_sample_in_the_published_format_loads_and_is_marked_as_not_provable(tmp_path: Path) -> None:
+    found = load_published("persuade", write_sample(tmp_path, row("a"), row("b"), row("c")))
+    assert [(t.id, t.split == "test") for t in found] == [("a", False), ("b", False), ("c", True)]
+    result = validate(found[0])
+    assert (result.ok, result.score, result.playable) == (False, None, True)
+    assert "no gold solution" in result.reason
+
+
+def test_a_bad_published_row_names_its_file_index_and_field(tmp_path: Path) -> None:
+    root = write_sample(tmp_path, row("a"), row("b", None), row("c"))
+    with pytest.raises(TaskError, match=r"train.parquet, entry 1: field 'claim'"):
+        load_published("persuade", root)
+
+
+async def test_all_published_tasks_load_with_the_counts_of_table_2_and_can_be_trained_on_offline() -> None:
+    found = load_published("persuade", published("userrl"))
+    assert sum(t.split == "test" for t in found) == 42
+    assert sum(t.split != "test" for t in found) == 378
+    good, bad = [await run_episodes(found[:60], ScriptedPolicy(skill), horizon=8) for skill in (1.0, 0.0)]
+    assert all(t.admitted for t in [*good, *bad])
+    assert sum(t.score or 0 for t in good) > 50 > sum(t.score or 0 for t in bad)
