@@ -230,3 +230,33 @@ class Hardware(Block):
 
     tensor_parallel: PositiveInt = 1
     """GPUs that serve one copy of the policy in rollouts."""
+
+    sequence_parallel: PositiveInt = 1
+    """GPUs that share one long conversation in verl's update."""
+
+    offload: bool = False
+    """Training state waits in host memory while conversations are played (verl)."""
+
+    engine_memory: float = Field(default=0.5, gt=0.0, lt=1.0)
+    """Share of a GPU's memory that verl's rollout engine may take."""
+
+    gpu_memory: PositiveFloat | None = None
+    """Memory of one GPU in GB, where the kind of GPU does not say it."""
+
+    micro_tokens: PositiveInt | None = None
+    """Most tokens of one forward pass of verl's update, per GPU; none: one conversation of full length."""
+
+    workers: PositiveInt = 8
+    """Processes that play conversations under verl."""
+
+    python: str | None = None
+    """Interpreter of verl's own environment on this host; none: the one that runs the flow."""
+
+    ray_address: str | None = None
+    """A running Ray cluster (auto); none: one is started for each stage."""
+
+    overrides: tuple[str, ...] = ()
+    """More verl overrides, key=value; they have the last word."""
+
+    sft_overrides: tuple[str, ...] = ()
+    """More overrides for verl's SFT trainer."""
