@@ -30,6 +30,7 @@ from userrl_core.episode import Episode, EpisodeRules
 from userrl_core.errors import PolicyError
 from userrl_core.policies.base import PolicyReply
 from userrl_core.records import Message, Phase, Task, Trajectory, Where
+from userrl_core.rewards.optional import adjusted_rewards
 from userrl_core.rollout import build_episode
 from userrl_core.training.verl.book import Attempt, find_book
 from userrl_core.training.verl.estimator import signature
@@ -206,7 +207,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         prompt = ids[: len(ids) - len(tokens.mask)]
         if not trajectory.admitted:
             mask = [0] * len(response)
-        rewards = _turn_rewards(trajectory, self.stage.assignment)
+        rewards = _turn_rewards(trajectory, self.stage)
         ends = tokens.ends if trajectory.admitted else []
         score = trajectory.score if trajectory.admitted else None
         tokens.extra["reward_extra_info"] = {
@@ -235,7 +236,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         book = find_book()
         if book is None or trajectory.where.phase != "train":
             return
-        rewards = _turn_rewards(trajectory, self.stage.assignment)
+        rewards = _turn_rewards(trajectory, self.stage)
         await book.put.remote(
             uid,
             Attempt(
@@ -271,12 +272,16 @@ def _phase(row: dict[str, Any]) -> Phase:
     return "validate" if row["phase"] == "validate" else "train"
 
 
-def _turn_rewards(trajectory: Trajectory, assignment: str) -> list[float]:
-    """Raw reward per turn; all of it on the last one where the recipe wants that; none when the attempt has no score."""
-    rewards = [r for r in trajectory.rewards if r is not None]
+def _turn_rewards(trajectory: Trajectory, stage: StageFile) -> list[float]:
+    """Reward per turn, the recipe's optional terms applied; all of it on the last turn where the recipe wants that.
+
+    Empty when the attempt has no score.
+    """
+    adjusted = adjusted_rewards(trajectory, stage.terms)
+    rewards = [r for r in adjusted if r is not None]
     if not trajectory.admitted or len(rewards) != len(trajectory.turns):
         return []
-    if assignment == "trajectory" and rewards:
+    if stage.assignment == "trajectory" and rewards:
         return [0.0] * (len(rewards) - 1) + [sum(rewards)]
     return rewards
 

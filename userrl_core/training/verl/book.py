@@ -81,13 +81,24 @@ def record_credits(
         sink = stage.sink.open()
         waiting = {uid: [a for a in attempts if a.admitted] for uid, attempts in found.items()}
         for uid, key, credit, advantage in zip(groups, signatures, shaped, advantages, strict=True):
-            match = next((a for a in waiting[uid] if a.signature == key), None)
+            match = _closest(waiting[uid], key)
             if match is None:
                 continue  # a trajectory without a score has none
             waiting[uid].remove(match)
             if match.traj_id is not None:
                 sink.credits(match.traj_id, credit, advantage)
     _append(stage.folder / "steps.jsonl", [a for attempts in found.values() for a in attempts], numbers)
+
+
+def _closest(attempts: Sequence[Attempt], key: Signature) -> Attempt | None:
+    """The attempt with these tokens per turn and the nearest rewards: the same ones, but for a KL penalty on them."""
+    tokens = [n for _, n in key]
+    alike = [a for a in attempts if [n for _, n in a.signature] == tokens]
+
+    def distance(attempt: Attempt) -> float:
+        return sum(abs(mine - theirs) for (mine, _), (theirs, _) in zip(attempt.signature, key, strict=True))
+
+    return min(alike, key=distance, default=None) if tokens else None
 
 
 def _append(path: Path, attempts: Sequence[Attempt], numbers: Mapping[str, float]) -> None:

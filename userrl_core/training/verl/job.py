@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegative
 
 from userrl_core.errors import ConfigError
 from userrl_core.gyms.prompt import PromptStyle
+from userrl_core.rewards.optional import OptionalTerms
 from userrl_core.sink import Sink
 from userrl_core.training.jobs import RlJob, SftJob, User
 
@@ -216,6 +217,9 @@ class StageFile(_Settings):
 
     assignment: Literal["turn", "trajectory"] = "turn"
     """Where rewards lie: on the last token of each turn, or all on the last token of the last turn (PPO)."""
+
+    terms: OptionalTerms = OptionalTerms()
+    """Optional reward terms of the recipe; the log keeps raw rewards."""
 
     step_timeout: PositiveFloat = 120.0
     """Seconds for gym and user, per turn."""

@@ -253,6 +253,7 @@ def stage_file(job: VerlJob, plan: Plan, folder: Path, sink: Sink | None = None)
         policy=job.policy,
         max_tokens=job.algorithm.max_tokens,
         assignment=job.algorithm.assignment if job.algorithm.name == "ppo" else "turn",
+        terms=job.credit.terms,
         step_timeout=job.step_timeout,
         policy_timeout=job.policy_timeout,
         patience=job.patience,
