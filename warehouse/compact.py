@@ -29,6 +29,9 @@ SMALL_PACK_TURNS = 400_000
 MANY_SMALL_PACKS = 8
 """That many small packs are merged into one, so that the number of packs grows with the logarithm of the nights."""
 
+GRACE_SECONDS = 1.0
+"""How long packed sources stay after the manifest was published, so that queries already under way can finish."""
+
 SEGMENTS_OF_LIVING_RUN = 32
 """A run that is still being written is packed once it has that many sealed segments."""
 
@@ -152,6 +155,7 @@ def _publish(root: Path, manifest: Manifest, sources: list[Source], without_run:
             manifest.packs.pop(source.path.name, None)
     manifest.packs.update(made)
     manifest.write(root)
+    time.sleep(GRACE_SECONDS)
     for source in sources:
         source.path.unlink(missing_ok=True)
     return list(made)

@@ -70,10 +70,12 @@ class Warehouse:
         self._con.execute("CREATE TABLE store.runs AS FROM template.runs")
         for statement in reference_statements():
             self._con.execute(statement)
-        self._refresh()
+        # Everything is defined over an empty list first: files that vanish meanwhile then concern queries alone, which
+        # take a new list and try again.
+        self._define(Snapshot())
         base, *topics = views.scripts()
         self._con.execute(base[1])
-        self._apply(self._read_rewinds())
+        self._apply([])
         for _, text in topics:
             self._con.execute(text)
         for query in views.queries().values():
@@ -194,6 +196,8 @@ class Warehouse:
 
     def locked_answer(self, text: str, params: dict[str, Any], rows: int, settings: list[str]) -> pa.Table:
         """At most `rows` rows of one untrusted statement; afterwards this warehouse answers nothing else (see `safe`)."""
+        self._refresh()
+        self._apply(self._read_rewinds())
         assert self._seen is not None
         allowed = [str(path) for path in self._seen.files()] + [str(p) for p in (self.root / "trials").glob("*.jsonl")]
         files = ", ".join(map(_quote, allowed))
@@ -260,9 +264,12 @@ class Warehouse:
             self._seen.packs,
         ):
             return
+        self._define(seen)
+        self._seen = seen
+
+    def _define(self, seen: Snapshot) -> None:
         for table in schema.LOGGED:
             self._con.execute(f"CREATE OR REPLACE VIEW store.{table} AS {self._source(table, seen)}")
-        self._seen = seen
         self._con.execute(f"CREATE OR REPLACE VIEW store.trials AS {self._trials()}")
 
     def _source(self, table: str, seen: Snapshot) -> str:

@@ -34,7 +34,7 @@ def write(root: Path, run: str) -> None:
     from warehouse import TurnLog
 
     warehouse.journal.SEGMENT_ROWS = 60
-    warehouse.journal.KEEP_SEALED_LIVE_SECONDS = 0.05
+    warehouse.journal.KEEP_SEALED_LIVE_SECONDS = 0.3
     draw = random.Random(os.getpid())
     log = TurnLog.open(root, run)
     step = 0
@@ -51,6 +51,7 @@ def pack(root: Path) -> None:
     from userrl_core.errors import LogError
 
     warehouse.compact.MANY_SMALL_PACKS = 4
+    warehouse.compact.GRACE_SECONDS = 0.3
     while True:
         try:
             warehouse.compact.compact(root, everything=True)
