@@ -6,6 +6,8 @@ Faults are drawn by share from a seeded generator, so that the number of faults 
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import json
 import random
 import re
@@ -15,8 +17,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from userrl_core.gyms import demonstrator_class, gym_class, make
-from userrl_core.interact import render_call
+from userrl_core.gyms import demonstrator_class, make
+from userrl_core.interact import InteractCall, render_call
 from userrl_core.records import Task
 
 FAULTS = ("429", "500", "timeout", "broken_json", "truncated", "empty_choices", "wrong_schema")
@@ -267,29 +269,41 @@ def fill(node: Any, root: Any, secret: str | None = None) -> Any:
 
 
 class DemonstratorAgent:
-    """A served agent that plays the scripted demonstrator of whatever task the conversation opens with.
+    """A served agent that plays the scripted demonstrator of whatever task the conversation is about.
 
-    Stateless, as a server is: every request replays the demonstrator over the observations in it. Answers with tool calls
-    where the request has tools, else in Hermes text.
+    Stateless, as a server is: every request replays the demonstrator over the observations in it. Several tasks may open with
+    the same words; then it is the first one whose own gym would have answered the same so far. Answers with tool calls where
+    the request has tools, else in Hermes text.
     """
 
     def __init__(self, tasks: Sequence[Task], skill: float = 1.0) -> None:
         self._skill = skill
-        self._tasks: dict[str, Task] = {}
+        self._tasks: dict[str, list[Task]] = {}
         for task in tasks:
-            opening = make(task.gym, task).reset(seed=0)
-            self._tasks[opening] = task
+            self._tasks.setdefault(make(task.gym, task).reset(seed=0), []).append(task)
 
     def __call__(self, body: Body) -> Answer:
         messages = [m for m in body["messages"] if m["role"] != "system"]
-        task = self._tasks[messages[0]["content"]]
-        kind = demonstrator_class(task.gym)
-        demonstrator = kind(task, random.Random(0), self._skill, gym_class(task.gym).config_type())
-        seen = [m["content"] for m in messages if m["role"] != "assistant"]
-        call = [demonstrator.act(text) for text in seen][-1]
+        seen = [str(m["content"]) for m in messages if m["role"] != "assistant"]
+        candidates = self._tasks[seen[0]]
+        calls = [call for call in (self._replay(task, seen, len(candidates) > 1) for task in candidates) if call]
+        if not calls:
+            raise AssertionError(f"no task of this agent leads to {seen!r}")
         if body.get("tools"):
-            return Answer("", [tool_call(str(call.choice), call.content, len(seen))], "tool_calls")
-        return Answer(render_call(call, "Let me see."))
+            return Answer("", [tool_call(str(calls[0].choice), calls[0].content, len(seen))], "tool_calls")
+        return Answer(render_call(calls[0], "Let me see."))
+
+    def _replay(self, task: Task, seen: Sequence[str], compare: bool) -> InteractCall | None:
+        """The next call in this task, or None when its gym would have answered otherwise."""
+        gym = make(task.gym, task)
+        demonstrator = demonstrator_class(task.gym)(task, random.Random(0), self._skill, gym.config)
+        gym.reset(seed=0)
+        for now, then in itertools.pairwise(seen):
+            call = demonstrator.act(now)
+            if compare and asyncio.run(gym.step(call)).observation != then:
+                return None
+        found: InteractCall = demonstrator.act(seen[-1])
+        return found
 
 
 def both(agent: Brain, user: Brain) -> Brain:

@@ -244,7 +244,7 @@ def test_a_body_that_is_no_completion_is_retried_whatever_it_holds(body: bytes) 
     from userrl_core.users.retry import Failure
 
     with pytest.raises(Failure) as caught:
-        _read_body(body, needs_text=True)
+        _read_body(body)
     assert caught.value.retryable
 
 
@@ -252,7 +252,7 @@ def test_missing_usage_counts_as_zero_tokens() -> None:
     from userrl_core.users.chat import _read_body
 
     body = {"choices": [{"message": {"content": "x"}, "finish_reason": "length"}], "usage": {"prompt_tokens": "many"}}
-    assert _read_body(json.dumps(body).encode(), needs_text=True)[1:] == (True, (0, 0))
+    assert _read_body(json.dumps(body).encode())[1:] == (True, (0, 0))
 
 
 def test_prices_are_per_million_tokens_and_unknown_models_have_none() -> None:

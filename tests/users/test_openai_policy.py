@@ -48,9 +48,9 @@ def told(trajectories: list[Trajectory]) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize("tools", [True, False])
 async def test_distillation_over_http_with_a_fifth_of_faults_equals_distillation_without(tools: bool) -> None:
     chosen = [
-        *tasks("travel", "train", tier="tiny")[:25],
-        *tasks("intention", "train")[:8],
-        *tasks("persuade", "train")[:8],
+        *tasks("travel", "train", tier="tiny")[:12],
+        *tasks("intention", "train")[:4],
+        *tasks("persuade", "train")[:4],
     ]
     brain = DemonstratorAgent(chosen)
     with MockServer(brain, tools=tools) as calm:
@@ -61,13 +61,13 @@ async def test_distillation_over_http_with_a_fifth_of_faults_equals_distillation
     assert 0.1 < share < 0.3
     assert told(found) == told(expected)
     assert all(t.admitted and t.stop_reason == "success" for t in found)
-    assert sum(call.attempts - 1 for t in found for turn in t.turns for call in turn.model_calls) > 10
-    selection = select_top_k(found, 20)
-    assert len(selection.kept) == 20
+    assert sum(call.attempts - 1 for t in found for turn in t.turns for call in turn.model_calls) > 5
+    selection = select_top_k(found, 9)
+    assert len(selection.kept) == 9
 
 
 async def test_without_retries_a_fault_rejects_the_conversation_and_never_changes_a_reward() -> None:
-    chosen = tasks("travel", "train", tier="tiny")[:60]
+    chosen = tasks("travel", "train", tier="tiny")[:40]
     brain = DemonstratorAgent(chosen)
     with MockServer(brain) as calm:
         expected = {t.task.key: t for t in await run_episodes(chosen, OpenAIPolicy(at(calm)), horizon=12)}
@@ -75,7 +75,7 @@ async def test_without_retries_a_fault_rejects_the_conversation_and_never_change
     quick = [kind for kind in FAULTS if kind != "timeout"]
     with MockServer(brain, faults=dict.fromkeys(quick, 0.01), seed=5) as server:
         found = await run_episodes(chosen, OpenAIPolicy(at(server, retries=0, timeout=30.0)), horizon=12)
-        broken = [kind for kind in server.injected if kind != "wrong_schema"]
+        broken = list(server.injected)
     rejected = [t for t in found if not t.admitted]
     assert 0 < len(rejected) == len(broken) < len(found)
     for t in rejected:

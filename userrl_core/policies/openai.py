@@ -56,7 +56,8 @@ class _OpenAISession:
         try:
             return await self._ask(ledger)
         except ToolsRefused:
-            if self._policy.tools != "auto" or any(m["role"] == "assistant" for m in self._messages):
+            # Many conversations find this out at the same time: what another one has written into the policy says nothing.
+            if self._policy.tools == "on" or any(m["role"] == "assistant" for m in self._messages):
                 raise
             self._policy.tools = "off"
             self._native = False

@@ -188,7 +188,7 @@ class ChatClient:
                     body = await raw.http_response.aread()
             except self._faults as error:
                 raise read_failure(error) from None
-        message, truncated, usage = _read_body(body, needs_text=call.role != "policy")
+        message, truncated, usage = _read_body(body)
         call.prompt_tokens += usage[0]
         call.completion_tokens += usage[1]
         text = str(message.get("content") or "")
@@ -261,7 +261,7 @@ def _connect(server: ChatServer, key: str) -> tuple[AsyncOpenAI, tuple[type[Exce
     return api, (OpenAIError, OSError, ValueError)
 
 
-def _read_body(body: bytes, *, needs_text: bool) -> tuple[dict[str, Any], bool, tuple[int, int]]:
+def _read_body(body: bytes) -> tuple[dict[str, Any], bool, tuple[int, int]]:
     """The first choice's message, whether it was cut, and (prompt, completion) tokens; read by hand, since servers vary."""
     try:
         value = orjson.loads(body)
@@ -271,7 +271,8 @@ def _read_body(body: bytes, *, needs_text: bool) -> tuple[dict[str, Any], bool, 
         raise Failure("Unreadable", "the body is no chat completion", retryable=True) from None
     if not isinstance(message, dict):
         raise Failure("Unreadable", "the body is no chat completion", retryable=True)
-    if needs_text and not message.get("content"):
+    # Nothing at all is a failing server; nothing because thinking used up the limit is the model's own doing.
+    if not message.get("content") and not message.get("tool_calls") and reason != "length":
         raise Failure("Empty", "the reply is empty", retryable=True)
     usage = value.get("usage") or {}
     tokens = (_count(usage, "prompt_tokens"), _count(usage, "completion_tokens"))
