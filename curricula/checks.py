@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from curricula.recipe import Recipe
 from userrl_core.errors import ConfigError
-from userrl_core.gyms.base import Gym, parse_config
+from userrl_core.gyms.base import Gym, GymConfig, parse_config
 from userrl_core.gyms.registry import REGISTRY, gym_class, min_turns, tasks
 from userrl_core.nearest import nearest
 
 REMOTE = ("webarena", "searchqa", "textcraft", "babyai", "sciworld")
 """Environments that run behind their own servers; they say nothing about their tasks beforehand."""
+
+
+SAMPLE = 128
+"""About how many tasks of a gym say whether a horizon is long enough."""
 
 
 def check_gyms(recipe: Recipe) -> None:
@@ -38,7 +43,7 @@ def check_horizons(recipe: Recipe, min_turns_of: Callable[[str], Sequence[int]] 
         horizon = planned.horizon if planned.horizon is not None else recipe.schedule.levels()[0].horizon
         for gym in planned.stage.gyms:
             options = {**recipe.gym(gym).tasks, **planned.stage.tasks.get(gym, {})}
-            turns = min_turns_of(gym) if min_turns_of is not None else solving_turns(recipe, gym, options)
+            turns = min_turns_of(gym) if min_turns_of is not None else solving_turns(recipe, gym, options, horizon)
             if turns is None:
                 found.append(f"Gym '{gym}' is not installed here, so nothing says whether horizon {horizon} is enough.")
             if not turns:
@@ -61,15 +66,27 @@ def check_horizons(recipe: Recipe, min_turns_of: Callable[[str], Sequence[int]] 
     return found
 
 
-def solving_turns(recipe: Recipe, gym: str, options: dict[str, Any]) -> Sequence[int] | None:
-    """Fewest solving turns of each training task of a gym; empty for tasks that are not at hand, None without the gym."""
+def solving_turns(recipe: Recipe, gym: str, options: dict[str, Any], horizon: int) -> Sequence[int] | None:
+    """Fewest solving turns of a gym's training tasks; empty for tasks that are not at hand, None without the gym.
+
+    A sample of them decides, and all of them before a horizon is refused: some gyms plan a whole conversation per task.
+    """
     if gym not in REGISTRY or recipe.gym(gym).published is not None:
         return ()
     kind = _installed(gym)
     if kind is None:
         return None
     config = parse_config(kind, recipe.gym(gym).config)
-    return [min_turns(task, config) for task in tasks(gym, "train", **options)]
+    words = tuple(sorted(options.items()))
+    sampled = _turns(gym, words, config, SAMPLE)
+    return sampled if any(t <= horizon for t in sampled) else _turns(gym, words, config, None)
+
+
+@lru_cache(maxsize=64)
+def _turns(gym: str, options: tuple[tuple[str, Any], ...], config: GymConfig, most: int | None) -> tuple[int, ...]:
+    found = tasks(gym, "train", **dict(options))
+    step = 1 if most is None else max(len(found) // most, 1)
+    return tuple(min_turns(task, config) for task in found[::step])
 
 
 def check_credit(recipe: Recipe, reward_range_of: Callable[[str], tuple[float, float] | None] | None = None) -> None:
