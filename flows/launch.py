@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import inspect
 import json
 import os
 import signal
@@ -16,14 +17,17 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
 
 from flows.home import home, quiet
+from flows.process import die_with_parent
 from userrl_core.errors import ConfigError, UserRLError
+from userrl_core.nearest import nearest
 
 SERVER_SECONDS = 120
 PORT = 4311
@@ -69,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         parameters = dict(_parameter(text) for text in arguments.param)
-        with services() as running:
+        with services(lambda: check(arguments.deployment, parameters)) as running:
             return _run(running, arguments.deployment, parameters)
     except KeyboardInterrupt:
         print("\nstopped; `make run` continues from the last checkpoint")
@@ -79,9 +83,30 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
+def check(deployment: str, parameters: dict[str, Any]) -> None:
+    """Refuse what cannot work before anything is started. Raises ConfigError or CheckpointError in one sentence."""
+    flow, _, name = deployment.partition("/")
+    if flow != "train":
+        return
+    from flows.plan import make_plan
+    from flows.train import train
+
+    known = inspect.signature(train.fn).parameters
+    for key in parameters:
+        if key not in known:
+            raise ConfigError(f"train has no parameter '{key}'{nearest(key, known)}; it has {', '.join(known)}.")
+    accepted = inspect.signature(make_plan).parameters
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the run itself says them
+        make_plan(**{"recipe": name} | {key: value for key, value in parameters.items() if key in accepted})
+
+
 @contextlib.contextmanager
-def services() -> Iterator[Services]:
-    """A server, a pool with its limits, deployments and a worker; stopped at the end unless they were there before."""
+def services(before: Callable[[], None] = lambda: None) -> Iterator[Services]:
+    """A server, a pool with its limits, deployments and a worker; stopped at the end unless they were there before.
+
+    before: called when the environment is settled and nothing is started yet.
+    """
     port = int(os.environ.get("USERRL_PORT", PORT))
     url = f"http://127.0.0.1:{port}/api"
     environment = quiet() | {
@@ -92,6 +117,7 @@ def services() -> Iterator[Services]:
         "PWD": str(Path.cwd()),
     }
     os.environ.update(environment)
+    before()
     logs = home() / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     running = Services(environment, logs)
@@ -206,8 +232,6 @@ def _die_with_us() -> None:
     """In the child: default signals again (make and shells may have ignored SIGINT), and an end when we are killed."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    from flows.process import die_with_parent
-
     die_with_parent()
 
 

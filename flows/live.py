@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 import sys
 import time
@@ -164,7 +165,7 @@ def _reason(run: Run | None, message: str | None) -> str:
     """The sentence of the run's own error where it has one, else the state's message."""
     said = run.status.get("error") if run is not None else None
     text = str(said or message or "the run failed")
-    return text.removeprefix("Flow run encountered an exception: ")
+    return re.sub(r"^(Flow run encountered an exception: )?(\w+: )?", "", text, count=1)
 
 
 def _clock(seconds: float) -> str:

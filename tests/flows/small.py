@@ -1,0 +1,62 @@
+"""A training run small enough for tests: two stages of four steps on the tiny travel tier."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+OVERRIDES: dict[str, Any] = {
+    "demonstrations.episodes": 120,
+    "demonstrations.top_k": 80,
+    "cold_start.steps": 60,
+    "algorithm.batch": 3,
+    "algorithm.group": 4,
+    "evaluate.every": 2,
+    "evaluate.tasks": 12,
+    "evaluate.validation_tasks": 8,
+    "stages": [
+        {"steps": 4, "horizon": 4, "mix": {"travel": 1}},
+        {"steps": 6, "horizon": 5, "mix": {"travel": 1}},
+    ],
+}
+PROGRAM = """
+import json, sys
+from flows.train import train
+print("RESULT " + json.dumps(train(**json.loads(sys.argv[1])), default=str))
+"""
+
+
+def environment(home: Path) -> dict[str, str]:
+    """A home of its own, a temporary server, one thread so that it is quick beside other tests."""
+    return {
+        **os.environ,
+        "USERRL_HOME": str(home),
+        "PREFECT_HOME": str(home / "prefect"),
+        "PREFECT_API_URL": "",
+        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",
+        "USERRL_THREADS": "1",
+    }
+
+
+def start(home: Path, **parameters: Any) -> subprocess.Popen[str]:
+    """A flow as a plain Python process."""
+    home.mkdir(parents=True, exist_ok=True)
+    given = {"recipe": "equalized-r2g", "overrides": OVERRIDES, "wandb": "off", **parameters}
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, json.dumps(given)],
+        env=environment(home),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def result(process: subprocess.Popen[str]) -> tuple[dict[str, Any], str]:
+    """What the flow returned, and what it said."""
+    said, _ = process.communicate(timeout=280)
+    lines = [line for line in said.splitlines() if line.startswith("RESULT ")]
+    assert lines, said[-3000:]
+    return json.loads(lines[0].removeprefix("RESULT ")), said

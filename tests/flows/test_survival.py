@@ -1,0 +1,99 @@
+"""kill -9 of a flow in the middle of stage 2: nothing is lost, nothing is counted twice, the weights come out the same."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from flows.process import bearers
+from tests.flows.small import result, start
+from warehouse import open_warehouse
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+def stage_folder(home: Path, stage: str) -> Path:
+    (run,) = (home / "runs").iterdir()
+    return run / "stages" / stage
+
+
+def wait_for(condition, seconds=240.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.02)
+
+
+def lines(path: Path) -> list[dict]:
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def weights(home: Path, stage: str) -> str:
+    return json.loads((stage_folder(home, stage) / "result.json").read_text())["value"]["sha256"]
+
+
+def ask(home: Path, text: str):
+    with open_warehouse(home / "warehouse") as warehouse:
+        return warehouse.sql(text).fetchall()
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    home = tmp_path_factory.mktemp("whole")
+    summary, _ = result(start(home))
+    return home, summary
+
+
+def test_a_flow_killed_in_stage_two_goes_on_to_the_same_weights(uninterrupted, tmp_path):
+    whole, _ = uninterrupted
+    home = tmp_path / "killed"
+    flow = start(home)
+    wait_for(lambda: (home / "runs").is_dir() and any((home / "runs").iterdir()))
+    progress = stage_folder(home, "rl-2") / "progress.jsonl"
+    wait_for(lambda: any(line["step"] >= 7 for line in lines(progress)))
+    token = json.loads((stage_folder(home, "rl-2") / "child.json").read_text())["token"]
+    first_stage = (stage_folder(home, "rl-1") / "result.json").stat().st_mtime_ns
+    os.kill(flow.pid, signal.SIGKILL)
+    flow.wait()
+
+    _, said = result(start(home))
+
+    assert bearers(token) == []
+    assert "rl-1: reused" in said
+    assert (stage_folder(home, "rl-1") / "result.json").stat().st_mtime_ns == first_stage
+    again = [line["step"] for line in lines(progress)]
+    assert again[-1] == 10
+    assert min(again[again.index(7) + 1 :]) > 4  # not from the stage's beginning
+    for stage in ("rl-1", "rl-2"):
+        assert weights(home, stage) == weights(whole, stage)
+    counted = "select phase, step, count(*) from turns group by all order by all"
+    assert ask(home, counted) == ask(whole, counted)
+    assert ask(home, "select count(*) from (select 1 from turns group by traj_id, turn having count(*) > 1)") == [(0,)]
+    same = "select stage, step, task_id, attempt, turn, token_ids, reward from turns where phase = 'train' order by all"
+    assert ask(home, same) == ask(whole, same)
+
+
+def test_the_same_parameters_again_reuse_every_stage_and_say_so(uninterrupted):
+    home, summary = uninterrupted
+    before = ask(home, "select count(*) from turns_all")
+    again, said = result(start(home))
+    assert again["table"] == summary["table"]
+    for stage in ("distill", "sft", "rl-1", "rl-2", "evaluate"):
+        assert f"{stage}: reused" in said
+    assert ask(home, "select count(*) from turns_all") == before
+
+
+def test_a_damaged_checkpoint_is_not_reused(uninterrupted):
+    home, _ = uninterrupted
+    expected = weights(home, "rl-2")
+    checkpoint = Path(json.loads((stage_folder(home, "rl-2") / "result.json").read_text())["value"]["checkpoint"])
+    (checkpoint / "model.safetensors").write_bytes(b"damaged")
+    _, said = result(start(home))
+    assert "rl-1: reused" in said
+    assert "rl-2: finished earlier, but its files are gone or changed; done again" in said
+    assert weights(home, "rl-2") == expected
