@@ -106,7 +106,13 @@ def problems(found: list[Wish]) -> list[str]:
         if len(set(wish.phrases)) < LEAST_PHRASES:
             wrong.append(f"{where}: {len(set(wish.phrases))} different phrases, fewer than {LEAST_PHRASES}.")
         for phrase in wish.phrases:
-            shared = sorted(said & {stem(word) for word in content_words(phrase)})
-            if shared:
+            heard = {stem(word) for word in content_words(phrase)}
+            if shared := sorted(one for one in said if any(_same(one, other) for other in heard)):
                 wrong.append(f"{where}: '{phrase}' gives the preference away by {', '.join(shared)}.")
     return wrong
+
+
+def _same(one: str, other: str) -> bool:
+    """Whether two stems are of one word: a short ending (dog, dogs; stop, stopp-ing) makes no difference."""
+    short, long = sorted((one, other), key=len)
+    return one == other or (len(short) >= 3 and long.startswith(short) and len(long) - len(short) <= 2)

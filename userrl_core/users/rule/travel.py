@@ -53,7 +53,7 @@ class RuleTravelUser:
         said = words(utterance)
         if self._tiny:
             return _judge_tiny(said, waiting)
-        if not ("?" in utterance or any(word in _ASKING for word in said)):
+        if not ("?" in utterance or (said[:1] and said[0] in _ASKING) or hit(("tell$", "prefer"), said)):
             return Judgement("other")
         named = aspects_named(utterance)
         about = [aspect for aspect in named if aspect in self._world.aspects] or list(self._world.aspects)

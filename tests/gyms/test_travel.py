@@ -1,0 +1,370 @@
+"""TravelGym's rules: rewards, endings, searches, choices, and every defect of the released code that it must not have."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from userrl_core import gyms
+from userrl_core.errors import ConfigError, UserError
+from userrl_core.gyms.travel import TravelGym
+from userrl_core.gyms.travel_config import TravelConfig
+from userrl_core.gyms.travel_world import Judgement, Preference, Said, SearchJudgement
+from userrl_core.interact import InteractCall
+from userrl_core.policies.scripted import ScriptedPolicy
+from userrl_core.records import Task
+from userrl_core.rollout import run_episodes
+from userrl_core.users.rule.travel import question_for
+
+
+def make_task(aspects: Sequence[str] = ("hotel", "flight")) -> Task:
+    """Per aspect two preferences and options 1 (best), 2 and 3 (correct), 4 and 5 (wrong)."""
+    letters = {"hotel": "H", "flight": "F"}
+    categories = {"hotel": ("beds", "facilities"), "flight": ("stops", "cabin")}
+    payload: dict[str, Any] = {"opening": "A trip.", "aspects": {}}
+    for n, name in enumerate(aspects):
+        held = [
+            {"id": f"P{2 * n + i}", "category": c, "preference": f"{c} wish", "implicit": f"hint {c}", "rule": {}}
+            for i, c in enumerate(categories[name], 1)
+        ]
+        ids = [f"{letters[name]}{i}" for i in range(1, 6)]
+        arguments = {"city": "Rome", "date_start": "2026-05-01", "date_end": "2026-05-04"}
+        if name == "flight":
+            arguments = {"origin": "Oslo", "destination": "Rome", "date": "2026-05-01"}
+        payload["aspects"][name] = {
+            "arguments": arguments,
+            "preferences": held,
+            "options": [{"id": one} for one in ids],
+            "best": ids[0],
+            "correct": ids[:3],
+        }
+    return Task("travel", "t", "train", payload, tier="easy")
+
+
+class Told:
+    """A user whose judgements the test decides: an utterance is a kind, or the id of a preference; a query an aspect."""
+
+    def __init__(self) -> None:
+        self.ledger: list[Any] = []
+
+    async def judge(self, utterance: str, waiting: Sequence[Preference], history: Sequence[Said]) -> Judgement:
+        if utterance.startswith("P"):
+            return Judgement("held", utterance)
+        return Judgement(utterance)  # type: ignore[arg-type]
+
+    async def match(self, query: str, history: Sequence[Said]) -> SearchJudgement:
+        return SearchJudgement(query) if query in ("wrong", "unrelated") else SearchJudgement("match", query)  # type: ignore[arg-type]
+
+    async def reveal(self, utterance: str, preference: Preference, history: Sequence[Said], *, asked: bool) -> str:
+        return preference.implicit
+
+    async def chat(self, utterance: str, history: Sequence[Said]) -> str:
+        return "hm"
+
+
+def make_gym(task: Task | None = None, **options: Any) -> TravelGym:
+    gym = gyms.make("travel", task or make_task(), Told(), **options)
+    gym.reset(seed=0)
+    assert isinstance(gym, TravelGym)
+    return gym
+
+
+async def say(gym: TravelGym, *calls: tuple[str, str]) -> list[float | None]:
+    """Rewards of these calls."""
+    return [(await gym.step(InteractCall(*call))).reward for call in calls]
+
+
+async def test_a_held_preference_pays_once_and_shows_indirectly():
+    gym = make_gym()
+    result = await gym.step(InteractCall("action", "P1"))
+    assert (result.observation, result.reward, result.terminated) == ("hint beds", 0.2, False)
+    assert result.info == {"utterance": "held", "preference": "P1", "elicited": "active"}
+    again = await gym.step(InteractCall("action", "P1"))
+    assert (again.reward, again.info["utterance"]) == (0.0, "not_held")
+
+
+@pytest.mark.parametrize("kind", ["not_held", "too_vague", "other"])
+async def test_the_other_kinds_of_utterance_pay_nothing_and_have_replies_of_their_own(kind: str):
+    gym = make_gym()
+    result = await gym.step(InteractCall("action", kind))
+    assert (result.reward, result.info["utterance"]) == (0.0, kind)
+    assert "hint" not in result.observation
+
+
+async def test_a_judgement_that_names_no_preference_of_this_task_elicits_nothing():
+    gym = make_gym()
+    assert await say(gym, ("action", "P99")) == [0.0]
+    assert gym.progress.active == []
+
+
+async def test_after_three_silent_messages_the_fourth_makes_the_user_volunteer_without_reward():
+    gym = make_gym()
+    texts = [(await gym.step(InteractCall("action", "other"))) for _ in range(4)]
+    assert [t.info.get("elicited") for t in texts] == [None, None, None, "passive"]
+    assert texts[3].observation.startswith("hint")
+    assert texts[3].reward == 0.0
+    assert len(gym.progress.passive) == 1
+
+
+async def test_a_volunteered_preference_is_really_told_and_counted_once():
+    gym = make_gym()
+    for _ in range(4):
+        await gym.step(InteractCall("action", "too_vague"))
+    (told,) = gym.progress.passive
+    assert await say(gym, ("action", told)) == [0.0]
+    assert gym.progress.active == []
+
+
+async def test_an_elicitation_restarts_the_count_of_silence():
+    gym = make_gym()
+    kinds = ["other", "other", "other", "P1", "other", "other", "other"]
+    infos = [(await gym.step(InteractCall("action", kind))).info for kind in kinds]
+    assert [info.get("elicited") for info in infos] == [None, None, None, "active", None, None, None]
+
+
+async def test_nothing_is_volunteered_once_everything_is_told():
+    gym = make_gym(make_task(["hotel"]))
+    await say(gym, ("action", "P1"), ("action", "P2"))
+    infos = [(await gym.step(InteractCall("action", "other"))).info for _ in range(6)]
+    assert not any("elicited" in info for info in infos)
+
+
+async def test_what_is_volunteered_depends_on_the_gyms_seed_alone():
+    async def volunteered(seed: int) -> str:
+        gym = gyms.make("travel", make_task(), Told())
+        gym.reset(seed=seed)
+        random.seed(0)
+        for _ in range(4):
+            result = await gym.step(InteractCall("action", "other"))
+        return str(result.info["preference"])
+
+    assert [await volunteered(s) for s in range(8)] == [await volunteered(s) for s in range(8)]
+    assert len({await volunteered(s) for s in range(20)}) > 1
+
+
+async def test_a_search_pays_once_per_aspect():
+    gym = make_gym()
+    assert await say(gym, ("search", "hotel"), ("search", "hotel"), ("search", "flight")) == [0.2, 0.0, 0.2]
+
+
+@pytest.mark.parametrize("query", ["wrong", "unrelated", "restaurant"])
+async def test_a_search_with_other_arguments_returns_nothing(query: str):
+    gym = make_gym()
+    result = await gym.step(InteractCall("search", query))
+    assert result.reward == 0.0
+    assert "H1" not in result.observation
+
+
+async def test_every_fifth_search_fails_on_purpose():
+    gym = make_gym()
+    infos = [(await gym.step(InteractCall("search", query))).info["search"] for query in ["wrong"] * 4 + ["hotel"] * 2]
+    assert infos == ["wrong"] * 4 + ["failed", "match"]
+
+
+async def test_a_search_shows_every_option_and_not_what_it_is():
+    task = gyms.tasks("travel", "test", tier="22")[0]
+    gym = gyms.make("travel", task)
+    gym.reset(seed=0)
+    calls = [call for call in TravelGym.gold(task) if call.choice == "search"]
+    text = (await gym.step(calls[0])).observation
+    assert text.count('"id"') == 18
+    assert not any(word in text for word in ("correct", "wrong", "noise", "reason", "best"))
+
+
+async def test_best_correct_and_wrong_options_pay_their_rewards():
+    for option, reward, score in (("H1", 1.0, 0.5), ("H2", 0.8, 0.4), ("H4", 0.0, 0.0)):
+        gym = make_gym()
+        assert await say(gym, ("answer", option)) == [reward]
+        assert gym.score() == score
+
+
+async def test_the_first_choice_per_aspect_counts_and_the_last_aspect_ends_the_attempt():
+    gym = make_gym()
+    assert await say(gym, ("answer", "H2"), ("answer", "H1")) == [0.8, 0.0]
+    result = await gym.step(InteractCall("answer", "F1"))
+    assert (result.reward, result.terminated) == (1.0, True)
+    assert gym.score() == pytest.approx(0.9)
+    assert not gym.succeeded
+
+
+async def test_all_best_is_a_success():
+    gym = make_gym()
+    await say(gym, ("answer", "H1"), ("answer", "F1"))
+    assert gym.done
+    assert gym.succeeded
+    assert gym.score() == 1.0
+
+
+async def test_irrelevant_ids_do_not_count_toward_the_end():
+    gym = make_gym()
+    results = [await gym.step(InteractCall("answer", one)) for one in ("C1", "R3", "A7")]
+    assert [(r.reward, r.terminated) for r in results] == [(0.0, False)] * 3
+    assert await say(gym, ("answer", "H1"), ("answer", "F1")) == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("content", ["", "hotel 1", "X1", "H", "1", "H1 F1", "H1;F1", "H12345", "H-1", "the first"])
+async def test_an_unreadable_id_is_refused_and_records_nothing(content: str):
+    gym = make_gym()
+    assert await say(gym, ("answer", content)) == [0.0]
+    assert gym.progress.chosen == {}
+
+
+async def test_several_ids_in_one_message_are_taken_together_or_not_at_all():
+    gym = make_gym()
+    assert await say(gym, ("answer", "H1, junk"), ("answer", "H1, H2")) == [0.0, 0.0]
+    assert gym.progress.chosen == {}
+    assert await say(gym, ("answer", "h1, F2")) == [1.0]
+    assert gym.done
+    assert gym.score() == pytest.approx(0.9)
+    assert await say(make_gym(turn_cap=None), ("answer", "H1, F2")) == [1.8]
+
+
+async def test_the_multi_choice_setting_goes_on_until_all_best_options_are_found():
+    gym = make_gym(one_choice_per_aspect=False)
+    calls = [("answer", one) for one in ("H4", "H2", "H2", "H1", "F1")]
+    assert await say(gym, *calls) == [0.0, 0.8, 0.0, 1.0, 1.0]
+    assert gym.done
+    assert gym.score() == 1.0
+
+
+async def test_in_the_multi_choice_setting_the_best_of_all_choices_is_scored():
+    gym = make_gym(one_choice_per_aspect=False)
+    await say(gym, ("answer", "H4"), ("answer", "H3"))
+    assert gym.score() == pytest.approx(0.4)
+
+
+async def test_a_chosen_aspects_preferences_are_no_longer_asked_for():
+    gym = make_gym()
+    assert await say(gym, ("answer", "H1"), ("action", "P1"), ("action", "P3")) == [1.0, 0.0, 0.2]
+
+
+async def test_a_penalty_for_wrong_options_never_makes_a_turn_negative():
+    gym = make_gym(wrong_penalty=0.5)
+    assert await say(gym, ("answer", "H4")) == [0.0]
+    assert await say(make_gym(wrong_penalty=0.3, turn_cap=None), ("answer", "H1, F4")) == [0.7]
+
+
+async def test_the_strength_of_the_budget_reward_is_a_field():
+    gym = make_gym(correct_reward=0.3)
+    assert await say(gym, ("answer", "H2")) == [0.3]
+    assert gym.score() == pytest.approx(0.15)
+
+
+async def test_scale_and_penalty_apply_to_every_turn_taken():
+    gym = make_gym(reward_scale=10.0, step_penalty=0.5)
+    assert await say(gym, ("action", "P1"), ("answer", "H1")) == [1.5, 9.5]
+    assert gym.score() == 0.5
+
+
+def test_the_published_settings_are_presets_and_given_fields_come_first():
+    assert TravelConfig(preset="userrl_train").preference_reward == 0.8
+    assert TravelConfig(preset="userrl_train").search_reward == 0.0
+    assert TravelConfig(preset="userrl_eval", search_reward=0.1).search_reward == 0.1
+    assert TravelConfig(preset="userrl_eval").preference_reward == 0.6
+    assert make_gym(preset="userrl_train").config.preference_reward == 0.8
+    with pytest.raises(ConfigError, match="options"):
+        make_gym(preset="usual")
+
+
+def test_the_tiny_tier_has_its_own_defaults_and_a_given_field_still_counts():
+    tiny = gyms.tasks("travel", "train", tier="tiny")[0]
+    config = gyms.make("travel", tiny, best_reward=0.7).config
+    assert (config.best_reward, config.preference_reward, config.terse) == (0.7, 0.1, True)
+
+
+async def test_a_user_that_is_down_makes_a_null_not_a_zero():
+    class Down(Told):
+        async def judge(self, *_: Any) -> Judgement:
+            raise UserError("the model is down")
+
+    gym = gyms.make("travel", make_task(), Down())
+    gym.reset(seed=0)
+    with pytest.raises(UserError):
+        await gym.step(InteractCall("action", "P1"))
+
+
+# The tiny tier.
+
+
+def tiny_gym(task: Task) -> TravelGym:
+    gym = gyms.make("travel", task)
+    gym.reset(seed=0)
+    assert isinstance(gym, TravelGym)
+    return gym
+
+
+async def test_four_turns_solve_a_tiny_task_and_pay_one_in_all():
+    task = gyms.tasks("travel", "test", tier="tiny")[0]
+    gym = tiny_gym(task)
+    assert gyms.min_turns(task) == 4
+    assert gym.brief() == f"book a hotel by {' and '.join(p.category for p in gym.world.preferences.values())}"
+    results = [await gym.step(call) for call in TravelGym.gold(task)]
+    assert [r.reward for r in results] == [0.1, 0.1, 0.0, 0.8]
+    assert [r.terminated for r in results] == [False, False, False, True]
+    assert results[3].observation == "right"
+    assert gym.succeeded
+
+
+async def test_a_tiny_search_narrows_only_when_both_preferences_are_stated_and_nothing_else():
+    task = gyms.tasks("travel", "test", tier="tiny")[0]
+    one, two = (p["preference"] for p in task.payload["aspects"]["hotel"]["preferences"])
+    every = "cheap fair high centre beach hills vegan meat fish"
+    for query, shown in ((f"{one} {two}", 1), (f"{two} {one} hotel", 1), (one, 3), ("hotel", 3), (every, 3), ("", 3)):
+        text = (await tiny_gym(task).step(InteractCall("search", query))).observation
+        assert len(text.split()) == 1 + shown
+        assert text.startswith("found ")
+
+
+async def test_a_wrong_tiny_answer_ends_the_attempt():
+    task = gyms.tasks("travel", "test", tier="tiny")[0]
+    best = task.payload["aspects"]["hotel"]["best"]
+    for content in ("H1" if best != "H1" else "H2", "cheap", ""):
+        gym = tiny_gym(task)
+        result = await gym.step(InteractCall("answer", content))
+        assert (result.observation, result.reward, result.terminated) == ("wrong", 0.0, True)
+
+
+async def test_a_tiny_preference_asked_for_again_is_told_again_without_reward():
+    task = gyms.tasks("travel", "test", tier="tiny")[0]
+    gym = tiny_gym(task)
+    question = InteractCall("action", question_for(next(iter(gym.world.preferences.values())), "tiny"))
+    first, second = await gym.step(question), await gym.step(question)
+    assert (first.observation, first.reward, second.reward) == (second.observation, 0.1, 0.0)
+
+
+async def test_a_tiny_preference_that_is_not_held_is_any():
+    task = gyms.tasks("travel", "test", tier="tiny")[0]
+    other = {"price", "area", "meal"} - {p["category"] for p in task.payload["aspects"]["hotel"]["preferences"]}
+    result = await tiny_gym(task).step(InteractCall("action", f"{other.pop()}?"))
+    assert (result.observation, result.reward) == ("any", 0.0)
+
+
+def test_there_are_thousands_of_tiny_tasks_all_distinct_and_split_by_content():
+    by_split = {split: gyms.tasks("travel", split, tier="tiny") for split in ("train", "validation", "test")}
+    every = [task for found in by_split.values() for task in found]
+    assert len({task.id for task in every}) == len(every) == 3240
+    assert 0.15 < len(by_split["test"]) / 3240 < 0.25
+    assert 0.02 < len(by_split["validation"]) / 3240 < 0.08
+
+
+def test_every_wrong_tiny_option_misses_a_preference():
+    for task in gyms.tasks("travel", "train", tier="tiny")[::100]:
+        hotel = task.payload["aspects"]["hotel"]
+        wanted = {p["category"]: p["preference"] for p in hotel["preferences"]}
+        fitting = [o["id"] for o in hotel["options"] if all(o[c] == v for c, v in wanted.items())]
+        assert fitting == hotel["correct"] == [hotel["best"]]
+
+
+async def test_the_tiny_demonstrator_is_weak_on_purpose_and_perfect_at_full_skill():
+    tasks = gyms.tasks("travel", "train", tier="tiny")[:500]
+    means = {}
+    for skill in (0.0, 0.5, 1.0):
+        played = await run_episodes(tasks, ScriptedPolicy(skill), horizon=6)
+        assert all(t.score == t.return_sum for t in played)
+        means[skill] = sum(t.score or 0.0 for t in played) / len(played)
+    assert 0.2 < means[0.0] < 0.33
+    assert 0.44 < means[0.5] < 0.56
+    assert means[1.0] == pytest.approx(1.0)
