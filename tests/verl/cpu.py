@@ -167,7 +167,9 @@ if os.environ.get("VERL_PLATFORM") == "cpu":
             while len(ids) < min(most, MOST_SAMPLED) and (not ids or ids[-1] != self.end):
                 logits = self.model(torch.tensor([prompt + ids])).logits[0, -1].float()
                 ids.append(
-                    int(torch.multinomial(torch.softmax(logits / temperature, -1), 1)) if temperature else int(logits.argmax())
+                    int(torch.multinomial(torch.softmax(logits / temperature, -1), 1))
+                    if temperature
+                    else int(logits.argmax())
                 )
             return ids
 

@@ -63,7 +63,9 @@ turns = st.lists(
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(turns, st.sampled_from("ab")), min_size=2, max_size=9),
-    st.sampled_from([("equalized", "released"), ("r2g", "released"), ("r2g", "paper"), ("em", "released"), ("naive", "paper")]),
+    st.sampled_from(
+        [("equalized", "released"), ("r2g", "released"), ("r2g", "paper"), ("em", "released"), ("naive", "paper")]
+    ),
     st.sampled_from(["sum", "r2g"]),
     st.sampled_from([0, 1]),
 )
@@ -110,7 +112,8 @@ def test_a_turns_reward_is_the_sum_over_its_tokens_so_a_penalty_per_token_counts
     rewards_NL, mask_NL = lay_out([[1.0], [0.0]], [[4], [4]])
     rewards_NL -= 0.01 * mask_NL
     _, sums, counts = recover_turns(rewards_NL, mask_NL)
-    assert sums[0] == pytest.approx([0.96]) and counts == [[4], [4]]
+    assert sums[0] == pytest.approx([0.96])
+    assert counts == [[4], [4]]
 
 
 def test_negative_credit_is_refused_in_the_released_form_with_the_way_out() -> None:

@@ -363,6 +363,8 @@ def _trainer(job: VerlJob, folder: Path, resume: Resume) -> dict[str, Value]:
     if resume.weights_only:
         # The step comes from the folder's name; nothing is read from it.
         values["actor_rollout_ref.actor.checkpoint.load_contents"] = []
+        if job.algorithm.name == "ppo":
+            values["critic.checkpoint.load_contents"] = []
     return values
 
 

@@ -214,6 +214,11 @@ def starting_point(job: VerlJob, root: Path) -> tuple[Resume, int]:
     gpus = job.cluster.gpus * job.cluster.nodes
     size = files.world_size(folder) if folder is not None else None
     if folder is None or size is None:  # a model from elsewhere, or the cold start
+        if _measures_distance(job) and job.reference is not None and job.reference != job.init:
+            raise ConfigError(
+                f"verl measures the distance to the model that it starts from ({job.init}), not to {job.reference}; "
+                "start from the reference model."
+            )
         if job.first_step == 1:
             return Resume(str(job.init)), 0
         if not job.init.is_dir():
@@ -227,12 +232,16 @@ def starting_point(job: VerlJob, root: Path) -> tuple[Resume, int]:
     if size == gpus:
         # The reference of the distance is the model that verl starts from; its weights are then replaced by the shards'.
         return Resume(str(job.reference or files.hf_folder(folder)), folder), step
-    if job.algorithm.kl_coef > 0 or job.kl_reward_coef > 0:
+    if _measures_distance(job):
         raise ConfigError(
             f"{folder} was written by {size} GPUs, and on {gpus} the distance to the reference model would be measured "
             f"from there; run this stage on {size} GPUs."
         )
     return Resume(str(files.hf_folder(folder)), _entry(root, step), weights_only=True), step
+
+
+def _measures_distance(job: VerlJob) -> bool:
+    return job.algorithm.kl_coef > 0 or job.kl_reward_coef > 0
 
 
 def stage_file(job: VerlJob, plan: Plan, folder: Path, sink: Sink | None = None) -> StageFile:

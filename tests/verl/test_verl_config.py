@@ -1,0 +1,219 @@
+"""Recipes become verl's own configuration, value by value, and verl accepts it."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import curricula
+from tests.verl.rig import make_job, make_model
+from userrl_core.errors import CheckpointError, ConfigError
+from userrl_core.rewards import CreditConfig
+from userrl_core.training.config import AlgorithmConfig
+from userrl_core.training.verl.config import Resume, compose, literal, merged, micro_tokens, rl_overrides, sft_overrides
+from userrl_core.training.verl.job import Cluster, VerlJob, VerlSftJob
+from userrl_core.training.verl.launch import starting_point
+from userrl_core.training.verl.memory import check_memory
+from userrl_core.training.verl.recipe import rl_settings, sft_settings
+
+GOLDEN = Path(__file__).parent / "golden"
+PROFILES = ("qwen3-4b", "qwen3-8b", "qwen2.5-3b", "qwen2.5-7b")
+
+
+def resolved(recipe: str, profile: str) -> dict[str, Any]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return curricula.load(recipe, profile=profile, check=False).resolved()
+
+
+def job_of(recipe: str, profile: str) -> VerlJob:
+    out = Path("/runs/golden/rl-1")
+    init = Path("/runs/golden/sft/verl/checkpoints/global_step_93/huggingface")
+    return VerlJob(**rl_settings(resolved(recipe, profile)), out_dir=out, init=init, reference=init, last_step=270)
+
+
+def golden(name: str, found: list[str]) -> None:
+    """Compare with the file, which `python -m tests.verl.test_verl_config` writes."""
+    assert found == (GOLDEN / f"{name}.txt").read_text().splitlines()
+
+
+def golden_lists() -> dict[str, list[str]]:
+    job = job_of("equalized-r2g", "qwen3-8b")
+    sft = VerlSftJob(
+        **sft_settings(resolved("equalized-r2g", "qwen3-8b")),
+        out_dir=Path("/runs/golden/sft"),
+        chats=Path("/runs/golden/distill/chats.jsonl"),
+    )
+    return {
+        "qwen3-8b": rl_overrides(job, job.out_dir / "verl", Resume(str(job.init))),
+        "qwen3-8b-sft": sft_overrides(sft, sft.out_dir / "verl", "Qwen/Qwen3-8B", 1000),
+    }
+
+
+@pytest.mark.parametrize("name", ["qwen3-8b", "qwen3-8b-sft"])
+def test_the_overrides_of_the_papers_profile_are_those_of_the_golden_file(name: str) -> None:
+    golden(name, golden_lists()[name])
+
+
+def test_verl_accepts_the_papers_profile_and_reads_table_6_in_it() -> None:
+    config = compose(golden_lists()["qwen3-8b"])
+    assert (config.data.train_batch_size, config.actor_rollout_ref.rollout.n) == (128, 8)
+    assert (config.data.max_prompt_length, config.data.max_response_length) == (1152, 8192)
+    actor = config.actor_rollout_ref.actor
+    assert (actor.ppo_mini_batch_size, actor.optim.lr, actor.use_kl_loss, actor.entropy_coeff) == (16, 1e-6, False, 0)
+    assert actor.loss_agg_mode == "seq-mean-token-mean"
+    assert (config.trainer.n_gpus_per_node, config.trainer.nnodes, config.trainer.total_training_steps) == (8, 1, 270)
+    assert config.algorithm.adv_estimator == "userrl"
+    assert (config.algorithm.userrl.gamma, config.algorithm.userrl.k) == (0.8, 2.0)
+    assert config.actor_rollout_ref.rollout.max_model_len == 9344
+    assert config.actor_rollout_ref.rollout.temperature == 1.0
+
+
+def test_verl_accepts_the_papers_cold_start() -> None:
+    config = compose(golden_lists()["qwen3-8b-sft"], name="sft_trainer_engine")
+    assert (config.data.train_batch_size, config.data.max_length) == (32, 16384)
+    assert (config.optim.lr, config.optim.lr_scheduler_type, config.optim.lr_warmup_steps) == (1e-5, "cosine", 9)
+    assert config.trainer.total_training_steps == 93
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_every_verl_profile_composes_and_fits_its_machine(profile: str) -> None:
+    job = job_of("equalized-r2g", profile)
+    compose(rl_overrides(job, Path("/runs/x"), Resume(str(job.init))))
+    check_memory(job, job.model.path)
+
+
+def test_tarls_two_kl_weights_go_to_verls_two_places() -> None:
+    job = job_of("tarl", "tarl-8b")
+    config = compose(rl_overrides(job, Path("/runs/x"), Resume("Qwen/Qwen3-8B")))
+    actor = config.actor_rollout_ref.actor
+    assert (actor.use_kl_loss, actor.kl_loss_coef, actor.kl_loss_type) == (True, 0.003, "low_var_kl")
+    assert (config.algorithm.use_kl_in_reward, config.algorithm.kl_ctrl.kl_coef) == (True, 0.001)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "estimator", "critic"),
+    [
+        ("grpo", "userrl", False),
+        ("rloo", "rloo", False),
+        ("ppo", "gae", True),
+        ("reinforce_pp", "reinforce_plus_plus", False),
+    ],
+)
+def test_each_algorithm_composes(tmp_path: Path, algorithm: str, estimator: str, critic: bool) -> None:
+    job = make_job(
+        tmp_path, tmp_path, algorithm=AlgorithmConfig(name=algorithm, batch=4, group=2), cluster=Cluster(gpus=1)
+    )
+    # verl opens the critic's model while it checks its configuration, so there has to be one.
+    model = make_model(tmp_path / "model", [{"messages": [{"role": "user", "content": "hello"}], "tools": []}])
+    config = compose(rl_overrides(job, tmp_path, Resume(str(model))))
+    assert config.algorithm.adv_estimator == estimator
+    if critic:
+        assert config.critic.optim.lr == 1e-5
+
+
+def test_paths_with_quotes_commas_and_spaces_reach_verl_unchanged(tmp_path: Path) -> None:
+    folder = tmp_path / "it's a = {strange}, place [1]"
+    config = compose(rl_overrides(make_job(folder, folder), folder, Resume(str(folder))))
+    assert config.data.train_files == str(folder / "train.parquet")
+    assert config.actor_rollout_ref.model.path == str(folder)
+
+
+def test_a_clusters_own_overrides_have_the_last_word_and_a_key_occurs_once(tmp_path: Path) -> None:
+    job = make_job(tmp_path, tmp_path, cluster=Cluster(gpus=1, overrides=("actor_rollout_ref.rollout.n=3",)))
+    found = rl_overrides(job, tmp_path, Resume("m"))
+    assert [o for o in found if "rollout.n=" in o] == ["actor_rollout_ref.rollout.n=3"]
+    assert len({o.partition("=")[0].lstrip("+") for o in found}) == len(found)
+    assert merged(["a=1", "b=2"], ["+a=3"]) == ["+a=3", "b=2"]
+    with pytest.raises(ConfigError, match="key=value"):
+        merged([], ["nonsense"])
+
+
+def test_a_wrong_override_is_refused_in_verls_own_words(tmp_path: Path) -> None:
+    job = make_job(tmp_path, tmp_path, cluster=Cluster(gpus=1, overrides=("actor_rollout_ref.rollout.nn=3",)))
+    with pytest.raises(ConfigError, match="verl refuses"):
+        compose(rl_overrides(job, tmp_path, Resume("m")))
+
+
+@pytest.mark.parametrize(
+    ("change", "advice"),
+    [
+        ({"algorithm": AlgorithmConfig(batch=4, group=2, entropy_mask=0.2)}, "backend=local"),
+        ({"credit": CreditConfig(filter="resample")}, "drop or keep"),
+        ({"algorithm": AlgorithmConfig(batch=5, minibatches=2)}, "multiple"),
+        ({"cluster": Cluster(gpus=3), "algorithm": AlgorithmConfig(batch=4, group=2)}, "evenly"),
+        ({"cluster": Cluster(gpus=1, nodes=2)}, "ray start"),
+        ({"cluster": Cluster(gpus=1, micro_tokens=100)}, "micro_tokens"),
+    ],
+)
+def test_what_verl_cannot_do_is_refused_with_the_way_out(tmp_path: Path, change: dict[str, Any], advice: str) -> None:
+    with pytest.raises(ConfigError, match=advice):
+        rl_overrides(make_job(tmp_path, tmp_path, **change), tmp_path, Resume("m"))
+
+
+def test_too_few_demonstrations_for_one_step_are_refused() -> None:
+    job = VerlSftJob(
+        **sft_settings(resolved("equalized-r2g", "qwen3-8b")), out_dir=Path("out"), chats=Path("chats.jsonl")
+    )
+    with pytest.raises(ConfigError, match="distil more"):
+        sft_overrides(job, Path("out"), "m", 31)
+
+
+def test_sequence_parallelism_shares_a_conversation_of_full_length(tmp_path: Path) -> None:
+    job = make_job(tmp_path, tmp_path, cluster=Cluster(gpus=8, sequence_parallel=4))
+    assert micro_tokens(job) == (128 + 384) / 4
+
+
+def test_values_are_written_in_hydras_grammar() -> None:
+    assert [literal(v) for v in (None, True, 1e-6, "a/b", "a b", "it's", ["x", "y z"])] == [
+        "null",
+        "True",
+        "1e-06",
+        "a/b",
+        "'a b'",
+        r"'it\'s'",
+        "[x,'y z']",
+    ]
+
+
+def checkpoint(root: Path, step: int, gpus: int) -> Path:
+    folder = root / f"global_step_{step}"
+    (folder / "actor" / "huggingface").mkdir(parents=True)
+    (folder / "actor" / "huggingface" / "model.safetensors").write_bytes(b"x")
+    (folder / "actor" / f"model_world_size_{gpus}_rank_0.pt").write_bytes(b"x")
+    return folder
+
+
+def test_a_stage_continues_from_the_stage_before_with_its_optimizer(tmp_path: Path) -> None:
+    before = checkpoint(tmp_path / "rl-1", 2, gpus=1)
+    job = make_job(tmp_path / "rl-2", before / "actor" / "huggingface", first_step=3, last_step=4)
+    resume, at = starting_point(job, tmp_path / "rl-2" / "verl" / "checkpoints")
+    assert (resume.path, resume.weights_only, at) == (before, False, 2)
+
+
+def test_on_another_number_of_gpus_weights_come_from_the_hugging_face_folder(tmp_path: Path) -> None:
+    before = checkpoint(tmp_path / "rl-1", 2, gpus=8)
+    job = make_job(tmp_path / "rl-2", before / "actor" / "huggingface", first_step=3, last_step=4)
+    resume, at = starting_point(job, tmp_path / "rl-2" / "verl" / "checkpoints")
+    assert resume.model == str(before / "actor" / "huggingface")
+    assert resume.weights_only
+    assert resume.path is not None
+    assert (resume.path.name, at) == ("global_step_2", 2)
+    config = compose(rl_overrides(job, tmp_path / "rl-2", resume))
+    assert list(config.actor_rollout_ref.actor.checkpoint.load_contents) == []
+    assert config.trainer.resume_from_path == str(resume.path)
+
+
+def test_a_checkpoint_of_the_wrong_step_is_refused(tmp_path: Path) -> None:
+    before = checkpoint(tmp_path / "rl-1", 5, gpus=1)
+    job = make_job(tmp_path / "rl-2", before / "actor" / "huggingface", first_step=3, last_step=4)
+    with pytest.raises(CheckpointError, match="step 5"):
+        starting_point(job, tmp_path / "rl-2" / "verl" / "checkpoints")
+
+
+if __name__ == "__main__":
+    for name, overrides in golden_lists().items():
+        (GOLDEN / f"{name}.txt").write_text("\n".join(overrides) + "\n")

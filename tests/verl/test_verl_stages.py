@@ -1,0 +1,259 @@
+"""Stock verl on a CPU runs our recipe: cold start, two stages, two kills, and everything is in the warehouse.
+
+One story, told once per session (about four minutes on two cores): SFT on demonstrations; stage rl-1 whose driver is
+killed after step 1 and which is started again; stage rl-2, with a longer horizon, one of whose workers is killed after
+step 3 and which is started again. Each test looks at one side of what it left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.verl.rig import TwoStages, cluster, make_job, make_model, warehouse_sink
+from userrl_core.distill import to_chat, write_chats
+from userrl_core.errors import TrainingError
+from userrl_core.policies.scripted import ScriptedPolicy
+from userrl_core.rewards import turn_advantages
+from userrl_core.rollout import run_episodes
+from userrl_core.training.config import ModelConfig, SftConfig
+from userrl_core.training.jobs import StageResult
+from userrl_core.training.verl.child import TOKEN, bearers
+from userrl_core.training.verl.job import VerlSftJob
+from userrl_core.training.verl.launch import run_stage
+from userrl_core.training.verl.sft import run_sft
+from warehouse import open_warehouse
+from warehouse.log import TurnLog
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
+RUN = "verl-story"
+
+
+@dataclass
+class Story:
+    """What happened."""
+
+    root: Path
+    sft: StageResult
+    first: StageResult
+    second: StageResult
+    driver_killed: str
+    worker_killed: str
+    left_after_kills: list[int]
+    steps: list[int] = field(default_factory=list)
+    metrics: dict[int, Mapping[str, float]] = field(default_factory=dict)
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        with open_warehouse(self.root / "warehouse") as warehouse:
+            return warehouse.sql(sql).fetchall()
+
+
+@pytest.fixture(scope="session")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
+    root = tmp_path_factory.mktemp("verl")
+    demonstrations = asyncio.run(
+        run_episodes(TwoStages().pool[:40], ScriptedPolicy(1.0), horizon=6, prompt_style="brief")
+    )
+    write_chats(root / "chats.jsonl", demonstrations)
+    model = make_model(root / "model", [to_chat(t) for t in demonstrations])
+    sft = in_log(
+        root,
+        lambda log, progress: run_sft(
+            VerlSftJob(
+                model=ModelConfig(path=str(model)),
+                out_dir=root / "sft",
+                sft=SftConfig(steps=8, batch=8, lr=1e-3, cutoff=384),
+                chats=root / "chats.jsonl",
+                cluster=cluster(),
+                keep_checkpoints=1,
+            ),
+            log,
+            progress,
+        ),
+    )
+    steps: list[int] = []
+    metrics: dict[int, Mapping[str, float]] = {}
+    left: list[int] = []
+
+    def stage(name: str, init: StageResult, first: int, kill: tuple[int, str] | None = None) -> StageResult:
+        job = make_job(
+            root / name,
+            init.checkpoint,
+            stage=name,
+            first_step=first,
+            last_step=first + 1,
+            sink=warehouse_sink(root / "warehouse", RUN),
+            best=init.best,
+        )
+
+        def progress(step: int, total: int, numbers: Mapping[str, float]) -> None:
+            steps.append(step)
+            metrics[step] = numbers
+            if kill is not None and step == kill[0]:
+                kill_one(root / name / "verl", kill[1])
+
+        return in_log(root, lambda log, _: run_stage(job, TwoStages(), log, progress))
+
+    def killed(name: str, init: StageResult, first: int, whom: str) -> str:
+        with pytest.raises(TrainingError) as raised:
+            stage(name, init, first, kill=(first, whom))
+        left.extend(leftovers())
+        return str(raised.value)
+
+    driver = killed("rl-1", sft, 1, "userrl_core.training.verl.main")
+    first = stage("rl-1", sft, 1)
+    worker = killed("rl-2", first, 3, "ray::AgentLoopWorkerTQ")
+    second = stage("rl-2", first, 3)
+    return Story(root, sft, first, second, driver, worker, left, steps, metrics)
+
+
+def in_log(root: Path, work: Callable[[Any, Any], StageResult]) -> StageResult:
+    """Work as one incarnation of the run."""
+    fields = {"shaping": "r2g", "score": "r2g", "form": "paper", "gamma": 0.8}
+    with TurnLog.open(root / "warehouse", RUN, run_fields=fields) as log:
+        return work(log, None)
+
+
+def kill_one(folder: Path, whom: str) -> None:
+    """SIGKILL the process of this stage whose command line names it."""
+    token = json.loads((folder / "tree.json").read_text())["token"]
+    victims = [p for p in bearers(token) if whom in " ".join(p.cmdline())]
+    assert victims, f"no process {whom} to kill"
+    victims[0].kill()
+
+
+def leftovers() -> list[int]:
+    """Processes of any stage that still live: they carry a token."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if TOKEN in process.environ() and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
+        except (psutil.Error, OSError):
+            continue
+    return found
+
+
+def test_the_cold_start_lowers_the_loss_and_feeds_the_first_stage(story: Story) -> None:
+    losses = story.rows("SELECT value FROM metrics WHERE stage = 'sft' AND name = 'sft/loss/mean' ORDER BY step")
+    assert len(losses) == 8
+    assert losses[-1] < losses[0]
+    overrides = (story.root / "rl-1" / "verl" / "overrides.txt").read_text()
+    assert f"actor_rollout_ref.model.path={story.sft.checkpoint}" in overrides
+
+
+def test_every_step_of_both_stages_was_trained_and_left_its_checkpoint(story: Story) -> None:
+    assert story.steps == [1, 2, 3, 4]
+    assert (story.first.step, story.second.step) == (2, 4)
+    assert list(story.second.checkpoint.glob("*.safetensors"))
+    assert story.first.sha256 != story.second.sha256 != story.sft.sha256
+    known = story.rows("SELECT stage, step FROM checkpoints ORDER BY step")
+    assert known == [("rl-1", 1), ("rl-1", 2), ("rl-2", 3), ("rl-2", 4), ("sft", 8)]
+
+
+def test_the_horizon_is_four_in_the_first_stage_and_six_in_the_second(story: Story) -> None:
+    found = story.rows("SELECT DISTINCT step, horizon FROM trajectories WHERE phase = 'train' ORDER BY step")
+    assert found == [(1, 4), (2, 4), (3, 6), (4, 6)]
+    longest = story.rows("SELECT stage, max(turn) FROM turns WHERE phase = 'train' GROUP BY stage ORDER BY stage")
+    assert longest[0][1] <= 4
+    assert longest[1][1] <= 6
+
+
+def test_every_turn_is_in_the_warehouse_once(story: Story) -> None:
+    doubled = story.rows(
+        "SELECT run_id, phase, step, gym, task_id, attempt, turn, count(*) FROM turns GROUP BY ALL HAVING count(*) > 1"
+    )
+    assert doubled == []
+    attempts = story.rows(
+        "SELECT step, count(*), count(DISTINCT attempt), count(DISTINCT gym) FROM trajectories "
+        "WHERE phase = 'train' GROUP BY step ORDER BY step"
+    )
+    assert attempts == [(step, 8, 4, 2) for step in (1, 2, 3, 4)]
+    missing = story.rows(
+        "SELECT count(*) FROM trajectories t WHERE t.turns <> (SELECT count(*) FROM turns u WHERE u.traj_id = t.traj_id)"
+    )
+    assert missing == [(0,)]
+
+
+def test_travel_and_math_were_trained_on_in_one_batch(story: Story) -> None:
+    found = story.rows("SELECT DISTINCT gym FROM trajectories WHERE phase = 'train' AND step = 1 ORDER BY gym")
+    assert found == [("math",), ("travel",)]
+
+
+def test_validation_played_the_final_horizon_and_chose_a_checkpoint(story: Story) -> None:
+    found = story.rows("SELECT DISTINCT step, horizon FROM trajectories WHERE phase = 'validate' ORDER BY step")
+    assert found == [(0, 6), (2, 6), (4, 6)]
+    scores = dict(story.rows("SELECT step, avg(score) FROM trajectories WHERE phase = 'validate' GROUP BY step"))
+    assert story.metrics[4]["validate/score/mean"] == pytest.approx(scores[4])
+    assert story.second.best is not None
+    assert story.second.best.score == pytest.approx(max(scores[2], scores[4]))
+
+
+def test_advantages_recomputed_from_the_warehouse_are_those_that_verl_used(story: Story) -> None:
+    """Relative tolerance 1e-5: verl keeps rewards and advantages in float32."""
+    rows = story.rows(
+        "SELECT step, group_id, traj_id, list(reward ORDER BY turn), list(completion_tokens ORDER BY turn), "
+        "list(advantage ORDER BY turn) FROM turns WHERE phase = 'train' GROUP BY ALL ORDER BY step, traj_id"
+    )
+    assert len(rows) == 32
+    found = turn_advantages(
+        [row[3] for row in rows],
+        [(row[0], row[1]) for row in rows],
+        turn_tokens=[row[4] for row in rows],
+        shaping="r2g",
+        score="r2g",
+        form="paper",
+    )
+    for row, mine in zip(rows, found, strict=True):
+        assert mine == pytest.approx(row[5], rel=1e-5, abs=1e-6)
+    assert any(value != 0.0 for row in found for value in row)
+    for step in (1, 2, 3, 4):
+        of_step = [(row, mine) for row, mine in zip(rows, found, strict=True) if row[0] == step]
+        values = [value for _, mine in of_step for value in mine]
+        assert story.metrics[step]["verl/critic/advantages/max"] == pytest.approx(max(values), rel=1e-5, abs=1e-6)
+        assert story.metrics[step]["verl/critic/advantages/min"] == pytest.approx(min(values), rel=1e-5, abs=1e-6)
+        tokens = sum(sum(row[4]) for row, _ in of_step)
+        total = sum(a * n for row, mine in of_step for a, n in zip(mine, row[4], strict=True))
+        assert story.metrics[step]["verl/critic/advantages/mean"] == pytest.approx(total / tokens, rel=1e-4, abs=1e-6)
+        returns = sum(sum(row[3]) for row, _ in of_step) / len(of_step)
+        assert story.metrics[step]["rollout/return_sum/mean"] == pytest.approx(returns, rel=1e-5)
+
+
+def test_sampled_tokens_are_logged_as_verl_trained_on_them(story: Story) -> None:
+    rows = story.rows("SELECT token_ids, logprobs, completion_tokens FROM turns WHERE phase = 'train'")
+    assert all(len(ids) == len(logprobs) == count for ids, logprobs, count in rows)
+
+
+def test_a_killed_driver_is_a_failed_stage_with_its_last_lines(story: Story) -> None:
+    assert "killed by signal 9" in story.driver_killed
+    assert "output.txt" in story.driver_killed
+
+
+def test_a_killed_worker_is_a_failed_stage_with_its_last_lines(story: Story) -> None:
+    assert "output.txt" in story.worker_killed
+    assert "last lines" in story.worker_killed
+
+
+def test_no_ray_process_outlives_its_stage(story: Story) -> None:
+    assert story.left_after_kills == []
+    assert leftovers() == []
+
+
+def test_a_finished_stage_started_again_only_reports_its_result(story: Story) -> None:
+    job = make_job(
+        story.root / "rl-2", story.first.checkpoint, stage="rl-2", first_step=3, last_step=4, best=story.first.best
+    )
+    again = in_log(story.root, lambda log, _: run_stage(job, TwoStages(), log))
+    assert (again.id, again.sha256, again.step, again.best) == (
+        story.second.id,
+        story.second.sha256,
+        4,
+        story.second.best,
+    )
