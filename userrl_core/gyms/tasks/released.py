@@ -5,10 +5,11 @@ A loader returns all of a gym's tasks or raises: nothing half-read stays.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import orjson
 
 from userrl_core.errors import TaskError
 from userrl_core.seeding import Split, content_hash, validation_of
@@ -17,10 +18,10 @@ from userrl_core.seeding import Split, content_hash, validation_of
 def read_json(path: Path, kind: type[list[Any]] | type[dict[str, Any]]) -> Any:
     """The JSON value of a file, which must be of this kind. Raises TaskError naming the file."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = orjson.loads(path.read_bytes())
     except FileNotFoundError:
         raise TaskError(f"There is no file {path}; give the root of a copy of the released repository.") from None
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except orjson.JSONDecodeError as error:
         raise TaskError(f"{path} is not readable JSON ({error}).") from None
     if not isinstance(value, kind):
         raise TaskError(f"{path} must hold a JSON {'list' if kind is list else 'object'}, not {type(value).__name__}.")
@@ -33,7 +34,7 @@ def read_parquet(path: Path, columns: list[str]) -> list[dict[str, Any]]:
     import pyarrow.parquet as pq
 
     try:
-        rows: list[dict[str, Any]] = pq.read_table(path, columns=columns).to_pylist()
+        rows: list[dict[str, Any]] = pq.read_table(path, columns=columns, use_threads=False).to_pylist()
     except FileNotFoundError:
         raise TaskError(f"There is no file {path}; give the root of a copy of the released repository.") from None
     except (pa.ArrowException, OSError) as error:
