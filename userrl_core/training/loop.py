@@ -257,7 +257,8 @@ class _Stage:
     def _declare_void(self) -> None:
         """A process of this stage began before: what it logged after the step we continue from does not count."""
         marker = self.job.out_dir / _BEGUN
-        if marker.exists():
+        # A stage that was finished is only asked for its result; what later stages logged stands.
+        if marker.exists() and self.state.step < self.job.last_step:
             first_validates_again = not self.resumed and self.job.first_step == 1
             step = self.state.step - 1 if first_validates_again else self.state.step
             self.sink.event("rewind", stage=self.stage, step=step)

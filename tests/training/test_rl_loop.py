@@ -1,0 +1,281 @@
+"""The loop as a whole: what it logs, whom it excludes, and that it can be broken off anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.training.toys import TINY, KeepingSink, ListCurriculum, rl_job, sft_job, travel
+from userrl_core.errors import CheckpointError, TrainingError, UserError
+from userrl_core.gyms.travel import TravelGym
+from userrl_core.records import Trajectory
+from userrl_core.rewards import CreditConfig, turn_advantages
+from userrl_core.training.config import AlgorithmConfig, SftConfig
+from userrl_core.training.jobs import RlJob, StageResult
+from userrl_core.training.loop import train_rl
+from userrl_core.training.sft import train_sft
+from userrl_core.users.rule.travel import RuleTravelUser
+
+STAGES = ((2, 4), (4, 5))
+
+
+class Stopped(Exception):
+    pass
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> StageResult:
+    return train_sft(sft_job(tmp_path_factory.mktemp("cold"), sft=SftConfig(steps=60, lr=5e-3, batch=16)))
+
+
+def make_curriculum() -> ListCurriculum:
+    return ListCurriculum(travel(count=10), STAGES)
+
+
+def algorithm(**changes: Any) -> AlgorithmConfig:
+    settings: dict[str, Any] = {"group": 4, "batch": 4, "minibatches": 2, "lr": 1e-3, "max_tokens": 24}
+    return AlgorithmConfig(**settings | {"max_response_tokens": 160} | changes)
+
+
+def stop_after(step: int) -> Any:
+    def progress(done: int, total: int, metrics: Mapping[str, float]) -> None:
+        if done == step:
+            raise Stopped
+
+    return progress
+
+
+def test_every_turn_is_logged_and_its_credit_is_what_the_rewards_say(tmp_path: Path, start: StageResult) -> None:
+    sink = KeepingSink()
+    credit = CreditConfig(shaping="em", score="r2g", filter="keep")
+    train_rl(rl_job(tmp_path, start.checkpoint, credit=credit), make_curriculum(), sink)
+    trained = [t for t in sink.ended if t.where.phase == "train"]
+    assert len(trained) == 2 * 4 * 4
+    assert len(sink.turns) == sum(len(t.turns) for t in sink.ended)
+    groups = [f"{t.where.step}/{t.group}" for t in trained]
+    expected = turn_advantages(
+        [t.rewards for t in trained], groups, shaping="em", score="r2g",
+        turn_tokens=[[turn.completion_tokens for turn in t.turns] for t in trained],
+    )  # fmt: skip
+    for trajectory, row in zip(trained, expected, strict=True):
+        assert trajectory.traj_id is not None
+        shaped, logged = sink.credited[trajectory.traj_id]
+        assert logged == pytest.approx(row, abs=1e-6)
+        assert len(shaped) == len(trajectory.turns)
+    assert {t.task.key for t in trained} <= sink.known
+
+
+def test_a_step_reports_what_happened(tmp_path: Path, start: StageResult) -> None:
+    sink = KeepingSink()
+    job = rl_job(tmp_path, start.checkpoint, reference=start.checkpoint, validation=travel("validation", 0, 5))
+    result = train_rl(job, make_curriculum(), sink)
+    before, first, last = (values for _, _, values in sink.measured)
+    assert set(before) > {"validate/return_sum/mean", "validate/score/mean"}
+    for name in (
+        "rollout/return_sum/mean", "rollout/score/mean", "policy/entropy/mean", "policy/kl_step/mean",
+        "policy/kl_reference/mean", "policy/clip/share", "policy/grad_norm/mean", "rollout/reply_tokens/mean",
+        "rollout/waits/mean", "rollout/format_valid/share", "groups/all_good/share", "groups/all_bad/share",
+        "groups/mixed/share", "rollout/stop_horizon/share", "seconds/rollout/sum", "seconds/update/sum",
+        "curriculum/horizon/value", "curriculum/at/value",
+    ):  # fmt: skip
+        assert name in first, name
+    assert first["policy/kl_reference/mean"] == pytest.approx(0, abs=2e-2)
+    assert first["policy/logprob_gap/max"] < 1e-4
+    assert last["validate/attempts/count"] == 5
+    assert result.metrics == last
+    stops = [value for name, value in first.items() if name.startswith("rollout/stop_")]
+    assert sum(stops) == pytest.approx(1)
+
+
+def test_validation_plays_greedily_at_the_final_horizon_and_chooses_the_best(
+    tmp_path: Path, start: StageResult
+) -> None:
+    sink = KeepingSink()
+    job = rl_job(
+        tmp_path, start.checkpoint, validation=travel("validation", 0, 5), validate_every=1, validation_horizon=6
+    )
+    result = train_rl(job, make_curriculum(), sink)
+    validated = [t for t in sink.ended if t.where.phase == "validate"]
+    assert [t.where.step for t in validated] == [step for step in (0, 1, 2) for _ in range(5)]
+    assert {t.horizon for t in validated} == {6}
+    scores = {record.step: record.score for record in sink.checkpoints}
+    assert result.best is not None
+    assert result.best.score == max(s for s in scores.values() if s is not None)
+    assert result.best.step == min(step for step, score in scores.items() if score == result.best.score)
+    assert result.best.path.is_dir()
+
+
+def test_the_first_validation_is_of_the_model_as_it_came(tmp_path: Path, start: StageResult) -> None:
+    sink = KeepingSink()
+    train_rl(rl_job(tmp_path, start.checkpoint, validation=travel("validation", 0, 2)), make_curriculum(), sink)
+    assert (sink.checkpoints[0].step, sink.checkpoints[0].sha256) == (0, start.sha256)
+    assert sink.checkpoints[0].parent == start.id
+
+
+def identity(trajectories: list[Trajectory]) -> list[Any]:
+    return [
+        (
+            t.where.stage,
+            t.where.step,
+            t.task.key,
+            t.attempt,
+            t.horizon,
+            turn.number,
+            turn.token_ids,
+            turn.logprobs,
+            turn.reward,
+        )
+        for t in trajectories
+        for turn in t.turns
+    ]
+
+
+def run_stages(folder: Path, start: StageResult, sink: KeepingSink, **changes: Any) -> StageResult:
+    """Two stages, each a job of its own, the second going on from the first."""
+    first = train_rl(rl_job(folder / "1", start.checkpoint, **changes), make_curriculum(), sink)
+    settings = {"first_step": 3, "last_step": 4, "best": first.best} | changes
+    return train_rl(rl_job(folder / "2", first.checkpoint, **settings), make_curriculum(), sink)
+
+
+@pytest.mark.parametrize("name", ["grpo", "ppo"])
+def test_broken_off_in_any_step_it_goes_on_to_the_same_tokens_and_weights(
+    tmp_path: Path, start: StageResult, name: str
+) -> None:
+    changes = {"algorithm": algorithm(name=name, lr=1e-3, critic_lr=1e-3)}
+    whole, sink = run_stages(tmp_path / "whole", start, plain := KeepingSink(), **changes), KeepingSink()
+
+    first = rl_job(tmp_path / "broken" / "1", start.checkpoint, **changes)
+    with pytest.raises(Stopped):
+        train_rl(first, make_curriculum(), sink, stop_after(1))
+    middle = train_rl(first, make_curriculum(), sink)
+    second = rl_job(tmp_path / "broken" / "2", middle.checkpoint, first_step=3, last_step=4, **changes)
+    with pytest.raises(Stopped):
+        train_rl(second, make_curriculum(), sink, stop_after(3))
+    resumed = train_rl(second, make_curriculum(), sink)
+
+    assert resumed.sha256 == whole.sha256
+    assert identity(sink.ended) == identity(plain.ended)
+    assert {t.where.stage: t.horizon for t in sink.ended} == {"rl-1": 4, "rl-2": 5}
+
+
+def test_what_was_played_after_the_last_checkpoint_is_declared_void_and_played_again(
+    tmp_path: Path, start: StageResult
+) -> None:
+    plain = KeepingSink()
+    whole = train_rl(rl_job(tmp_path / "whole", start.checkpoint, checkpoint_every=5), make_curriculum(), plain)
+    job = rl_job(tmp_path / "broken", start.checkpoint, checkpoint_every=5)
+    broken, resumed = KeepingSink(), KeepingSink()
+    with pytest.raises(Stopped):
+        train_rl(job, make_curriculum(), broken, stop_after(1))
+    result = train_rl(job, make_curriculum(), resumed)
+    assert ("rewind", {"stage": "rl-1", "step": -1}) in resumed.events
+    assert identity(resumed.ended) == identity(plain.ended)
+    assert result.sha256 == whole.sha256
+
+
+def test_a_finished_stage_is_not_trained_again(tmp_path: Path, start: StageResult) -> None:
+    job = rl_job(tmp_path, start.checkpoint)
+    first, sink = train_rl(job, make_curriculum(), KeepingSink()), KeepingSink()
+    assert train_rl(job, make_curriculum(), sink).sha256 == first.sha256
+    assert sink.ended == []
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_its_steps_are_played_again(tmp_path: Path, start: StageResult) -> None:
+    job = rl_job(tmp_path, start.checkpoint)
+    first = train_rl(job, make_curriculum(), KeepingSink())
+    (first.checkpoint / "model.safetensors").write_bytes(b"torn")
+    sink = KeepingSink()
+    assert train_rl(job, make_curriculum(), sink).sha256 == first.sha256
+    assert [kind for kind, _ in sink.events] == ["checkpoint_passed_over", "rewind"]
+    assert {t.where.step for t in sink.ended} == {2}
+
+
+def test_a_damaged_start_is_refused(tmp_path: Path, start: StageResult) -> None:
+    with pytest.raises(CheckpointError, match="There is no checkpoint"):
+        train_rl(rl_job(tmp_path, tmp_path / "nowhere"), make_curriculum(), KeepingSink())
+    with pytest.raises(TrainingError, match="holds no trainer state to begin step 3"):
+        train_rl(rl_job(tmp_path, start.checkpoint, first_step=3, last_step=4), make_curriculum(), KeepingSink())
+
+
+def test_a_stage_cannot_skip_steps(tmp_path: Path, start: StageResult) -> None:
+    first = train_rl(rl_job(tmp_path / "1", start.checkpoint), make_curriculum(), KeepingSink())
+    with pytest.raises(TrainingError, match="ends at step 2; a stage that begins at step 4"):
+        train_rl(rl_job(tmp_path / "2", first.checkpoint, first_step=4, last_step=4), make_curriculum(), KeepingSink())
+
+
+class SilentNow(RuleTravelUser):
+    """A user whose server is down whenever a message has to be judged."""
+
+    async def judge(self, *about: Any, **more: Any) -> Any:
+        raise UserError("the user model did not answer")
+
+
+def test_attempts_without_a_score_are_recorded_and_never_trained_on(
+    tmp_path: Path, start: StageResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TravelGym, "users", {**TravelGym.users, "silent": SilentNow})
+    sink = KeepingSink()
+    train_rl(rl_job(tmp_path, start.checkpoint, users={"travel": "silent"}), make_curriculum(), sink)
+    rejected = [t for t in sink.ended if not t.admitted]
+    assert rejected
+    assert {t.reject_reason for t in rejected} == {"user: the user model did not answer"}
+    assert not {t.traj_id for t in rejected} & set(sink.credited)
+    assert sink.measured[0][2]["rollout/admitted/share"] < 1
+    assert sink.measured[0][2]["credit/null/count"] == sum(t.where.step == 1 for t in rejected)
+
+
+def test_a_model_without_a_cold_start_learns_nothing_and_the_log_says_so(tmp_path: Path) -> None:
+    untrained = train_sft(sft_job(tmp_path, sft=SftConfig(enabled=False)))
+    sink = KeepingSink()
+    result = train_rl(rl_job(tmp_path, untrained.checkpoint), make_curriculum(), sink)
+    assert ("nothing_learnt", {"stage": "rl-1", "step": 2}) in sink.events
+    assert result.sha256 == untrained.sha256
+    assert sink.measured[0][2]["groups/all_bad/share"] == 1
+
+
+def test_groups_without_a_difference_are_drawn_again_up_to_the_limit(tmp_path: Path, start: StageResult) -> None:
+    untrained = train_sft(sft_job(tmp_path, sft=SftConfig(enabled=False)))
+    sink, curriculum = KeepingSink(), ListCurriculum(travel(count=40))
+    credit = CreditConfig(filter="resample", resample_limit=2)
+    train_rl(rl_job(tmp_path, untrained.checkpoint, credit=credit, last_step=1), curriculum, sink)
+    assert sink.measured[0][2]["groups/resampled/count"] == 8
+    assert len(sink.ended) == (4 + 8) * 4
+    assert len({t.task.key for t in sink.ended}) == 12
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"name": "rloo"},
+        {"name": "reinforce_pp", "group": 1, "batch": 12},
+        {"name": "ppo", "assignment": "trajectory", "critic_warmup": 1},
+        {"kl_coef": 0.1, "entropy_coef": 0.01, "dual_clip": 3.0, "entropy_mask": 0.2, "clip_high": 0.28},
+        {"loss_aggregation": "token_mean", "inner_epochs": 2, "top_p": 0.9},
+    ],
+)
+def test_every_algorithm_and_option_moves_the_weights(
+    tmp_path: Path, start: StageResult, changes: dict[str, Any]
+) -> None:
+    job = rl_job(tmp_path, start.checkpoint, reference=start.checkpoint, algorithm=algorithm(**changes))
+    sink = KeepingSink()
+    assert train_rl(job, make_curriculum(), sink).sha256 != start.sha256
+    updates = [values["policy/updates/count"] for _, _, values in sink.measured]
+    assert sum(updates) > 0
+    if changes.get("name") == "ppo":
+        assert updates[0] == 0
+        assert "critic/explained_variance/mean" in sink.measured[0][2]
+
+
+def test_a_distance_needs_something_to_measure_to(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="needs a reference model"):
+        rl_job(tmp_path, tmp_path, algorithm=algorithm(kl_coef=0.1))
+
+
+def test_a_job_survives_the_way_through_json(tmp_path: Path) -> None:
+    job = rl_job(
+        tmp_path, tmp_path, validation=travel(count=2), users={"travel": ("openai", {"model": "m"})}, model=TINY
+    )
+    assert RlJob.model_validate_json(job.model_dump_json()) == job

@@ -1,0 +1,200 @@
+"""Cold start, DPO and rejection sampling: what is learnt, and that it can be broken off anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.training.toys import TINY, KeepingSink, chats, demonstrations, sft_job
+from userrl_core.distill import write_chats
+from userrl_core.errors import CheckpointError, TaskError, TrainingError
+from userrl_core.training.chat import ChatFormat
+from userrl_core.training.config import ModelConfig, SftConfig
+from userrl_core.training.dpo import train_dpo
+from userrl_core.training.jobs import DpoConfig, DpoJob
+from userrl_core.training.logprobs import token_logprobs
+from userrl_core.training.model import build_model
+from userrl_core.training.pairs import preference_pairs, read_pairs, write_pairs
+from userrl_core.training.rejection import train_rejection
+from userrl_core.training.sft import encode_chats, learning_rate, train_sft
+from userrl_core.training.state import load_checkpoint
+from userrl_core.training.tokenizer import render, train_tokenizer
+
+
+class Stopped(Exception):
+    pass
+
+
+def stop_after(step: int) -> object:
+    def progress(done: int, total: int, metrics: Mapping[str, float]) -> None:
+        if done == step:
+            raise Stopped
+
+    return progress
+
+
+def test_the_loss_is_on_the_agents_tokens_alone() -> None:
+    shown = chats(10)
+    tokenizer = train_tokenizer(render(shown), TINY.vocab_size)
+    model = build_model(TINY, tokenizer, 0)
+    example = encode_chats(ChatFormat(tokenizer), shown[:1], 256)[0]
+    logprobs, _ = token_logprobs(model, [example.ids], [example.turns])
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([example.ids])).logits[0].log_softmax(-1)
+    by_hand = [logits[i - 1, example.ids[i]] for i, turn in enumerate(example.turns) if turn >= 0]
+    torch.testing.assert_close(logprobs, torch.stack(by_hand), atol=1e-5, rtol=1e-5)
+
+
+def test_a_cold_start_lowers_the_loss_and_writes_a_loadable_model(tmp_path: Path) -> None:
+    sink = KeepingSink()
+    result = train_sft(sft_job(tmp_path), sink)
+    losses = [values["sft/loss/mean"] for _, _, values in sink.measured]
+    assert len(losses) == result.step == 6
+    assert losses[-1] < losses[0] - 0.5
+    model, tokenizer = load_checkpoint(result.checkpoint, TINY, "cpu")
+    assert model.config.model_type == "qwen3"
+    assert ChatFormat(tokenizer).end_id == tokenizer.eos_token_id
+    assert [record.sha256 for record in sink.checkpoints] == [result.sha256]
+
+
+def test_a_cold_start_that_was_broken_off_ends_with_the_same_weights(tmp_path: Path) -> None:
+    whole = train_sft(sft_job(tmp_path / "whole"))
+    job = sft_job(tmp_path / "broken", checkpoint_every=2)
+    for step in (2, 3, 5):
+        with pytest.raises(Stopped):
+            train_sft(job, progress=stop_after(step))  # type: ignore[arg-type]
+    sink = KeepingSink()
+    resumed = train_sft(job, sink)
+    assert sink.events[0] == ("rewind", {"stage": "sft", "step": 4})
+    assert [step for _, step, _ in sink.measured] == [5, 6]
+    assert resumed.sha256 == whole.sha256
+
+
+def test_a_finished_cold_start_is_not_trained_again(tmp_path: Path) -> None:
+    job = sft_job(tmp_path)
+    first, sink = train_sft(job), KeepingSink()
+    assert train_sft(job, sink).sha256 == first.sha256
+    assert sink.measured == []
+
+
+def test_without_a_cold_start_the_untrained_model_is_written(tmp_path: Path) -> None:
+    result = train_sft(sft_job(tmp_path, sft=SftConfig(enabled=False)))
+    again = train_sft(sft_job(tmp_path / "again", sft=SftConfig(enabled=False)))
+    trained = train_sft(sft_job(tmp_path / "trained"))
+    assert result.step == 0
+    assert result.sha256 == again.sha256 != trained.sha256
+
+
+def test_another_seed_starts_from_other_weights(tmp_path: Path) -> None:
+    off = SftConfig(enabled=False)
+    first = train_sft(sft_job(tmp_path, sft=off))
+    assert train_sft(sft_job(tmp_path / "b", sft=off, seed=1)).sha256 != first.sha256
+
+
+def test_a_model_from_a_folder_keeps_its_own_tokenizer(tmp_path: Path) -> None:
+    first = train_sft(sft_job(tmp_path))
+    model = ModelConfig(path=str(first.checkpoint), prompt_style="brief")
+    second = train_sft(sft_job(tmp_path / "b", model=model))
+    a, b = (load_checkpoint(r.checkpoint, model, "cpu")[1] for r in (first, second))
+    assert a.get_vocab() == b.get_vocab()
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        ("cosine", [0.5, 1.0, 1.0, 0.5, 0.0]),
+        ("linear", [0.5, 1.0, 1.0, 0.5, 0.0]),
+        ("constant", [0.5, 1.0, 1.0, 1.0, 1.0]),
+    ],
+)
+def test_the_rate_rises_and_then_follows_its_schedule(schedule: str, expected: list[float]) -> None:
+    config = SftConfig(lr=1.0, schedule=schedule, warmup=10)  # type: ignore[arg-type]
+    found = [learning_rate(config, number, 110) for number in (5, 10, 11, 61, 111)]
+    assert found == pytest.approx(expected)
+    assert learning_rate(SftConfig(lr=1.0, warmup=0.5), 5, 20) == pytest.approx(0.5)
+
+
+def test_epochs_become_steps(tmp_path: Path) -> None:
+    assert train_sft(sft_job(tmp_path, sft=SftConfig(epochs=0.5, batch=10))).step == 2
+
+
+def test_demonstrations_cut_before_their_first_reply_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match=r"raise cold_start\.cutoff"):
+        train_sft(sft_job(tmp_path, sft=SftConfig(cutoff=3)))
+
+
+def test_missing_demonstrations_and_missing_starts_are_named(tmp_path: Path) -> None:
+    with pytest.raises(TaskError, match="cannot be read"):
+        train_sft(sft_job(tmp_path, chats=tmp_path / "nothing.jsonl"))
+    with pytest.raises(CheckpointError, match="There is no checkpoint"):
+        train_sft(sft_job(tmp_path, init=tmp_path / "nothing"))
+
+
+def make_dpo_job(folder: Path, steps: int = 6) -> DpoJob:
+    start = train_sft(sft_job(folder))
+    pairs = preference_pairs(demonstrations(20, n=4))
+    assert write_pairs(folder / "pairs.jsonl", pairs) == len(pairs) > 5
+    return DpoJob(
+        model=TINY, out_dir=folder / "dpo", pairs=folder / "pairs.jsonl", init=start.checkpoint, threads=1,
+        dpo=DpoConfig(steps=steps, batch=4, lr=1e-3),
+    )  # fmt: skip
+
+
+def test_dpo_learns_to_prefer_the_chosen(tmp_path: Path) -> None:
+    sink = KeepingSink()
+    train_dpo(make_dpo_job(tmp_path), sink)
+    losses = [values["dpo/loss/mean"] for _, _, values in sink.measured]
+    assert losses[0] == pytest.approx(0.6931, abs=1e-3)
+    assert losses[-1] < 0.6
+    assert sink.measured[-1][2]["dpo/preferred/share"] > 0.7
+
+
+def test_dpo_that_was_broken_off_ends_with_the_same_weights(tmp_path: Path) -> None:
+    whole = train_dpo(make_dpo_job(tmp_path / "whole"))
+    job = make_dpo_job(tmp_path / "broken").model_copy(update={"checkpoint_every": 1})
+    with pytest.raises(Stopped):
+        train_dpo(job, progress=stop_after(3))  # type: ignore[arg-type]
+    assert train_dpo(job).sha256 == whole.sha256
+
+
+def test_a_pair_is_the_best_and_the_worst_attempt_at_a_task() -> None:
+    played = demonstrations(20, n=4)
+    pairs = preference_pairs(played, per_task=2)
+    for chosen, rejected in pairs:
+        assert chosen.task == rejected.task
+        assert (chosen.score or 0) > (rejected.score or 0)
+    keys = [(c.task.key, c.attempt, r.attempt) for c, r in pairs]
+    assert sorted(keys) == sorted(
+        (c.task.key, c.attempt, r.attempt) for c, r in preference_pairs(played[::-1], per_task=2)
+    )
+    assert preference_pairs(played, margin=2.0) == []
+
+
+def test_a_broken_pair_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.jsonl"
+    path.write_text('{"chosen": {"messages": []}, "rejected": {}}\n')
+    with pytest.raises(TaskError, match="line 1, chosen: field 'messages'"):
+        read_pairs(path)
+
+
+def test_rejection_sampling_trains_on_what_went_well(tmp_path: Path) -> None:
+    start = train_sft(sft_job(tmp_path))
+    job = sft_job(tmp_path / "next", init=start.checkpoint, stage="rft-1", chats=tmp_path / "good.jsonl")
+    selection, result = train_rejection(job, demonstrations(20, n=4), min_score=0.9)
+    assert selection.kept
+    assert all((t.score or 0) >= 0.9 for t in selection.kept)
+    assert result.sha256 != start.sha256
+    with pytest.raises(TrainingError, match="lower min_score"):
+        train_rejection(job, demonstrations(5, skill=0.0), min_score=1.1)
+
+
+def test_demonstrations_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "chats.jsonl"
+    write_chats(path, demonstrations(2))
+    before = path.read_text()
+    with pytest.raises(AttributeError):
+        write_chats(path, [*demonstrations(1), None])  # type: ignore[list-item]
+    assert path.read_text() == before
