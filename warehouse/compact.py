@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from warehouse.lock import FolderLock
 from warehouse.pack import Source, build
 
 PACK_TURNS = 2_000_000
-"""Most turns in one pack, roughly: what a rewrite has to move when packs are merged or a run is deleted."""
+"""Most turns in one pack, roughly: it bounds what is built, and lost, at once."""
 
 SMALL_PACK_TURNS = 400_000
 MANY_SMALL_PACKS = 8
@@ -76,12 +76,6 @@ def compact(root: Path, *, everything: bool = False, index: bool = True) -> Comp
             done.indexed = update_index(root)
     done.seconds = time.perf_counter() - started
     return done
-
-
-def rewrite(root: Path, manifest: Manifest, packs: Iterable[str], *, without_run: str | None = None) -> list[str]:
-    """Replace packs by one new pack (none when nothing is left) without the rows of a run. The lock must be held."""
-    sources = [Source.pack(root, name, manifest.packs[name]["segments"]) for name in packs]
-    return _publish(root, manifest, sources, without_run)
 
 
 def remove_leftovers(root: Path, manifest: Manifest) -> list[Path]:
@@ -140,15 +134,15 @@ def _pack(root: Path, manifest: Manifest, due: list[tuple[Segment, Path]], done:
         sources += [Source.pack(root, name, manifest.packs[name]["segments"]) for name in small]
     if sources:
         done.segments = len(due)
-        done.packs = _publish(root, manifest, sources, None)
+        done.packs = _publish(root, manifest, sources)
         done.turns = sum(manifest.packs[name]["rows"].get("turns", 0) for name in done.packs)
 
 
-def _publish(root: Path, manifest: Manifest, sources: list[Source], without_run: str | None) -> list[str]:
+def _publish(root: Path, manifest: Manifest, sources: list[Source]) -> list[str]:
     folder = root / "packs"
     folder.mkdir(exist_ok=True)
     stamp = f"{time.time_ns():x}{os.getpid():x}"
-    made = build(folder, stamp, list(_batches(sources)), without_run)
+    made = build(folder, stamp, list(_batches(sources)))
     sync_folder(folder)
     for source in sources:
         if source.segment is None:

@@ -18,16 +18,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from userrl_core.errors import ConfigError, LogError
 from userrl_core.records import CheckpointRecord, Task, Trajectory, Turn
 from userrl_core.seeding import content_hash
+from warehouse import encode
 from warehouse.journal import Journal
 from warehouse.layout import claim, run_dir, writer_dir
 from warehouse.store import RunRecord, register_run
 
-_OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
 MOST_WRITERS = 2**16 - 1
 MOST_TRAJECTORIES = 2**24 - 1
 
@@ -110,7 +108,7 @@ class TurnLog:
             "group_id": trajectory.group,
         }
         # Encoded once per trajectory: half of a turn's line is where it belongs.
-        self._places[traj_id] = _dumps(place)[1:-1]
+        self._places[traj_id] = encode.line(place)[1:-1]
         self._started[traj_id] = time.time()
         return traj_id
 
@@ -138,12 +136,12 @@ class TurnLog:
             "env_seconds": turn.env_seconds,
             "token_ids": turn.token_ids,
             "logprobs": turn.logprobs,
-            "info": _text(turn.info) if turn.info else None,
+            "info": encode.text(turn.info) if turn.info else None,
         }
         if turn.model_calls:
             self._model_calls(trajectory, turn, now)
         self._wrote = True
-        self._journal.append("turns", b"".join((self._head, place, b",", _dumps(row)[1:], b"\n")))
+        self._journal.append("turns", b"".join((self._head, place, b",", encode.line(row)[1:], b"\n")))
 
     def end(self, trajectory: Trajectory) -> None:
         """One line with everything that is known of the attempt."""
@@ -179,11 +177,11 @@ class TurnLog:
             "completion_tokens": sum(turn.completion_tokens for turn in turns),
             "policy_seconds": sum(turn.policy_seconds for turn in turns),
             "env_seconds": sum(turn.env_seconds for turn in turns),
-            "messages": _text(trajectory.messages),
+            "messages": encode.text(trajectory.messages),
             "started_at": self._started[traj_id],
         }
         self._wrote = True
-        self._journal.append("trajectories", b"".join((self._head, place, b",", _dumps(row)[1:], b"\n")))
+        self._journal.append("trajectories", b"".join((self._head, place, b",", encode.line(row)[1:], b"\n")))
         del self._places[traj_id], self._started[traj_id]
 
     def credits(self, traj_id: int, shaped: Sequence[float], advantage: Sequence[float]) -> None:
@@ -199,7 +197,7 @@ class TurnLog:
             )
         lines = [
             b'%s"traj_id":%d,"turn":%d,"seq":%d,%s\n'
-            % (self._head, traj_id, turn, next(self._seq), _dumps({"shaped": float(s), "advantage": float(a)})[1:])
+            % (self._head, traj_id, turn, next(self._seq), encode.line({"shaped": float(s), "advantage": float(a)})[1:])
             for turn, (s, a) in enumerate(zip(shaped, advantage, strict=True), 1)
         ]
         if lines:
@@ -222,7 +220,7 @@ class TurnLog:
                 "split": task.split,
                 "source": task.source,
                 "tier": task.tier,
-                "payload": _text(task.payload),
+                "payload": encode.text(task.payload),
             }
             lines.append(self._line(row))
         if lines:
@@ -240,7 +238,7 @@ class TurnLog:
 
     def stage(self, stage: str, status: str, **fields: Any) -> None:
         """A stage began or ended; durable on return."""
-        self._journal.append("stages", self._line({"stage": stage, "status": status, "fields": _text(fields)}))
+        self._journal.append("stages", self._line({"stage": stage, "status": status, "fields": encode.text(fields)}))
         self._journal.flush()
 
     def event(self, kind: str, **fields: Any) -> None:
@@ -254,7 +252,7 @@ class TurnLog:
                 self._stamp()
                 self._wrote = False
         self._journal.append(
-            "events", self._line({"kind": kind, "stage": stage, "step": step, "fields": _text(fields)})
+            "events", self._line({"kind": kind, "stage": stage, "step": step, "fields": encode.text(fields)})
         )
         self._journal.flush()
 
@@ -297,11 +295,11 @@ class TurnLog:
 
     def _stamp(self) -> None:
         mark = {"run_id": self.run_id, "incarnation": self.incarnation, "writer": self.writer}
-        self._head = _dumps(mark)[:-1] + b","
+        self._head = encode.line(mark)[:-1] + b","
 
     def _line(self, row: Mapping[str, Any]) -> bytes:
         stamped = {"seq": next(self._seq), "logged_at": time.time(), **row}
-        return b"".join((self._head, _dumps(stamped)[1:], b"\n"))
+        return b"".join((self._head, encode.line(stamped)[1:], b"\n"))
 
     def _model_calls(self, trajectory: Trajectory, turn: Turn, now: float) -> None:
         where = trajectory.where
@@ -326,7 +324,7 @@ class TurnLog:
                 "price": call.price,
                 "error": call.error,
             }
-            lines.append(b"".join((self._head, _dumps(row)[1:], b"\n")))
+            lines.append(b"".join((self._head, encode.line(row)[1:], b"\n")))
         self._journal.append("model_calls", b"".join(lines), len(lines))
 
     def _score_r2g(self, trajectory: Trajectory) -> float | None:
@@ -348,31 +346,3 @@ class TurnLog:
                 self._versions.clear()
             known = self._versions[id(task)] = (task, content_hash(task.payload))
         return known[1]
-
-
-def _dumps(row: Mapping[str, Any]) -> bytes:
-    try:
-        return orjson.dumps(row, option=_OPTIONS)
-    except (orjson.JSONEncodeError, UnicodeEncodeError):
-        return orjson.dumps(_clean(row), option=_OPTIONS, default=str)
-
-
-def _text(value: Any) -> str:
-    """JSON text of anything; what JSON does not know becomes its string."""
-    try:
-        return orjson.dumps(value, option=_OPTIONS, default=str).decode()
-    except (orjson.JSONEncodeError, UnicodeEncodeError):
-        return orjson.dumps(_clean(value), option=_OPTIONS, default=str).decode()
-
-
-def _clean(value: Any) -> Any:
-    """Lone surrogates become "?", integers beyond 64 bits strings: a model's reply must not stop the log."""
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode("utf-8")
-    if isinstance(value, Mapping):
-        return {_clean(key): _clean(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_clean(item) for item in value]
-    if isinstance(value, int) and not -(2**63) <= value < 2**64:
-        return str(value)
-    return value

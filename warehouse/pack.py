@@ -54,18 +54,17 @@ class Source:
         return (self.segment.run_id, self.segment.writer, self.segment.number, self.segment.table)
 
 
-def build(folder: Path, stamp: str, batches: list[list[Source]], without_run: str | None) -> dict[str, dict[str, Any]]:
+def build(folder: Path, stamp: str, batches: list[list[Source]]) -> dict[str, dict[str, Any]]:
     """Write one pack per batch, each durable, and return their manifest entries. Nothing counts until those are published.
 
     Credits are joined to turns over all batches; those whose turns are in no batch stay in the last pack's own table.
     """
     made: dict[str, dict[str, Any]] = {}
-    keep = "run_id <> " + _quote(without_run) if without_run is not None else "true"
     with duckdb.connect(":memory:", config={"temp_directory": str(folder / f".{stamp}.spill")}) as con:
         con.execute("SET preserve_insertion_order = true")
         aliases = _attach(con, [source for batch in batches for source in batch])
         everything = [source for batch in batches for source in batch]
-        con.execute(f"CREATE TABLE credits AS {_rows(everything, 'credits', aliases, keep)}")
+        con.execute(f"CREATE TABLE credits AS {_rows(everything, 'credits', aliases)}")
         con.execute("CREATE TABLE used (traj_id BIGINT, turn INTEGER)")
         for number, batch in enumerate(batches, 1):
             name = f"{stamp}{number:03d}.duckdb"
@@ -73,15 +72,12 @@ def build(folder: Path, stamp: str, batches: list[list[Source]], without_run: st
             con.execute(f"ATTACH {_quote(str(temporary))} AS pack")
             con.execute("SET checkpoint_threshold = '256MB'")
             for table in schema.LOGGED:
-                _fill(con, table, batch, aliases, keep, last=number == len(batches))
+                _fill(con, table, batch, aliases, last=number == len(batches))
             rows = {t: con.execute(f"SELECT count(*) FROM pack.{t}").fetchall()[0][0] for t in schema.LOGGED}
-            held = _merged(batch, without_run)
+            held = _merged(batch)
             _write_ledger(con, held)
             con.execute("CHECKPOINT pack")
             con.execute("DETACH pack")
-            if not sum(rows.values()) and without_run is not None:
-                temporary.unlink()
-                continue
             _sync(temporary)
             temporary.rename(folder / name)
             made[name] = {
@@ -99,7 +95,6 @@ def _fill(
     table: str,
     batch: list[Source],
     aliases: dict[tuple[Path, str], str],
-    keep: str,
     *,
     last: bool,
 ) -> None:
@@ -113,7 +108,7 @@ def _fill(
                 "INSERT INTO pack.credits BY NAME SELECT c.* FROM credits c ANTI JOIN used USING (traj_id, turn)"
             )
         return
-    rows = _rows(batch, table, aliases, keep)
+    rows = _rows(batch, table, aliases)
     if table != "turns":
         con.execute(f"INSERT INTO pack.{table} BY NAME {rows}")
         return
@@ -121,19 +116,19 @@ def _fill(
     old = [source for source in batch if source.segment is None]
     new = [source for source in batch if source.segment is not None]
     if old:
-        con.execute(f"INSERT INTO pack.turns BY NAME {_rows(old, table, aliases, keep)}")
+        con.execute(f"INSERT INTO pack.turns BY NAME {_rows(old, table, aliases)}")
     con.execute(
         "INSERT INTO pack.turns BY NAME SELECT t.* REPLACE (coalesce(t.shaped, c.shaped) AS shaped, "
         "coalesce(t.advantage, c.advantage) AS advantage) "
-        f"FROM ({_rows(new, table, aliases, keep)}) t LEFT JOIN credits c USING (traj_id, turn)"
+        f"FROM ({_rows(new, table, aliases)}) t LEFT JOIN credits c USING (traj_id, turn)"
     )
     con.execute(
         "INSERT INTO used SELECT traj_id, turn FROM credits "
-        f"SEMI JOIN ({_rows(new, table, aliases, keep)}) t USING (traj_id, turn)"
+        f"SEMI JOIN ({_rows(new, table, aliases)}) t USING (traj_id, turn)"
     )
 
 
-def _rows(batch: Iterable[Source], table: str, aliases: dict[tuple[Path, str], str], keep: str) -> str:
+def _rows(batch: Iterable[Source], table: str, aliases: dict[tuple[Path, str], str]) -> str:
     """One table's rows of a batch in order, with the newest schema's columns."""
     kinds = schema.tables()[table].columns.values()
     parts = ["SELECT " + ", ".join(f"NULL::{c.type} AS {c.name}" for c in kinds) + " WHERE false"]
@@ -148,7 +143,7 @@ def _rows(batch: Iterable[Source], table: str, aliases: dict[tuple[Path, str], s
     if files:
         parts.append(f"FROM read_parquet([{', '.join(files)}], union_by_name = true, hive_partitioning = false)")
     names = ", ".join(c.name for c in kinds)
-    return f"SELECT {names} FROM ({' UNION ALL BY NAME '.join(parts)}) WHERE {keep}"
+    return f"SELECT {names} FROM ({' UNION ALL BY NAME '.join(parts)})"
 
 
 def _attach(con: duckdb.DuckDBPyConnection, sources: list[Source]) -> dict[tuple[Path, str], str]:
@@ -163,12 +158,10 @@ def _attach(con: duckdb.DuckDBPyConnection, sources: list[Source]) -> dict[tuple
     return aliases
 
 
-def _merged(batch: list[Source], without_run: str | None) -> dict[str, dict[str, dict[str, list[list[int]]]]]:
+def _merged(batch: list[Source]) -> dict[str, dict[str, dict[str, list[list[int]]]]]:
     numbers: dict[str, dict[str, dict[str, set[int]]]] = {}
     for source in batch:
         for run, tables in source.held.items():
-            if run == without_run:
-                continue
             for table, writers in tables.items():
                 for writer, ranges in writers.items():
                     into = numbers.setdefault(run, {}).setdefault(table, {}).setdefault(writer, set())

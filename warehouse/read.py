@@ -19,11 +19,12 @@ import orjson
 
 from userrl_core.errors import ConfigError, LogError
 from userrl_core.nearest import nearest
-from warehouse import schema, search, views
+from warehouse import schema, search, sources, views
 from warehouse.layout import Snapshot, default_root, snapshot
 from warehouse.reference import reference_statements
 from warehouse.rewind import Rewind, statements
 from warehouse.safe import check_statement
+from warehouse.sources import quote
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -151,7 +152,7 @@ class Warehouse:
 
     def unindexed(self) -> int:
         """How many turns the text index does not know yet."""
-        marked = ", ".join(f"({_quote(run)}, {writer}, {seq})" for run, writer, seq in search.marks(self.root))
+        marked = ", ".join(f"({quote(run)}, {writer}, {seq})" for run, writer, seq in search.marks(self.root))
         count = "SELECT count(*) AS n FROM store.turns t"
         if marked:
             count += (
@@ -165,7 +166,7 @@ class Warehouse:
 
         For the text index; the caller holds the compactor's lock, so files stay where they are.
         """
-        marked = ", ".join(f"({_quote(run)}, {writer}, {seq})" for run, writer, seq in marks)
+        marked = ", ".join(f"({quote(run)}, {writer}, {seq})" for run, writer, seq in marks)
         self._refresh()
         assert self._seen is not None
         kept = Snapshot(sealed=self._seen.sealed, packs=self._seen.packs)
@@ -200,7 +201,7 @@ class Warehouse:
         self._apply(self._read_rewinds())
         assert self._seen is not None
         allowed = [str(path) for path in self._seen.files()] + [str(p) for p in (self.root / "trials").glob("*.jsonl")]
-        files = ", ".join(map(_quote, allowed))
+        files = ", ".join(map(quote, allowed))
         for setting in [
             *settings,
             f"SET allowed_paths = [{files}]",
@@ -270,35 +271,11 @@ class Warehouse:
     def _define(self, seen: Snapshot) -> None:
         for table in schema.LOGGED:
             self._con.execute(f"CREATE OR REPLACE VIEW store.{table} AS {self._source(table, seen)}")
-        self._con.execute(f"CREATE OR REPLACE VIEW store.trials AS {self._trials()}")
+        self._con.execute(f"CREATE OR REPLACE VIEW store.trials AS {sources.trials(self.root)}")
 
     def _source(self, table: str, seen: Snapshot) -> str:
-        """One table's rows wherever they lie, with the newest schema's columns."""
-        columns = ", ".join(schema.tables()[table].columns)
-        key = "traj_id" if "traj_id" in schema.tables()[table].columns else "run_id"
-        parts = []
-        for pack, alias in self._packs.items():
-            if has := self._pack_columns[pack].get(table):
-                parts.append(f"SELECT {', '.join(has)} FROM {alias}.{table}")
-        if files := seen.sealed.get(table):
-            parts.append(f"FROM read_parquet({_list(files)}, union_by_name = true, hive_partitioning = false)")
-        if files := seen.live.get(table):
-            parts.append(
-                f"FROM read_json({_list(files)}, columns = {schema.json_columns(table)}, format = 'newline_delimited', "
-                f"ignore_errors = true, maximum_object_size = 268435456) WHERE {key} IS NOT NULL"
-            )
-        body = "".join(f" UNION ALL BY NAME ({part})" for part in parts)
-        return f"SELECT {columns} FROM (FROM template.{table}{body})"
-
-    def _trials(self) -> str:
-        files = sorted((self.root / "trials").glob("*.jsonl"))
-        if not files:
-            return "FROM template.trials"
-        return (
-            f"FROM read_json({_list(files)}, columns = {schema.json_columns('trials')}, format = 'newline_delimited', "
-            "ignore_errors = true) WHERE study IS NOT NULL "
-            "QUALIFY row_number() OVER (PARTITION BY study, number ORDER BY logged_at DESC) = 1"
-        )
+        packs = {alias: self._pack_columns[pack].get(table, []) for pack, alias in self._packs.items()}
+        return sources.rows(table, seen, packs)
 
     def _load_runs(self, seen: Snapshot) -> None:
         new = []
@@ -366,11 +343,3 @@ def _fetch(cursor: duckdb.DuckDBPyConnection, text: str, params: dict[str, Any],
             with contextlib.suppress(pa.ArrowInvalid):
                 table = table.set_column(i, field.name, table.column(i).cast(pa.int64()))
     return table
-
-
-def _quote(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
-def _list(files: list[Path]) -> str:
-    return "[" + ", ".join("'" + str(file).replace("'", "''") + "'" for file in sorted(files)) + "]"

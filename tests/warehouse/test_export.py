@@ -52,9 +52,7 @@ def test_a_second_export_writes_only_what_is_new(tmp_path: Path) -> None:
         play(log, [1.0, 0.0], step=9)
     assert export(root, str(out)).rows == 3
     assert {path: path.stat().st_mtime_ns for path in before} == before
-    assert duckdb.sql(
-        f"SELECT count(*), count(DISTINCT (traj_id, turn)) FROM '{out}/turns/*/*.parquet'"
-    ).fetchall() == [(17, 17)]
+    assert ask(f"SELECT count(*), count(DISTINCT (traj_id, turn)) FROM '{out}/turns/*/*.parquet'") == [(17, 17)]
 
 
 def test_an_export_that_died_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
