@@ -243,7 +243,7 @@ def _day(rng: Random, first: int, last: int) -> str:
 
 
 def _bikes(words: Record, rng: Random) -> dict[str, Record]:
-    found = {}
+    found: dict[str, Record] = {}
     for station in words["stations"]:
         for kind, price in words["kinds"].items():
             for _ in range(2 * BIKES_PER_KIND):
