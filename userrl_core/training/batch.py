@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from userrl_core.records import Trajectory
-from userrl_core.rewards import CreditConfig, Credits, credit, spread_to_tokens
+from userrl_core.rewards import CreditConfig, Credits, adjusted_rewards, credit, spread_to_tokens
 from userrl_core.training.samples import Sample
 
 Tokens = NDArray[np.float32]
@@ -53,7 +53,7 @@ class Batch:
     def credits(self, config: CreditConfig) -> Credits:
         """Shaped credit, scores and grouped advantages under a recipe's credit block."""
         return credit(
-            [trajectory.rewards for trajectory in self.trajectories],
+            [adjusted_rewards(trajectory, config.terms) for trajectory in self.trajectories],
             self.groups,
             config,
             turn_tokens=self.turn_tokens,
