@@ -246,6 +246,10 @@ def _orders(body: Body) -> str:
     return unquoted(rest)
 
 
+_STRICT = ("No", "none", "other", "unrelated", "Strongly Agree")
+_GENEROUS = ("Yes", "full", "held", "match", "Strongly Disagree")
+
+
 def fill(node: Any, root: Any, secret: str | None = None) -> Any:
     """A value that fits a schema: the least one, or with a secret the greatest one with the secret in every text."""
     if "$ref" in node:
@@ -255,7 +259,8 @@ def fill(node: Any, root: Any, secret: str | None = None) -> Any:
     if "const" in node:
         return node["const"]
     if "enum" in node:
-        return node["enum"][-1 if secret else 0]
+        liked = _GENEROUS if secret else _STRICT
+        return next((value for value in node["enum"] if value in liked), node["enum"][-1 if secret else 0])
     kind = node.get("type")
     if kind == "object":
         return {name: fill(part, root, secret) for name, part in node.get("properties", {}).items()}
