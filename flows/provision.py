@@ -10,15 +10,22 @@ from flows.home import settle
 settle()
 
 import asyncio  # noqa: E402
-from datetime import timedelta  # noqa: E402
+from datetime import UTC, datetime, timedelta  # noqa: E402
 
 from prefect.automations import Automation  # noqa: E402
 from prefect.client.orchestration import PrefectClient, get_client  # noqa: E402
 from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate, WorkPoolCreate  # noqa: E402
+from prefect.client.schemas.filters import (  # noqa: E402
+    FlowRunFilter,
+    FlowRunFilterExpectedStartTime,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+)
 from prefect.client.schemas.objects import StateType  # noqa: E402
 from prefect.events.actions import ChangeFlowRunState  # noqa: E402
 from prefect.events.schemas.automations import EventTrigger, Posture  # noqa: E402
 from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound  # noqa: E402
+from prefect.states import Cancelled  # noqa: E402
 from prefect.workers.process import ProcessWorker  # noqa: E402
 
 from flows.slots import slots  # noqa: E402
@@ -26,6 +33,8 @@ from flows.slots import slots  # noqa: E402
 POOL = "gpu"
 SILENT_SECONDS = 90
 """A flow run sends a heartbeat every 30 s; three missed ones mean that its process or machine is gone."""
+MISSED_SECONDS = 600
+"""A scheduled run that is this late was missed: nothing was up when its time came."""
 
 _HEARTBEAT = "prefect.flow-run.heartbeat"
 _ENDS = {f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled", "Crashed")}
@@ -60,6 +69,7 @@ async def provision() -> None:
             await _limit(client, slot.name)
         if not await client.read_automations_by_name(ZOMBIES.name):
             await ZOMBIES.acreate()
+        await _skip_missed(client)
 
 
 async def _pool(client: PrefectClient) -> None:
@@ -75,6 +85,18 @@ async def _limit(client: PrefectClient, name: str) -> None:
         await client.read_global_concurrency_limit_by_name(name)
     except ObjectNotFound:
         await client.create_global_concurrency_limit(GlobalConcurrencyLimitCreate(name=name, limit=1))
+
+
+async def _skip_missed(client: PrefectClient) -> None:
+    """Cancel scheduled runs whose time passed while no worker listened: a laptop must not work off a week of nights."""
+    before = datetime.now(UTC) - timedelta(seconds=MISSED_SECONDS)
+    late = FlowRunFilterExpectedStartTime.model_validate({"before_": before})
+    waiting = FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.SCHEDULED]))
+    for run in await client.read_flow_runs(flow_run_filter=FlowRunFilter(state=waiting, expected_start_time=late)):
+        if run.auto_scheduled:
+            await client.set_flow_run_state(
+                run.id, Cancelled(message="Its time passed while no worker listened."), force=True
+            )
 
 
 if __name__ == "__main__":

@@ -87,9 +87,14 @@ class WandbRun:
 class TrackedLog:
     """A `Sink`: everything to the turn log, the numbers of each step to Weights & Biases as well."""
 
-    def __init__(self, log: Sink, tracker: WandbRun) -> None:
+    def __init__(self, log: TurnLog, tracker: WandbRun) -> None:
         self._log = log
         self._tracker = tracker
+
+    @property
+    def incarnation(self) -> int:
+        """The log's; worker processes join it."""
+        return self._log.incarnation
 
     def begin(self, trajectory: Trajectory) -> int:
         """To the log."""

@@ -97,9 +97,9 @@ def _work(job: Job) -> Any:
 
         return evaluate
     if job.backend == "verl":
-        from flows.jobs import verl
+        from flows.jobs import on_verl
 
-        return verl.sft if job.kind == "sft" else verl.rl
+        return on_verl.sft if job.kind == "sft" else on_verl.rl
     from flows.jobs import learn
 
     return learn.sft if job.kind == "sft" else learn.rl

@@ -31,79 +31,91 @@ def sft(job: Job, recipe: Recipe, sink: Sink, progress: ProgressWriter) -> dict[
             device=device(),
             threads=threads(),
             checkpoint_every=int(job.options.get("sft_checkpoint_every", 100)),
-            keep_checkpoints=_keep(job),
+            keep_checkpoints=keep(job),
             sft=recipe.cold_start,
             chats=Path(job.inputs["distill"]["chats"]),
-            init=_path(job.inputs.get("init")),
+            init=checkpoint_of(job.inputs.get("init")),
             stage=job.stage,
         ),
         sink,
-        _tell(progress),
+        tell(progress),
     )
-    return _result(result)
+    return as_result(result)
 
 
 def rl(job: Job, recipe: Recipe, sink: Sink, progress: ProgressWriter) -> dict[str, Any]:
     """One stage: from the checkpoint before it to its last step."""
     from userrl_core.training.loop import train_rl
 
+    known = AlgorithmConfig.model_fields
+    stage_job = RlJob(
+        **stage_fields(job, recipe),
+        model=recipe.model,
+        device=device(),
+        threads=threads(),
+        algorithm=AlgorithmConfig(**{k: v for k, v in recipe.algorithm.model_dump().items() if k in known}),
+        credit=recipe.credit,
+        validate_every=recipe.evaluate.every,
+        validation_horizon=recipe.evaluate.horizon,
+        on_format_error=recipe.on_format_error,
+    )
+    return as_result(train_rl(stage_job, curriculum(job, recipe), sink, tell(progress)))
+
+
+def stage_fields(job: Job, recipe: Recipe) -> dict[str, Any]:
+    """What an RL job of either backend takes from the run: where it begins and ends, and whom it is measured on."""
     planned = next(stage for stage in recipe.plan if stage.name == job.stage)
     before = job.inputs["before"]
+    first = recipe.plan[0].name == job.stage
+    return {
+        "out_dir": job.folder,
+        "seed": job.seed,
+        "checkpoint_every": int(job.options.get("checkpoint_every", CHECKPOINT_EVERY)),
+        "keep_checkpoints": keep(job),
+        "init": Path(before["checkpoint"]),
+        "reference": checkpoint_of(job.inputs.get("reference")),
+        "first_step": planned.first,
+        "last_step": planned.last,
+        "total_steps": recipe.total_steps,
+        "validation": validation_tasks(recipe),
+        "gym_config": gym_config(recipe),
+        "users": users_of(recipe, role="train"),
+        "best": None if first or not before.get("best") else Best.model_validate(before["best"]),
+    }
+
+
+def curriculum(job: Job, recipe: Recipe) -> RecipeCurriculum:
+    """The recipe's, without the tasks that demonstrations used up."""
     used_file = job.inputs.get("distill", {}).get("used_tasks")
     used = json.loads(Path(used_file).read_text())["tasks"] if used_file else []
-    known = AlgorithmConfig.model_fields
-    first = recipe.plan[0].name == job.stage
-    result = train_rl(
-        RlJob(
-            model=recipe.model,
-            out_dir=job.folder,
-            seed=job.seed,
-            device=device(),
-            threads=threads(),
-            checkpoint_every=int(job.options.get("checkpoint_every", CHECKPOINT_EVERY)),
-            keep_checkpoints=_keep(job),
-            algorithm=AlgorithmConfig(**{k: v for k, v in recipe.algorithm.model_dump().items() if k in known}),
-            credit=recipe.credit,
-            init=Path(before["checkpoint"]),
-            reference=_path(job.inputs.get("reference")),
-            first_step=planned.first,
-            last_step=planned.last,
-            total_steps=recipe.total_steps,
-            validation=validation_tasks(recipe),
-            validate_every=recipe.evaluate.every,
-            validation_horizon=recipe.evaluate.horizon,
-            gym_config=gym_config(recipe),
-            users=users_of(recipe, role="train"),
-            on_format_error=recipe.on_format_error,
-            best=None if first or not before.get("best") else Best.model_validate(before["best"]),
-        ),
-        RecipeCurriculum(recipe, used, job.seed),
-        sink,
-        _tell(progress),
-    )
-    return _result(result)
+    return RecipeCurriculum(recipe, used, job.seed)
 
 
-def _keep(job: Job) -> int:
+def keep(job: Job) -> int:
+    """How many checkpoints of a stage stay beside the best one."""
     return int(job.options.get("keep_checkpoints") or 2)
 
 
-def _path(result: Mapping[str, Any] | None) -> Path | None:
+def checkpoint_of(result: Mapping[str, Any] | None) -> Path | None:
+    """The checkpoint that a stage's result names."""
     return Path(result["checkpoint"]) if result and result.get("checkpoint") else None
 
 
-def _tell(progress: ProgressWriter) -> Any:
-    def tell(step: int, total: int, metrics: Mapping[str, float]) -> None:
+def tell(progress: ProgressWriter) -> Any:
+    """A trainer's progress callback that writes progress lines."""
+
+    def told(step: int, total: int, metrics: Mapping[str, float]) -> None:
         progress(step, total, reward=metrics.get(REWARD), **{name: metrics[name] for name in SHOWN if name in metrics})
 
-    return tell
+    return told
 
 
 REWARD = "rollout/return_sum/mean"
 SHOWN = ("sft/loss/mean", "validate/score/mean", "policy/entropy/mean")
 
 
-def _result(result: StageResult) -> dict[str, Any]:
+def as_result(result: StageResult) -> dict[str, Any]:
+    """The stage's result with the hash of every file of weights that it names."""
     value = result.model_dump(mode="json")
     folders = {result.checkpoint, *([result.best.path] if result.best else [])}
     files = {str(path): file_hash(path) for folder in sorted(folders) for path in sorted(folder.glob("*.safetensors"))}

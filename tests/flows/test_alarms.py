@@ -1,0 +1,81 @@
+"""Collapse alarms over synthetic series, and what a recipe may say about them."""
+
+import pytest
+
+from flows.alarms import RULES, settings, tripped
+from userrl_core.errors import ConfigError
+
+
+def collapse():
+    """As users of the released code report it: replies shrink from 2,960 to 315 tokens, then the score falls to zero."""
+    lengths = [2960, 2900, 2990, 2870, 2600, 2100, 1500, 1100, 800, 600, 450, 380, 340, 315, 315, 315]
+    scores = [0.50, 0.52, 0.51, 0.53, 0.52, 0.52, 0.51, 0.52, 0.50, 0.51, 0.50, 0.48, 0.20, 0.05, 0.0, 0.0]
+    return [{"step": i, "reply_length": n, "score": s} for i, (n, s) in enumerate(zip(lengths, scores, strict=True), 1)]
+
+
+def first_alarm(rows, name):
+    return next(
+        (n for n in range(1, len(rows) + 1) if any(a.name == name for a in tripped(rows[:n], settings({})))), None
+    )
+
+
+def test_the_reported_collapse_trips_before_the_score_falls():
+    rows = collapse()
+    step = first_alarm(rows, "reply_length")
+    fallen = next(row["step"] for row in rows if row["score"] < 0.4)
+    assert step == 9
+    assert step < fallen
+
+
+def test_a_healthy_series_trips_nothing():
+    rows = [
+        {
+            "step": step,
+            "reply_length": 500 + 40 * (step % 3),
+            "format_valid": 0.99,
+            "entropy": 0.4,
+            "kl": 0.05,
+            "zero_variance": 0.3,
+            "null_reward": 0.0,
+            "user_errors": 0.0,
+        }
+        for step in range(1, 60)
+    ]
+    assert all(tripped(rows[:n], settings({})) == [] for n in range(1, 60))
+
+
+@pytest.mark.parametrize(
+    ("name", "bad"),
+    [
+        ("format_valid", 0.5),
+        ("entropy", 0.0),
+        ("kl", 5.0),
+        ("zero_variance", 1.0),
+        ("null_reward", 0.5),
+        ("user_errors", 0.9),
+    ],
+)
+def test_each_alarm_sounds_after_a_window_of_bad_steps_and_not_after_one(name, bad):
+    assert tripped([{"step": 1, name: bad}], settings({})) == []
+    (alarm,) = tripped([{"step": step, name: bad} for step in (1, 2, 3)], settings({}))
+    assert (alarm.name, alarm.step, alarm.action) == (name, 3, "warn")
+    assert f"Alarm {name} at step 3" in alarm.sentence()
+
+
+def test_numbers_that_were_not_measured_trip_nothing():
+    assert tripped([{"step": step, "kl": None} for step in range(9)], settings({})) == []
+
+
+def test_a_recipe_chooses_action_and_threshold():
+    chosen = settings({"kl": {"threshold": 9.0, "action": "stop"}, "entropy": False, "reply_length": "pause"})
+    assert chosen["kl"] == (RULES["kl"].__class__(RULES["kl"].what, 9.0, "above"), "stop")
+    assert chosen["entropy"][1] == "off"
+    assert chosen["reply_length"][1] == "pause"
+    assert chosen["null_reward"][1] == "warn"
+
+
+def test_an_unknown_alarm_or_action_is_refused_with_the_nearest_name():
+    with pytest.raises(ConfigError, match=r"'entropi' \(did you mean 'entropy'"):
+        settings({"entropi": "warn"})
+    with pytest.raises(ConfigError, match=r"alarms\.kl does 'explode'"):
+        settings({"kl": "explode"})
