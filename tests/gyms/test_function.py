@@ -269,7 +269,7 @@ def test_a_bad_published_row_names_file_index_and_field(tmp_path: Path, record: 
 
 
 def test_a_folder_without_the_release_says_so(tmp_path: Path):
-    with pytest.raises(TaskError, match=r"functions\.json cannot be read"):
+    with pytest.raises(TaskError, match=r"There is no file .*functions\.json"):
         gyms.load_published("function", tmp_path)
 
 

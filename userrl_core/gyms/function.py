@@ -47,7 +47,7 @@ class FunctionGym(Gym[FunctionConfig]):
 
     name = "function"
     config_type = FunctionConfig
-    metric = "accuracy of the answer"
+    metric = "Test Case Correctness"
     min_turns = 2
     goal = (
         "The user keeps a rule that turns four numbers a, b, c, d into one by simple arithmetic. Find it by trying numbers, "

@@ -37,7 +37,7 @@ class TravelGym(Gym[TravelConfig]):
 
     name = "travel"
     config_type = TravelConfig
-    metric = "best choice reward per aspect"
+    metric = "Choice Correctness"
     min_turns = staticmethod(fewest_turns)
     users: ClassVar[Mapping[str, Any]] = {
         "rule": lazily("userrl_core.users.rule.travel:RuleTravelUser"),

@@ -6,7 +6,6 @@ the ``hard`` tier adds remainders, whole division, minimum, maximum and absolute
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Sequence
 from functools import lru_cache
@@ -16,6 +15,7 @@ from typing import Any
 from userrl_core.errors import ConfigError, TaskError
 from userrl_core.gyms.function import check_payload
 from userrl_core.gyms.function_rule import compile_rule, evaluate
+from userrl_core.gyms.tasks.released import read_json, read_parquet, text_field
 from userrl_core.records import Task
 from userrl_core.seeding import content_hash, split_of, validation_of
 
@@ -99,10 +99,11 @@ def load_published(root: Path) -> list[Task]:
     Joins ``functions.json`` with the ids of the two parquet files. Raises TaskError naming file, index and field.
     """
     path = root / DATA
-    records = read_json_list(path)
     by_id: dict[str, dict[str, Any]] = {}
-    for index, record in enumerate(records):
+    for index, record in enumerate(read_json(path, list)):
         where = f"{DATA}, record {index}"
+        if not isinstance(record, dict):
+            raise TaskError(f"{where}: an object was expected.")
         for field in ("id", "rule", "test_case", "expected_result"):
             if field not in record:
                 raise TaskError(f"{where}: field '{field}' is missing.")
@@ -113,8 +114,8 @@ def load_published(root: Path) -> list[Task]:
         by_id[record["id"]] = payload
     found: dict[str, Task] = {}
     for split, name in SPLITS.items():
-        for index, row in enumerate(read_column(root / name, "reward_model")):
-            identity = row.get("id")
+        for index, row in enumerate(read_parquet(root / name, ["reward_model"])):
+            identity = text_field(row["reward_model"], "id", root / name, index)
             if identity not in by_id:
                 raise TaskError(f"{name}, row {index}: reward_model.id '{identity}' is not in {DATA}.")
             if identity in found:
@@ -123,29 +124,3 @@ def load_published(root: Path) -> list[Task]:
             place = "test" if split == "test" else validation_of(content_hash(payload))
             found[identity] = Task("function", identity, place, payload, source="published:userrl")
     return list(found.values())
-
-
-def read_json_list(path: Path) -> list[dict[str, Any]]:
-    """The objects of a JSON list. Raises TaskError when the file is missing, broken or holds something else."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise TaskError(f"{path} cannot be read; give the root of a copy of the released repository.") from error
-    except ValueError as error:
-        raise TaskError(f"{path} is not valid JSON ({error}).") from error
-    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-        raise TaskError(f"{path} must hold a list of objects.")
-    return value
-
-
-def read_column(path: Path, column: str) -> list[dict[str, Any]]:
-    """One struct column of a parquet file as dictionaries. Raises TaskError when file or column cannot be read."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        rows: list[dict[str, Any]] = pq.read_table(path, columns=[column]).column(column).to_pylist()
-    except (OSError, KeyError, pa.ArrowException) as error:
-        reason = str(error).splitlines()[0]
-        raise TaskError(f"{path}: column '{column}' cannot be read ({reason}).") from error
-    return rows
