@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from flows.commands.tasks import every_task
 from userrl_core.episode import Episode, EpisodeRules
 from userrl_core.errors import ConfigError, PolicyError, UserRLError
 from userrl_core.gyms import gym_class, make, tasks
@@ -31,7 +32,8 @@ def play(
     gym: Annotated[str, typer.Argument(help="The gym, such as travel.")],
     as_side: Annotated[Side, typer.Option("--as", help="Whom you play.")] = "agent",
     task: Annotated[
-        str | None, typer.Option("--task", help="A task's id, or its beginning; else one by the seed.")
+        str | None,
+        typer.Option("--task", help="The id (or its beginning) of a task, also an imported one; else one by the seed."),
     ] = None,
     split: Annotated[str, typer.Option("--split", help="Where the task comes from.")] = "train",
     seed: Annotated[int, typer.Option("--seed", help="Chooses the task and every random draw.")] = 0,
@@ -72,7 +74,7 @@ def pick(gym: str, wanted: str | None, split: str, seed: int) -> Task:
         if not found:
             raise ConfigError(f"Gym '{gym}' has no {split} tasks; try another --split.")
         return found[derive_seed("play", gym, seed) % len(found)]
-    every = [task for name in ("train", "validation", "test") for task in tasks(gym, name)]
+    every = every_task(gym)
     matches = [task for task in every if task.id == wanted] or [task for task in every if task.id.startswith(wanted)]
     if len(matches) != 1:
         count = "no task" if not matches else f"{len(matches)} tasks"
@@ -166,7 +168,8 @@ def ending(trajectory: Trajectory) -> str:
     how = {"success": "solved", "horizon": "out of turns", "gave_up": "ended unsolved"}.get(
         str(trajectory.stop_reason), str(trajectory.stop_reason)
     )
-    return f"{how.capitalize()} after {len(trajectory.turns)} turns; score {trajectory.score:.3f}."
+    turns = len(trajectory.turns)
+    return f"{how.capitalize()} after {turns} turn{'' if turns == 1 else 's'}; score {trajectory.score:.3f}."
 
 
 def _server(model: str | None, base_url: str | None) -> dict[str, Any] | None:
