@@ -18,7 +18,7 @@ from userrl_core.gyms.tasks.released import read_json, text_field
 from userrl_core.gyms.tau_database import Database
 from userrl_core.gyms.tau_tools import Domain, ToolError
 from userrl_core.records import Task
-from userrl_core.seeding import Split, content_hash, split_of
+from userrl_core.seeding import Split, content_hash, split_of, validation_of
 
 SET_SIZE, SET_SEED = 200, 7
 VALIDATION = 0.1
@@ -31,6 +31,7 @@ FILES: tuple[tuple[str, str, Split], ...] = (
     ("retail", "test", "test"),
     ("airline", "test", "test"),
 )
+RELEASED_ROWS = Path("gyms/TauGym/taugym/data")
 OPENINGS = {
     "retail": "Hi! I need some help with an order of mine.",
     "airline": "Hi! I need some help with a flight reservation.",
@@ -53,11 +54,15 @@ def generate(n: int, seed: int) -> list[Task]:
 
 
 def load_published(root: Path) -> list[Task]:
-    """The tau-bench tasks under ``root/retail`` and ``root/airline``; train, dev (as validation) and test as published.
+    """The published tasks, from a copy of tau-bench (``root/retail``, ``root/airline``) or of UserRL (``root/gyms``).
 
-    Gold actions are replayed: a write that fails marks its task as not provable. Raises TaskError naming file, index and
-    field.
+    tau-bench: train, dev (as validation) and test as published. UserRL: its train and test rows with their openings; it
+    has no database, so they are playable with tau-bench's beside it (``root/../tau-bench``) or with the gym's option
+    ``database``. Gold actions are replayed: a write that fails marks its task as not provable. Raises TaskError naming
+    file, index and field.
     """
+    if (root / RELEASED_ROWS).is_dir():
+        return _released(root)
     found = []
     for name, part, split in FILES:
         path, database = root / name / f"tasks_{part}.json", str((root / name).resolve())
@@ -68,6 +73,26 @@ def load_published(root: Path) -> list[Task]:
             payload["unprovable"] = _why_unprovable(place, payload)
             prefix = name if part == "test" else f"{name}-{part}"
             found.append(Task("tau", f"{prefix}-{index:03d}", split, payload, "published:tau-bench", name))
+    return found
+
+
+def _released(root: Path) -> list[Task]:
+    found = []
+    for part in ("train", "test"):
+        path = root / RELEASED_ROWS / f"tau_{part}.json"
+        for index, row in enumerate(read_json(path, list)):
+            key, line = text_field(row, "id", path, index), text_field(row, "obs", path, index)
+            name = key.split("-", 1)[0]
+            if name not in TABLES:
+                raise TaskError(f"{path}, entry {index}: field 'id' ({key}) names no known desk.")
+            info = row.get("info")
+            payload = _read(info.get("task") if isinstance(info, dict) else None, path, index)
+            folder = (root.parent / "tau-bench" / name).resolve()
+            payload.update(domain=name, database=str(folder) if folder.is_dir() else None, opening=line, unprovable="")
+            if folder.is_dir():
+                payload["unprovable"] = _why_unprovable(domain(name, str(folder)), payload)
+            split: Split = "test" if part == "test" else validation_of(content_hash(["tau", key]))
+            found.append(Task("tau", key, split, payload, "published:userrl", name))
     return found
 
 

@@ -1,7 +1,7 @@
 """The rule user of TauGym: plays the instruction by telling it piece by piece, agrees when asked, and then ends the talk.
 
 It is no clever customer: it tells its sentences in order, those first that the agent's question is about, and never invents.
-When everything is told, a message without a question ends the conversation.
+When everything is told, a message that neither asks something nor begs for patience ends the conversation.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ STOP = "###STOP###"
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'])")
 _CONFIRM = re.compile(
     r"\b(confirm|proceed|yes/no|\(yes|go ahead|shall i|should i|would you like me|is that (?:right|ok|correct))", re.I
+)
+_WAITING = re.compile(
+    r"\b(one moment|a moment|let me|please wait|hold on|i will now|i'll now|i am going to)\b", re.IGNORECASE
 )
 _CLOSING = re.compile(r"\b(anything|something) else\b|\bfurther\b", re.I)
 _PRONOUNS = (
@@ -49,6 +52,8 @@ class RuleTauUser:
             return f"Yes. {told}" if _CONFIRM.search(said) else told
         if "?" in said and not _CLOSING.search(said):
             return "Yes, please go ahead." if _CONFIRM.search(said) else "I have told you everything I know."
+        if _WAITING.search(said) and not _CLOSING.search(said):
+            return "All right, I will wait."
         return f"Thank you, that is all. {STOP}"
 
     def _take(self, said: str) -> str:
