@@ -61,7 +61,8 @@ def _rows(path: Path) -> list[tuple[object, object]]:
 
     table = _table(path)
     try:
-        last = pc.list_element(pc.list_slice(table.column("prompt"), 1, 2, return_fixed_size_list=True), 0)
+        # Flattening, not list_element: a Python number as argument makes pyarrow import pandas.
+        last = pc.list_flatten(pc.list_slice(table.column("prompt"), 1, 2, return_fixed_size_list=True))
         contents = pc.struct_field(last, "content").to_pylist()
         if set(pc.struct_field(last, "role").to_pylist()) - {"user"}:
             contents = [None] * table.num_rows
