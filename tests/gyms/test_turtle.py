@@ -234,7 +234,7 @@ def test_a_bad_released_story_names_file_entry_and_field(tmp_path):
         pq.write_table(pa.Table.from_pylist([{"reward_model": {"title": title}}]), folder / f"{part}.parquet")
     path.write_text(json.dumps({"5": good}))
     (task,) = load_published("turtle", tmp_path)
-    assert (task.id, task.payload["criteria"][0]["pattern"]) == ("5", [["ash"]])
+    assert (task.id, task.payload["criteria"][0]["weight"]) == ("5", "1.0")
     assert "It was ash." in full_explanation(task)
     path.write_text(json.dumps({"5": good, "6": {**good, "evaluation": [{"statement": "x", "score": "1"}]}}))
     with pytest.raises(TaskError, match=r"entry 6, criterion 0: field 'score'"):

@@ -1,6 +1,6 @@
 """Tasks of TurtleGym: stories with a visible surface, a hidden bottom, and weighted criteria for an explanation.
 
-Each criterion carries a pattern of word stems, so that an explanation can be graded without a model; `stems` has the
+Each of our criteria carries a pattern of word stems, so that an explanation can be graded without a model; `stems` has the
 language. Our stories also say which further questions are answered Yes and which No.
 """
 
@@ -17,7 +17,7 @@ from userrl_core.errors import ConfigError, TaskError
 from userrl_core.gyms.tasks.released import read_json, released_splits, text_field
 from userrl_core.records import Task
 from userrl_core.seeding import content_hash, split_of
-from userrl_core.users.rule.stems import content_words, read_pattern, stem
+from userrl_core.users.rule.stems import read_pattern
 
 RELEASED_STORIES = Path("gyms/TurtleGym/turtlegym/data/all_stories_refined.json")
 
@@ -71,8 +71,8 @@ def _released_criterion(row: Any, path: Path, where: str) -> dict[str, Any]:
     weight = row.get("score")
     if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 < weight <= 1:
         raise TaskError(f"{path}, entry {where}: field 'score' must be a number in (0, 1], found {weight!r}.")
-    pattern = [[stem(word)] for word in content_words(statement)]
-    return {"statement": statement, "weight": str(weight), "pattern": pattern, "ask": f"Is this so: {statement}"}
+    # No pattern: the rule user reads one from the statement, when a task is played and not for all of them when loading.
+    return {"statement": statement, "weight": str(weight), "pattern": None, "ask": f"Is this so: {statement}"}
 
 
 @lru_cache(maxsize=1)

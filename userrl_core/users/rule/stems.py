@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 Group = Sequence[str]
 Pattern = Sequence[Group]
@@ -79,6 +80,7 @@ def share(pattern: Pattern, said: Sequence[str]) -> float:
     return sum(hit(group, said) for group in pattern) / len(pattern) if pattern else 0.0
 
 
+@lru_cache(maxsize=16384)
 def stem(word: str) -> str:
     """A word cut to its beginning by a common English ending, at least four letters (or the whole word) long."""
     for ending in _ENDINGS:

@@ -25,6 +25,9 @@ class RuleTurtleUser:
     def __init__(self, task: Task, rng: random.Random) -> None:
         self.ledger: list[ModelCall] = []
         self._story = task.payload
+        self._patterns = [
+            criterion["pattern"] or _read(criterion["statement"]) for criterion in self._story["criteria"]
+        ]
         self._surface = set(words(f"{self._story['title']} {self._story['surface']}"))
 
     async def reply(self, question: str) -> Answer:
@@ -37,8 +40,7 @@ class RuleTurtleUser:
         if self._story["yes"] is None:
             return self._from_text(question)
         said = words(question)
-        criteria = [criterion["pattern"] for criterion in self._story["criteria"]]
-        yes, no = _strength([*criteria, *self._story["yes"]], said), _strength(self._story["no"], said)
+        yes, no = _strength([*self._patterns, *self._story["yes"]], said), _strength(self._story["no"], said)
         if yes == no:
             return "Maybe"
         return "Yes" if yes > no else "No"
@@ -46,7 +48,7 @@ class RuleTurtleUser:
     async def grade(self, explanation: str) -> list[float]:
         """0, 0.5 or 1 for each criterion, in the story's order."""
         said = words(explanation)[:MAX_WORDS]
-        return [self._grade(criterion["pattern"], said) for criterion in self._story["criteria"]]
+        return [self._grade(pattern, said) for pattern in self._patterns]
 
     def _grade(self, pattern: Pattern, said: list[str]) -> float:
         # Repeating the surface explains nothing: at least one group must be met by a word that the surface does not hold.
@@ -63,6 +65,11 @@ class RuleTurtleUser:
         asked = [[stem(word)] for word in content_words(question)]
         new = any(not hit(group, self._surface) for group in asked)
         return "Yes" if new and share(asked, known) == 1.0 else "Maybe"
+
+
+def _read(statement: str) -> list[list[str]]:
+    """A released criterion's pattern: every word of its statement that carries meaning."""
+    return [[stem(word)] for word in content_words(statement)]
 
 
 def _strength(patterns: list[Pattern], said: list[str]) -> int:
