@@ -33,6 +33,11 @@ def test_the_ids_are_the_gyms_names():
     assert {environment_id(name) for name in REGISTRY} <= set(gymnasium.registry)
 
 
+def test_the_id_may_name_the_module_that_registers_it():
+    env = gymnasium.make(f"userrl_core.gyms.gymnasium_face:{environment_id('travel')}", task_options={"tier": "tiny"})
+    assert env.reset(seed=1)[0].startswith("book a hotel by ")
+
+
 def test_the_same_seed_opens_the_same_task():
     one, two = make_env("travel"), make_env("travel")
     assert one.reset(seed=5) == two.reset(seed=5)

@@ -1,7 +1,8 @@
 """Our gyms as Gymnasium environments: ``gymnasium.make("userrl/Travel-v0")``, synchronous, text in and text out.
 
 An action is an agent's message: ``[choice] content`` as in the released gyms (``[finish]`` gives up), or a reply with a
-``<tool_call>``. Importing this module registers every gym; as an entry point of group ``gymnasium.envs`` it needs no import.
+``<tool_call>``. Importing this module registers every gym; ``gymnasium.make("userrl_core.gyms.gymnasium_face:userrl/Travel-v0")``
+imports it by itself (Gymnasium finds no plugins on its own any more).
 """
 
 from __future__ import annotations
