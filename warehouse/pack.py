@@ -18,6 +18,8 @@ import duckdb
 from warehouse import schema
 from warehouse.layout import Segment, as_ranges
 
+LONG_TEXT = frozenset({"content", "thought", "message", "observation", "info", "messages", "payload", "fields"})
+
 Ranges = Mapping[str, Mapping[str, Mapping[str, list[list[int]]]]]
 
 
@@ -62,6 +64,7 @@ def build(folder: Path, stamp: str, batches: list[list[Source]]) -> dict[str, di
     made: dict[str, dict[str, Any]] = {}
     with duckdb.connect(":memory:", config={"temp_directory": str(folder / f".{stamp}.spill")}) as con:
         con.execute("SET preserve_insertion_order = true")
+        con.execute("SET enable_progress_bar = false")
         aliases = _attach(con, [source for batch in batches for source in batch])
         everything = [source for batch in batches for source in batch]
         con.execute(f"CREATE TABLE credits AS {_rows(everything, 'credits', aliases)}")
@@ -99,8 +102,8 @@ def _fill(
     last: bool,
 ) -> None:
     columns = schema.tables()[table].columns.values()
-    # DuckDB keeps lists in child columns that take no compression clause; zstd matters for text.
-    shape = ", ".join(f"{c.name} {c.type}{' USING COMPRESSION zstd' if c.type == 'VARCHAR' else ''}" for c in columns)
+    # Long text shrinks most under zstd; short repeated words are smaller and far quicker to filter in dictionaries.
+    shape = ", ".join(f"{c.name} {c.type}{' USING COMPRESSION zstd' if c.name in LONG_TEXT else ''}" for c in columns)
     con.execute(f"CREATE TABLE pack.{table} ({shape})")
     if table == "credits":
         if last:

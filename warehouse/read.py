@@ -60,7 +60,9 @@ class Warehouse:
         self._packs: dict[str, str] = {}
         self._pack_columns: dict[str, dict[str, list[str]]] = {}
         self._rewinds: list[Rewind] | None = None
+        self._rewinds_of: Snapshot | None = None
         self._con = duckdb.connect(":memory:", config={"autoinstall_known_extensions": False})
+        self._con.execute("SET enable_progress_bar = false")
         # Results live in a database of their own, so that a relation outlives the warehouse it came from.
         self._results = duckdb.connect(":memory:")
         self._con.execute("CREATE SCHEMA store; CREATE SCHEMA template; CREATE SCHEMA reference")
@@ -191,6 +193,16 @@ class Warehouse:
             assert self._seen is not None
             return self._source(table, Snapshot(packs=self._seen.packs))
 
+    def described(self) -> tuple[dict[str, str], dict[str, str], list[Rewind], list[Path]]:
+        """What a client needs to see the same: packs by alias, SQL per stored table, rewinds, and the runs' files."""
+        with self._lock:
+            self._refresh()
+            assert self._seen is not None
+            made = {table: self._source(table, self._seen) for table in schema.LOGGED}
+            made["trials"] = sources.trials(self.root)
+            files = [folder / "run.json" for folder in self._seen.runs if folder.name in self._runs]
+            return dict(self._packs), made, self._read_rewinds(), files
+
     def queries(self) -> dict[str, views.Query]:
         """The shipped queries with their descriptions and parameters."""
         return views.queries()
@@ -236,7 +248,7 @@ class Warehouse:
             try:
                 answer = ask(cursor)
                 with self._lock:
-                    moved = self._read_rewinds() != self._rewinds
+                    moved = self._rewound_meanwhile()
             except (duckdb.IOException, duckdb.CatalogException) as error:
                 # A catalog error may be a view replaced by another thread in this moment; a real one comes again.
                 if attempt >= 3 and isinstance(error, duckdb.CatalogException):
@@ -307,10 +319,23 @@ class Warehouse:
         self._packs[pack], self._pack_columns[pack] = alias, found
 
     def _read_rewinds(self) -> list[Rewind]:
+        seen = self._seen
+        if seen is not None and not seen.live.get("events") and self._rewinds_of is seen:
+            # Sealed and packed events do not change: what was read for this list still holds.
+            return self._rewinds or []
+        self._rewinds_of = seen
         rows = self._con.cursor().execute(
             "SELECT run_id, incarnation, stage, step FROM store.events WHERE kind = 'rewind' ORDER BY ALL"
         )
         return [Rewind(*row) for row in rows.fetchall()]
+
+    def _rewound_meanwhile(self) -> bool:
+        """Whether a rewind may have arrived since the list was taken: rows after it could be in the answer."""
+        assert self._seen is not None
+        now = snapshot(self.root)
+        known = {path for form in (self._seen.live, self._seen.sealed) for path in form.get("events", [])}
+        fresh = set(now.live.get("events", [])) - known
+        return bool(fresh) or self._read_rewinds() != self._rewinds
 
     def _apply(self, rewinds: list[Rewind]) -> None:
         if rewinds == self._rewinds:

@@ -15,18 +15,26 @@ def rows(table: str, seen: Snapshot, packs: Mapping[str, Sequence[str]]) -> str:
     packs: the columns that each attached pack has of this table, by the pack's alias; empty where it lacks the table.
     A torn last line of a live file becomes a null row in DuckDB, hence the test of a key that is never null.
     """
-    columns = ", ".join(schema.tables()[table].columns)
+    kinds = schema.tables()[table].columns.values()
+    columns = ", ".join(c.name for c in kinds)
     key = "traj_id" if "traj_id" in schema.tables()[table].columns else "run_id"
-    parts = [f"SELECT {', '.join(has)} FROM {alias}.{table}" for alias, has in packs.items() if has]
-    if files := seen.sealed.get(table):
-        parts.append(f"FROM read_parquet({file_list(files)}, union_by_name = true, hive_partitioning = false)")
-    if files := seen.live.get(table):
-        parts.append(
-            f"FROM read_json({file_list(files)}, columns = {schema.json_columns(table)}, format = 'newline_delimited', "
+    made = [f"SELECT {columns} FROM template.{table}"]
+    for alias, has in packs.items():
+        if has:
+            listed = ", ".join(c.name if c.name in has else f"NULL::{c.type} AS {c.name}" for c in kinds)
+            made.append(f"SELECT {listed} FROM {alias}.{table}")
+    files = []
+    if sealed := seen.sealed.get(table):
+        files.append(f"FROM read_parquet({file_list(sealed)}, union_by_name = true, hive_partitioning = false)")
+    if live := seen.live.get(table):
+        files.append(
+            f"FROM read_json({file_list(live)}, columns = {schema.json_columns(table)}, format = 'newline_delimited', "
             f"ignore_errors = true, maximum_object_size = 268435456) WHERE {key} IS NOT NULL"
         )
-    body = "".join(f" UNION ALL BY NAME ({part})" for part in parts)
-    return f"SELECT {columns} FROM (FROM template.{table}{body})"
+    if files:
+        by_name = "".join(f" UNION ALL BY NAME ({part})" for part in files)
+        made.append(f"SELECT {columns} FROM (FROM template.{table}{by_name})")
+    return " UNION ALL ".join(made)
 
 
 def trials(root: Path) -> str:

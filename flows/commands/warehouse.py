@@ -82,6 +82,15 @@ def stats(root: Root = None, as_json: AsJson = False) -> None:
 
 
 @app.command()
+def attach(root: Root = None) -> None:
+    """Print SQL that shows everything to any DuckDB client: userrl warehouse attach > attach.sql; duckdb -init attach.sql."""
+    from warehouse.attach import attach_script
+
+    with _sentences():
+        typer.echo(attach_script(_root(root)))
+
+
+@app.command()
 def export(
     target: Annotated[str, typer.Argument(help="A folder, or a URL such as s3://bucket/prefix.")],
     root: Root = None,

@@ -25,11 +25,16 @@ CREATE OR REPLACE MACRO cost(run := NULL) AS TABLE
 
 -- The slowest trajectories, with how many times the median of their run, stage and gym they took and where the time went.
 CREATE OR REPLACE MACRO stragglers(run := NULL, most := 20) AS TABLE
-    SELECT run_id, stage, step, phase, gym, traj_id, task_id, turns, stop_reason,
-           policy_seconds + env_seconds AS seconds, env_seconds / nullif(policy_seconds + env_seconds, 0) AS env_share,
-           seconds / nullif(median(policy_seconds + env_seconds) OVER (PARTITION BY run_id, stage, gym), 0) AS times_median
-    FROM trajectories t WHERE (run IS NULL OR t.run_id = run)
-    ORDER BY seconds DESC, traj_id LIMIT most;
+    WITH usual AS (
+        SELECT run_id, stage, gym, median(policy_seconds + env_seconds) AS seconds
+        FROM trajectories t WHERE (run IS NULL OR t.run_id = run) GROUP BY ALL
+    ), slow AS (
+        SELECT *, policy_seconds + env_seconds AS took FROM trajectories t WHERE (run IS NULL OR t.run_id = run)
+        ORDER BY took DESC, traj_id LIMIT most
+    )
+    SELECT s.run_id, s.stage, s.step, s.phase, s.gym, s.traj_id, s.task_id, s.turns, s.stop_reason, s.took AS seconds,
+           s.env_seconds / nullif(s.took, 0) AS env_share, s.took / nullif(u.seconds, 0) AS times_median
+    FROM slow s LEFT JOIN usual u USING (run_id, stage, gym) ORDER BY s.took DESC, s.traj_id;
 
 -- How every run is doing: starts, latest stage, last training step, trajectories, rejected, superseded, last sign of life.
 CREATE OR REPLACE MACRO run_status(run := NULL) AS TABLE

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+
+from tests.warehouse.makers import play
+from tests.warehouse.test_compact import some_run
+from warehouse import TurnLog, schema
+from warehouse.attach import attach_script
+from warehouse.compact import compact
+from warehouse.dictionary import page
+
+
+def test_the_script_shows_any_duckdb_client_the_same_rows(tmp_path: Path) -> None:
+    some_run(tmp_path, "packed")
+    compact(tmp_path)
+    some_run(tmp_path, "sealed")
+    with TurnLog.open(tmp_path, "live") as log:
+        play(log, [0.0, 1.0], step=5)
+        log.event("rewind", step=4)
+        play(log, [1.0], step=5)
+        with duckdb.connect() as client:
+            client.execute(attach_script(tmp_path))
+            assert client.execute("SELECT run_id, count(*) FROM turns GROUP BY 1 ORDER BY 1").fetchall() == [
+                ("live", 1),
+                ("packed", 15),
+                ("sealed", 15),
+            ]
+            assert client.execute("SELECT count(*) FROM learning_curve(run := 'sealed')").fetchall() == [(5,)]
+            assert client.execute("SELECT count(*) FROM runs").fetchall() == [(3,)]
+
+
+def test_the_data_dictionary_is_the_one_in_the_docs() -> None:
+    written = (Path(__file__).parents[2] / "docs" / "warehouse.md").read_text()
+    assert written.startswith(page())
+    for table in schema.tables().values():
+        for column in table.columns.values():
+            assert column.doc
