@@ -86,6 +86,9 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         super().__init__(*arguments, **keywords)
         self.stage: StageFile = read_stage_file(stage_file)
         self.room: int = int(self.rollout_config.response_length)
+        # Not `all_special_tokens` alone: it lists those with a role (end, padding), and a turn's start need not have one.
+        added = [str(token) for token in self.tokenizer.added_tokens_decoder.values() if token.special]
+        self._control = sorted({*added, *self.tokenizer.all_special_tokens})
 
     async def run(self, sampling_params: dict[str, Any], **columns: Any) -> TurnRewards:
         """Play the attempt that a parquet row and verl's step describe; always exactly one output."""
@@ -261,7 +264,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         safe = []
         for message in messages:
             text = str(message["content"])
-            for token in self.tokenizer.all_special_tokens:
+            for token in self._control:
                 if token in text:
                     text = text.replace(token, f"{token[0]} {token[1:]}")
             safe.append({**message, "content": text})
