@@ -43,7 +43,10 @@ def main() -> int:
         return 0
     for seed in arguments.seeds:
         done = subprocess.run(
-            [sys.executable, __file__, *sys.argv[1:], "--child", str(seed)], stdout=subprocess.PIPE, check=True, text=True
+            [sys.executable, __file__, *sys.argv[1:], "--child", str(seed)],
+            stdout=subprocess.PIPE,
+            check=True,
+            text=True,
         )
         result = json.loads(done.stdout.splitlines()[-1])
         print(json.dumps(result) if arguments.json else line(result), flush=True)
@@ -85,16 +88,19 @@ def train(seed: int, arguments: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         demonstrated = random.Random(seed).sample(train_tasks, min(1000, len(train_tasks) // 2))
-        shown = asyncio.run(
-            run_episodes(demonstrated, ScriptedPolicy(0.5), horizon=6, seed=seed, prompt_style="brief")
-        )
+        shown = asyncio.run(run_episodes(demonstrated, ScriptedPolicy(0.5), horizon=6, seed=seed, prompt_style="brief"))
         selection = select_top_k(shown, len(demonstrated) * 7 // 10)
         write_chats(root / "chats.jsonl", selection.kept)
         sft = SftConfig(enabled=not arguments.no_sft, steps=200, lr=2e-3, batch=32)
         cold = train_sft(
             SftJob(
-                model=model, sft=sft, chats=root / "chats.jsonl", out_dir=root / "sft", seed=seed,
-                threads=arguments.threads, checkpoint_every=1000,
+                model=model,
+                sft=sft,
+                chats=root / "chats.jsonl",
+                out_dir=root / "sft",
+                seed=seed,
+                threads=arguments.threads,
+                checkpoint_every=1000,
             )
         )
         pool = [task for task in train_tasks if task.key not in selection.task_keys]

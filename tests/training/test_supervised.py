@@ -88,6 +88,15 @@ def test_without_a_cold_start_the_untrained_model_is_written(tmp_path: Path) -> 
     assert result.sha256 == again.sha256 != trained.sha256
 
 
+def test_a_given_model_without_a_cold_start_needs_no_demonstrations(tmp_path: Path) -> None:
+    first = train_sft(sft_job(tmp_path))
+    off = SftConfig(enabled=False)
+    second = train_sft(sft_job(tmp_path / "b", sft=off, chats=None, model=ModelConfig(path=str(first.checkpoint))))
+    assert second.sha256 == first.sha256
+    with pytest.raises(ValueError, match="both need chats"):
+        sft_job(tmp_path / "c", sft=off, chats=None)
+
+
 def test_another_seed_starts_from_other_weights(tmp_path: Path) -> None:
     off = SftConfig(enabled=False)
     first = train_sft(sft_job(tmp_path, sft=off))

@@ -47,14 +47,23 @@ class SftJob(Job):
     sft: SftConfig
     """Optimisation."""
 
-    chats: Path
-    """JSONL of conversations as `userrl_core.distill.write_chats` writes them."""
+    chats: Path | None = None
+    """JSONL of conversations as `userrl_core.distill.write_chats` writes them; needed to train, and for the tokenizer of a
+    model from scratch."""
 
     init: Path | None = None
     """A checkpoint to start from instead of `model`."""
 
     stage: str = "sft"
     """Name in records."""
+
+    @model_validator(mode="after")
+    def _has_what_it_needs(self) -> SftJob:
+        if self.chats is None and (self.sft.enabled or (self.init is None and self.model.path is None)):
+            raise ValueError(
+                "supervised training and a model from scratch both need chats; give a file of demonstrations."
+            )
+        return self
 
 
 class DpoConfig(BaseModel):

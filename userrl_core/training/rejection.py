@@ -27,7 +27,8 @@ def train_rejection(
     sink: Sink | None = None,
     progress: Progress | None = None,
 ) -> tuple[Selection, StageResult]:
-    """One round. attempts: the model's own; those of at least min_score are written to ``job.chats`` and trained on.
+    """One round. attempts: the model's own; those of at least min_score are written to ``job.chats`` (by default
+    in job.out_dir) and trained on.
 
     job.init: the model that made them. Raises TrainingError when none is good enough.
     """
@@ -36,5 +37,6 @@ def train_rejection(
         raise TrainingError(
             f"No attempt reached a score of {min_score:g} (dropped: {selection.dropped}); lower min_score or play easier tasks."
         )
-    write_chats(job.chats, selection.kept)
-    return selection, train_sft(job, sink, progress)
+    chats = job.chats or job.out_dir / "chats.jsonl"
+    write_chats(chats, selection.kept)
+    return selection, train_sft(job.model_copy(update={"chats": chats}), sink, progress)

@@ -34,7 +34,7 @@ def train_sft(job: SftJob, sink: Sink | None = None, progress: Progress | None =
     Raises TrainingError where there is nothing to learn from, CheckpointError for an unusable start.
     """
     fix_threads(job.threads)
-    chats = read_chats(job.chats)
+    chats = read_chats(job.chats) if job.chats is not None else []
     found = own_checkpoint(job)
     start = found or job.init
     if start is not None:
