@@ -128,6 +128,13 @@ def test_splits_share_no_task_and_looking_twice_gives_the_same():
         tasks[len(tasks)]
 
 
+def test_a_task_set_can_be_sent_to_another_process():
+    import pickle
+
+    tasks = gyms.tasks("travel", "test", tier="22")
+    assert pickle.loads(pickle.dumps(tasks))[3] == tasks[3]  # noqa: S301  our own object, written a moment ago
+
+
 def test_every_composition_can_be_solved_by_its_gold_in_the_published_horizon():
     for tier in ("22", "2222", "33", "233", "333", "44", "334", "444"):
         for task in gyms.generate("travel", 6, 9, tier=tier):

@@ -19,6 +19,8 @@ __all__ = ["TIERS", "TravelTasks", "generate", "load_published", "tasks"]
 
 OWN = 2000
 """Scenarios of ours per tier, all splits together; `generate` makes any number of others."""
+KEPT = 512
+"""Built tasks that a task set keeps for the next look."""
 _SHARES = {"easy": 0.25, "medium": 0.43, "hard": 0.32}
 """Shares of the tiers in ``all``, after UserBench table 2."""
 TIERS = ("tiny", "all", *COMPOSITIONS, *(c for members in COMPOSITIONS.values() for c in members))
@@ -30,7 +32,8 @@ class TravelTasks(Sequence[Task]):
     def __init__(self, plans: Sequence[Plan], counts: OptionCounts) -> None:
         """plans: of one split. counts: options per aspect."""
         self._plans = plans
-        self._build = lru_cache(maxsize=256)(lambda at: build(plans[at], counts))
+        self._counts = counts
+        self._made: dict[int, Task] = {}
 
     def __len__(self) -> int:
         return len(self._plans)
@@ -45,6 +48,13 @@ class TravelTasks(Sequence[Task]):
         if not -len(self) <= at < len(self):
             raise IndexError(f"There are {len(self)} travel tasks here; {at} is none of them.")
         return self._build(at % len(self))
+
+    def _build(self, at: int) -> Task:
+        if at not in self._made:
+            if len(self._made) >= KEPT:
+                self._made.clear()
+            self._made[at] = build(self._plans[at], self._counts)
+        return self._made[at]
 
 
 def tasks(split: str, tier: str = "all", options: str = "w10n5") -> Sequence[Task]:
