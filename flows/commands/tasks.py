@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from flows.home import home
-from userrl_core.errors import ConfigError, UserRLError
+from userrl_core.errors import ConfigError, TaskError, UserRLError
 from userrl_core.gyms import generate as generate_tasks
 from userrl_core.gyms import gym_class, load_published, names
 from userrl_core.gyms import tasks as own_tasks
@@ -87,7 +87,7 @@ def validate(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Play every task's gold solution with the rule user. Exit 1 when one of them misses the full score."""
+    """Play every task's gold solution with the rule user. Exit 1 when one misses the full score, or ours has no proof."""
     if not gyms and not everything:
         typer.echo("userrl tasks validate: name gyms, or give --all.", err=True)
         raise typer.Exit(2)
@@ -100,7 +100,8 @@ def validate(
                 typer.echo(f"{gym:<11} {_missing(error)}", err=True)
                 continue
             outcomes += _progress(gym, list(check(_limited(found, limit))), quiet=as_json)
-    failed = [outcome for outcome in outcomes if outcome.state == "failed"]
+    # A published task may lack its data or its proof, and is listed as such; one of ours may not.
+    failed = [o for o in outcomes if o.state == "failed" or (o.source == "ours" and o.state != "solved")]
     if as_json:
         typer.echo(json.dumps([asdict(o) for o in outcomes if o.state != "solved"] + [dict(_states(outcomes))]))
     else:
@@ -202,9 +203,12 @@ def check(tasks: Iterable[Task]) -> Iterator[Outcome]:
 
 
 def has_gold(task: Task) -> bool:
-    """Whether the gym knows a solution of this task."""
+    """Whether the gym knows a solution of this task. A gold that cannot be replayed at all is none."""
     kind: Any = gym_class(task.gym)
-    return bool(kind.gold(task, kind.config_type())) if hasattr(kind, "gold") else False
+    try:
+        return bool(kind.gold(task, kind.config_type())) if hasattr(kind, "gold") else False
+    except TaskError:
+        return False
 
 
 def _progress(gym: str, outcomes: Sequence[Outcome], *, quiet: bool) -> Sequence[Outcome]:

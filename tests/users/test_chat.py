@@ -213,6 +213,19 @@ async def test_equal_settings_share_one_client_and_different_ones_do_not() -> No
         assert client_for(at(server)) is not client_for(at(server, temperature=0.5))
 
 
+def test_a_client_does_not_outlive_its_event_loop() -> None:
+    from userrl_core.users.chat import _clients
+
+    async def ask(server: MockServer) -> None:
+        await client_for(at(server)).complete(HELLO, role="user", ledger=[])
+
+    with MockServer(modest_user) as server:
+        for _ in range(3):
+            asyncio.run(ask(server))
+        assert len(_clients) <= 1
+        assert len(server.requests) == 3
+
+
 async def test_a_cancelled_call_still_leaves_its_row() -> None:
     ledger: list[ModelCall] = []
     with MockServer(modest_user, faults={"timeout": 1.0}) as server, pytest.raises(TimeoutError):

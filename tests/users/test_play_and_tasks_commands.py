@@ -151,6 +151,17 @@ def test_importing_from_nowhere_is_one_sentence(tmp_path: Path) -> None:
     assert "There is no folder" in done.output
 
 
+def test_a_published_gold_that_misses_the_full_score_fails_the_check() -> None:
+    good = tasks("persuade", "train")[0]
+    weak = [{**rebuttal, "text": "Hm."} for rebuttal in good.payload["rebuttals"]]
+    bad = Task("persuade", "bad", "train", {**good.payload, "rebuttals": weak}, source="published:test")
+    write_tasks(imported_path("persuade"), [good, bad])
+    done = call("tasks", "validate", "persuade", "--limit", "1")
+    assert done.exit_code == 1
+    assert "failed: 1 x The gold solution reaches" in done.output
+    assert "such as bad" in done.output
+
+
 def test_validate_needs_to_know_what() -> None:
     assert call("tasks", "validate").exit_code == 2
 

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
-from weakref import WeakKeyDictionary
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
@@ -92,11 +91,14 @@ class ToolsRefused(PolicyError):
 
 ERRORS: dict[Role, type[UserRLError]] = {"user": UserError, "judge": JudgeError, "policy": PolicyError}
 
-_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[ChatServer, ChatClient]] = WeakKeyDictionary()
+_clients: dict[asyncio.AbstractEventLoop, dict[ChatServer, ChatClient]] = {}
 
 
 def client_for(server: ChatServer) -> ChatClient:
     """The shared client of this server in the running event loop. Raises ConfigError when the key is missing."""
+    # Connections of a loop that is closed cannot be closed properly any more; let go of them.
+    for loop in [loop for loop in _clients if loop.is_closed()]:
+        del _clients[loop]
     mine = _clients.setdefault(asyncio.get_running_loop(), {})
     if server not in mine:
         mine[server] = ChatClient(server)
