@@ -24,6 +24,8 @@ from pathlib import Path
 from typing import Any
 from urllib.error import URLError
 
+import yaml
+
 from flows.home import home, quiet
 from flows.process import die_with_parent
 from userrl_core.errors import ConfigError, UserRLError
@@ -73,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         parameters = dict(_parameter(text) for text in arguments.param)
-        with services(lambda: check(arguments.deployment, parameters)) as running:
+        with services(arguments.deployment, lambda: check(arguments.deployment, parameters)) as running:
             return _run(running, arguments.deployment, parameters)
     except KeyboardInterrupt:
         print("\nstopped; `make run` continues from the last checkpoint")
@@ -85,6 +87,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def check(deployment: str, parameters: dict[str, Any]) -> None:
     """Refuse what cannot work before anything is started. Raises ConfigError or CheckpointError in one sentence."""
+    known_deployments = deployments()
+    if deployment not in known_deployments:
+        raise ConfigError(
+            f"prefect.yaml has no deployment '{deployment}'{nearest(deployment, known_deployments)}; "
+            "add a line for it, or run another."
+        )
     flow, _, name = deployment.partition("/")
     if flow != "train":
         return
@@ -101,9 +109,15 @@ def check(deployment: str, parameters: dict[str, Any]) -> None:
         make_plan(**{"recipe": name} | {key: value for key, value in parameters.items() if key in accepted})
 
 
+def deployments() -> list[str]:
+    """``flow/name`` of everything in prefect.yaml."""
+    rows = yaml.safe_load(Path("prefect.yaml").read_text())["deployments"]
+    return [f"{row['entrypoint'].rpartition(':')[2]}/{row['name']}" for row in rows]
+
+
 @contextlib.contextmanager
-def services(before: Callable[[], None] = lambda: None) -> Iterator[Services]:
-    """A server, a pool with its limits, deployments and a worker; stopped at the end unless they were there before.
+def services(deployment: str, before: Callable[[], None] = lambda: None) -> Iterator[Services]:
+    """A server, a pool with its limits, the deployment and a worker; stopped at the end unless they were there before.
 
     before: called when the environment is settled and nothing is started yet.
     """
@@ -124,7 +138,15 @@ def services(before: Callable[[], None] = lambda: None) -> Iterator[Services]:
     try:
         _server(running, port, url)
         _once(running, "provision", sys.executable, "-m", "flows.provision")
-        _once(running, "deploy", str(Path(sys.executable).with_name("prefect")), "deploy", "--all", "--no-prompt")
+        _once(
+            running,
+            "deploy",
+            str(Path(sys.executable).with_name("prefect")),
+            "deploy",
+            "--no-prompt",
+            "--name",
+            deployment,
+        )
         running.spawn(
             "worker", "prefect", "worker", "start", "--pool", "gpu", "--type", "process", "--install-policy", "never"
         )
