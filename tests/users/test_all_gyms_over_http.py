@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from tests.mock_server import FAULTS, DemonstratorAgent, MockServer, both, modes
 from tests.users.test_injections import available
 from userrl_core.gyms import make, tasks
 from userrl_core.policies.openai import OpenAIPolicy
+from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.records import Task, Trajectory
 from userrl_core.rollout import run_episodes
 from userrl_core.users.chat import ChatServer, close_clients
@@ -76,3 +78,11 @@ async def test_without_retries_a_fault_is_a_null_and_never_a_zero(gym: str) -> N
         scored = [reward for reward in t.rewards if reward is not None]
         assert scored == calm_one.rewards[: len(scored)]
         assert all(turn.reward is None for turn in t.turns[len(scored) :])
+
+
+@pytest.mark.parametrize("gym", available())
+async def test_no_gym_seeds_or_draws_from_the_global_generator(gym: str) -> None:
+    found = chosen(gym, 2)
+    state = random.getstate()
+    await run_episodes(found, ScriptedPolicy(0.5), horizon=3)
+    assert random.getstate() == state
