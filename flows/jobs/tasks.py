@@ -27,10 +27,22 @@ def tasks_of(recipe: Recipe, gym: str, split: str, options: dict[str, Any] | Non
         found = list(gyms.tasks(gym, split, **(setup.tasks if options is None else options)))
     else:
         resplit = [_resplit(task, recipe.split.validation) for task in gyms.load_published(gym, setup.published)]
-        found = [task for task in resplit if task.split == split]
+        found = _playable([task for task in resplit if task.split == split], gym, split)
     if not found:
         raise ConfigError(f"Gym '{gym}' has no {split} task with these options; check gyms.{gym} in the recipe.")
     return found
+
+
+def _playable(tasks: list[Task], gym: str, split: str) -> list[Task]:
+    """Without those that were published without their data, which is said; ConfigError when none is left."""
+    left = [task for task in tasks if "unplayable" not in task.payload]
+    if len(left) < len(tasks):
+        why = next(task.payload["unplayable"] for task in tasks if "unplayable" in task.payload)
+        count = f"{len(tasks) - len(left)} of {len(tasks)} published {split} tasks of gym '{gym}'"
+        if not left:
+            raise ConfigError(f"None of the {count} can be played: {why}.")
+        print(f"left out {count}: {why}", flush=True)
+    return left
 
 
 def _resplit(task: Task, share: float) -> Task:
