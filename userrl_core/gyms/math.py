@@ -1,7 +1,7 @@
 """The math gym: a problem, one integer answer (for mixed-task training as in TARL, section 4.2).
 
 There is nobody to ask: the only choice is ``answer``. A right one earns 1.0; the attempt ends with it, or when the allowed
-answers are used up.
+answers are used up. Several numbers in one answer are none: a list of guesses must not win.
 """
 
 from __future__ import annotations

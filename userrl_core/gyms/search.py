@@ -2,6 +2,9 @@
 
 A search earns nothing and shows the best results; after five of them the engine refuses. A right answer earns 1.0 and ends
 the attempt; a wrong one earns 0.0, and the attempt goes on.
+
+Departures from the released code: a web search that fails is a null reward (there a polite text); our own tasks are asked of
+a local corpus, the released questions of the web, and without a key for it they are marked as not playable.
 """
 
 from __future__ import annotations

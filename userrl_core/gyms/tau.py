@@ -3,6 +3,10 @@
 Nothing is paid before the end. The attempt ends when the user stops or is handed over to a person; then it earns 1.0 if the
 database is in the state that the gold actions lead to and every output that the user had to hear occurs in something the
 agent said, else 0.0.
+
+Departures from the released code: the agent is given the policy; a finished attempt takes no further step (there an invalid
+choice with ``[finish]`` was paid again); nothing blocks the event loop. From tau-bench: commas and case are ignored on both
+sides of an output, 5 and 5.0 are the same number, and after a night flight a connection shows its own day's prices.
 """
 
 from __future__ import annotations

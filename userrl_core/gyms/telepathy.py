@@ -2,6 +2,9 @@
 
 A question earns nothing and is answered Yes, No or Maybe. A guess earns 1.0 and ends the attempt when it is right; a wrong
 one earns 0.0, and the game goes on until the horizon, as in the paper.
+
+Departures from the released code: names are compared by rule before a judge is asked, and a judge's ``yes`` counts whatever
+its case (there only ``Yes``); the unused history of clues is not kept.
 """
 
 from __future__ import annotations

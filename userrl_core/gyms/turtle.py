@@ -2,7 +2,11 @@
 
 A question earns nothing and is answered Yes, No or Maybe. An explanation scores the sum of weight x grade over the story's
 criteria, grades in {0, 0.5, 1}; it earns what it is better than the best one so far, and one at the threshold ends the
-attempt. Scores are exact fractions, so that a perfect explanation always reaches a threshold of 1.
+attempt.
+
+Departures from the released code: scores are exact fractions (there a perfect explanation of 138 stories sums below 1.0 and
+never ends); feedback is numbers (there it quotes the covered criteria); there is no ``search`` (the paper's text names three
+choices, its table 1 and the released code two).
 """
 
 from __future__ import annotations
