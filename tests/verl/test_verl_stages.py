@@ -1,14 +1,16 @@
 """Stock verl on a CPU runs our recipe: cold start, two stages, two kills, and everything is in the warehouse.
 
-One story, told once per session (about four minutes on two cores): SFT on demonstrations; stage rl-1 whose driver is
-killed after step 1 and which is started again; stage rl-2, with a longer horizon, one of whose workers is killed after
-step 3 and which is started again. Each test looks at one side of what it left.
+One story, told once per session (about four minutes on two cores): SFT on demonstrations; stage rl-1, steps 1 and 2;
+stage rl-2, steps 3 to 5 with a longer horizon, one of whose workers is killed after step 3, whose driver is killed when it
+is started again, and which goes on from its last checkpoint the third time. Each test looks at one side of what it left.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +30,7 @@ from userrl_core.training.jobs import StageResult
 from userrl_core.training.verl.child import TOKEN, bearers
 from userrl_core.training.verl.job import VerlSftJob
 from userrl_core.training.verl.launch import run_stage
+from userrl_core.training.verl.main import READY
 from userrl_core.training.verl.sft import run_sft
 from warehouse import open_warehouse
 from warehouse.log import TurnLog
@@ -82,13 +85,13 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
     metrics: dict[int, Mapping[str, float]] = {}
     left: list[int] = []
 
-    def stage(name: str, init: StageResult, first: int, kill: tuple[int, str] | None = None) -> StageResult:
+    def stage(name: str, init: StageResult, first: int, last: int, kill_at: int | None = None) -> StageResult:
         job = make_job(
             root / name,
             init.checkpoint,
             stage=name,
             first_step=first,
-            last_step=first + 1,
+            last_step=last,
             sink=warehouse_sink(root / "warehouse", RUN),
             best=init.best,
         )
@@ -96,22 +99,23 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
         def progress(step: int, total: int, numbers: Mapping[str, float]) -> None:
             steps.append(step)
             metrics[step] = numbers
-            if kill is not None and step == kill[0]:
-                kill_one(root / name / "verl", kill[1])
+            if step == kill_at:
+                kill_one(root / name / "verl", "ray::AgentLoopWorkerTQ")
 
         return in_log(root, lambda log, _: run_stage(job, TwoStages(), log, progress))
 
-    def killed(name: str, init: StageResult, first: int, whom: str) -> str:
-        with pytest.raises(TrainingError) as raised:
-            stage(name, init, first, kill=(first, whom))
-        left.extend(leftovers())
-        return str(raised.value)
-
-    driver = killed("rl-1", sft, 1, "userrl_core.training.verl.main")
-    first = stage("rl-1", sft, 1)
-    worker = killed("rl-2", first, 3, "ray::AgentLoopWorkerTQ")
-    second = stage("rl-2", first, 3)
-    return Story(root, sft, first, second, driver, worker, left, steps, metrics)
+    first = stage("rl-1", sft, 1, 2)
+    with pytest.raises(TrainingError) as worker:
+        stage("rl-2", first, 3, 5, kill_at=3)
+    left.extend(leftovers())
+    watcher = threading.Thread(target=kill_when_ready, args=(root / "rl-2" / "verl",), daemon=True)
+    watcher.start()
+    with pytest.raises(TrainingError) as driver:
+        stage("rl-2", first, 3, 5)
+    watcher.join()
+    left.extend(leftovers())
+    second = stage("rl-2", first, 3, 5)
+    return Story(root, sft, first, second, str(driver.value), str(worker.value), left, steps, metrics)
 
 
 def in_log(root: Path, work: Callable[[Any, Any], StageResult]) -> StageResult:
@@ -127,6 +131,15 @@ def kill_one(folder: Path, whom: str) -> None:
     victims = [p for p in bearers(token) if whom in " ".join(p.cmdline())]
     assert victims, f"no process {whom} to kill"
     victims[0].kill()
+
+
+def kill_when_ready(folder: Path) -> None:
+    """SIGKILL the driver of the start that begins now, once it has told that the plugin is there."""
+    output = folder / "output.txt"
+    began = output.stat().st_size
+    while READY not in output.read_text(errors="replace")[began:]:
+        time.sleep(0.1)
+    kill_one(folder, "userrl_core.training.verl.main")
 
 
 def leftovers() -> list[int]:
@@ -150,17 +163,17 @@ def test_the_cold_start_lowers_the_loss_and_feeds_the_first_stage(story: Story) 
 
 
 def test_every_step_of_both_stages_was_trained_and_left_its_checkpoint(story: Story) -> None:
-    assert story.steps == [1, 2, 3, 4]
-    assert (story.first.step, story.second.step) == (2, 4)
+    assert set(story.steps) == {1, 2, 3, 4, 5}
+    assert (story.first.step, story.second.step) == (2, 5)
     assert list(story.second.checkpoint.glob("*.safetensors"))
     assert story.first.sha256 != story.second.sha256 != story.sft.sha256
-    known = story.rows("SELECT stage, step FROM checkpoints ORDER BY step")
-    assert known == [("rl-1", 1), ("rl-1", 2), ("rl-2", 3), ("rl-2", 4), ("sft", 8)]
+    known = story.rows("SELECT DISTINCT stage, step FROM checkpoints ORDER BY step")
+    assert known == [("rl-1", 1), ("rl-1", 2), ("rl-2", 3), ("rl-2", 4), ("rl-2", 5), ("sft", 8)]
 
 
 def test_the_horizon_is_four_in_the_first_stage_and_six_in_the_second(story: Story) -> None:
     found = story.rows("SELECT DISTINCT step, horizon FROM trajectories WHERE phase = 'train' ORDER BY step")
-    assert found == [(1, 4), (2, 4), (3, 6), (4, 6)]
+    assert found == [(1, 4), (2, 4), (3, 6), (4, 6), (5, 6)]
     longest = story.rows("SELECT stage, max(turn) FROM turns WHERE phase = 'train' GROUP BY stage ORDER BY stage")
     assert longest[0][1] <= 4
     assert longest[1][1] <= 6
@@ -175,7 +188,7 @@ def test_every_turn_is_in_the_warehouse_once(story: Story) -> None:
         "SELECT step, count(*), count(DISTINCT attempt), count(DISTINCT gym) FROM trajectories "
         "WHERE phase = 'train' GROUP BY step ORDER BY step"
     )
-    assert attempts == [(step, 8, 4, 2) for step in (1, 2, 3, 4)]
+    assert attempts == [(step, 8, 4, 2) for step in (1, 2, 3, 4, 5)]
     missing = story.rows(
         "SELECT count(*) FROM trajectories t WHERE t.turns <> (SELECT count(*) FROM turns u WHERE u.traj_id = t.traj_id)"
     )
@@ -189,11 +202,11 @@ def test_travel_and_math_were_trained_on_in_one_batch(story: Story) -> None:
 
 def test_validation_played_the_final_horizon_and_chose_a_checkpoint(story: Story) -> None:
     found = story.rows("SELECT DISTINCT step, horizon FROM trajectories WHERE phase = 'validate' ORDER BY step")
-    assert found == [(0, 6), (2, 6), (4, 6)]
+    assert found == [(0, 6), (2, 6), (4, 6), (5, 6)]
     scores = dict(story.rows("SELECT step, avg(score) FROM trajectories WHERE phase = 'validate' GROUP BY step"))
     assert story.metrics[4]["validate/score/mean"] == pytest.approx(scores[4])
     assert story.second.best is not None
-    assert story.second.best.score == pytest.approx(max(scores[2], scores[4]))
+    assert story.second.best.score == pytest.approx(max(scores[2], scores[4], scores[5]))
 
 
 def test_advantages_recomputed_from_the_warehouse_are_those_that_verl_used(story: Story) -> None:
@@ -202,7 +215,7 @@ def test_advantages_recomputed_from_the_warehouse_are_those_that_verl_used(story
         "SELECT step, group_id, traj_id, list(reward ORDER BY turn), list(completion_tokens ORDER BY turn), "
         "list(advantage ORDER BY turn) FROM turns WHERE phase = 'train' GROUP BY ALL ORDER BY step, traj_id"
     )
-    assert len(rows) == 32
+    assert len(rows) == 40
     found = turn_advantages(
         [row[3] for row in rows],
         [(row[0], row[1]) for row in rows],
@@ -214,7 +227,7 @@ def test_advantages_recomputed_from_the_warehouse_are_those_that_verl_used(story
     for row, mine in zip(rows, found, strict=True):
         assert mine == pytest.approx(row[5], rel=1e-5, abs=1e-6)
     assert any(value != 0.0 for row in found for value in row)
-    for step in (1, 2, 3, 4):
+    for step in (1, 2, 3, 4, 5):
         of_step = [(row, mine) for row, mine in zip(rows, found, strict=True) if row[0] == step]
         values = [value for _, mine in of_step for value in mine]
         assert story.metrics[step]["verl/critic/advantages/max"] == pytest.approx(max(values), rel=1e-5, abs=1e-6)
@@ -236,6 +249,17 @@ def test_a_killed_driver_is_a_failed_stage_with_its_last_lines(story: Story) -> 
     assert "output.txt" in story.driver_killed
 
 
+def test_after_kills_a_stage_goes_on_from_its_last_checkpoint(story: Story) -> None:
+    resumed = [
+        line for line in (story.root / "rl-2" / "verl" / "overrides.txt").read_text().splitlines() if "resume" in line
+    ]
+    assert any("rl-2/verl/checkpoints/global_step_" in line for line in resumed)
+    assert story.steps.count(3) == 1
+    assert story.steps[-1] == 5
+    rewinds = story.rows("SELECT stage, step FROM events WHERE kind = 'rewind'")
+    assert {stage for stage, _ in rewinds} == {"rl-2"}
+
+
 def test_a_killed_worker_is_a_failed_stage_with_its_last_lines(story: Story) -> None:
     assert "output.txt" in story.worker_killed
     assert "last lines" in story.worker_killed
@@ -248,12 +272,12 @@ def test_no_ray_process_outlives_its_stage(story: Story) -> None:
 
 def test_a_finished_stage_started_again_only_reports_its_result(story: Story) -> None:
     job = make_job(
-        story.root / "rl-2", story.first.checkpoint, stage="rl-2", first_step=3, last_step=4, best=story.first.best
+        story.root / "rl-2", story.first.checkpoint, stage="rl-2", first_step=3, last_step=5, best=story.first.best
     )
     again = in_log(story.root, lambda log, _: run_stage(job, TwoStages(), log))
     assert (again.id, again.sha256, again.step, again.best) == (
         story.second.id,
         story.second.sha256,
-        4,
+        5,
         story.second.best,
     )

@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -67,6 +67,12 @@ def newest(root: Path) -> Path | None:
     return folder if weights(folder) else None
 
 
+def settled(root: Path) -> Path | None:
+    """The newest checkpoint that has a card: its step was logged and validated too, so a restart may go on from it."""
+    known = [folder for folder in root.glob("global_step_*") if read_card(folder) is not None and weights(folder)]
+    return max(known, key=lambda folder: step_of(folder) or 0, default=None)
+
+
 def weights(folder: Path) -> list[Path]:
     """The safetensors files of a checkpoint, sorted; empty when it has none."""
     return sorted(hf_folder(folder).glob("*.safetensors"))
@@ -87,11 +93,15 @@ def weights_hash(folder: Path) -> str:
     files = weights(folder)
     if not files:
         raise CheckpointError(f"{folder} holds no Hugging Face weights; the checkpoint is not complete.")
+    return hash_of(files)
+
+
+def hash_of(files: Sequence[Path]) -> str:
+    """One file: its own SHA-256, as other tools show it. Several: that of their hashes, in this order."""
     parts = []
     for path in files:
         with path.open("rb") as file:
             parts.append(hashlib.file_digest(file, "sha256"))
-    # One file: its own hash, as other tools show it. Several: the hash of their hashes.
     return parts[0].hexdigest() if len(parts) == 1 else hashlib.sha256(b"".join(p.digest() for p in parts)).hexdigest()
 
 

@@ -209,7 +209,7 @@ def starting_point(job: VerlJob, root: Path) -> tuple[Resume, int]:
     GPUs as wrote them: on another number, weights come from the Hugging Face folder and the optimizer starts anew.
     Raises CheckpointError where the stage cannot go on from what is there.
     """
-    own = files.newest(root)
+    own = files.settled(root)
     folder = own or files.owner(job.init)
     gpus = job.cluster.gpus * job.cluster.nodes
     size = files.world_size(folder) if folder is not None else None

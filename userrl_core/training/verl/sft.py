@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from userrl_core.distill import read_chats
-from userrl_core.errors import TrainingError
+from userrl_core.errors import ConfigError, TrainingError
 from userrl_core.records import CheckpointRecord
 from userrl_core.sink import Sink
 from userrl_core.training.jobs import StageResult
@@ -34,6 +36,10 @@ def run_sft(job: VerlSftJob, sink: Sink, progress: Progress | None = None) -> St
     model = str(job.init or job.model.path or "")
     if not model:
         raise TrainingError("verl trains a checkpoint: give model.path, a Hugging Face folder or name.")
+    if not job.sft.enabled:
+        return _untrained(model)
+    if job.chats is None:
+        raise ConfigError("verl's cold start needs demonstrations: give chats, a file of conversations.")
     rows = write_sft_parquet(folder / "sft.parquet", read_chats(job.chats))
     overrides = sft_overrides(job, folder, model, rows)
     (folder / "overrides.txt").write_text("\n".join(overrides) + "\n")
@@ -55,6 +61,13 @@ def run_sft(job: VerlSftJob, sink: Sink, progress: Progress | None = None) -> St
     path = files.hf_folder(last)
     sink.checkpoint(CheckpointRecord(card.id, str(path), job.stage, card.step, card.sha256))
     return StageResult(checkpoint=path, id=card.id, sha256=card.sha256, step=steps, metrics=numbers)
+
+
+def _untrained(model: str) -> StageResult:
+    """The model as it is, where the recipe has no cold start."""
+    parts = sorted(Path(model).glob("*.safetensors")) if Path(model).is_dir() else []
+    sha256 = files.hash_of(parts) if parts else hashlib.sha256(model.encode()).hexdigest()
+    return StageResult(checkpoint=Path(model), id=f"base-{sha256[:12]}", sha256=sha256, step=0)
 
 
 def _train(
