@@ -40,7 +40,7 @@ def _playable(tasks: list[Task], gym: str, split: str) -> list[Task]:
         why = next(task.payload["unplayable"] for task in tasks if "unplayable" in task.payload)
         count = f"{len(tasks) - len(left)} of {len(tasks)} published {split} tasks of gym '{gym}'"
         if not left:
-            raise ConfigError(f"None of the {count} can be played: {why}.")
+            raise ConfigError(f"No task is left, since {count} cannot be played: {why}.")
         print(f"left out {count}: {why}", flush=True)
     return left
 
