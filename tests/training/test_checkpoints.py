@@ -55,8 +55,9 @@ def test_a_write_that_fails_leaves_the_older_checkpoint(tmp_path: Path) -> None:
         (folder / "model.safetensors").write_text("half")
         raise OSError("disk full")
 
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(CheckpointError, match=r"cannot be written \(disk full\); free some space"):
         write_checkpoint(step_folder(tmp_path, 1), fill, stage="rl-1", step=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000001"]
     assert newest(tmp_path) == (step_folder(tmp_path, 1), state)
 
 

@@ -180,7 +180,7 @@ def test_a_finished_stage_is_not_trained_again(tmp_path: Path, start: StageResul
     job = rl_job(tmp_path, start.checkpoint)
     first, sink = train_rl(job, make_curriculum(), KeepingSink()), KeepingSink()
     assert train_rl(job, make_curriculum(), sink).sha256 == first.sha256
-    assert sink.ended == []
+    assert (sink.ended, sink.events) == ([], [])
 
 
 def test_a_damaged_checkpoint_is_passed_over_and_its_steps_are_played_again(tmp_path: Path, start: StageResult) -> None:

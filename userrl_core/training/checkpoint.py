@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from safetensors import SafetensorError
 
 from userrl_core.errors import CheckpointError
 
@@ -56,11 +57,18 @@ def write_checkpoint(
     """Write a checkpoint that is either complete under its name or not there at all.
 
     fill: writes everything but ``state.json`` into the folder it is given. An older checkpoint of that name is replaced.
+    Raises CheckpointError when the disk does not take it.
     """
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    fill(partial)
+    try:
+        partial.mkdir(parents=True)
+        fill(partial)
+    except (OSError, SafetensorError) as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise CheckpointError(
+            f"The checkpoint {folder} cannot be written ({error}); free some space and start again."
+        ) from error
     files = {str(path.relative_to(partial)): _sync_and_hash(path) for path in _files(partial)}
     weights = hashlib.sha256()
     for name in sorted(files):

@@ -42,7 +42,8 @@ def fit(
     saved: CheckpointState | None = None
     if found is not None and state.restore(found):
         saved = read_state(found)
-        if sink is not None:
+        # A finished job is only asked for its result; what later stages logged stands.
+        if sink is not None and state.step < total:
             sink.event("rewind", stage=stage, step=state.step)
     metrics: dict[str, float] = {}
     for number in range(1, total + 1):
