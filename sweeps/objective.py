@@ -38,7 +38,7 @@ class Point:
 
 def measure(warehouse: Path, run_id: str, query: str) -> Measured:
     """One named query for one run. Raises TrainingError when the run left nothing that the query reads."""
-    rows = _rows(warehouse, query, run_id)
+    rows = _rows(warehouse, query, run_id=run_id)
     value, stderr, n = rows[0] if rows else (None, None, 0)
     if value is None:
         raise TrainingError(f"Run {run_id} left nothing that query '{query}' reads; its trial has no value.")
@@ -55,21 +55,23 @@ def violations(warehouse: Path, run_id: str, space: Space) -> list[float]:
     return [measure(warehouse, run_id, c.query).value - c.at_most for c in space.constraints]
 
 
-def points(warehouse: Path, run_id: str) -> list[Point]:
-    """The validations of a run so far, by step."""
-    return [
-        Point(str(stage), int(h), int(step), float(v)) for stage, h, step, v, _ in _rows(warehouse, "_points", run_id)
-    ]
+def points(warehouse: Path, run_ids: Sequence[str]) -> dict[str, list[Point]]:
+    """The validations so far of each run that has any, by step; one look into the warehouse for all of them."""
+    found: dict[str, list[Point]] = {}
+    for run_id, stage, horizon, step, value, _ in _rows(warehouse, "_points", run_ids=list(run_ids)):
+        found.setdefault(str(run_id), []).append(Point(str(stage), int(horizon), int(step), float(value)))
+    return found
 
 
 def money(warehouse: Path, run_ids: Sequence[str]) -> float:
-    """US dollars that these runs spent on model calls so far."""
-    return sum(measure(warehouse, run_id, "cost").value for run_id in run_ids)
+    """US dollars that these runs spent on model calls so far, as far as prices are known."""
+    rows = _rows(warehouse, "_money", run_ids=list(run_ids))
+    return float(rows[0][0]) if rows else 0.0
 
 
-def _rows(warehouse: Path, query: str, run_id: str) -> list[tuple[Any, ...]]:
+def _rows(warehouse: Path, query: str, **params: Any) -> list[tuple[Any, ...]]:
     if not warehouse.is_dir():  # the first trial has not written yet
         return []
     text = (QUERIES / f"{query}.sql").read_text()
     with open_warehouse(warehouse) as opened:
-        return list(opened.sql(text, run_id=run_id).fetchall())
+        return list(opened.sql(text, **params).fetchall())

@@ -86,7 +86,7 @@ def table(study: optuna.Study) -> list[dict[str, Any]]:
                 "params": trial.params,
                 "run_id": attrs.get("run_id"),
                 "attempts": attrs.get("attempts", 0),
-                "note": attrs.get("pruned") or attrs.get("failed") or _repeat(attrs),
+                "note": attrs.get("pruned") or attrs.get("failed") or attrs.get("stopped") or _repeat(attrs),
             }
         )
     return rows

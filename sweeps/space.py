@@ -149,19 +149,22 @@ class Sampler(_Model):
 
 
 class Budget(_Model):
-    """When a sweep stops starting trials, and cancels what still runs. None: no limit of this kind."""
+    """When a sweep stops starting trials, and cancels what still runs. None: no limit of this kind.
+
+    Hours, GPU-hours and money cover trials, retries and the confirmation; a run that is cut off keeps its checkpoint.
+    """
 
     trials: PositiveInt = 12
-    """Trials that count: finished or pruned; failed ones and repeats of a known configuration do not."""
+    """Trials that count: finished, pruned or failed for good; repeats of a known configuration do not."""
 
     hours: PositiveFloat | None = None
-    """Wall hours since the sweep first started, over all its resumptions."""
+    """Wall hours while the sweep was at work, over all its resumptions."""
 
     gpu_hours: PositiveFloat | None = None
-    """Sum over trials of trainer hours times the profile's GPUs; on a laptop the CPU slot counts as one."""
+    """Trainer hours times the profile's GPUs, summed over runs; on a laptop the CPU slot counts as one."""
 
     money: NonNegativeFloat | None = None
-    """US dollars of model calls in all trials, from the cost ledger."""
+    """US dollars of model calls, from the cost ledger; 0 allows only calls that cost nothing."""
 
 
 class Pruning(_Model):
@@ -184,6 +187,9 @@ class Confirm(_Model):
 
     top: int = 1
     seeds: list[int] = [101, 102, 103]
+
+    reserve: Annotated[float, Field(ge=0, lt=1)] = 0.2
+    """Share of the budget's hours, GPU-hours and money that the search leaves for these re-runs."""
 
 
 class Space(_Model):

@@ -20,7 +20,7 @@ from optuna.trial import FrozenTrial, TrialState
 from sweeps.space import Space
 from userrl_core.errors import ConfigError
 
-COUNTED = (TrialState.COMPLETE, TrialState.PRUNED)
+COUNTED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
 
 
 def open_study(space: Space, folder: Path, storage: str | None = None) -> optuna.Study:
@@ -45,7 +45,7 @@ def open_study(space: Space, folder: Path, storage: str | None = None) -> optuna
             f"Sweep '{space.name}' was begun with {len(study.directions)} objective(s) and other directions; "
             "rename the space or delete the old study."
         )
-    if space.sampler.name == "grid" and not study.trials:
+    if space.sampler.name == "grid" and "grid" not in study.user_attrs:
         _enqueue_grid(space, study)
     return study
 
@@ -76,12 +76,18 @@ def _constraints(trial: FrozenTrial) -> Sequence[float]:
 def _enqueue_grid(space: Space, study: optuna.Study) -> None:
     names = list(space.parameters)
     for values in itertools.product(*(space.parameters[name].labels() for name in names)):
-        study.enqueue_trial(dict(zip(names, values, strict=True)))
+        # One that was killed in here left a part of the grid; what is there is not queued again.
+        study.enqueue_trial(dict(zip(names, values, strict=True)), skip_if_exists=True)
+    study.set_user_attr("grid", True)
 
 
 def counted(study: optuna.Study) -> list[FrozenTrial]:
-    """Trials that used up budget: finished or pruned, repeats of a known configuration aside."""
-    return [t for t in study.get_trials(deepcopy=False, states=COUNTED) if "duplicate_of" not in t.user_attrs]
+    """Trials that used up budget: finished, pruned, or failed for good. Not repeats, nor those that the budget stopped."""
+    return [
+        t
+        for t in study.get_trials(deepcopy=False, states=COUNTED)
+        if "duplicate_of" not in t.user_attrs and (t.state != TrialState.FAIL or "failed" in t.user_attrs)
+    ]
 
 
 def exhausted(space: Space, study: optuna.Study) -> bool:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from optuna.trial import TrialState
 
-from sweeps.driver import Started, Status, Sweep
+from sweeps.driver import Sweep
+from sweeps.launcher import Started, Status
 from sweeps.report import importance, pictures, table, winner
 from sweeps.space import Space
 from sweeps.study import counted, open_study
@@ -185,9 +186,9 @@ def test_a_spent_budget_cancels_what_runs_and_tells_it_no_value(tmp_path: Path) 
     space = make_space(budget={"trials": 4, "hours": 2.0}, confirm={"top": 1, "seeds": []})
     sweep = make_sweep(space, tmp_path, launcher, now=lambda: next(clock))
     sweep.run()
-    stopped = [t for t in sweep.study.trials if "failed" in t.user_attrs]
+    stopped = [t for t in sweep.study.trials if "stopped" in t.user_attrs]
     assert len(stopped) == 2
-    assert all(t.values is None and "budget" in t.user_attrs["failed"] for t in stopped)
+    assert all(t.values is None and "2 hours" in t.user_attrs["stopped"] for t in stopped)
     assert len(launcher.cancelled) == 2
 
 

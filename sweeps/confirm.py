@@ -1,0 +1,138 @@
+"""The leaders once more on fresh seeds; their mean, not the selected trial's own value, is what may be reported.
+
+Like trials, a confirmation survives any death: what was started stands in the study before it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.trial import FrozenTrial
+
+from sweeps.budget import Spending
+from sweeps.launcher import Launcher, Started
+from sweeps.objective import objectives
+from sweeps.space import Space
+from sweeps.study import ranked
+from userrl_core.errors import UserRLError
+
+
+@dataclass(slots=True)
+class _Rerun:
+    trial: FrozenTrial
+    seed: int
+    attempt: int = 0
+    failures: int = 0
+    started: Started | None = None
+
+    @property
+    def key(self) -> str:
+        return f"{self.trial.number}-seed{self.seed}"
+
+
+@dataclass(slots=True)
+class Confirmation:
+    """Re-runs of the best configurations, at most ``parallel`` at once, within what the budget has kept back."""
+
+    space: Space
+    study: optuna.Study
+    launcher: Launcher
+    warehouse: Path
+    spending: Spending
+    label: Callable[[str], str]
+    say: Callable[[str], None]
+    sleep: Callable[[float], None]
+    parallel: int
+    poll_seconds: float
+    _running: list[_Rerun] = field(default_factory=list)
+
+    def run(self) -> None:
+        """Until every leader has its seeds, or the budget is spent."""
+        waiting = self._waiting()
+        try:
+            while waiting or self._running:
+                spent = self.spending.spent()
+                if spent:
+                    self.say(f"Budget spent: {spent}. The best is not confirmed on every fresh seed.")
+                    self._cancel()
+                    return
+                while waiting and len(self._running) < self.parallel:
+                    self._begin(waiting.pop(0))
+                self.sleep(self.poll_seconds)
+                waiting += self._look()
+        except BaseException:  # cancelled or broken: the next driver takes these up again
+            self._cancel()
+            raise
+
+    def _waiting(self) -> list[_Rerun]:
+        wanted = [(t, seed) for t in ranked(self.study)[: self.space.confirm.top] for seed in self.space.confirm.seeds]
+        known = {(row["trial"], row["seed"]) for row in self.study.user_attrs.get("confirmed", [])}
+        reruns = [_Rerun(trial, seed) for trial, seed in wanted if (trial.number, seed) not in known]
+        for rerun in reruns:
+            kept = self._kept().get(rerun.key, {})
+            rerun.attempt, rerun.failures = int(kept.get("attempt", 0)), int(kept.get("failures", 0))
+            if "handle" in kept and self.launcher.status(kept["handle"]) != "failed":
+                rerun.started = Started(kept["handle"], kept["run_id"])
+                self._running.append(rerun)
+        return [rerun for rerun in reruns if rerun.started is None]
+
+    def _begin(self, rerun: _Rerun) -> None:
+        kept = self._kept().get(rerun.key, {})
+        if (
+            "handle" in kept or rerun.attempt == 0
+        ):  # else an earlier driver died before its start: the label is the same
+            rerun.attempt, rerun.started = rerun.attempt + 1, None
+            self._keep(rerun)
+        overrides = rerun.trial.user_attrs["overrides"]
+        label = self.label(f"{rerun.key}-attempt{rerun.attempt}")
+        rerun.started = self.launcher.start(overrides, seed=rerun.seed, label=label)
+        self._keep(rerun)
+        self._running.append(rerun)
+        self.say(f"trial {rerun.trial.number} again on fresh seed {rerun.seed}: run {rerun.started.run_id}")
+
+    def _look(self) -> list[_Rerun]:
+        """Take out what has ended; returns what has to be started again."""
+        again = []
+        for rerun in list(self._running):
+            assert rerun.started is not None
+            status = self.launcher.status(rerun.started.handle)
+            if status == "running":
+                continue
+            self._running.remove(rerun)
+            rerun.failures += status == "failed"
+            if status == "failed" and rerun.failures <= self.space.retries:
+                again.append(rerun)
+            else:
+                self._finish(rerun, completed=status == "completed")
+        return again
+
+    def _finish(self, rerun: _Rerun, *, completed: bool) -> None:
+        assert rerun.started is not None
+        row: dict[str, Any] = {"trial": rerun.trial.number, "seed": rerun.seed, "run_id": rerun.started.run_id}
+        row["values"] = None
+        if completed:
+            try:
+                row["values"] = [m.value for m in objectives(self.warehouse, rerun.started.run_id, self.space)]
+            except UserRLError as error:
+                row["failed"] = str(error)
+        self.study.set_user_attr("confirmed", [*self.study.user_attrs.get("confirmed", []), row])
+        self.say(f"trial {rerun.trial.number} on fresh seed {rerun.seed}: {row['values'] or 'failed'}")
+
+    def _cancel(self) -> None:
+        for rerun in self._running:
+            if rerun.started is not None:
+                self.launcher.cancel(rerun.started.handle)
+
+    def _kept(self) -> dict[str, dict[str, Any]]:
+        found: dict[str, dict[str, Any]] = self.study.user_attrs.get("confirming", {})
+        return found
+
+    def _keep(self, rerun: _Rerun) -> None:
+        entry: dict[str, Any] = {"attempt": rerun.attempt, "failures": rerun.failures}
+        if rerun.started is not None:
+            entry |= {"handle": rerun.started.handle, "run_id": rerun.started.run_id}
+        self.study.set_user_attr("confirming", {**self._kept(), rerun.key: entry})
