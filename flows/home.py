@@ -5,6 +5,7 @@ Imported before Prefect, so that a flow called as a plain Python function finds 
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import tomllib
@@ -56,11 +57,18 @@ def settle() -> None:
     for key, value in QUIET.items():
         os.environ.setdefault(key, value)
     os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")
-    if "PREFECT_API_URL" in os.environ:
-        return
     url = configured_url()
-    if url is not None and not _listens(url):
+    if "PREFECT_API_URL" not in os.environ and url is not None and not _listens(url):
         os.environ["PREFECT_API_URL"] = ""  # an empty URL means a temporary server
+    if temporary_server():
+        # With an empty URL Prefect finds no place to send events to, and says so with a traceback each time.
+        for name in ("prefect.events.utilities", "prefect._internal.concurrency"):
+            logging.getLogger(name).addFilter(_silent)
+
+
+def temporary_server() -> bool:
+    """Whether flows of this process run on a server of their own that ends with them."""
+    return os.environ.get("PREFECT_API_URL") == ""
 
 
 def configured_url() -> str | None:
@@ -79,3 +87,8 @@ def _listens(url: str) -> bool:
             return True
     except OSError:
         return False
+
+
+def _silent(record: logging.LogRecord) -> bool:
+    """A filter, since Prefect resets levels when it sets up its logging."""
+    return False
