@@ -61,12 +61,14 @@ async def test_an_answer_comes_with_its_tokens_and_one_ledger_row() -> None:
 async def test_every_kind_of_fault_is_retried_and_then_the_answer_counts(fault: str) -> None:
     ledger: list[ModelCall] = []
     with MockServer(modest_user, faults={fault: 0.5}, seed=3) as server:
-        client = client_for(at(server, timeout=0.2, retries=12))
+        # Only the time-out fault needs a short limit: on a busy machine a sound answer may take longer than that.
+        client = client_for(at(server, timeout=0.5 if fault == "timeout" else 20.0, retries=12))
         answers = [await client.complete(HELLO, role="judge", ledger=ledger, schema=Verdict) for _ in range(4)]
         sent, failed = len(server.requests), len(server.injected)
     assert failed > 0
     assert [answer.parsed for answer in answers] == [Verdict(verdict="No", why="I see.")] * 4
-    assert sum(call.attempts for call in ledger) == sent == 4 + failed
+    assert sum(call.attempts for call in ledger) == sent
+    assert sent >= 4 + failed if fault == "timeout" else sent == 4 + failed
     assert [call.error for call in ledger] == [None] * 4
 
 
