@@ -85,3 +85,20 @@ def test_an_unknown_model_is_not_guessed() -> None:
     with pytest.raises(ConfigError, match="not known"):
         shape_of("Someone/Else-9B")
     assert shape_of("Qwen/Qwen3-4B-Instruct-2507") is SHAPES["Qwen3-4B"]
+
+
+def test_a_dry_run_shows_what_a_profile_needs_and_refuses_a_doomed_one() -> None:
+    import warnings
+
+    import curricula
+    from userrl_core.training.verl.recipe import check_machine
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        recipe = curricula.load("equalized-r2g", profile="qwen3-8b", check=False).resolved()
+        doomed = curricula.load("equalized-r2g", profile="qwen3-8b", overrides={"hardware.gpus": 1}, check=False)
+    shown = dict(check_machine(recipe))
+    assert shown["parameters"] == "8.19 B"
+    assert shown["update, in all"] == "40.7 of 141 GB"
+    with pytest.raises(ConfigError, match="take more GPUs"):
+        check_machine(doomed.resolved())

@@ -29,6 +29,7 @@ from userrl_core.training.verl.child import run_tree
 from userrl_core.training.verl.config import Resume, agents_file, rl_overrides
 from userrl_core.training.verl.data import write_rl_parquet
 from userrl_core.training.verl.job import SinkSpec, StageFile, VerlJob, horizons_of
+from userrl_core.training.verl.memory import check_memory
 from userrl_core.training.verl.metrics import step_metrics, validation_score
 from userrl_core.training.verl.outage import probe, served_users
 from userrl_core.training.verl.plan import Plan, make_plan, write_tasks
@@ -60,6 +61,8 @@ class _Launch:
 
     def run(self) -> StageResult:
         job = self.job
+        if job.cluster.device == "cuda" and (job.init / "config.json").is_file():
+            check_memory(job, job.init)
         for server in served_users(job.users):
             asyncio.run(probe(server))
         before = files.owner(job.init)

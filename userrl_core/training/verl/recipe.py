@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from userrl_core.rewards import CreditConfig
 from userrl_core.training.config import AlgorithmConfig, ModelConfig, SftConfig
-from userrl_core.training.verl.job import Cluster
+from userrl_core.training.verl.config import refuse_what_verl_cannot
+from userrl_core.training.verl.job import Cluster, VerlJob
+from userrl_core.training.verl.memory import check_memory
 
 
 def rl_settings(resolved: Mapping[str, Any]) -> dict[str, Any]:
@@ -45,3 +48,15 @@ def model_settings(resolved: Mapping[str, Any]) -> ModelConfig:
 
 def _known(kind: Any, values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if key in kind.model_fields}
+
+
+def check_machine(resolved: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What the recipe's RL needs of each GPU, as label and value; what ``--dry-run`` prints for backend verl.
+
+    Raises ConfigError, with what to change, where it goes beyond the card or where verl cannot do what the recipe asks.
+    """
+    # What is estimated depends on no path, and on the stage only through settings that all stages share.
+    nowhere = Path("unused")
+    job = VerlJob(**rl_settings(resolved), out_dir=nowhere, init=nowhere, reference=nowhere, last_step=1)
+    refuse_what_verl_cannot(job)
+    return check_memory(job, job.model.path).table()

@@ -1,0 +1,242 @@
+"""Plans, parquet files, checkpoints and process trees of a stage."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+
+from tests.verl.rig import TwoStages, make_job
+from userrl_core.errors import CheckpointError, ConfigError, TaskError, TrainingError
+from userrl_core.records import Task
+from userrl_core.training.jobs import Best
+from userrl_core.training.verl import checkpoints as files
+from userrl_core.training.verl.child import TOKEN, bearers, reap, run_tree
+from userrl_core.training.verl.data import write_rl_parquet, write_sft_parquet
+from userrl_core.training.verl.job import Cluster, HorizonFrom, SinkSpec, StageFile, horizons_of, read_stage_file
+from userrl_core.training.verl.launch import Lines, stage_file
+from userrl_core.training.verl.metrics import step_metrics, validation_score
+from userrl_core.training.verl.plan import make_plan, read_tasks
+
+
+def test_a_plan_is_drawn_once_and_read_by_every_later_start(tmp_path: Path) -> None:
+    first = make_plan(tmp_path, TwoStages(), 1, 4, 2)
+    moved_on = TwoStages()
+    moved_on.at = 30
+    again = make_plan(tmp_path, moved_on, 1, 4, 2)
+    assert again.steps == {step: tuple(keys) for step, keys in first.steps.items()}
+    assert again.horizons == {1: 4, 2: 4, 3: 6, 4: 6}
+    assert [task.key for task in again.tasks_from(3)] == [key for step in (3, 4) for key in first.steps[step]]
+    assert again.state == {"at": 8, "seen": []}
+
+
+def test_a_horizon_that_depends_on_the_stage_itself_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    class Gated(TwoStages):
+        def horizon(self, step: int, history: Any) -> int:
+            raise ConfigError("The history lacks step 1.")
+
+    with pytest.raises(ConfigError, match="backend=local"):
+        make_plan(tmp_path, Gated(), 1, 2, 2)
+
+
+def test_too_few_tasks_for_a_batch_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(TaskError, match=r"algorithm\.batch"):
+        make_plan(tmp_path, TwoStages(), 1, 1, 1000)
+
+
+@pytest.mark.parametrize("text", ['back\\slash "quote"', "zero\x00byte", "null", "日本語", "{}[]:,", "</tool_call>"])
+def test_tasks_survive_the_way_to_the_workers_whatever_their_text(tmp_path: Path, text: str) -> None:
+    task = Task("travel", "t", "train", {"opening": text, "deep": [{"a": [None, 1.5, text]}]})
+    plan = make_plan(tmp_path, _One(task), 1, 1, 1)
+    assert read_tasks(str(tmp_path / "tasks.jsonl"))[task.key] == task == plan.tasks[task.key]
+
+
+class _One(TwoStages):
+    def __init__(self, task: Task) -> None:
+        super().__init__()
+        self.pool = [task]
+
+
+def test_gyms_of_all_kinds_share_one_schema_and_keep_their_order(tmp_path: Path) -> None:
+    tasks = TwoStages().pool[:5]
+    assert write_rl_parquet(tmp_path / "train.parquet", tasks, "train", tmp_path / "tasks.jsonl") == 5
+    rows = pq.read_table(tmp_path / "train.parquet").to_pylist()
+    assert [json.loads(row["userrl"])["task"] for row in rows] == [task.key for task in tasks]
+    assert {row["agent_name"] for row in rows} == {"userrl"}
+    assert [row["data_source"] for row in rows] == [task.gym for task in tasks]
+    with pytest.raises(TaskError, match="at least one row"):
+        write_rl_parquet(tmp_path / "none.parquet", [], "train", tmp_path / "tasks.jsonl")
+
+
+def test_conversations_with_and_without_tools_share_a_file(tmp_path: Path) -> None:
+    tool = {"type": "function", "function": {"name": "interact_with_env", "parameters": {"enum": ["a"]}}}
+    message = {"role": "user", "content": "hello"}
+    chats = [{"messages": [message], "tools": []}, {"messages": [message, message], "tools": [tool]}]
+    assert write_sft_parquet(tmp_path / "sft.parquet", chats) == 2
+    rows = pq.read_table(tmp_path / "sft.parquet").to_pylist()
+    assert [len(row["messages"]) for row in rows] == [1, 2]
+    assert [row["tools"] for row in rows] == [[], [tool]]
+    with pytest.raises(TaskError, match="distil"):
+        write_sft_parquet(tmp_path / "empty.parquet", [])
+
+
+def test_the_stage_file_says_the_horizon_of_any_step(tmp_path: Path) -> None:
+    plan = make_plan(tmp_path, TwoStages(), 1, 4, 2)
+    written = stage_file(make_job(tmp_path, tmp_path), plan, tmp_path)
+    written.write(tmp_path / "stage.json")
+    found = read_stage_file(str(tmp_path / "stage.json"))
+    assert found == written
+    assert [found.horizon(step) for step in (0, 1, 2, 3, 4, 99)] == [4, 4, 4, 6, 6, 6]
+    assert horizons_of({3: 6, 1: 4, 2: 4}) == (HorizonFrom(step=1, turns=4), HorizonFrom(step=3, turns=6))
+
+
+def test_one_run_over_all_steps_sees_the_horizons_of_the_sequential_stages(tmp_path: Path) -> None:
+    def horizons(folder: Path, first: int, last: int) -> StageFile:
+        return stage_file(make_job(folder, folder), make_plan(folder, TwoStages(), first, last, 2), folder)
+
+    whole = horizons(tmp_path / "whole", 1, 4)
+    parts = [horizons(tmp_path / "a", 1, 2), horizons(tmp_path / "b", 3, 4)]
+    assert [whole.horizon(step) for step in (1, 2, 3, 4)] == [
+        parts[(step - 1) // 2].horizon(step) for step in (1, 2, 3, 4)
+    ]
+
+
+def test_a_sink_that_nobody_offers_is_refused() -> None:
+    with pytest.raises(ConfigError, match="cellar"):
+        SinkSpec(name="cellar").open()
+
+
+def test_a_card_of_unknown_memory_must_be_told() -> None:
+    assert Cluster.of({"gpus": 8, "gpu": "A100-80GB", "backend": "verl", "user_model": None}).gpu_memory == 80.0
+    with pytest.raises(ConfigError, match="gpu_memory"):
+        Cluster.of({"gpus": 8, "gpu": "Z900"})
+    assert Cluster.of({"gpus": 8, "gpu": "Z900", "gpu_memory": 12.0}).gpu_memory == 12.0
+
+
+def complete(root: Path, step: int, weights: bytes, score: float | None = None) -> files.Card:
+    folder = root / f"global_step_{step}"
+    (folder / "actor" / "huggingface").mkdir(parents=True)
+    (folder / "actor" / "huggingface" / "model.safetensors").write_bytes(weights)
+    return files.describe(folder, "rl-1", None, score)
+
+
+def test_the_best_checkpoint_and_the_newest_ones_survive_pruning(tmp_path: Path) -> None:
+    for step, score in ((1, 0.2), (2, 0.9), (3, 0.4), (4, 0.9)):
+        complete(tmp_path, step, bytes([step]), score)
+    best = files.best_of(tmp_path, Best(path=tmp_path, id="old", step=0, score=0.1))
+    assert best is not None
+    assert best.step == 2  # the earlier one at a tie
+    files.prune(tmp_path, 1, best)
+    assert sorted(folder.name for folder in tmp_path.glob("global_step_*")) == ["global_step_2", "global_step_4"]
+
+
+def test_a_checkpoint_whose_step_was_not_logged_is_not_gone_on_from(tmp_path: Path) -> None:
+    complete(tmp_path, 1, b"a")
+    unlogged = tmp_path / "global_step_2" / "actor" / "huggingface"
+    unlogged.mkdir(parents=True)
+    (unlogged / "model.safetensors").write_bytes(b"b")
+    (tmp_path / files.TRACKER).write_text("2")
+    assert files.newest(tmp_path) == tmp_path / "global_step_2"
+    assert files.settled(tmp_path) == tmp_path / "global_step_1"
+
+
+def test_a_tracker_without_weights_or_with_rubbish_names_no_checkpoint(tmp_path: Path) -> None:
+    assert files.newest(tmp_path) is None
+    (tmp_path / files.TRACKER).write_text("7")
+    assert files.newest(tmp_path) is None
+    (tmp_path / files.TRACKER).write_text("seven")
+    assert files.newest(tmp_path) is None
+    with pytest.raises(CheckpointError, match="no Hugging Face weights"):
+        files.weights_hash(tmp_path)
+
+
+def test_a_failed_command_ends_in_its_last_words_and_leaves_nothing(tmp_path: Path) -> None:
+    child = "import subprocess,sys; subprocess.Popen([sys.executable,'-c','import time; time.sleep(600)'],start_new_session=True)"
+    with pytest.raises(TrainingError, match="status 3") as raised:
+        run_tree(
+            [sys.executable, "-c", f"{child}; print('the last line'); sys.exit(3)"],
+            folder=tmp_path,
+            env={"MARK": str(tmp_path)},
+            stall=60.0,
+            poll=0.05,
+        )
+    assert "the last line" in str(raised.value)
+    assert not [p for p in psutil.process_iter() if _environment(p).get("MARK") == str(tmp_path)]
+
+
+def test_a_sentence_of_the_driver_is_passed_on_alone(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match=r"status 1\. No plugin there\. \(output"):
+        run_tree(
+            [sys.executable, "-c", "print('error: No plugin there.'); exit(1)"], folder=tmp_path, env={}, stall=60.0
+        )
+
+
+def test_a_silent_tree_is_stopped(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="said nothing"):
+        run_tree([sys.executable, "-c", "import time; time.sleep(600)"], folder=tmp_path, env={}, stall=0.2, poll=0.05)
+
+
+def test_leftovers_of_a_start_that_was_killed_are_found_by_their_token(tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env={TOKEN: "deadbeef"})
+    (tmp_path / "tree.json").write_text(json.dumps({"token": "deadbeef", "ray_dir": None}))
+    try:
+        assert reap(tmp_path) == 1
+        assert process.wait(10) != 0
+        assert bearers("deadbeef") == []
+        assert reap(tmp_path) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_torn_line_waits_for_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "lines.jsonl"
+    lines = Lines(path)
+    assert list(lines) == []
+    path.write_text('{"step": 1}\n{"st')
+    assert list(lines) == [{"step": 1}]
+    with path.open("a") as file:
+        file.write('ep": 2}\n')
+    assert list(lines) == [{"step": 2}]
+
+
+def test_verls_numbers_get_our_names_and_what_is_no_number_is_left_out() -> None:
+    data = {"actor/entropy": 1.5, "critic/score/mean": 0.25, "odd": float("nan"), "text": "x", "own": 3}
+    stats = {
+        "admitted": 3,
+        "attempts": 4,
+        "success": 0.5,
+        "turns": 2.0,
+        "score": None,
+        "numbers": {"groups/all/count": 2.0},
+    }
+    assert step_metrics(data, stats, 0.75) == {
+        "policy/entropy/mean": 1.5,
+        "rollout/return_sum/mean": 0.25,
+        "verl/own": 3.0,
+        "groups/all/count": 2.0,
+        "rollout/admitted/share": 0.75,
+        "rollout/success/mean": 0.5,
+        "rollout/turns/mean": 2.0,
+        "validate/score/mean": 0.75,
+    }
+
+
+def test_gyms_count_in_validation_by_their_number_of_tasks() -> None:
+    tasks = [Task("travel", str(i), "validation", {}) for i in range(3)] + [Task("math", "m", "validation", {})]
+    data = {"val-aux/travel/score/mean@1": 0.2, "val-aux/math/score/mean@1": 1.0}
+    assert validation_score(data, tasks) == pytest.approx((3 * 0.2 + 1.0) / 4)
+    assert validation_score({}, tasks) is None
+
+
+def _environment(process: psutil.Process) -> dict[str, str]:
+    try:
+        return process.environ()
+    except (psutil.Error, OSError):
+        return {}
