@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from sweeps.space import QUERIES, Space
 from userrl_core.errors import TrainingError
-from warehouse import open_warehouse
+from warehouse import Warehouse, open_warehouse
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,5 +74,10 @@ def _rows(warehouse: Path, query: str, **params: Any) -> list[tuple[Any, ...]]:
     if not warehouse.is_dir():  # the first trial has not written yet
         return []
     text = (QUERIES / f"{query}.sql").read_text()
-    with open_warehouse(warehouse) as opened:
-        return list(opened.sql(text, **params).fetchall())
+    return list(_opened(warehouse.resolve()).sql(text, **params).fetchall())
+
+
+@lru_cache(maxsize=1)
+def _opened(warehouse: Path) -> Warehouse:
+    """Kept open: a sweep looks every few seconds for days, and opening costs five times as much as asking."""
+    return open_warehouse(warehouse)

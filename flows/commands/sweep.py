@@ -1,4 +1,4 @@
-"""``userrl sweep status|best``: what a sweep has found so far, and its winner as a recipe.
+"""``userrl sweep run|status|best``: run a sweep here, see what it has found so far, print its winner as a recipe.
 
 Heavy modules are imported inside the commands: ``userrl --help`` stays quick.
 """
@@ -15,7 +15,22 @@ if TYPE_CHECKING:
 
     from sweeps.space import Space
 
-app = typer.Typer(no_args_is_help=True, help="Sweeps: status and the best recipe.")
+app = typer.Typer(no_args_is_help=True, help="Sweeps: run, status, the best recipe.")
+
+
+@app.command()
+def run(
+    space: Annotated[str, typer.Argument(help="A shipped space or a YAML file.")],
+    parallel: Annotated[int, typer.Option(help="Trials at once.")] = 2,
+    trials: Annotated[int | None, typer.Option(help="In place of the space's budget.")] = None,
+    storage: Annotated[str | None, typer.Option(help="An Optuna RDB URL in place of the journal file.")] = None,
+    renew: Annotated[bool, typer.Option("--renew", help="Begin anew when the last edition has ended.")] = False,
+) -> None:
+    """Run a sweep here, its trials as child processes; `prefect deployment run sweep/gamma` uses workers instead."""
+    from flows.sweep import sweep
+
+    done = sweep(space, parallel, trials, workers="processes", storage=storage, renew=renew)
+    typer.echo(f"{done['sweep']}: {done['claim']}\nnext: userrl sweep best {done['sweep']}")
 
 
 @app.command()
@@ -58,11 +73,13 @@ def best(name: Annotated[str, typer.Argument(help="The sweep's name.")]) -> None
 def _open(name: str) -> tuple[Space, Study]:
     from flows.home import home
     from flows.runs import read_json
+    from flows.sweep import edition_name, newest
     from sweeps.space import Space
     from sweeps.study import open_study
     from userrl_core.errors import ConfigError
 
-    folder = home() / "sweeps" / name
+    # `gamma` means its newest edition, `gamma.1` the first.
+    folder = home() / "sweeps" / (name.removesuffix(".1") if name.endswith(".1") else edition_name(name, newest(name)))
     kept = read_json(folder / "space.json")
     if kept is None:
         known = ", ".join(sorted(p.parent.name for p in folder.parent.glob("*/space.json"))) or "none yet"
