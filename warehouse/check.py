@@ -158,7 +158,8 @@ def _leftovers(root: Path, manifest: Manifest, report: Report) -> None:
         report.problems.append(Problem("leftovers", text, True))
     done = Compaction()
     for run in run_folders(root):
-        recover(run, done)
+        for path in recover(run, done):
+            path.unlink(missing_ok=True)
     if done.recovered:
         text = f"{done.recovered} live files of dead writers were sealed; {done.torn_bytes} bytes were half a line."
         report.problems.append(Problem("live files", text, True))

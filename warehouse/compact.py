@@ -61,11 +61,14 @@ def compact(root: Path, *, everything: bool = False, index: bool = True) -> Comp
         raise LogError(f"There is no warehouse at {root}; start a run with `make run`, or name its folder.")
     with FolderLock.take(root / "compactor"):
         try:
-            for run in run_folders(root):
-                recover(run, done)
             manifest = Manifest.read(root)
             remove_leftovers(root, manifest)
+            replaced = [path for run in run_folders(root) for path in recover(run, done)]
             _pack(root, manifest, _due(root, everything), done)
+            if replaced and not done.packs:
+                time.sleep(GRACE_SECONDS)
+            for path in replaced:
+                path.unlink(missing_ok=True)
         except OSError as error:
             if isinstance(error, LogError):
                 raise
@@ -96,10 +99,11 @@ def remove_leftovers(root: Path, manifest: Manifest) -> list[Path]:
     return removed
 
 
-def recover(run: Path, done: Compaction) -> None:
-    """Seal the live files of writers that are gone. The compactor's lock must be held."""
+def recover(run: Path, done: Compaction) -> list[Path]:
+    """Seal the live files of writers that are gone; returns those files, which nothing needs any more. Lock held."""
     from warehouse.seal import seal
 
+    replaced: list[Path] = []
     by_writer: dict[int, list[tuple[Segment, Path]]] = {}
     for segment, path in segments_in(run, "live"):
         by_writer.setdefault(segment.writer, []).append((segment, path))
@@ -114,14 +118,16 @@ def recover(run: Path, done: Compaction) -> None:
                 if path.exists() and not target.exists():
                     done.torn_bytes += seal(path, target, segment.table)
                     done.recovered += 1
-                path.unlink(missing_ok=True)
+                replaced.append(path)
+    return replaced
 
 
 def _due(root: Path, everything: bool) -> list[tuple[Segment, Path]]:
     due: list[tuple[Segment, Path]] = []
     for run in run_folders(root):
         sealed = segments_in(run, "sealed")
-        if everything or len(sealed) >= SEGMENTS_OF_LIVING_RUN or not segments_in(run, "live"):
+        living = any(_alive(run, writer) for writer in {segment.writer for segment, _ in segments_in(run, "live")})
+        if everything or len(sealed) >= SEGMENTS_OF_LIVING_RUN or not living:
             due += sealed
     return due
 

@@ -135,7 +135,7 @@ class Warehouse:
 
             run = find_run(self.root, run)["run_id"]
         hits: list[tuple[int, int]] = []
-        offset, step = 0, max(4 * limit, 50)
+        offset, step = 0, limit + limit // 2 + 5
         while True:
             found = search.find(self.root, text, step, offset)
             hits += found

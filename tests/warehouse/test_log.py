@@ -347,3 +347,8 @@ def test_flags_of_turns_are_gathered_on_the_trajectory(tmp_path: Path) -> None:
         log.end(trajectory)
     with open_warehouse(tmp_path) as warehouse:
         assert warehouse.sql("SELECT flags FROM trajectories").fetchall() == [(25,)]
+
+
+def test_a_writer_may_carry_a_name_for_people(tmp_path: Path) -> None:
+    TurnLog.open(tmp_path, "r1", writer="trainer").close()
+    assert (tmp_path / "runs/run=r1/writers/00000001/name").read_text() == "trainer"

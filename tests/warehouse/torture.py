@@ -34,7 +34,6 @@ def write(root: Path, run: str) -> None:
     from warehouse import TurnLog
 
     warehouse.journal.SEGMENT_ROWS = 60
-    warehouse.journal.KEEP_SEALED_LIVE_SECONDS = 0.3
     draw = random.Random(os.getpid())
     log = TurnLog.open(root, run)
     step = 0
@@ -51,7 +50,6 @@ def pack(root: Path) -> None:
     from userrl_core.errors import LogError
 
     warehouse.compact.MANY_SMALL_PACKS = 4
-    warehouse.compact.GRACE_SECONDS = 0.3
     while True:
         try:
             warehouse.compact.compact(root, everything=True)
