@@ -215,7 +215,7 @@ def _lives(pid: str) -> bool:
     if not pid.isdigit():
         return True
     try:
-        return psutil.Process(int(pid)).status() != psutil.STATUS_ZOMBIE
+        return bool(psutil.Process(int(pid)).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
 
