@@ -55,7 +55,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     from userrl_core.training.config import AlgorithmConfig
     from userrl_core.training.logprobs import reference_logprobs
     from userrl_core.training.model import parameters
-    from userrl_core.training.state import adamw
+    from userrl_core.training.optimizer import adamw
     from userrl_core.training.update import minibatches, update_policy
 
     cuda = arguments.device.startswith("cuda")

@@ -19,7 +19,8 @@ from userrl_core.training.checkpoint import (
     write_checkpoint,
 )
 from userrl_core.training.model import build_model, load_model
-from userrl_core.training.state import TrainState, adamw, clip_and_step, load_checkpoint
+from userrl_core.training.optimizer import adamw, clip_and_step
+from userrl_core.training.state import TrainState, load_checkpoint
 from userrl_core.training.tokenizer import render, train_tokenizer
 
 TOKENIZER = train_tokenizer(render(chats(20)), TINY.vocab_size)
@@ -143,6 +144,32 @@ def test_training_goes_on_exactly_from_a_checkpoint(tmp_path: Path) -> None:
         assert torch.equal(take_step(state), take_step(other))
     for mine, theirs in zip(state.model.parameters(), other.model.parameters(), strict=True):
         assert torch.equal(mine, theirs)
+
+
+def test_steps_too_small_for_bfloat16_add_up_and_survive_a_checkpoint(tmp_path: Path) -> None:
+    config = TINY.model_copy(update={"dtype": "bfloat16"})
+
+    def make(model: object) -> TrainState:
+        return TrainState(model, TOKENIZER, adamw(model, 1e-4, (0.9, 0.95), 0.0), torch.Generator(), kind="rl")  # type: ignore[arg-type]
+
+    state = make(build_model(config, TOKENIZER, 0))
+    weight = state.model.model.norm.weight
+    for _ in range(30):
+        weight.grad = torch.ones_like(weight)
+        clip_and_step(state.optimizer, [weight], 1e9)
+    before = weight.detach().clone()
+    assert weight.dtype == torch.bfloat16
+    assert float(before[0]) == pytest.approx(1 - 30e-4, abs=2**-8)
+    assert float(before[0]) < 1
+    write_checkpoint(tmp_path / "a", state.save, stage="rl-1", step=0)
+    other = make(load_checkpoint(tmp_path / "a", config, "cpu")[0])
+    assert other.restore(tmp_path / "a")
+    for each in (state, other):
+        for _ in range(30):
+            each.model.model.norm.weight.grad = torch.ones_like(weight)
+            clip_and_step(each.optimizer, [each.model.model.norm.weight], 1e9)
+    assert torch.equal(state.model.model.norm.weight, other.model.model.norm.weight)
+    assert float(weight.detach()[0]) < float(before[0])
 
 
 def test_the_optimiser_of_another_kind_of_training_is_not_continued(tmp_path: Path) -> None:

@@ -21,9 +21,10 @@ from userrl_core.training.fit import fit, own_checkpoint, shuffled_batches
 from userrl_core.training.jobs import DpoConfig, DpoJob, StageResult
 from userrl_core.training.logprobs import reference_logprobs, token_logprobs
 from userrl_core.training.model import context_limit
+from userrl_core.training.optimizer import adamw, clip_and_step, set_lr
 from userrl_core.training.pairs import read_pairs
 from userrl_core.training.protocols import Progress
-from userrl_core.training.state import TrainState, adamw, clip_and_step, load_checkpoint, set_lr
+from userrl_core.training.state import TrainState, load_checkpoint
 from userrl_core.training.threads import fix_threads
 
 

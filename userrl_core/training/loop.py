@@ -35,9 +35,10 @@ from userrl_core.training.checkpoint import (
 from userrl_core.training.diagnostics import conversation_metrics
 from userrl_core.training.jobs import Best, RlJob, StageResult
 from userrl_core.training.logprobs import reference_logprobs
+from userrl_core.training.optimizer import adamw, set_lr
 from userrl_core.training.ppo import Critic, update_critic
 from userrl_core.training.protocols import Curriculum, Progress
-from userrl_core.training.state import TrainState, adamw, load_checkpoint, set_lr
+from userrl_core.training.state import TrainState, load_checkpoint
 from userrl_core.training.threads import fix_threads
 from userrl_core.training.update import items_of, minibatches, update_policy
 

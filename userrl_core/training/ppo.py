@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from userrl_core.training.batch import Advantages, Batch, Tokens
 from userrl_core.training.config import AlgorithmConfig
+from userrl_core.training.optimizer import clip_and_step
 from userrl_core.training.samples import Sample, pad
-from userrl_core.training.state import clip_and_step
 
 
 class Critic(nn.Module):

@@ -22,8 +22,9 @@ from userrl_core.training.fit import fit, own_checkpoint, shuffled_batches
 from userrl_core.training.jobs import SftJob, StageResult
 from userrl_core.training.logprobs import token_logprobs
 from userrl_core.training.model import build_model, load_model
+from userrl_core.training.optimizer import adamw, clip_and_step, set_lr
 from userrl_core.training.protocols import Progress
-from userrl_core.training.state import TrainState, adamw, clip_and_step, load_checkpoint, set_lr
+from userrl_core.training.state import TrainState, load_checkpoint
 from userrl_core.training.threads import fix_threads
 from userrl_core.training.tokenizer import load_tokenizer, render, train_tokenizer
 

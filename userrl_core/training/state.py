@@ -8,7 +8,7 @@ there is a critic, and ``trainer.json`` (step, curriculum, history).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from userrl_core.errors import CheckpointError
 from userrl_core.training.checkpoint import STATE, read_checkpoint, read_json
 from userrl_core.training.config import ModelConfig
 from userrl_core.training.model import load_model
+from userrl_core.training.optimizer import load_optimizer_tensors, optimizer_tensors
 from userrl_core.training.tokenizer import load_tokenizer
 
 TRAINER = "trainer"
@@ -51,13 +52,13 @@ class TrainState:
         save_model(self.model, self.tokenizer, folder)
         inside = folder / TRAINER
         inside.mkdir()
-        save_file(_optimizer_tensors(self.model, self.optimizer), inside / "optimizer.safetensors")
+        save_file(optimizer_tensors(self.model, self.optimizer), inside / "optimizer.safetensors")
         states = {"sampling": self.generator.get_state(), "torch": torch.get_rng_state()}
         save_file(states, inside / "generators.safetensors")
         if self.critic is not None and self.critic_optimizer is not None:
             critic = {name: tensor.detach().cpu().contiguous() for name, tensor in self.critic.named_parameters()}
             save_file(critic, inside / "critic.safetensors")
-            moments = _optimizer_tensors(self.critic, self.critic_optimizer)
+            moments = optimizer_tensors(self.critic, self.critic_optimizer)
             save_file(moments, inside / "critic_optimizer.safetensors")
         record = {"kind": self.kind, "step": self.step, "curriculum": self.curriculum, "history": self.history}
         (inside / "trainer.json").write_text(json.dumps(record, sort_keys=True), encoding="utf-8")
@@ -103,44 +104,13 @@ def load_checkpoint(path: Path, config: ModelConfig, device: str) -> tuple[Any, 
     return load_model(path, config, device), load_tokenizer(path)
 
 
-def adamw(module: nn.Module, lr: float, betas: tuple[float, float], weight_decay: float) -> torch.optim.AdamW:
-    """AdamW over all parameters."""
-    return torch.optim.AdamW(module.parameters(), lr=lr, betas=betas, weight_decay=weight_decay)
-
-
-def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    """The rate of the next step."""
-    for group in optimizer.param_groups:
-        group["lr"] = lr
-
-
-def clip_and_step(optimizer: torch.optim.Optimizer, parameters: Iterable[Tensor], limit: float) -> float:
-    """One optimiser step with the gradient scaled down to limit; returns its norm before. Skipped when it is not finite."""
-    norm = float(nn.utils.clip_grad_norm_(list(parameters), limit))
-    if norm == norm and norm != float("inf"):
-        optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
-    return norm
-
-
-def _optimizer_tensors(module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    tensors: dict[str, Tensor] = {}
-    for name, parameter in module.named_parameters():
-        for moment, value in optimizer.state.get(parameter, {}).items():
-            tensors[f"{name}/{moment}"] = torch.as_tensor(value).detach().cpu().contiguous()
-    return tensors
-
-
 def _load_optimizer(module: nn.Module, optimizer: torch.optim.Optimizer, path: Path) -> None:
-    tensors = _load(path)
-    parameters = dict(module.named_parameters())
-    for key, value in tensors.items():
-        name, _, moment = key.rpartition("/")
-        if name not in parameters:
-            raise CheckpointError(f"{path} belongs to another model: it holds moments of {name}, which this one lacks.")
-        # Cloned: tensors mapped from a file are aligned differently from torch's own. AdamW keeps its count on the CPU.
-        device = "cpu" if moment == "step" else parameters[name].device
-        optimizer.state[parameters[name]][moment] = value.clone().to(device)
+    try:
+        load_optimizer_tensors(module, optimizer, _load(path))
+    except KeyError as error:
+        raise CheckpointError(
+            f"{path} belongs to another model: it holds moments of {error}, which this one lacks."
+        ) from error
 
 
 def _load(path: Path) -> Mapping[str, Tensor]:

@@ -22,8 +22,8 @@ from torch import Tensor
 from userrl_core.training.batch import Advantages, Batch, Tokens
 from userrl_core.training.config import AlgorithmConfig
 from userrl_core.training.logprobs import token_logprobs
+from userrl_core.training.optimizer import clip_and_step
 from userrl_core.training.samples import Sample
-from userrl_core.training.state import clip_and_step
 
 _RATIO_BOUND = 20.0
 """Log-ratios are cut here: exp must not overflow."""

@@ -1,0 +1,96 @@
+"""AdamW, and its state as named tensors.
+
+Weights in 16 bits need a copy in 32: a step of 1e-6 is far below what bfloat16 can tell apart near 1, so it would be
+rounded away every time. The copy is stepped, and the 16-bit weights are rounded from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+_MASTER = "master"
+
+
+class MasterAdamW(torch.optim.AdamW):
+    """AdamW on float32 copies of a module's weights."""
+
+    def __init__(self, module: nn.Module, lr: float, betas: tuple[float, float], weight_decay: float) -> None:
+        self.masters = {p: nn.Parameter(p.detach().float().clone()) for p in module.parameters()}
+        super().__init__(self.masters.values(), lr=lr, betas=betas, weight_decay=weight_decay)
+
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """One step of the copies with the weights' gradients, then round into the weights."""
+        for parameter, master in self.masters.items():
+            master.grad = None if parameter.grad is None else parameter.grad.float()
+        loss: float | None = super().step(closure)
+        self.publish()
+        return loss
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drop the gradients of weights and copies."""
+        for parameter, master in self.masters.items():
+            parameter.grad = master.grad = None
+
+    @torch.no_grad()
+    def publish(self) -> None:
+        """Round the copies into the weights."""
+        for parameter, master in self.masters.items():
+            parameter.copy_(master)
+
+
+def adamw(module: nn.Module, lr: float, betas: tuple[float, float], weight_decay: float) -> torch.optim.AdamW:
+    """AdamW over all parameters, on 32-bit copies where they have fewer bits."""
+    if all(parameter.dtype == torch.float32 for parameter in module.parameters()):
+        return torch.optim.AdamW(module.parameters(), lr=lr, betas=betas, weight_decay=weight_decay)
+    return MasterAdamW(module, lr, betas, weight_decay)
+
+
+def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
+    """The rate of the next step."""
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+
+
+def clip_and_step(optimizer: torch.optim.Optimizer, parameters: Iterable[Tensor], limit: float) -> float:
+    """One optimiser step with the gradient scaled down to limit; returns its norm before. Skipped when it is not finite."""
+    norm = float(nn.utils.clip_grad_norm_(list(parameters), limit))
+    if norm == norm and norm != float("inf"):
+        optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return norm
+
+
+def optimizer_tensors(module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The optimiser's state as ``<parameter>/<moment>``."""
+    tensors: dict[str, Tensor] = {}
+    for name, parameter in module.named_parameters():
+        stepped = _stepped(optimizer, parameter)
+        if stepped is not parameter:
+            tensors[f"{name}/{_MASTER}"] = stepped.detach().cpu().contiguous()
+        for moment, value in optimizer.state.get(stepped, {}).items():
+            tensors[f"{name}/{moment}"] = torch.as_tensor(value).detach().cpu().contiguous()
+    return tensors
+
+
+def load_optimizer_tensors(module: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Take over what `optimizer_tensors` gave. Raises KeyError with the name of a parameter that the module lacks."""
+    parameters = dict(module.named_parameters())
+    for key, value in tensors.items():
+        name, _, moment = key.rpartition("/")
+        stepped: Any = _stepped(optimizer, parameters[name])
+        if moment == _MASTER:
+            with torch.no_grad():
+                stepped.copy_(value)
+            continue
+        # Cloned: tensors mapped from a file are aligned differently from torch's own. AdamW keeps its count on the CPU.
+        device = "cpu" if moment == "step" else stepped.device
+        optimizer.state[stepped][moment] = value.clone().to(device)
+
+
+def _stepped(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> nn.Parameter:
+    """The tensor that the optimiser steps for this parameter: itself or its 32-bit copy."""
+    return optimizer.masters[parameter] if isinstance(optimizer, MasterAdamW) else parameter
