@@ -162,8 +162,15 @@ def evaluate(checkpoint: Path, model: Any, tasks: Sequence[Any], seed: int) -> f
 
 
 def pairs(texts: Sequence[str]) -> dict[str, Any]:
-    split = [text.partition("=") for text in texts]
-    return {key: json.loads(value) if value[:1] in "0123456789.tfn-" else value for key, _, value in split}
+    """KEY=VALUE options; values are JSON where they can be read as JSON, else text."""
+    return {key: _value(value) for key, _, value in (text.partition("=") for text in texts)}
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
 
 
 class Pool:
