@@ -146,6 +146,8 @@ def services(deployment: str, before: Callable[[], None] = lambda: None) -> Iter
             "--no-prompt",
             "--name",
             deployment,
+            # A sweep's trials are runs of a train deployment.
+            *(("--name", "train/equalized-r2g") if deployment.startswith("sweep/") else ()),
         )
         running.spawn(
             "worker", "prefect", "worker", "start", "--pool", "gpu", "--type", "process", "--install-policy", "never"
