@@ -15,7 +15,7 @@ from userrl_core.rewards import CreditConfig
 from userrl_core.training.config import AlgorithmConfig
 from userrl_core.training.verl.config import Resume, compose, literal, merged, micro_tokens, rl_overrides, sft_overrides
 from userrl_core.training.verl.job import Cluster, VerlJob, VerlSftJob
-from userrl_core.training.verl.launch import starting_point
+from userrl_core.training.verl.launch import check_gpus, starting_point
 from userrl_core.training.verl.memory import check_memory
 from userrl_core.training.verl.recipe import rl_settings, sft_settings
 
@@ -212,6 +212,17 @@ def test_a_checkpoint_of_the_wrong_step_is_refused(tmp_path: Path) -> None:
     job = make_job(tmp_path / "rl-2", before / "actor" / "huggingface", first_step=3, last_step=4)
     with pytest.raises(CheckpointError, match="step 5"):
         starting_point(job, tmp_path / "rl-2" / "verl" / "checkpoints")
+
+
+def test_a_stage_that_may_not_see_its_gpus_is_refused_before_ray_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = make_job(tmp_path, tmp_path, cluster=Cluster(gpus=8))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    with pytest.raises(ConfigError, match="shows 1"):
+        check_gpus(job)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6,7")
+    check_gpus(job)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,9 @@ import psutil
 from userrl_core.errors import TrainingError
 
 TOKEN = "USERRL_VERL_TOKEN"
+STAGE_ENV = "USERRL_STAGE_ENV"
+"""Names, as a JSON list, of the environment variables that every process of the tree must have, wherever it runs."""
+
 LAST_BYTES = 16384
 
 
@@ -48,7 +51,7 @@ def run_tree(
     temporary = Path(tempfile.gettempdir()) / f"userrl-ray-{token}" if ray_dir else None
     record = folder / "tree.json"
     record.write_text(json.dumps({"token": token, "ray_dir": str(temporary) if temporary else None}))
-    environment = {**os.environ, **env, TOKEN: token}
+    environment = {**os.environ, **env, TOKEN: token, STAGE_ENV: json.dumps(sorted([*env, TOKEN]))}
     if temporary is not None:
         environment["USERRL_RAY_DIR"] = str(temporary)
     output = folder / "output.txt"

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -63,6 +64,7 @@ class _Launch:
         job = self.job
         if job.cluster.device == "cuda" and (job.init / "config.json").is_file():
             check_memory(job, job.init)
+        check_gpus(job)
         for server in served_users(job.users):
             asyncio.run(probe(server))
         before = files.owner(job.init)
@@ -245,6 +247,19 @@ def starting_point(job: VerlJob, root: Path) -> tuple[Resume, int]:
 
 def _measures_distance(job: VerlJob) -> bool:
     return job.algorithm.kl_coef > 0 or job.kl_reward_coef > 0
+
+
+def check_gpus(job: VerlJob) -> None:
+    """Raise ConfigError when this process may see fewer GPUs than the stage needs: Ray would wait for them for ever."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None or job.cluster.device != "cuda" or job.cluster.ray_address is not None:
+        return
+    count = len([part for part in visible.split(",") if part.strip()])
+    if count < job.cluster.gpus:
+        raise ConfigError(
+            f"The stage needs {job.cluster.gpus} GPUs and CUDA_VISIBLE_DEVICES shows {count} ({visible!r}); give it all of "
+            "them, or lower hardware.gpus."
+        )
 
 
 def stage_file(job: VerlJob, plan: Plan, folder: Path, sink: Sink | None = None) -> StageFile:

@@ -6,6 +6,7 @@ runs verl's stock ``verl.trainer.main_ppo``, which finds Ray running. Nothing of
 
 from __future__ import annotations
 
+import json
 import os
 import runpy
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from userrl_core.errors import TrainingError, UserRLError
+from userrl_core.training.verl.child import STAGE_ENV
 
 READY = "userrl: plugin registered"
 """The line after which the stage's processes may spend a step."""
@@ -99,6 +101,9 @@ def start_ray(config: Any) -> Any:
 
     runtime = get_ppo_ray_runtime_env(config)
     runtime.setdefault("env_vars", {})["TRANSFER_QUEUE_ENABLE"] = "1"
+    # A cluster that runs already was started with another environment than this process has.
+    for name in json.loads(os.environ.get(STAGE_ENV, "[]")):
+        runtime["env_vars"][name] = os.environ[name]
     asked = config.ray_kwargs.get("ray_init", {})
     merged = OmegaConf.merge(runtime, asked.get("runtime_env", {}))
     settings: Any = OmegaConf.to_container(OmegaConf.create({**asked, "runtime_env": merged}), resolve=True)
