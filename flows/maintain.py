@@ -6,7 +6,6 @@ from flows.home import settle
 
 settle()
 
-import dataclasses  # noqa: E402
 import json  # noqa: E402
 from typing import Any  # noqa: E402
 
@@ -24,9 +23,12 @@ def maintain() -> dict[str, Any]:
     if not warehouse_dir().is_dir():
         get_run_logger().info("there is no warehouse at %s yet", warehouse_dir())
         return {}
-    found = dataclasses.asdict(work(warehouse_dir()))
+    done = work(warehouse_dir())
+    found = done.as_dict()
     text = json.dumps(found, indent=1, default=str)
     get_run_logger().info("warehouse %s: %s", warehouse_dir(), text)
+    if not done.sound:
+        get_run_logger().error("the warehouse is not sound; `userrl warehouse check` says where")
     create_markdown_artifact(f"# {warehouse_dir()}\n\n```json\n{text}\n```", key="warehouse-maintenance")
     return dict(json.loads(text))
 

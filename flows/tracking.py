@@ -116,6 +116,10 @@ class TrackedLog:
         """To the log."""
         self._log.tasks(tasks)
 
+    def demonstrations(self, traj_ids: Iterable[int], *, stage: str = "sft") -> None:
+        """To the log."""
+        self._log.demonstrations(traj_ids, stage=stage)
+
     def metrics(self, values: Mapping[str, float], *, stage: str, step: int) -> None:
         """To both."""
         self._log.metrics(values, stage=stage, step=step)

@@ -35,6 +35,10 @@ class Sink(Protocol):
         """Tasks that this run uses; writing the same task twice is harmless."""
         ...
 
+    def demonstrations(self, traj_ids: Iterable[int], *, stage: str = "sft") -> None:
+        """Which logged trajectories a cold start learns from, best first."""
+        ...
+
     def metrics(self, values: Mapping[str, float], *, stage: str, step: int) -> None:
         """Numbers of one step, named ``scope/subset/stat``."""
         ...

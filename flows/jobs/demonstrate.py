@@ -79,6 +79,7 @@ def distill(job: Job, recipe: Recipe, sink: Sink, progress: ProgressWriter) -> d
         )
     chats, used = job.folder / "chats.jsonl", job.folder / "used_tasks.json"
     write_chats(chats, chosen.kept)
+    sink.demonstrations(t.traj_id for t in chosen.kept if t.traj_id is not None)
     write_json(used, {"tasks": sorted(chosen.task_keys)})
     return {
         "chats": str(chats),

@@ -68,6 +68,9 @@ class KeepingSink:
     def event(self, kind: str, **fields: Any) -> None:
         self.events.append((kind, fields))
 
+    def demonstrations(self, traj_ids: Iterable[int], *, stage: str = "sft") -> None:
+        self.learnt_from = list(traj_ids)
+
     def checkpoint(self, record: CheckpointRecord) -> None:
         self.checkpoints.append(record)
 
