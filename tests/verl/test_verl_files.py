@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +19,7 @@ from userrl_core.errors import CheckpointError, ConfigError, TaskError, Training
 from userrl_core.records import Task
 from userrl_core.training.jobs import Best
 from userrl_core.training.verl import checkpoints as files
+from userrl_core.training.verl.alive import Watch, keep_beating
 from userrl_core.training.verl.child import TOKEN, bearers, reap, run_tree
 from userrl_core.training.verl.data import write_rl_parquet, write_sft_parquet
 from userrl_core.training.verl.job import Cluster, HorizonFrom, SinkSpec, StageFile, horizons_of, read_stage_file
@@ -193,6 +196,22 @@ def test_leftovers_of_a_start_that_was_killed_are_found_by_their_token(tmp_path:
     finally:
         process.kill()
         process.wait()
+
+
+def test_a_rollout_worker_that_died_is_noticed_and_a_living_one_is_not(tmp_path: Path) -> None:
+    (tmp_path / "old-1.json").write_text("{}")
+    watch = Watch(tmp_path, grace=0.0)
+    assert watch.dead() == []
+    keep_beating(str(tmp_path))
+    assert watch.dead() == []
+    process = subprocess.Popen([sys.executable, "-c", "pass"])
+    process.wait()
+    host = socket.gethostname()
+    (tmp_path / f"{host}-{process.pid}.json").write_text(json.dumps({"host": host, "pid": process.pid}))
+    (tmp_path / "elsewhere-7.json").write_text(json.dumps({"host": "elsewhere", "pid": 7}))
+    assert watch.dead() == [f"{host}-{process.pid}"]
+    os.utime(tmp_path / "elsewhere-7.json", (0, 0))
+    assert sorted(watch.dead()) == sorted(["elsewhere-7", f"{host}-{process.pid}"])
 
 
 def test_a_torn_line_waits_for_its_end(tmp_path: Path) -> None:

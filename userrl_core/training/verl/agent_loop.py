@@ -32,9 +32,10 @@ from userrl_core.policies.base import PolicyReply
 from userrl_core.records import Message, Phase, Task, Trajectory, Where
 from userrl_core.rewards.optional import adjusted_rewards
 from userrl_core.rollout import build_episode
+from userrl_core.training.verl.alive import keep_beating
 from userrl_core.training.verl.book import Attempt, find_book
 from userrl_core.training.verl.estimator import signature
-from userrl_core.training.verl.job import StageFile, read_stage_file
+from userrl_core.training.verl.job import ALIVE, StageFile, read_stage_file
 from userrl_core.training.verl.outage import served_user, until_it_answers
 from userrl_core.training.verl.plan import read_tasks
 
@@ -85,6 +86,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
     def __init__(self, *arguments: Any, stage_file: str, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
         self.stage: StageFile = read_stage_file(stage_file)
+        keep_beating(str(self.stage.folder / ALIVE))
         self.room: int = int(self.rollout_config.response_length)
         # Not `all_special_tokens` alone: it lists those with a role (end, padding), and a turn's start need not have one.
         added = [str(token) for token in self.tokenizer.added_tokens_decoder.values() if token.special]

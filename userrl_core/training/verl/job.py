@@ -20,6 +20,9 @@ from userrl_core.training.jobs import RlJob, SftJob, User
 SINKS = "userrl.sinks"
 """Entry point group of sinks: a name and ``module:callable`` that opens one from keyword options."""
 
+ALIVE = "alive"
+"""Folder in a stage's own in which its rollout workers leave their signs of life."""
+
 GPU_MEMORY = {"A100": 80.0, "H100": 80.0, "H200": 141.0, "B200": 180.0}
 """Memory of one GPU in GB, by the name that profiles use."""
 
@@ -158,8 +161,8 @@ class VerlJob(RlJob):
     patience: NonNegativeFloat = 1800.0
     """Seconds that an attempt waits for its served user to come back before it is given up and not scored."""
 
-    stall: PositiveFloat = 7200.0
-    """Seconds without any output after which the stage counts as stuck."""
+    stall: PositiveFloat = 14400.0
+    """Seconds without a finished step after which the stage counts as stuck."""
 
 
 class VerlSftJob(SftJob):

@@ -15,6 +15,7 @@ import asyncio
 import json
 import os
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,11 @@ from userrl_core.training.jobs import Best, StageResult
 from userrl_core.training.protocols import Curriculum, Progress
 from userrl_core.training.threads import SETTINGS
 from userrl_core.training.verl import checkpoints as files
-from userrl_core.training.verl.child import run_tree
+from userrl_core.training.verl.alive import Watch
+from userrl_core.training.verl.child import last_words, run_tree
 from userrl_core.training.verl.config import Resume, agents_file, rl_overrides
 from userrl_core.training.verl.data import write_rl_parquet
-from userrl_core.training.verl.job import SinkSpec, StageFile, VerlJob, horizons_of
+from userrl_core.training.verl.job import ALIVE, SinkSpec, StageFile, VerlJob, horizons_of
 from userrl_core.training.verl.memory import check_memory
 from userrl_core.training.verl.metrics import step_metrics, validation_score
 from userrl_core.training.verl.outage import probe, served_users
@@ -103,15 +105,24 @@ class _Launch:
         metrics = Lines(self.folder / f"metrics-{count}.jsonl")
         steps = Lines(self.folder / "steps.jsonl", from_end=True)
         stats: dict[int, dict[str, Any]] = {}
+        workers = Watch(self.folder / ALIVE)
+        moved = time.monotonic()
 
         def tick() -> None:
+            nonlocal moved
             fatal = self.folder / "fatal"
             if fatal.exists():
-                raise TrainingError(f"A rollout worker failed: {fatal.read_text().splitlines()[0]}.")
+                raise TrainingError(f"A rollout worker failed: {fatal.read_text().splitlines()[0]}. {self._words()}")
             for line in steps:
                 stats[int(line["step"])] = line
             for line in metrics:
                 self._step(int(line["step"]), line["data"], stats.get(int(line["step"])))
+                moved = time.monotonic()
+            dead = workers.dead() if job.last_step not in self.done else []
+            if dead:
+                raise TrainingError(f"Rollout worker {dead[0]} died, and verl waits for it. {self._words()}")
+            if time.monotonic() - moved > job.stall:
+                raise TrainingError(f"No step was finished for {job.stall:g} s. {self._words()}")
 
         run_tree(
             [job.cluster.python or sys.executable, "-u", "-m", "userrl_core.training.verl.main", str(self.folder)],
@@ -129,6 +140,9 @@ class _Launch:
         )
         for line in metrics:
             self._step(int(line["step"]), line["data"], stats.get(int(line["step"])))
+
+    def _words(self) -> str:
+        return last_words(self.folder / "output.txt")
 
     def _step(self, step: int, data: Mapping[str, Any], stats: Mapping[str, Any] | None) -> None:
         """A step is complete: its numbers, its gates, its checkpoint."""
