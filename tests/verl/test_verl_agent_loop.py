@@ -14,6 +14,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
+from tests.mock_server import Answer, MockServer, modest_user, prompt_text
 from tests.verl.rig import TwoStages, warehouse_sink
 from userrl_core.distill import to_chat
 from userrl_core.interact import InteractCall, render_call
@@ -158,6 +159,39 @@ async def test_an_unscored_attempt_is_masked_whole_and_moves_no_mean(tmp_path: P
     assert advantages[0, 0] == pytest.approx(1.0, rel=1e-5)
     assert advantages[1, 0] == pytest.approx(-1.0, rel=1e-5)
     assert not advantages[2].any()
+
+
+async def test_an_attempt_waits_until_its_user_is_back_and_is_played_anew(
+    tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from userrl_core.training.verl import outage
+
+    monkeypatch.setattr(outage, "PAUSE", 0.02)
+    with MockServer(modest_user, faults={"500": 1.0}) as server:
+        user = ("openai", {"model": "m", "base_url": server.base_url, "retries": 0})
+
+        async def comes_back() -> None:
+            while len(server.requests) < 4:  # noqa: ASYNC110  the server counts in a thread of its own
+                await asyncio.sleep(0.01)
+            server.faults = {}
+
+        repair = asyncio.create_task(comes_back())
+        output = await play(tmp_path, tokenizer, [call("action", "price?")], users=user, patience=60.0)
+        await repair
+    assert output.extra_fields["reward_extra_info"]["admitted"] == 1.0
+    assert sum(output.response_mask) > 0
+
+
+async def test_a_user_that_answers_probes_but_not_the_conversation_is_not_waited_for_for_ever(
+    tmp_path: Path, tokenizer: Any
+) -> None:
+    def only_probes(body: dict[str, Any]) -> Answer:
+        return Answer("ok" if "Answer with ok." in prompt_text(body) else "")
+
+    with MockServer(only_probes) as server:
+        user = ("openai", {"model": "m", "base_url": server.base_url, "retries": 0})
+        output = await play(tmp_path, tokenizer, [call("action", "price?")], users=user, patience=60.0)
+    assert output.extra_fields["reward_extra_info"]["admitted"] == 0.0
 
 
 async def test_an_engine_that_gives_no_reply_in_time_leaves_one_masked_token(tmp_path: Path, tokenizer: Any) -> None:

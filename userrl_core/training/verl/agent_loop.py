@@ -42,6 +42,9 @@ from userrl_core.training.verl.plan import read_tasks
 NAME = "userrl"
 """As the parquet column ``agent_name`` and the agents file call this loop."""
 
+REPLAYS = 3
+"""How often an attempt is played anew: a user that answers probes but not this conversation is not an outage."""
+
 STEP_FIELDS = ("min_global_steps", "max_global_steps")
 
 
@@ -106,14 +109,16 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         where = Where(self.stage.stage, int(columns["global_steps"]), _phase(row), self.stage.policy)
         attempt = int(columns["session_id"])
         deadline = time.monotonic() + self.stage.patience
-        while True:
+        for replay in range(REPLAYS + 1):
             episode = self._episode(task, attempt, where)
             try:
                 tokens = await self._play(episode, sampling_params)
             finally:
                 await episode.gym.aclose()
             server = served_user(self.stage.users, task.gym)
-            if not _user_was_down(episode.trajectory) or server is None or not await until_it_answers(server, deadline):
+            if replay == REPLAYS or server is None or not _user_was_down(episode.trajectory):
+                break
+            if not await until_it_answers(server, deadline):
                 break
         await self._announce(str(columns["uid"]), episode.trajectory, tokens)
         return self._output(episode.trajectory, tokens)
