@@ -9,7 +9,7 @@ stands in the warehouse's table ``trials``.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -135,7 +135,9 @@ class Sweep:
                 return other
         return None
 
-    def _start(self, trial: optuna.Trial, overrides: Mapping[str, Any], attempts: int = 1) -> _Active | None:
+    def _start(
+        self, trial: optuna.Trial, overrides: Mapping[str, Any], attempts: int = 1, known: Sequence[Point] = ()
+    ) -> _Active | None:
         """None when the recipe refuses the configuration; the trial is then marked as failed."""
         trial.set_user_attr("configuration", self.space.configuration(overrides))
         trial.set_user_attr("overrides", dict(overrides))
@@ -151,7 +153,7 @@ class Sweep:
         trial.set_user_attr("handle", started.handle)
         self._record(trial.number)
         self.say(f"trial {trial.number} attempt {attempts}: run {started.run_id} {_short(overrides)}")
-        return _Active(trial, started)
+        return _Active(trial, started, list(known))
 
     def _take_up(self, active: list[_Active]) -> None:
         """Trials that an earlier driver left running: still running, ended meanwhile, or dead."""
@@ -163,11 +165,12 @@ class Sweep:
             if attrs.get("handle") is None:  # died between ask and start: parameters and label are the same again
                 self._extend(active, self._start(trial, overrides, attempts))
                 continue
-            item = _Active(trial, Started(attrs["handle"], attrs["run_id"]))
+            known = [Point(*p) for p in attrs.get("points", [])]
+            item = _Active(trial, Started(attrs["handle"], attrs["run_id"]), known)
             if self.launcher.status(item.started.handle) == "failed":
                 # It died with the driver, or was stopped with it: no fault of the configuration, so no retry is used up.
                 self.say(f"trial {trial.number}: it stopped when the sweep did; starting it again")
-                self._extend(active, self._start(trial, overrides, attempts + 1))
+                self._extend(active, self._start(trial, overrides, attempts + 1, known))
                 continue
             self.say(f"trial {trial.number}: taken up again, run {item.started.run_id}")
             active.append(item)
@@ -233,6 +236,8 @@ class Sweep:
         item.trial.set_user_attr("n", [m.n for m in measured])
         if self.space.constraints:
             item.trial.set_user_attr("violations", exceeded)
+            for constraint, excess in zip(self.space.constraints, exceeded, strict=True):
+                item.trial.set_constraint(constraint.query, excess)  # what samplers read
         self._tell(item.trial, values=[m.value for m in measured])
         values = ", ".join(f"{m.value:.3f} ± {m.stderr:.3f}" for m in measured)
         self.say(f"trial {item.trial.number} finished: {values}")
@@ -245,7 +250,7 @@ class Sweep:
             self._fail(item.trial, f"its run failed {failures} times")
             return None
         self.say(f"trial {item.trial.number}: its run failed; starting it again")
-        return self._start(item.trial, attrs["overrides"], int(attrs.get("attempts", 1)) + 1)
+        return self._start(item.trial, attrs["overrides"], int(attrs.get("attempts", 1)) + 1, item.points)
 
     def _label(self, what: str) -> str:
         began = int(float(self.study.user_attrs["began"]))

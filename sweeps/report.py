@@ -36,7 +36,7 @@ class Winner:
         if not self.fresh:
             return f"trial {self.trial}: {self.value:.3f} on its own seed; not yet confirmed on fresh seeds"
         spread = f" ± {stdev(self.fresh):.3f}" if len(self.fresh) > 1 else ""
-        return f"trial {self.trial}: {fmean(self.fresh):.3f}{spread} over {len(self.fresh)} fresh seeds"
+        return f"trial {self.trial}: {fmean(self.fresh):.3f}{spread} over {len(self.fresh)} fresh seed{'s' * (len(self.fresh) > 1)}"
 
 
 def winner(space: Space, study: optuna.Study) -> Winner:

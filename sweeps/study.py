@@ -7,7 +7,8 @@ Optuna keeps the search; every number it is told comes out of the warehouse, and
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -52,25 +53,19 @@ def open_study(space: Space, folder: Path, storage: str | None = None) -> optuna
 
 def _sampler(space: Space) -> BaseSampler:
     chosen, seed, startup = space.sampler.name, space.sampler.seed, space.sampler.startup
-    constrained = _constraints if space.constraints else None
     makers: dict[str, Callable[[], BaseSampler]] = {
-        "tpe": lambda: optuna.samplers.TPESampler(
-            seed=seed, n_startup_trials=startup, constant_liar=True, constraints_func=constrained
-        ),
+        "tpe": lambda: optuna.samplers.TPESampler(seed=seed, n_startup_trials=startup, constant_liar=True),
         "cmaes": lambda: optuna.samplers.CmaEsSampler(seed=seed, n_startup_trials=startup),
-        "gp": lambda: optuna.samplers.GPSampler(seed=seed, n_startup_trials=startup, constraints_func=constrained),
+        "gp": lambda: optuna.samplers.GPSampler(seed=seed, n_startup_trials=startup),
         "qmc": lambda: optuna.samplers.QMCSampler(seed=seed),
-        "nsga2": lambda: optuna.samplers.NSGAIISampler(seed=seed, constraints_func=constrained),
+        "nsga2": lambda: optuna.samplers.NSGAIISampler(seed=seed),
         # The grid is enqueued as fixed trials, which survives a resume; the sampler fills nothing in.
         "grid": lambda: optuna.samplers.RandomSampler(seed=seed),
         "random": lambda: optuna.samplers.RandomSampler(seed=seed),
     }
-    return makers[chosen]()
-
-
-def _constraints(trial: FrozenTrial) -> Sequence[float]:
-    found: Sequence[float] = trial.user_attrs.get("violations", [0.0])
-    return found
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # QMC carries the mark since years
+        return makers[chosen]()
 
 
 def _enqueue_grid(space: Space, study: optuna.Study) -> None:

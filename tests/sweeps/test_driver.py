@@ -2,104 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from optuna.trial import TrialState
 
-from sweeps.driver import Sweep
 from sweeps.launcher import Started, Status
 from sweeps.report import importance, pictures, table, winner
-from sweeps.space import Space
-from sweeps.study import counted, open_study
-from userrl_core.records import Task, Trajectory, Turn, Where
+from sweeps.study import counted, exhausted, open_study
+from tests.sweeps.launching import Interrupted, WritingLauncher, make_space, make_sweep, peak_at_08
+from userrl_core.errors import ConfigError
 from userrl_core.seeding import content_hash
-from warehouse.log import TurnLog
+from warehouse import open_warehouse
 
-
-class Interrupted(BaseException):
-    """Stands for kill -9 of the driver: nothing after it runs, not even cleaning up of trials."""
-
-
-class WritingLauncher:
-    """Runs whose validations are a formula of their gamma, written to the warehouse one step a poll."""
-
-    def __init__(self, warehouse: Path, value: Callable[[float], float], *, steps: int = 3) -> None:
-        self.warehouse, self.value, self.steps = warehouse, value, steps
-        self.started: list[tuple[str, int]] = []
-        self.progress: dict[str, int] = {}
-        self.cancelled: list[str] = []
-        self.fail_first: set[str] = set()
-        self.die_after: int | None = None
-        self.overrides: dict[str, float] = {}
-
-    def start(self, overrides: Mapping[str, Any], *, seed: int, label: str) -> Started:
-        if self.die_after is not None and len(self.started) >= self.die_after:
-            raise Interrupted
-        run_id = content_hash([dict(overrides), seed])
-        self.started.append((run_id, seed))
-        self.progress.setdefault(run_id, 0)
-        self.overrides[run_id] = float(overrides["credit.gamma"])
-        return Started(handle=run_id, run_id=run_id)
-
-    def status(self, handle: str) -> Status:
-        if handle not in self.progress:
-            return "failed"
-        if handle in self.fail_first:
-            self.fail_first.discard(handle)
-            return "failed"
-        if self.progress[handle] >= self.steps:
-            return "completed"
-        self.progress[handle] += 1
-        write_validation(self.warehouse, handle, self.progress[handle], self.value(self.overrides[handle]))
-        return "completed" if self.progress[handle] >= self.steps else "running"
-
-    def cancel(self, handle: str) -> None:
-        self.cancelled.append(handle)
-
-    def gpu_hours(self, run_id: str) -> float:
-        return 0.5
-
-
-def write_validation(root: Path, run_id: str, step: int, score: float) -> None:
-    log = TurnLog.open(root, run_id)
-    for attempt in range(2):
-        task = Task("function", f"t{attempt}", "validation", {})
-        where = Where("rl-1", step, "validate", "local")
-        trajectory = Trajectory(task, attempt, horizon=4, seed=0, where=where, group="g")
-        trajectory.traj_id = log.begin(trajectory)
-        turn = Turn(1, "answer", "1", "", "m", "o", score)
-        trajectory.turns.append(turn)
-        log.turn(trajectory, turn)
-        trajectory.stop_reason, trajectory.score = "success", score
-        log.end(trajectory)
-    log.close()
-
-
-def make_space(**fields: Any) -> Space:
-    base: dict[str, Any] = {
-        "name": "gammas",
-        "source": "ours",
-        "recipe": "equalized-r2g",
-        "parameters": {"gamma": {"key": "credit.gamma", "options": [0.6, 0.7, 0.8, 0.9]}},
-        "sampler": {"name": "grid"},
-        "budget": {"trials": 4},
-        "pruning": {"enabled": False},
-        "confirm": {"top": 1, "seeds": [101, 102]},
-    }
-    return Space.model_validate({**base, **fields})
-
-
-def make_sweep(space: Space, root: Path, launcher: WritingLauncher, **fields: Any) -> Sweep:
-    study = open_study(space, root / "sweeps" / space.name)
-    options: dict[str, Any] = {"parallel": 2, "sleep": lambda _: None, "say": lambda _: None, **fields}
-    return Sweep(space, study, launcher, root / "warehouse", **options)
-
-
-def peak_at_08(gamma: float) -> float:
-    return 1.0 - abs(gamma - 0.8)
+TWO_GAMMAS = {"gamma": {"key": "credit.gamma", "options": [0.6, 0.8]}}
 
 
 def test_a_grid_sweep_runs_every_configuration_once_and_confirms_the_best_on_fresh_seeds(tmp_path: Path) -> None:
@@ -166,7 +84,7 @@ def test_identical_configurations_are_not_run_twice(tmp_path: Path) -> None:
 
 
 def test_a_trial_that_lags_at_the_same_point_is_cancelled_and_pruned(tmp_path: Path) -> None:
-    launcher = WritingLauncher(tmp_path / "warehouse", lambda gamma: gamma, steps=4)
+    launcher = WritingLauncher(tmp_path / "warehouse", lambda o: float(o["credit.gamma"]), steps=4)
     space = make_space(
         parameters={"gamma": {"key": "credit.gamma", "options": [0.9, 0.8, 0.1]}},
         pruning={"min_trials": 2, "percentile": 50},
@@ -209,3 +127,86 @@ def test_importance_names_the_parameter_that_mattered_and_the_pictures_are_pngs(
     assert {p.stem for p in drawn} == {"parallel", "slice", "importance"}
     assert all(p.read_bytes().startswith(b"\x89PNG") for p in drawn)
     assert [row["state"] for row in table(sweep.study)] == ["complete"] * 4
+
+
+def test_drivers_that_die_again_and_again_use_up_no_retry(tmp_path: Path) -> None:
+    launcher = WritingLauncher(tmp_path / "warehouse", peak_at_08, steps=4)
+    space = make_space(retries=0, confirm={"seeds": []}, parameters=TWO_GAMMAS)
+    for _ in range(3):
+
+        def killed(_: float) -> None:
+            if any(launcher.progress.values()):
+                raise Interrupted
+
+        with pytest.raises(Interrupted):
+            make_sweep(space, tmp_path, launcher, sleep=killed).run()
+        launcher.fail_first = set(launcher.progress)
+    sweep = make_sweep(space, tmp_path, launcher)
+    sweep.run()
+    assert [t.state for t in sweep.study.trials] == [TrialState.COMPLETE] * 2
+    assert len(set(launcher.labels)) == len(launcher.labels) == 8
+
+
+def test_a_grid_half_queued_by_a_killed_process_is_queued_to_its_end(tmp_path: Path) -> None:
+    space = make_space()
+    random = space.model_copy(update={"sampler": space.sampler.model_copy(update={"name": "random"})})
+    study = open_study(random, tmp_path)
+    study.enqueue_trial({"gamma": 0.6})
+    study.enqueue_trial({"gamma": 0.7})
+    study = open_study(space, tmp_path)
+    asked = [study.ask() for _ in range(4)]
+    assert [space.suggest(trial)["credit.gamma"] for trial in asked] == [0.6, 0.7, 0.8, 0.9]
+    assert exhausted(space, study)
+
+
+def test_a_configuration_that_the_recipe_refuses_is_a_failed_trial_with_the_sentence(tmp_path: Path) -> None:
+    class Refusing(WritingLauncher):
+        def start(self, overrides: Mapping[str, Any], *, seed: int, label: str) -> Started:
+            if overrides["credit.gamma"] == 0.7:
+                raise ConfigError("Gamma 0.7 is refused.")
+            return super().start(overrides, seed=seed, label=label)
+
+    sweep = make_sweep(make_space(confirm={"seeds": []}), tmp_path, Refusing(tmp_path / "warehouse", peak_at_08))
+    sweep.run()
+    states = {t.params["gamma"]: (t.state, t.user_attrs.get("failed")) for t in sweep.study.trials}
+    assert states[0.7] == (TrialState.FAIL, "Gamma 0.7 is refused.")
+    assert [states[g][0] for g in (0.6, 0.8, 0.9)] == [TrialState.COMPLETE] * 3
+
+
+def test_every_trial_stands_in_the_warehouse_with_its_state_values_parameters_and_run(tmp_path: Path) -> None:
+    launcher = WritingLauncher(tmp_path / "warehouse", peak_at_08)
+    sweep = make_sweep(make_space(), tmp_path, launcher)
+    sweep.run()
+    with open_warehouse(tmp_path / "warehouse") as warehouse:
+        found = warehouse.sql(
+            "select study, number, state, value, fields->'$.values[0]', params->>'$.gamma', run_id from trials order by 2"
+        ).fetchall()
+    assert found == [
+        ("gammas", t.number, "complete", t.values[0], str(t.values[0]), str(t.params["gamma"]), t.user_attrs["run_id"])
+        for t in sweep.study.trials
+    ]
+
+
+def test_a_confirmation_that_is_killed_goes_on_with_the_seeds_that_are_left(tmp_path: Path) -> None:
+    launcher = WritingLauncher(tmp_path / "warehouse", peak_at_08)
+    launcher.die_after = 5
+    with pytest.raises(Interrupted):
+        make_sweep(make_space(), tmp_path, launcher, parallel=1).run()
+    launcher.die_after = None
+    sweep = make_sweep(make_space(), tmp_path, launcher, parallel=1)
+    sweep.run()
+    assert [seed for _, seed in launcher.started if seed != 1] == [101, 102]
+    assert winner(sweep.space, sweep.study).fresh == [1.0, 1.0]
+
+
+def test_a_failed_confirmation_is_started_again_and_given_up_after_its_retries(tmp_path: Path) -> None:
+    class Failing(WritingLauncher):
+        def status(self, handle: str) -> Status:
+            return "failed" if (handle, 101) in self.started else super().status(handle)
+
+    launcher = Failing(tmp_path / "warehouse", peak_at_08)
+    sweep = make_sweep(make_space(retries=1), tmp_path, launcher)
+    sweep.run()
+    assert [seed for _, seed in launcher.started].count(101) == 2
+    assert {row["seed"]: row["values"] for row in sweep.study.user_attrs["confirmed"]} == {101: None, 102: [1.0]}
+    assert winner(sweep.space, sweep.study).claim.endswith("over 1 fresh seed")

@@ -1,0 +1,202 @@
+"""A Prefect server with workers in a home of its own, killable at any moment."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import yaml
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+SMALL: dict[str, Any] = {
+    "demonstrations.episodes": 60,
+    "demonstrations.top_k": 40,
+    "cold_start.steps": 10,
+    "algorithm.batch": 2,
+    "algorithm.group": 4,
+    "evaluate.every": 2,
+    "evaluate.tasks": 4,
+    "evaluate.validation_tasks": 4,
+    "stages": [{"steps": 4, "horizon": 4, "mix": {"travel": 1}}],
+}
+"""A training of a few seconds: one stage of four steps."""
+
+
+def small_space(folder: Path, name: str = "tiny", **fields: Any) -> Path:
+    """A space file of four gammas over a training of a few seconds."""
+    values: dict[str, Any] = {
+        "name": name,
+        "source": "ours",
+        "recipe": "equalized-r2g",
+        "overrides": SMALL,
+        "parameters": {"gamma": {"key": "credit.gamma", "options": [0.6, 0.7, 0.8, 0.9]}},
+        "sampler": {"name": "grid"},
+        "budget": {"trials": 4},
+        "pruning": {"enabled": False},
+        "confirm": {"top": 1, "seeds": [101]},
+        **fields,
+    }
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(values))
+    return path
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 400.0, what: str = "it") -> Any:
+    """What the condition gives once it is true."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"{what} did not happen within {seconds:.0f} s"
+        time.sleep(0.2)
+    return found
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Machine:
+    """Everything that runs carries the home in its environment, so that all of it can be found and killed."""
+
+    def __init__(self, home: Path, slots: str = "cpu-0,cpu-1", **environment: str) -> None:
+        self.home = home
+        self.port = free_port()
+        self.logs = home / "logs"
+        self.logs.mkdir(parents=True, exist_ok=True)
+        self.environment = {
+            **{key: value for key, value in os.environ.items() if not key.startswith("PREFECT_")},
+            "USERRL_HOME": str(home),
+            "USERRL_SLOTS": slots,
+            "USERRL_THREADS": "1",
+            "PREFECT_HOME": str(home / "prefect"),
+            "PREFECT_API_URL": self.url,
+            "PREFECT_SERVER_API_PORT": str(self.port),
+            "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+            "DO_NOT_TRACK": "1",
+            "PWD": str(REPOSITORY),
+            **environment,
+        }
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/api"
+
+    def server(self) -> None:
+        self.spawn("server", "prefect", "server", "start")
+        wait_for(self.healthy, 120, "the server's answer")
+
+    def healthy(self) -> bool:
+        try:
+            return httpx.get(f"{self.url}/health", timeout=2.0, trust_env=False).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def provision(self, *deployments: str) -> None:
+        self.once(sys.executable, "-m", "flows.provision")
+        names = [part for name in deployments for part in ("--name", name)]
+        self.once("prefect", "deploy", "--no-prompt", *names)
+
+    def worker(self, name: str, *options: str, environment: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+        command = ("prefect", "worker", "start", "--pool", "gpu", "--type", "process", "--install-policy", "never")
+        return self.spawn(name, *command, "--name", name, *options, environment=environment)
+
+    def run(self, deployment: str, **parameters: Any) -> str:
+        """The id of a new flow run."""
+        flow, _, name = deployment.partition("/")
+        found = self.post(f"deployments/name/{flow}/{name}", method="GET")
+        body = {"parameters": parameters, "state": {"type": "SCHEDULED"}}
+        return str(self.post(f"deployments/{found['id']}/create_flow_run", body)["id"])
+
+    def state(self, flow_run: str) -> str:
+        return str(self.post(f"flow_runs/{flow_run}", method="GET")["state"]["type"])
+
+    def flow_runs(self, **filters: Any) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.post("flow_runs/filter", {"limit": 200, **filters})
+        return found
+
+    def post(self, path: str, body: Mapping[str, Any] | None = None, method: str = "POST") -> Any:
+        answer = httpx.request(method, f"{self.url}/{path}", json=body, timeout=30.0, trust_env=False)
+        answer.raise_for_status()
+        return answer.json() if answer.content else None
+
+    def spawn(self, name: str, *command: str, environment: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+        with (self.logs / f"{name}.log").open("ab") as log:
+            return subprocess.Popen(
+                self.found(command),
+                cwd=REPOSITORY,
+                env={**self.environment, **(environment or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=_default_signals,
+            )
+
+    def once(self, *command: str) -> str:
+        done = subprocess.run(
+            self.found(command),
+            cwd=REPOSITORY,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"{command}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+        return done.stdout
+
+    @staticmethod
+    def found(command: tuple[str, ...]) -> list[str]:
+        program = Path(sys.executable).parent / command[0]
+        return [str(program) if program.exists() else command[0], *command[1:]]
+
+    def processes(self) -> list[psutil.Process]:
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                if process.pid != os.getpid() and process.environ().get("USERRL_HOME") == str(self.home):
+                    found.append(process)
+        return found
+
+    def kill_everything(self) -> int:
+        """SIGKILL to server, workers, flows and trainers, until none is left."""
+        count = 0
+        while alive := [p for p in self.processes() if p.status() != psutil.STATUS_ZOMBIE]:
+            for process in alive:
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
+                    count += 1
+            psutil.wait_procs(alive, timeout=5.0)
+        return count
+
+    def said(self) -> str:
+        """The ends of all logs, for a failed test."""
+        return "\n".join(f"== {p.name}\n{p.read_text(errors='replace')[-3000:]}" for p in sorted(self.logs.iterdir()))
+
+
+def results(home: Path) -> dict[str, int]:
+    """When each stage's result was written, by its path."""
+    return {str(path): path.stat().st_mtime_ns for path in home.glob("runs/*/stages/*/result.json")}
+
+
+def run_status(home: Path, run_id: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((home / "runs" / run_id / "status.json").read_text())
+    return found
+
+
+def _default_signals() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
