@@ -11,13 +11,14 @@ from typing import Any, Literal  # noqa: E402
 
 from prefect import flow, get_run_logger  # noqa: E402
 
+from flows.page import notify, show_page  # noqa: E402
 from flows.plan import Plan, make_plan  # noqa: E402
 from flows.report import report  # noqa: E402
 from flows.runs import Run  # noqa: E402
 from flows.stage import run_stage  # noqa: E402
 
 
-@flow(name="train", flow_run_name="{recipe}-{seed}", validate_parameters=True)
+@flow(name="train", flow_run_name="{recipe}-{seed}", on_failure=[notify], on_crashed=[notify])
 def train(
     recipe: str = "equalized-r2g",
     profile: str | None = "laptop",
@@ -65,7 +66,9 @@ def _do(plan: Plan, run: Run, stage: str, **inputs: dict[str, Any] | None) -> di
     if plan.skips(stage):
         return plan.earlier(run, stage, inputs)
     plan.check_budget(run, stage)
-    return run_stage(run, plan.job(run, stage, inputs))
+    result = run_stage(run, plan.job(run, stage, inputs))
+    show_page(plan, run)
+    return result
 
 
 @contextlib.contextmanager

@@ -1,0 +1,146 @@
+"""Bad input at the door: one sentence, exit 1; a wrong call exits 2; nothing heavy is imported for help."""
+
+import os
+import resource
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from flows.job import Job
+from flows.launch import server_state
+from tests.flows.small import OVERRIDES
+
+
+def run(*command, home, **environment):
+    given = {**os.environ, "USERRL_HOME": str(home), "NO_COLOR": "1", **environment}
+    given.pop("PREFECT_API_URL", None)
+    return subprocess.run([sys.executable, "-m", *command], env=given, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "sentence"),
+    [
+        (["-p", "recipe=equalised-r2g"], "There is no recipe 'equalised-r2g' (did you mean 'equalized-r2g'?)"),
+        (["-p", "sead=1"], "train has no parameter 'sead' (did you mean 'seed'?)"),
+        (["-p", 'overrides={"stages.0.horizon": 0}'], "stages.0.horizon"),
+        (["-p", 'overrides={"demonstrations.top_k": -1}'], "demonstrations.top_k"),
+        (["-p", "init_from=/nowhere/at/all"], "is no checkpoint"),
+        (["-p", "until=rl-9"], "until is 'rl-9'"),
+        (["-p", 'budget={"hours": 0}'], "budget.hours"),
+        (["-p", "seed"], "-p takes KEY=VALUE"),
+        (["--deployment", "train/equalized-r2h"], "did you mean 'train/equalized-r2g'?"),
+    ],
+)
+def test_bad_input_is_refused_in_one_sentence_before_anything_starts(parameters, sentence, tmp_path):
+    done = run("flows.launch", *parameters, home=tmp_path)
+    assert done.returncode == 1
+    (line,) = done.stderr.strip().splitlines()
+    assert line.startswith("error: ")
+    assert sentence in line
+    assert not (tmp_path / "logs").exists()
+
+
+def test_a_busy_port_is_said_and_nothing_is_started(tmp_path):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        assert server_state(port) == "taken"
+        done = run("flows.launch", home=tmp_path, USERRL_PORT=str(port))
+    assert done.returncode == 1
+    assert f"Port {port} on 127.0.0.1 is taken" in done.stderr
+    assert server_state(port) == "free"
+
+
+def test_a_missing_checkpoint_a_missing_run_and_a_wrong_call(tmp_path):
+    missing = run("flows.cli", "evaluate", str(tmp_path / "none"), home=tmp_path)
+    assert (missing.returncode, missing.stderr.count("\n")) == (1, 1)
+    assert "is no checkpoint" in missing.stderr
+    absent = run("flows.cli", "report", "latest", home=tmp_path)
+    assert (absent.returncode, absent.stderr.count("\n")) == (1, 1)
+    assert run("flows.cli", "report", "--nonsense", home=tmp_path).returncode == 2
+    assert run("flows.trainer", home=tmp_path).returncode == 2
+
+
+def test_help_loads_neither_torch_nor_prefect_nor_duckdb(tmp_path):
+    code = (
+        "import sys; sys.argv = ['userrl', '--help']\n"
+        "try:\n    from flows.cli import main; main()\nexcept SystemExit: pass\n"
+        "print('HEAVY', [name for name in ('torch', 'prefect', 'duckdb', 'transformers') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "HEAVY []" in done.stdout
+
+
+def test_a_full_disk_under_the_turn_log_stops_the_trainer_with_one_sentence(tmp_path):
+    from curricula import load
+
+    settings = load("equalized-r2g", profile="laptop", overrides=OVERRIDES)
+    job = Job(
+        kind="distill",
+        stage="distill",
+        run_id="full",
+        folder=tmp_path / "stage",
+        warehouse=tmp_path / "warehouse",
+        recipe=settings.resolved(),
+        options={"wandb": "off"},
+    )
+    path = job.write()
+    done = subprocess.run(
+        [sys.executable, "-m", "flows.trainer", str(path)],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000)),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("error: ")]
+    assert "turn log" in line
+    assert "Traceback" not in done.stdout + done.stderr
+    assert job.result() is None
+
+
+@pytest.mark.slow
+def test_a_cron_schedule_really_fires(tmp_path):
+    """With the pins in place: newer SQLAlchemy leaves everything healthy and no scheduled run ever appears."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    done = subprocess.run(
+        [sys.executable, "-c", CRON],
+        env={**os.environ, "USERRL_HOME": str(tmp_path), "USERRL_PORT": str(port), "PREFECT_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert "FIRED" in done.stdout, (done.stdout + done.stderr)[-3000:]
+    assert server_state(port) == "free"
+
+
+CRON = """
+import asyncio, time
+from flows.launch import services
+with services("maintain/warehouse"):
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterId
+    from prefect.client.schemas.schedules import CronSchedule
+
+    async def main():
+        async with get_client() as client:
+            deployment = await client.read_deployment_by_name("maintain/warehouse")
+            await client.create_deployment_schedules(deployment.id, [(CronSchedule(cron="* * * * *"), True)])
+            only = DeploymentFilter(id=DeploymentFilterId(any_=[deployment.id]))
+            deadline = time.monotonic() + 200
+            while time.monotonic() < deadline:
+                runs = await client.read_flow_runs(deployment_filter=only, limit=200)
+                if any(run.auto_scheduled and run.state.is_completed() for run in runs):
+                    print("FIRED")
+                    return
+                await asyncio.sleep(1)
+            print([(run.name, run.state.name) for run in runs][:5])
+
+    asyncio.run(main())
+"""

@@ -1,0 +1,114 @@
+"""What a training process does with tasks and demonstrations."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from curricula import load
+from flows.job import Job, ProgressWriter
+from flows.jobs.curriculum import RecipeCurriculum
+from flows.jobs.demonstrate import distill
+from flows.jobs.tasks import rl_tasks, sample, tasks_of, validation_tasks
+from tests.flows.small import OVERRIDES
+from tests.published import published
+from userrl_core.errors import ConfigError
+from warehouse import TurnLog, open_warehouse
+
+
+def recipe(**overrides):
+    return load("equalized-r2g", profile="laptop", overrides=OVERRIDES | overrides)
+
+
+@pytest.fixture
+def distilled(tmp_path):
+    settings = recipe()
+    job = Job(
+        kind="distill",
+        stage="distill",
+        run_id="r",
+        folder=tmp_path / "distill",
+        warehouse=tmp_path / "warehouse",
+        recipe=settings.resolved(),
+    )
+    job.folder.mkdir()
+    sink = TurnLog.open(job.warehouse, job.run_id)
+    result = distill(job, settings, sink, ProgressWriter(job.progress_file))
+    sink.close()
+    return job, settings, result
+
+
+def test_every_demonstrated_turn_is_in_the_warehouse(distilled):
+    job, _, result = distilled
+    with open_warehouse(job.warehouse) as warehouse:
+        assert warehouse.sql("select count(*) from turns where phase = 'distill'").fetchall() == [(result["turns"],)]
+        assert warehouse.sql("select count(*) from trajectories").fetchall() == [(result["played"],)]
+
+
+def test_the_count_of_what_was_dropped_adds_up(distilled):
+    _, settings, result = distilled
+    assert result["kept"] == settings.demonstrations.top_k == 80
+    assert result["kept"] + sum(result["dropped"].values()) == result["played"] == 120
+    assert result["mean_kept"] > result["mean"]
+    assert result["policy"] == "scripted(skill=0.5)"
+
+
+def test_demonstrated_tasks_leave_the_rl_set(distilled):
+    _, settings, result = distilled
+    used = set(json.loads(Path(result["used_tasks"]).read_text())["tasks"])
+    left = {task.key for task in rl_tasks(settings, "travel", used)}
+    assert used
+    assert not used & left
+    assert left | used == {task.key for task in tasks_of(settings, "travel", "train")}
+
+
+def test_demonstrations_leave_half_of_a_small_gym(tmp_path):
+    from flows.jobs.demonstrate import _attempts
+
+    tasks, n = _attempts(recipe(**{"demonstrations.episodes": 100_000}), "travel", seed=0)
+    every = tasks_of(recipe(), "travel", "train")
+    assert len(tasks) <= len(every) // 2
+    assert len(tasks) * n >= 100_000 - len(tasks)
+
+
+def test_a_gym_without_tasks_left_is_refused_with_advice():
+    settings = recipe()
+    every = {task.key for task in tasks_of(settings, "travel", "train")}
+    with pytest.raises(ConfigError, match=r"lower demonstrations\.episodes or top_k"):
+        rl_tasks(settings, "travel", every)
+
+
+def test_a_curriculum_resumes_with_the_same_tasks():
+    settings = recipe()
+    whole = RecipeCurriculum(settings, (), seed=3)
+    drawn = [[task.key for task in whole.draw(step, 3)] for step in range(1, 11)]
+    first = RecipeCurriculum(settings, (), seed=3)
+    for step in range(1, 7):
+        first.draw(step, 3)
+        first.record(step, {"rollout/success/mean": 0.5})
+    second = RecipeCurriculum(settings, (), seed=3)
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    assert [[task.key for task in second.draw(step, 3)] for step in range(7, 11)] == drawn[6:]
+    assert [second.stage_of(step) for step in (4, 5, 10)] == ["rl-1", "rl-2", "rl-2"]
+    assert [second.horizon(step, ()) for step in (4, 5)] == [4, 5]
+
+
+def test_a_sample_does_not_depend_on_the_order_of_the_tasks():
+    tasks = tasks_of(recipe(), "travel", "test")
+    assert {t.key for t in sample(tasks, 10, "x")} == {t.key for t in sample(tasks[::-1], 10, "x")}
+    assert {t.key for t in sample(tasks, 10, "x")} != {t.key for t in sample(tasks, 10, "y")}
+
+
+def test_published_tasks_keep_their_split_and_validation_is_taken_from_train():
+    settings = recipe(**{"gyms.function": {"published": str(published("userrl"))}})
+    splits = {
+        split: {t.key for t in tasks_of(settings, "function", split)} for split in ("train", "validation", "test")
+    }
+    assert sum(len(keys) for keys in splits.values()) == 538
+    assert 0 < len(splits["validation"]) < 0.1 * len(splits["train"])
+    assert not splits["train"] & splits["validation"]
+
+
+def test_validation_tasks_are_validation_tasks():
+    assert {task.split for task in validation_tasks(recipe())} == {"validation"}
+    assert len(validation_tasks(recipe())) == 8
