@@ -1,0 +1,166 @@
+"""The compose file and the Kubernetes pool: their parts fit each other, the deployments and Prefect's own rules."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from sweeps.space import Budget, load_space
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+DEPLOY = REPOSITORY / "deploy"
+PLACEHOLDER = re.compile(r"\{\{\s*(\w+)\s*\}\}")
+
+COMPOSE = {
+    "type": "object",
+    "required": ["name", "services"],
+    "patternProperties": {"^x-": {}},
+    "additionalProperties": False,
+    "properties": {
+        "name": {"type": "string"},
+        "volumes": {"type": "object", "additionalProperties": {"type": "object"}},
+        "configs": {
+            "type": "object",
+            "additionalProperties": {
+                "type": "object",
+                "required": ["content"],
+                "properties": {"content": {"type": "string"}},
+                "additionalProperties": False,
+            },
+        },
+        "services": {
+            "type": "object",
+            "additionalProperties": {
+                "type": "object",
+                "required": ["image"],
+                "additionalProperties": False,
+                "properties": {
+                    "image": {"type": "string"},
+                    "build": {"type": "object", "required": ["context", "dockerfile"]},
+                    "command": {"type": "array", "items": {"type": "string"}},
+                    "environment": {"type": "object", "additionalProperties": {"type": "string"}},
+                    "volumes": {"type": "array", "items": {"type": "string", "pattern": "^[a-z]+:/"}},
+                    "ports": {"type": "array", "items": {"type": "string", "pattern": "^127\\.0\\.0\\.1:\\d+:\\d+$"}},
+                    "restart": {"enum": ["no", "always", "on-failure", "unless-stopped"]},
+                    "init": {"type": "boolean"},
+                    "stop_grace_period": {"type": "string", "pattern": "^\\d+s$"},
+                    "configs": {"type": "array", "items": {"type": "object", "required": ["source", "target"]}},
+                    "healthcheck": {"type": "object", "required": ["test", "interval", "timeout", "retries"]},
+                    "depends_on": {
+                        "type": "object",
+                        "additionalProperties": {
+                            "type": "object",
+                            "properties": {
+                                "condition": {
+                                    "enum": ["service_started", "service_healthy", "service_completed_successfully"]
+                                }
+                            },
+                            "required": ["condition"],
+                        },
+                    },
+                    "deploy": {"type": "object"},
+                },
+            },
+        },
+    },
+}
+
+
+@pytest.fixture
+def compose() -> Any:
+    return yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+
+
+@pytest.fixture
+def pool() -> Any:
+    return json.loads((DEPLOY / "kubernetes-pool.json").read_text())
+
+
+def test_the_compose_file_has_the_shape_of_one(compose: Any) -> None:
+    jsonschema.validate(compose, COMPOSE)
+
+
+def test_what_compose_services_name_exists(compose: Any) -> None:
+    services = compose["services"]
+    for service in services.values():
+        assert {volume.split(":")[0] for volume in service.get("volumes", [])} <= set(compose["volumes"])
+        assert set(service.get("depends_on", {})) <= set(services)
+        assert {config["source"] for config in service.get("configs", [])} <= set(compose["configs"])
+        for name, wanted in service.get("depends_on", {}).items():
+            assert wanted["condition"] != "service_healthy" or "healthcheck" in services[name]
+        if "build" in service:
+            assert (DEPLOY / service["build"]["context"] / service["build"]["dockerfile"]).resolve().is_file()
+
+
+def test_a_worker_with_a_limit_takes_no_sweep_and_some_worker_takes_them(compose: Any) -> None:
+    deployments = yaml.safe_load((REPOSITORY / "prefect.yaml").read_text())["deployments"]
+    queues = {row["entrypoint"]: row["work_pool"]["work_queue_name"] for row in deployments}
+    assert queues.pop("flows/sweep.py:sweep") == "sweeps"
+    assert set(queues.values()) == {"default"}
+    commands = [
+        service["command"] for service in compose["services"].values() if "worker" in service.get("command", [])
+    ]
+    taken = {command[command.index("--work-queue") + 1]: "--limit" in command for command in commands}
+    assert taken == {"sweeps": False, "default": True}
+
+
+def test_a_placeholder_of_the_kubernetes_pool_is_a_variable_and_the_other_way_round(pool: Any) -> None:
+    assert set(PLACEHOLDER.findall(json.dumps(pool["job_configuration"]))) == set(pool["variables"]["properties"])
+
+
+def test_the_kubernetes_pool_s_variables_are_a_schema_that_their_defaults_fit(pool: Any) -> None:
+    jsonschema.Draft202012Validator.check_schema(pool["variables"])
+    for name, variable in pool["variables"]["properties"].items():
+        assert "default" in variable, name
+        jsonschema.validate(variable["default"], variable)
+
+
+def test_prefect_takes_the_kubernetes_pool_s_template(pool: Any) -> None:
+    from prefect.client.schemas.actions import WorkPoolCreate
+
+    assert WorkPoolCreate(name="trials", type="kubernetes", base_job_template=pool).base_job_template == pool
+
+
+def test_a_rendered_kubernetes_job_asks_for_its_gpu_and_the_shared_state(pool: Any) -> None:
+    from prefect.utilities.templating import apply_values
+
+    values = {name: variable["default"] for name, variable in pool["variables"]["properties"].items()}
+    manifest: Any = apply_values(pool["job_configuration"]["job_manifest"], {**values, "name": "t", "command": ["x"]})
+    assert (manifest["apiVersion"], manifest["kind"]) == ("batch/v1", "Job")
+    assert manifest["metadata"]["generateName"] == "t-"
+    assert manifest["spec"]["backoffLimit"] == 0  # the sweep starts a failed trial again, and counts it
+    pod = manifest["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == 1
+    mounted = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    assert mounted["state"] == container["env"]["USERRL_HOME"]
+    assert set(mounted) == {volume["name"] for volume in pod["volumes"]}
+    assert pod["restartPolicy"] == "Never"
+
+
+def test_scheduled_and_called_sweeps_have_budgets_that_their_spaces_take() -> None:
+    deployments = yaml.safe_load((REPOSITORY / "prefect.yaml").read_text())["deployments"]
+    sweeps = {row["name"]: row for row in deployments if row["entrypoint"] == "flows/sweep.py:sweep"}
+    assert {"reward-shaping", "horizon", "gamma"} <= set(sweeps)
+    for row in sweeps.values():
+        parameters = row["parameters"]
+        space = load_space(parameters["space"])
+        assert set(parameters["budget"]) == {"hours", "gpu_hours", "money"}
+        Budget.model_validate({**space.budget.model_dump(), **parameters["budget"], "trials": parameters["trials"]})
+    crons = {name: [s["cron"] for s in row.get("schedules", [])] for name, row in sweeps.items()}
+    assert {name for name, schedules in crons.items() if schedules} == {"reward-shaping", "horizon"}
+    assert all(sweeps[name]["parameters"]["renew"] for name in ("reward-shaping", "horizon"))
+
+
+def test_the_pins_that_schedules_need_are_in_place() -> None:
+    constraints = (REPOSITORY / "constraints.txt").read_text().lower() + (
+        REPOSITORY / "pyproject.toml"
+    ).read_text().lower()
+    assert re.search(r"prefect==3\.8\.8", constraints)
+    assert re.search(r"sqlalchemy[^\n]*<\s*2\.1|sqlalchemy==2\.0\.", constraints)
