@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, Literal
 
 from userrl_core.errors import ConfigError, GymError, JudgeError, PolicyError, UserError
@@ -36,6 +37,9 @@ class EpisodeRules:
     prompt_style: PromptStyle = "full"
 
     def __post_init__(self) -> None:
+        given: object = self.horizon
+        if not isinstance(given, Integral):
+            raise ConfigError(f"Horizon {given!r} is no number of turns; give a whole number of 1 or more.")
         if self.horizon < 1:
             raise ConfigError(f"Horizon {self.horizon} allows no turn; give 1 or more.")
 
@@ -70,12 +74,18 @@ class Episode:
         )
 
     def start(self) -> list[Message]:
-        """Reset the gym and return the opening messages."""
-        opening = self.gym.reset(seed=derive_seed("gym", self.trajectory.seed))
-        messages = opening_messages(self.gym, opening, self.rules.horizon, self.rules.prompt_style)
+        """Reset the gym and return the opening messages; empty when the gym broke, which ends the episode unscored."""
+        broken: Exception | None = None
+        try:
+            opening = self.gym.reset(seed=derive_seed("gym", self.trajectory.seed))
+            messages = opening_messages(self.gym, opening, self.rules.horizon, self.rules.prompt_style)
+        except Exception as error:  # noqa: BLE001  as in a step: one gym's bug must not end the batch
+            broken, messages = error, []
         self.trajectory.messages = list(messages)
         if self._sink is not None:
             self.trajectory.traj_id = self._sink.begin(self.trajectory)
+        if broken is not None:
+            self._finish("error", _reason("gym", broken))
         return messages
 
     async def submit(self, reply: PolicyReply, policy_seconds: float = 0.0) -> list[Message]:

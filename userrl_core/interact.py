@@ -126,7 +126,7 @@ def _read_json(block: str) -> InteractCall | str:
     try:
         # raw_decode: what follows the object (a missing closing tag swallows the rest of the message) is not the call.
         value, _ = json.JSONDecoder().raw_decode(block)
-    except (json.JSONDecodeError, RecursionError):
+    except (ValueError, RecursionError):  # ValueError itself: a whole number of more than 4,300 digits
         return "The tool call is not valid JSON."
     if not isinstance(value, dict):
         return "The tool call is not a JSON object."
@@ -139,7 +139,7 @@ def _read_call(name: object, arguments: object) -> InteractCall | str:
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments)
-        except (json.JSONDecodeError, RecursionError):
+        except (ValueError, RecursionError):
             return "The tool call's arguments are not valid JSON."
     if not isinstance(arguments, dict):
         return "The tool call's arguments are not a JSON object."

@@ -122,15 +122,17 @@ def build_episode(
 
 async def drive(episode: Episode, policy: Policy, timeout: float) -> None:
     """Play one episode to its end with a policy of one conversation at a time."""
+    session = None
     try:
         async with asyncio.timeout(timeout):
             messages = episode.start()
-            session = policy.session(episode.gym, derive_seed("policy", episode.trajectory.seed))
             while messages:
                 began = time.perf_counter()
                 try:
+                    if session is None:
+                        session = policy.session(episode.gym, derive_seed("policy", episode.trajectory.seed))
                     reply = await session.act(messages)
-                except PolicyError as error:
+                except Exception as error:  # noqa: BLE001  PolicyError or a policy's bug: data about one rollout
                     episode.fail(error)
                     return
                 messages = await episode.submit(reply, time.perf_counter() - began)

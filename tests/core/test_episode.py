@@ -86,6 +86,12 @@ async def test_the_last_turn_of_the_horizon_may_still_succeed():
     assert (episode.trajectory.stop_reason, episode.trajectory.score) == ("success", 1.0)
 
 
+@pytest.mark.parametrize("horizon", [2.5, "3", None])
+def test_a_horizon_that_is_no_whole_number_is_refused(horizon: Any):
+    with pytest.raises(ConfigError, match="no number of turns"):
+        EpisodeRules(horizon)
+
+
 def test_a_horizon_of_zero_is_refused():
     with pytest.raises(ConfigError, match="Horizon 0"):
         EpisodeRules(0)
@@ -218,6 +224,43 @@ async def test_a_policy_that_gives_no_reply_is_data_not_a_crash():
     assert [(t.stop_reason, t.admitted, t.reject_reason) for t in played] == [
         ("error", False, "policy: 503 after 3 attempts")
     ] * 3
+
+
+@pytest.mark.parametrize("where", ["session", "act"])
+async def test_a_bug_in_a_policy_is_data_about_one_rollout(where: str):
+    class Buggy(ScriptedPolicy):
+        """Breaks in one of three conversations."""
+
+        def session(self, gym: Gym[Any], seed: int) -> Any:
+            if gym.task.id != "bad":
+                return super().session(gym, seed)
+            if where == "session":
+                raise KeyError("no such gym")
+            return self
+
+        async def act(self, new: Sequence[Message]) -> PolicyReply:
+            raise KeyError("no such gym")
+
+    bad = Task("function", "bad", "train", FUNCTION.payload)
+    played = await run_episodes([FUNCTION, bad, FUNCTION], Buggy(), horizon=4)
+    assert [(t.stop_reason, t.reject_reason) for t in played] == [
+        ("success", None),
+        ("error", "policy: KeyError: 'no such gym'"),
+        ("success", None),
+    ]
+
+
+async def test_a_gym_that_breaks_at_its_opening_is_data_and_is_logged():
+    class Broken(StrangeGym):
+        def opening(self) -> str:
+            raise KeyError("no such field")
+
+    notes = Notes()
+    gym = Broken(Task("strange", "s", "train", {}))
+    episode = Episode(gym, EpisodeRules(3), sink=notes)  # type: ignore[arg-type]
+    await drive(episode, Faulty(), 60)
+    assert notes.calls == [("begin", 0), ("end", 0)]
+    assert (episode.trajectory.admitted, episode.trajectory.reject_reason) == (False, "gym: KeyError: 'no such field'")
 
 
 async def test_trajectories_come_back_in_the_order_of_tasks_and_attempts():

@@ -66,6 +66,9 @@ def test_no_openai_tool_call_makes_the_parser_raise(calls: list[object], content
         '{"name": "interact_with_env", "arguments": ["action", "x"]}',
         "[" * 100_000,
         '{"name": ' * 20_000,
+        "1" * 5_000,
+        '{"name": "interact_with_env", "arguments": {"choice": "action", "content": ' + "1" * 5_000 + "}}",
+        '{"name": "interact_with_env", "arguments": "' + "1" * 5_000 + '"}',
     ],
 )
 def test_a_call_that_is_none_is_a_format_error_with_advice(block: str):

@@ -25,6 +25,8 @@ def test_an_unknown_split_user_and_task_option_are_each_one_sentence():
         gyms.tasks("function", "dev")
     with pytest.raises(ConfigError, match="no 'oracle' user"):
         gyms.make("travel", user="oracle")
+    with pytest.raises(ConfigError, match="no 'oracle' user"):
+        gyms.make("function", user="oracle")
     with pytest.raises(ConfigError, match="do not take these options"):
         gyms.tasks("function", "train", size=3)
     with pytest.raises(ConfigError, match="no tier 'huge'"):

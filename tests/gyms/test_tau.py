@@ -188,6 +188,16 @@ def test_kwargs_is_understood_in_place_of_arguments():
     assert read_call('{"name": "x", "kwargs": {"a": 1}}') == ("x", {"a": 1})
 
 
+@pytest.mark.parametrize(
+    "value", ["1" * 30, "1" * 5_000, "1e999", "NaN", '"\\ud800"', "[" * 300 + "]" * 300, "[" * 2_000, '"\x00"']
+)
+async def test_no_value_that_a_record_could_not_hold_reaches_a_tool(value: str):
+    gym = started()
+    for tool, argument in (("think", "thought"), ("set_days", "days")):
+        result = await gym.step(InteractCall("answer", f'{{"name": "{tool}", "arguments": {{"{argument}": {value}}}}}'))
+        assert (result.reward, result.info.get("tool_error")) == (0.0, True)
+
+
 async def test_attempts_share_the_base_and_never_see_each_others_writes():
     task = ending_with("cancel_booking")
     before = json.dumps(domain("bikes", None).base)

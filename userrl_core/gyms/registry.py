@@ -85,15 +85,19 @@ def make(name: str, task: Task | None = None, user: Any = "rule", **config: Any)
     return kind(task, user=make_user(kind, task, user), config=settings)
 
 
+_USER_KINDS = ("rule", "openai", "human")
+"""What a run may ask of every gym; one without a user ignores it."""
+
+
 def make_user(kind: type[Gym[Any]], task: Task, user: Any) -> Any:
     """The user object for a task: built from its kind, or passed through. None where the gym has no user."""
     if not isinstance(user, (str, tuple)):
         return user
     name, options = user if isinstance(user, tuple) else (user, {})
-    if not kind.users:
+    if not kind.users and name in _USER_KINDS:
         return None
     if name not in kind.users:
-        raise ConfigError(f"Gym '{kind.name}' has no '{name}' user; it has {', '.join(kind.users)}.")
+        raise ConfigError(f"Gym '{kind.name}' has no '{name}' user; it has {', '.join(kind.users or _USER_KINDS)}.")
     rng = random.Random(derive_seed("user", kind.name, task.id))
     return kind.users[name](task, rng, **options)
 

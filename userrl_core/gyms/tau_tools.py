@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import jsonschema
+import orjson
 
 from userrl_core.gyms.tau_database import Database, Tables, duplicate
 
@@ -64,8 +66,9 @@ class Domain:
 def read_call(text: str) -> tuple[str, dict[str, Any]]:
     """A tool call from its JSON, ``{"name": ..., "arguments": {...}}``. Raises ToolError."""
     try:
-        value = json.loads(text)
-    except (json.JSONDecodeError, RecursionError):
+        value = json.loads(text, parse_float=_finite, parse_constant=_finite)
+        orjson.dumps(value)  # numbers beyond 64 bits, halves of characters, 255 levels: no record could hold them
+    except (ValueError, TypeError, RecursionError):
         raise ToolError('the tool call is not JSON; write {"name": "...", "arguments": {...}}') from None
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         raise ToolError('the tool call needs a name; write {"name": "...", "arguments": {...}}')
@@ -73,6 +76,13 @@ def read_call(text: str) -> tuple[str, dict[str, Any]]:
     if not isinstance(arguments, dict):
         raise ToolError("the arguments of a tool call are a JSON object")
     return value["name"], arguments
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(text)
+    return number
 
 
 def calculate(database: Database, expression: str) -> str:

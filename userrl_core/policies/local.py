@@ -110,8 +110,10 @@ class LocalPolicy:
             active = [active[index] for index in going]
 
     def _open(self, row: _Row) -> bool:
-        """Start the episode; False when its opening already fills the context."""
+        """Start the episode; False when the gym broke, or the opening already fills the context."""
         messages = row.episode.start()
+        if row.episode.finished:
+            return False
         ids = self._format.opening(messages, tools_for(row.episode.gym.name, messages))
         row.pending = ids
         row.sample.given(ids)

@@ -57,7 +57,7 @@ def _objects(text: str) -> list[dict[str, Any]]:
     while start >= 0:
         try:
             value, end = decoder.raw_decode(text, start)
-        except (json.JSONDecodeError, RecursionError):
+        except (ValueError, RecursionError):  # ValueError itself: a whole number of more than 4,300 digits
             end = start + 1
         else:
             if isinstance(value, dict):
