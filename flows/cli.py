@@ -141,6 +141,19 @@ def show_run(run: RunName = "latest", as_json: Json = False) -> None:
     print(f"folder {found.folder}\nnext: userrl report {found.id}")
 
 
+@runs.command("stop")
+def stop_run(run: RunName = "latest") -> None:
+    """Stop a run within seconds, also when its server or worker is gone; starting it again continues it."""
+    from flows.runs import find
+
+    found = find(run)
+    if found.status["state"] != "running":
+        print(f"{found.id} is {found.status['state']}; nothing to stop")
+        return
+    found.ask_to_stop()
+    print(f"asked {found.id} to stop; its last checkpoint stays")
+
+
 @runs.command("delete")
 def delete_run(run: RunName, yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False) -> None:
     """Remove a run's checkpoints and report; its turns stay in the warehouse."""

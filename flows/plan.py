@@ -81,6 +81,7 @@ class Plan:
         }
         run = claim(self.run_id, about, fresh=fresh, flow_run=str(flow_run.id or "none"))
         with alone(run.folder / "run.lock", f"Run {run.id}"):
+            run.forget_stop()
             yield run
 
     def has(self, stage: str) -> bool:

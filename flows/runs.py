@@ -49,6 +49,14 @@ class Run:
         """Say what the run does now."""
         write_json(self.folder / "status.json", {"state": state, "updated": time.time(), **fields})
 
+    def ask_to_stop(self) -> None:
+        """Whoever works on it stops within seconds, whether or not a server or a worker is up."""
+        (self.folder / "stop").touch()
+
+    def forget_stop(self) -> None:
+        """A new start is not bound by an old wish."""
+        (self.folder / "stop").unlink(missing_ok=True)
+
 
 def identity(resolved: Mapping[str, Any], *, seed: int, backend: str, name: str, init_from: str | None) -> str:
     """Readable and unique: ``<name>-s<seed>-<hash>``."""

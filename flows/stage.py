@@ -24,7 +24,7 @@ from flows.process import TrainerDied, reap, run_child
 from flows.progress import ProgressArtifact
 from flows.runs import Run
 from flows.slots import Slot, take
-from userrl_core.errors import CheckpointError
+from userrl_core.errors import CheckpointError, TrainingError
 
 LEASE_SECONDS = 60.0
 LEASE_PATIENCE = 5.0
@@ -100,6 +100,8 @@ def execute(
     watch = Watch(job, say)
 
     def tick() -> None:
+        if (job.folder.parents[1] / "stop").exists():
+            raise TrainingError(f"Run {job.run_id} was stopped by `userrl runs stop`; start it again to continue.")
         for line in lines:
             progress(line)
             watch(line)

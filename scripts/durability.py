@@ -188,8 +188,12 @@ def worker(lab: Lab) -> None:
     say("kill -9 worker")
     lab.reach(one)
     say(f"flow run is {lab.state(one)}")
-    lab.worker = lab.start_worker()
-    cancel_now(lab, one)
+    run = of_flow_run(one)
+    assert run is not None
+    run.ask_to_stop()
+    say("userrl runs stop (a cancel needs the worker that started the run)")
+    wait("trainer is gone", lambda: not lab.trainer(one))
+    wait("flow run is Failed", lambda: lab.state(one) == "Failed")
 
 
 def term(lab: Lab) -> None:
