@@ -1,6 +1,6 @@
 """Stock verl on a CPU runs our recipe: cold start, two stages, two kills, and everything is in the warehouse.
 
-One story, told once per session (about four minutes on two cores): SFT on demonstrations; stage rl-1, steps 1 and 2;
+One story, told once per session (most of its minutes are processes that start): SFT on demonstrations; stage rl-1, steps 1 and 2;
 stage rl-2, steps 3 to 5 with a longer horizon, one of whose workers is killed after step 3, whose driver is killed when it
 is started again, and which goes on from its last checkpoint the third time. Each test looks at one side of what it left.
 """
