@@ -128,7 +128,11 @@ class Machine:
         return found
 
     def post(self, path: str, body: Mapping[str, Any] | None = None, method: str = "POST") -> Any:
-        answer = httpx.request(method, f"{self.url}/{path}", json=body, timeout=30.0, trust_env=False)
+        for _ in range(10):  # SQLite answers 503 while it is busy; Prefect's own client asks again too
+            answer = httpx.request(method, f"{self.url}/{path}", json=body, timeout=60.0, trust_env=False)
+            if answer.status_code != 503:
+                break
+            time.sleep(1.0)
         answer.raise_for_status()
         return answer.json() if answer.content else None
 
