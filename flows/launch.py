@@ -73,6 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     arguments = parser.parse_args(argv)
     signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a script's `&` made us ignore it
     try:
         parameters = dict(_parameter(text) for text in arguments.param)
         with services(arguments.deployment, lambda: check(arguments.deployment, parameters)) as running:
