@@ -55,7 +55,7 @@ def read(path: Path) -> Mapping[str, Any]:
         mark = getattr(error, "problem_mark", None)
         at = f" in line {mark.line + 1}" if mark is not None else ""
         raise ConfigError(f"{path} is no readable YAML{at}: {getattr(error, 'problem', None) or error}.") from error
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path} cannot be read: {error}.") from error
     if not isinstance(document, Mapping):
         raise ConfigError(f"{path} holds no mapping of fields; start it with 'name: ...'.")

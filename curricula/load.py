@@ -106,7 +106,7 @@ def _profile_layers(profile: str | Path, recipe: Sequence[_Layer]) -> list[_Laye
     found = [_layer(f"profile {name}", document)]
     _check_whitelist(found[0])
     for layer in recipe:
-        own = layer.values.get("profiles", {}).get(name)
+        own = _fields(_fields(layer.values.get("profiles"), layer.where, "profiles").get(name), layer.where, name)
         if own:
             found.append(_layer(f"{layer.where}, for profile {name}", dict(own)))
     kind = _schedule_kind(recipe)
@@ -116,10 +116,17 @@ def _profile_layers(profile: str | Path, recipe: Sequence[_Layer]) -> list[_Laye
 
 
 def _layer(where: str, document: dict[str, Any]) -> _Layer:
-    sources = document.pop("sources", None) or {}
+    sources = _fields(document.pop("sources", None), where, "sources")
     is_recipe = where.startswith("recipe ") and ", for profile" not in where
     source = document.get("source", "") if is_recipe else document.pop("source", "")
     return _Layer(where, document, str(source), {str(k): str(v) for k, v in sources.items()})
+
+
+def _fields(value: Any, where: str, key: str) -> Mapping[str, Any]:
+    """A block that is a mapping, or is left out."""
+    if value is None or isinstance(value, Mapping):
+        return value or {}
+    raise ConfigError(f"{where[0].upper()}{where[1:]}: '{key}' must be a mapping of fields, not {value!r}.")
 
 
 def _schedule_kind(recipe: Sequence[_Layer]) -> str | None:

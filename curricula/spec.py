@@ -25,7 +25,9 @@ Share = Annotated[float, Field(ge=0.0, le=1.0)]
 class Block(BaseModel):
     """A frozen part of a recipe; an unknown key is an error."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, protected_namespaces=())
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, protected_namespaces=(), allow_inf_nan=False
+    )
 
 
 class UserSetup(Block):
@@ -95,6 +97,8 @@ class Demonstrations(Block):
 
 class Algorithm(AlgorithmConfig):
     """The policy-gradient algorithm, with what only the verl backend knows."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
 
     kl_reward_coef: NonNegativeFloat = 0.0
     """Weight of a KL penalty taken off the rewards (verl: algorithm.kl_ctrl.kl_coef, with use_kl_in_reward)."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from userrl_core.episode import Episode, EpisodeRules
 from userrl_core.errors import ConfigError, PolicyError
+from userrl_core.gyms.base import Gym
 from userrl_core.gyms.prompt import PromptStyle
 from userrl_core.gyms.registry import make
 from userrl_core.policies.base import BatchPolicy, Policy
@@ -53,7 +55,7 @@ async def run_episodes(
     if isinstance(policy, BatchPolicy):
         await policy.play(episodes)
         for episode in episodes:
-            await episode.gym.aclose()
+            await _close(episode.gym)
             if progress is not None:
                 progress(episode.trajectory)
         return [episode.trajectory for episode in episodes]
@@ -139,7 +141,15 @@ async def drive(episode: Episode, policy: Policy, timeout: float) -> None:
     except TimeoutError:
         episode.fail(PolicyError(f"the conversation took longer than {timeout:g} s"))
     finally:
-        await episode.gym.aclose()
+        await _close(episode.gym)
+
+
+async def _close(gym: Gym[Any]) -> None:
+    """Release a gym. What goes wrong here is said aloud and spoils nothing: the conversation is recorded already."""
+    try:
+        await gym.aclose()
+    except Exception as error:  # noqa: BLE001  as everywhere in a rollout
+        warnings.warn(f"A {gym.name} gym did not close: {type(error).__name__}: {error}", RuntimeWarning, stacklevel=2)
 
 
 def _user_name(user: Any) -> str:

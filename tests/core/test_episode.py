@@ -263,6 +263,17 @@ async def test_a_gym_that_breaks_at_its_opening_is_data_and_is_logged():
     assert (episode.trajectory.admitted, episode.trajectory.reject_reason) == (False, "gym: KeyError: 'no such field'")
 
 
+async def test_a_gym_that_does_not_close_spoils_nothing():
+    class Stuck(StrangeGym):
+        async def aclose(self) -> None:
+            raise OSError("the socket is gone")
+
+    episode = Episode(Stuck(Task("strange", "s", "train", {})), EpisodeRules(3))
+    with pytest.warns(RuntimeWarning, match="strange gym did not close: OSError: the socket is gone"):
+        await drive(episode, Faulty(), 60)
+    assert episode.trajectory.reject_reason == "policy: 503 after 3 attempts"
+
+
 async def test_trajectories_come_back_in_the_order_of_tasks_and_attempts():
     tasks = gyms.tasks("function", "train")[:5]
     played = await run_episodes(tasks, ScriptedPolicy(0.5), horizon=4, n=3, concurrency=2)

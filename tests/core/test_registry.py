@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +32,24 @@ def test_an_unknown_split_user_and_task_option_are_each_one_sentence():
         gyms.tasks("function", "train", size=3)
     with pytest.raises(ConfigError, match="no tier 'huge'"):
         gyms.tasks("function", "train", tier="huge")
+
+
+@pytest.mark.parametrize(
+    "user", [("openai", {"nope": 1}), ("rule", {"nope": 1}), ("rule",)], ids=["openai", "rule", "no options"]
+)
+def test_options_that_a_user_does_not_take_are_one_sentence(user: object):
+    with pytest.raises(ConfigError, match="user"):
+        gyms.make("turtle", user=user)
+
+
+def test_no_user_is_the_rule_user():
+    assert type(gyms.make("turtle", user=None).user) is type(gyms.make("turtle").user)
+
+
+@pytest.mark.parametrize("options", [{"reward_scale": math.nan}, {"step_penalty": math.inf}, {"tolerance": -1.0}])
+def test_rewards_and_tolerances_are_finite_numbers_that_make_sense(options: dict[str, float]):
+    with pytest.raises(ConfigError, match="cannot use these options"):
+        gyms.make("function", **options)
 
 
 def test_a_task_of_another_gym_is_refused():

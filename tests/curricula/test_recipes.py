@@ -212,6 +212,7 @@ def test_the_same_recipe_has_the_same_hash_and_another_value_another():
         ({"algorithm.group": 1}, "group of 1"),
         ({"algorithm.lr": "fast"}, "algorithm.lr: input should be a valid number"),
         ({"algorithm.lr": float("nan")}, "algorithm.lr"),
+        ({"algorithm.lr": float("inf")}, "algorithm.lr"),
         ({"credit.gamma": 1.2}, "credit.gamma: input should be less than or equal to 1"),
         ({"schedule": {"kind": "steep"}}, "fixed, stages, scaling_inter, adaptive"),
         ({"schedule": {"kind": "fixed", "turns": 6}}, "leave one of them out"),
@@ -296,6 +297,8 @@ def test_a_recipe_of_ones_own(write):
         ("name: mine\nstages: [{horizon: 4, mix: {travel: 1}}]\n", "give steps or epochs"),
         ("name: mine\nstages: [{steps: 4, mix: {travel: 1}}]\n", "has no horizon"),
         ("name: mine\nstages: [{epochs: 4, horizon: 4, mix: {travel: 1}}]\n", "set rl_tasks"),
+        ("name: mine\nsources: 3\n", "'sources' must be a mapping"),
+        ("{" * 2_000, "cannot be read"),
         ("name: mine\nx: !!python/object/apply:os.system [echo]\n", "no readable YAML"),
     ],
 )
@@ -303,6 +306,12 @@ def test_broken_files_are_refused_in_one_sentence(write, text, message):
     with pytest.raises(ConfigError) as caught:
         load(write(text), None)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("profiles", ["3", "{laptop: 3}", "{laptop: [1]}"])
+def test_what_a_recipe_says_for_a_profile_must_be_fields(write, profiles):
+    with pytest.raises(ConfigError, match="must be a mapping of fields"):
+        load(write(f"name: mine\nprofiles: {profiles}\n"), "laptop")
 
 
 def test_a_recipe_that_extends_itself_is_refused(write):

@@ -222,6 +222,12 @@ async def test_several_ids_in_one_message_are_taken_together_or_not_at_all():
     assert await say(make_gym(turn_cap=None), ("answer", "H1, F2")) == [1.8]
 
 
+async def test_an_id_that_is_said_twice_in_a_message_keeps_its_first_verdict():
+    gym = make_gym(one_choice_per_aspect=False)
+    result = await gym.step(InteractCall("answer", "H1, H2, H1"))
+    assert result.info["choices"] == {"H1": "best", "H2": "correct"}
+
+
 async def test_the_multi_choice_setting_goes_on_until_all_best_options_are_found():
     gym = make_gym(one_choice_per_aspect=False)
     calls = [("answer", one) for one in ("H4", "H2", "H2", "H1", "F1")]

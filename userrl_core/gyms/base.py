@@ -21,7 +21,7 @@ from userrl_core.records import ModelCall, Task
 class GymConfig(BaseModel):
     """Reward values, thresholds and penalties of a gym; each gym subclasses it with its own fields."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     reward_scale: float = 1.0
     """Every turn reward is multiplied by this (released code: 1)."""

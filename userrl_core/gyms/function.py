@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import ClassVar
 
+from pydantic import Field
+
 from userrl_core.errors import TaskError
 from userrl_core.gyms.base import Gym, GymConfig, Reply
 from userrl_core.gyms.function_rule import compile_rule, evaluate
@@ -32,13 +34,13 @@ class FunctionConfig(GymConfig):
     wrong_reward: float = 0.0
     """For a wrong value; the attempt goes on."""
 
-    tolerance: float = 1e-6
+    tolerance: float = Field(default=1e-6, ge=0.0)
     """Greatest distance at which an answer is right."""
 
-    decimals: int = 4
+    decimals: int = Field(default=4, ge=0)
     """Decimals of the values that an action shows (released code)."""
 
-    guard: float = 0.01
+    guard: float = Field(default=0.01, ge=0.0)
     """Four numbers that all lie this close to the test case are refused (ours; the released guard compares text)."""
 
 

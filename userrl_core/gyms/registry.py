@@ -10,6 +10,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from userrl_core.errors import ConfigError, TaskError
 from userrl_core.gyms.base import Gym, GymConfig, parse_config
 from userrl_core.nearest import nearest
@@ -90,16 +92,26 @@ _USER_KINDS = ("rule", "openai", "human")
 
 
 def make_user(kind: type[Gym[Any]], task: Task, user: Any) -> Any:
-    """The user object for a task: built from its kind, or passed through. None where the gym has no user."""
+    """The user object for a task: built from its kind (None: the rule user), or passed through. None without any user.
+
+    Raises ConfigError for a kind that the gym lacks and for options that its user does not take.
+    """
+    user = "rule" if user is None else user
     if not isinstance(user, (str, tuple)):
         return user
+    if isinstance(user, tuple) and len(user) != 2:
+        raise ConfigError(f"A user is a kind or a pair of kind and options, not {user!r}.")
     name, options = user if isinstance(user, tuple) else (user, {})
     if not kind.users and name in _USER_KINDS:
         return None
     if name not in kind.users:
         raise ConfigError(f"Gym '{kind.name}' has no '{name}' user; it has {', '.join(kind.users or _USER_KINDS)}.")
     rng = random.Random(derive_seed("user", kind.name, task.id))
-    return kind.users[name](task, rng, **options)
+    try:
+        return kind.users[name](task, rng, **options)
+    except (TypeError, ValidationError) as error:
+        what = str(error).replace("\n", " ")[:200]
+        raise ConfigError(f"The '{name}' user of gym '{kind.name}' does not take these options ({what}).") from error
 
 
 def tasks(name: str, split: str, **options: Any) -> Sequence[Task]:

@@ -147,7 +147,9 @@ class TravelGym(Gym[TravelConfig]):
         if settings.turn_cap is not None:
             reward = min(reward, settings.turn_cap)
         missed = settings.end_on_wrong and "best" not in found
-        choices = dict(zip(ids, found, strict=True))
+        choices: dict[str, str] = {}
+        for one, kind in zip(ids, found, strict=True):
+            choices.setdefault(one, kind)  # an id that is said twice keeps its first verdict
         return self._answered(self._verdict(choices), reward, done=missed or self._complete(), choices=choices)
 
     def score(self) -> float | None:

@@ -14,6 +14,9 @@ from functools import lru_cache
 Group = Sequence[str]
 Pattern = Sequence[Group]
 
+LONGEST = 20_000
+"""Characters of a text that are read; a message of a megabyte must not hold up every other conversation."""
+
 _WORD = re.compile(r"[a-z0-9]+")
 _ENDINGS = (
     "ations",
@@ -56,8 +59,8 @@ def fold(text: str) -> str:
 
 
 def words(text: str) -> list[str]:
-    """The words and numbers of a text, folded, in order."""
-    return _WORD.findall(fold(text))
+    """The words and numbers of a text, folded, in order; those of its first `LONGEST` characters."""
+    return _WORD.findall(fold(text[:LONGEST]))
 
 
 def normalise(text: str) -> str:

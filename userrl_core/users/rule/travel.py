@@ -59,7 +59,7 @@ class RuleTravelUser:
         about = [aspect for aspect in named if aspect in self._world.aspects] or list(self._world.aspects)
         foreign = bool(named) and not any(aspect in self._world.aspects for aspect in named)
         nouns = {noun for aspect in NOUNS for noun in NOUNS[aspect]}
-        rest = [word for word in said if word not in nouns]
+        rest = [word for word in dict.fromkeys(said) if word not in nouns]
         strength = {
             (aspect, category): count
             for aspect in (named if foreign else about)
