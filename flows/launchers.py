@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -133,16 +134,14 @@ class DeploymentLauncher(_Trials):
     def status(self, handle: str) -> Status:
         """By the flow run's state; one that the server does not know has failed."""
         try:
-            with get_client(sync_client=True) as client:
-                try:
-                    flow_run = client.read_flow_run(UUID(handle))
-                except ObjectNotFound:
-                    return "failed"
-                if flow_run.state is None:
-                    return "running"
-                if not flow_run.state.is_final():
-                    return "failed" if self._buried(client, flow_run) else "running"
-                return "completed" if flow_run.state.is_completed() else "failed"
+            flow_run = self._client.read_flow_run(UUID(handle))
+            if flow_run.state is None:
+                return "running"
+            if not flow_run.state.is_final():
+                return "failed" if self._buried(flow_run) else "running"
+            return "completed" if flow_run.state.is_completed() else "failed"
+        except ObjectNotFound:
+            return "failed"
         except (httpx.TransportError, PrefectHTTPStatusError) as error:
             if not _away(error):
                 raise
@@ -151,10 +150,9 @@ class DeploymentLauncher(_Trials):
     def cancel(self, handle: str) -> None:
         """The worker stops the process within its grace. A server that is away is told once and not waited for."""
         try:
-            with get_client(sync_client=True) as client:
-                flow_run = client.read_flow_run(UUID(handle))
-                if flow_run.state is not None and not flow_run.state.is_final():
-                    client.set_flow_run_state(flow_run.id, Cancelling())
+            flow_run = self._client.read_flow_run(UUID(handle))
+            if flow_run.state is not None and not flow_run.state.is_final():
+                self._client.set_flow_run_state(flow_run.id, Cancelling())
         except ObjectNotFound:
             return
         except (httpx.TransportError, PrefectHTTPStatusError) as error:
@@ -162,7 +160,12 @@ class DeploymentLauncher(_Trials):
                 raise
             self.say(f"The server is away; cancel flow run {handle} by hand if it still runs.")
 
-    def _buried(self, client: SyncPrefectClient, flow_run: FlowRun) -> bool:
+    @cached_property
+    def _client(self) -> SyncPrefectClient:
+        """Kept open: making one costs several times what a request does, and a sweep asks for days."""
+        return get_client(sync_client=True).__enter__()
+
+    def _buried(self, flow_run: FlowRun) -> bool:
         """Mark a flow run as Crashed whose process is surely gone, rather than wait for the automation to miss its heartbeat.
 
         Sure on one machine alone (server on the loopback interface): there a process id means something here.
@@ -182,7 +185,7 @@ class DeploymentLauncher(_Trials):
         else:
             dead = _one_machine() and pid is not None and not _lives(pid) and age > 10
         if dead:
-            client.set_flow_run_state(flow_run.id, Crashed(message="Its process is gone."), force=True)
+            self._client.set_flow_run_state(flow_run.id, Crashed(message="Its process is gone."), force=True)
         return dead
 
     def _patiently(self, ask: Callable[[], T]) -> T:
