@@ -63,6 +63,10 @@ class Plan:
             f"  {row['stage']}: steps {row['first']} to {row['last']}, horizon {row['horizon']}, mix {row['mix']}"
             for row in self.recipe.stage_table()
         ]
+        if self.backend == "verl":
+            from userrl_core.training.verl.recipe import check_machine
+
+            rows += [f"  {label}: {value}" for label, value in check_machine(self.recipe.resolved())]
         return "\n".join(rows)
 
     @contextmanager

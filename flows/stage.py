@@ -113,7 +113,7 @@ def execute(
                 [sys.executable, "-u", "-m", "flows.trainer", str(path)],
                 folder=job.folder,
                 on_tick=tick,
-                env=_environment(slot),
+                env=_environment(slot, job),
                 keep_open=(slot.descriptor,),
             )
     value = job.result()
@@ -125,9 +125,9 @@ def execute(
     return value
 
 
-def _environment(slot: Slot) -> dict[str, str]:
+def _environment(slot: Slot, job: Job) -> dict[str, str]:
     environment = quiet()
-    if slot.gpu is not None:
+    if slot.gpu is not None and job.backend == "local":  # verl spreads over every GPU of the machine
         environment["CUDA_VISIBLE_DEVICES"] = str(slot.gpu)
     return environment
 

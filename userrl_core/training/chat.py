@@ -31,11 +31,29 @@ class Encoded:
         return len(self.turns) - self.turns.count(-1)
 
 
+def control_tokens(tokenizer: Any) -> tuple[str, ...]:
+    """Every token that structures a conversation.
+
+    Not `all_special_tokens` alone: it lists those with a role (end, padding), and a turn's start need not have one.
+    """
+    added = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
+    return tuple(sorted(added | set(tokenizer.all_special_tokens)))
+
+
+def harmless(text: str, control: Sequence[str]) -> str:
+    """Foreign text without control tokens: a user who writes an end-of-turn token must not end a turn with it."""
+    for token in control:
+        if token in text:
+            text = text.replace(token, f"{token[0]} {token[1:]}")
+    return text
+
+
 class ChatFormat:
     """How one tokenizer writes conversations. Raises TrainingError for a template that cannot be extended by increments."""
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
+        self._control = control_tokens(tokenizer)
         if tokenizer.eos_token_id is None:
             raise TrainingError("This tokenizer has no end-of-turn token; set its eos_token.")
         between = self._between("tool")
@@ -49,7 +67,7 @@ class ChatFormat:
 
     def opening(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> list[int]:
         """Ids up to where the agent's first reply begins."""
-        safe = [{**message, "content": self._harmless(str(message["content"]))} for message in messages]
+        safe = [{**message, "content": harmless(str(message["content"]), self._control)} for message in messages]
         text = self.tokenizer.apply_chat_template(
             safe, tools=list(tools) or None, add_generation_prompt=True, tokenize=False
         )
@@ -57,11 +75,11 @@ class ChatFormat:
 
     def reply(self, text: str) -> list[int]:
         """A written (not sampled) reply with its end token, for supervised training."""
-        return [*self._encode(self._harmless(text)), self.end_id]
+        return [*self._encode(harmless(text, self._control)), self.end_id]
 
     def after_reply(self, answer: str) -> list[int]:
         """What follows the end token of a reply: the environment's answer, up to where the next reply begins."""
-        return self._encode(f"{self._head}{self._harmless(answer)}{self._tail}")
+        return self._encode(f"{self._head}{harmless(answer, self._control)}{self._tail}")
 
     def text(self, ids: Sequence[int]) -> str:
         """A sampled reply as text, without its end token."""
@@ -87,13 +105,6 @@ class ChatFormat:
 
     def _encode(self, text: str) -> list[int]:
         return list(self.tokenizer.encode(text, add_special_tokens=False))
-
-    def _harmless(self, text: str) -> str:
-        """Foreign text without control tokens: a user who writes an end-of-turn token must not end a turn with it."""
-        for token in self.tokenizer.all_special_tokens:
-            if token in text:
-                text = text.replace(token, f"{token[0]} {token[1:]}")
-        return text
 
     def _between(self, role: str) -> str | None:
         """The template's text from a reply to the next, or None when it refuses or drops one of the two."""

@@ -32,6 +32,7 @@ from userrl_core.policies.base import PolicyReply
 from userrl_core.records import Message, Phase, Task, Trajectory, Where
 from userrl_core.rewards.optional import adjusted_rewards
 from userrl_core.rollout import build_episode
+from userrl_core.training.chat import control_tokens, harmless
 from userrl_core.training.verl.alive import keep_beating
 from userrl_core.training.verl.book import Attempt, find_book
 from userrl_core.training.verl.estimator import signature
@@ -91,9 +92,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         self.stage: StageFile = read_stage_file(stage_file)
         keep_beating(str(self.stage.folder / ALIVE))
         self.room: int = int(self.rollout_config.response_length)
-        # Not `all_special_tokens` alone: it lists those with a role (end, padding), and a turn's start need not have one.
-        added = [str(token) for token in self.tokenizer.added_tokens_decoder.values() if token.special]
-        self._control = sorted({*added, *self.tokenizer.all_special_tokens})
+        self._control = control_tokens(self.tokenizer)
 
     async def run(self, sampling_params: dict[str, Any], **columns: Any) -> TurnRewards:
         """Play the attempt that a parquet row and verl's step describe; always exactly one output."""
@@ -267,15 +266,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         return str(self.tokenizer.decode(body, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
     def _harmless(self, messages: Sequence[Message]) -> list[Message]:
-        """Foreign text without control tokens: a user who writes an end-of-turn token must not end a turn with it."""
-        safe = []
-        for message in messages:
-            text = str(message["content"])
-            for token in self._control:
-                if token in text:
-                    text = text.replace(token, f"{token[0]} {token[1:]}")
-            safe.append({**message, "content": text})
-        return safe
+        return [{**message, "content": harmless(str(message["content"]), self._control)} for message in messages]
 
 
 def _phase(row: dict[str, Any]) -> Phase:
