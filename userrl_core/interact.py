@@ -146,7 +146,16 @@ def _read_call(name: object, arguments: object) -> InteractCall | str:
     choice, content = arguments.get("choice"), arguments.get("content")
     if not isinstance(choice, str) or not isinstance(content, str):
         return "The tool call needs two strings, choice and content."
-    return InteractCall(choice.strip().lower(), content)
+    return InteractCall(_whole(choice).strip().lower(), _whole(content))
+
+
+def _whole(text: str) -> str:
+    """The text with U+FFFD for halves of characters, which JSON can spell and no model server takes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
 
 
 def _clean(text: str) -> str:

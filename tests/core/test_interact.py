@@ -83,6 +83,15 @@ def test_a_missing_closing_tag_is_tolerated_with_whatever_follows():
     assert parse_text(text).call == InteractCall("action", "x")
 
 
+def test_half_a_character_is_replaced_so_that_every_user_can_be_asked():
+    def read(content: str) -> InteractCall | None:
+        arguments = f'{{"choice": "action", "content": "{content}"}}'
+        return parse_text(f'<tool_call>{{"name": "interact_with_env", "arguments": {arguments}}}</tool_call>').call
+
+    assert read("a\\ud800b \\ud83d\\ude00") == InteractCall("action", "a\ufffdb \U0001f600")
+    assert read("caf\\u00e9") == InteractCall("action", "caf\u00e9")
+
+
 def test_of_several_calls_the_first_counts_and_the_rest_are_reported():
     text = render_call(InteractCall("action", "one")) + render_call(InteractCall("answer", "two"))
     parsed = parse_text(text)
