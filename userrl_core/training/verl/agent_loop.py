@@ -137,7 +137,8 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         )
 
     async def _play(self, episode: Episode, sampling_params: dict[str, Any]) -> _Tokens:
-        opening = self._harmless(episode.start())
+        # A gym that breaks at its opening has no messages; verl needs a prompt even for an attempt that is rejected.
+        opening = self._harmless(episode.start() or [{"role": "user", "content": "."}])
         tools = tools_for(episode.trajectory.task.gym, opening) or None
         tokens = _Tokens(await self.ct_build_initial_tokens(opening, tools=tools), list(opening))
         request = uuid4().hex
