@@ -1,4 +1,4 @@
-"""What orchestration costs per stage: the same job run by hand, and as a Prefect task in a flow on a running server.
+"""What orchestration costs per stage: the same job run by hand, and as a Prefect task in a flow on a temporary server that is up.
 
     python -m benchmarks.orchestration [--repeats 5]
 
@@ -10,6 +10,7 @@ Prefect's states. The limit is 2 s per stage. CPU seconds stand beside wall seco
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import resource
 import shutil
@@ -20,6 +21,8 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 SMALL = {"demonstrations.episodes": 40, "demonstrations.top_k": 20}
 LIMIT_SECONDS = 2.0
@@ -32,7 +35,7 @@ def main() -> None:
     repeats = parser.parse_args().repeats
     home = Path(tempfile.mkdtemp(prefix="userrl-orchestration-"))
     os.environ.update(
-        USERRL_HOME=str(home), PREFECT_HOME=str(home / "prefect"), PREFECT_API_URL="", PREFECT_LOGGING_LEVEL="ERROR"
+        USERRL_HOME=str(home), PREFECT_HOME=str(home / "prefect"), PREFECT_API_URL="", PREFECT_LOGGING_LEVEL="CRITICAL"
     )
     os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")
     try:
@@ -61,16 +64,19 @@ def _compare(repeats: int) -> None:
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     @flow(name="orchestration")
-    def orchestrated() -> list[tuple[float, float]]:
-        """Turn about, so that a change of the machine's load falls on both alike."""
-        found = []
+    def orchestrated() -> None:
+        """Turn about, the other way round each time, so that a change of the machine's load falls on both alike."""
         for number in range(repeats):
-            hand.append(_timed(by_hand, 1000 + number))
-            found.append(_timed(lambda seed: run_stage(*job(seed)), 2000 + number))
-        return found
+            turns = [
+                lambda n=number: hand.append(_timed(by_hand, 1000 + n)),
+                lambda n=number: stages.append(_timed(lambda seed: run_stage(*job(seed)), 2000 + n)),
+            ]
+            for turn in turns if number % 2 else reversed(turns):
+                turn()
 
     hand: list[tuple[float, float]] = []
-    stages = orchestrated()
+    stages: list[tuple[float, float]] = []
+    orchestrated()
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
     print(f"{repeats} repeats each, turn about; {os.cpu_count()} cores, load {load}")
     print(f"{'':14} {'wall median':>12} {'wall range':>16} {'CPU median':>12}")
@@ -90,9 +96,14 @@ def _timed(call: Any, seed: int) -> tuple[float, float]:
 
 
 def _cpu() -> float:
-    """CPU seconds of this process and of the children that it waited for."""
+    """CPU seconds of this process, of the children that it waited for, and of its living ones: the server among them."""
     own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
-    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+    used = own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            times = process.cpu_times()
+            used += times.user + times.system
+    return used
 
 
 if __name__ == "__main__":

@@ -152,7 +152,7 @@ class Sweep:
         trial.set_user_attr("run_id", started.run_id)
         trial.set_user_attr("handle", started.handle)
         self._record(trial.number)
-        self.say(f"trial {trial.number} attempt {attempts}: run {started.run_id} {_short(overrides)}")
+        self.say(f"trial {trial.number} attempt {attempts}: run {started.run_id} {self._own(overrides)}")
         return _Active(trial, started, list(known))
 
     def _take_up(self, active: list[_Active]) -> None:
@@ -179,6 +179,13 @@ class Sweep:
     def _extend(active: list[_Active], fresh: _Active | None) -> None:
         if fresh is not None:
             active.append(fresh)
+
+    def _own(self, overrides: Mapping[str, Any]) -> str:
+        """What this trial does not share with every other."""
+        common = self.space.overrides
+        return ", ".join(
+            f"{key}={value}" for key, value in overrides.items() if key not in common or common[key] != value
+        )
 
     # watching
 
@@ -303,7 +310,3 @@ class Sweep:
 
 
 _KEPT = ("stderr", "n", "attempts", "pruned", "failed", "stopped", "violations")
-
-
-def _short(overrides: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key}={value}" for key, value in overrides.items())
