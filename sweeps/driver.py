@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -228,7 +228,7 @@ class Sweep:
                 for point in mine[len(item.points) :]:
                     item.trial.report(point.value, point.step)
             item.points = mine
-            item.trial.set_user_attr("points", [[p.stage, p.horizon, p.step, p.value] for p in mine])
+            item.trial.set_user_attr("points", [list(astuple(p)) for p in mine])
 
     def _finish(self, item: _Active) -> None:
         run_id = item.started.run_id

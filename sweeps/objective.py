@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -28,13 +29,16 @@ class Point:
 
     stage: str
     horizon: int
+    """At which the stage trains."""
+    validated: int
+    """At which it was validated; the same throughout a sweep unless the space varies it."""
     step: int
     value: float
 
     @property
-    def place(self) -> tuple[str, int, int]:
+    def place(self) -> tuple[str, int, int, int]:
         """What must be equal before two values may be compared."""
-        return (self.stage, self.horizon, self.step)
+        return (self.stage, self.horizon, self.validated, self.step)
 
 
 def measure(warehouse: Path, run_id: str, query: str) -> Measured:
@@ -59,8 +63,9 @@ def violations(warehouse: Path, run_id: str, space: Space) -> list[float]:
 def points(warehouse: Path, run_ids: Sequence[str]) -> dict[str, list[Point]]:
     """The validations so far of each run that has any, by step; one look into the warehouse for all of them."""
     found: dict[str, list[Point]] = {}
-    for run_id, stage, horizon, step, value, _ in _rows(warehouse, "_points", run_ids=list(run_ids)):
-        found.setdefault(str(run_id), []).append(Point(str(stage), int(horizon), int(step), float(value)))
+    for run_id, stage, horizon, validated, step, value in _rows(warehouse, "_points", run_ids=list(run_ids)):
+        point = Point(str(stage), int(horizon), int(validated), int(step), float(value))
+        found.setdefault(str(run_id), []).append(point)
     return found
 
 
@@ -80,4 +85,6 @@ def _rows(warehouse: Path, query: str, **params: Any) -> list[tuple[Any, ...]]:
 @lru_cache(maxsize=1)
 def _opened(warehouse: Path) -> Warehouse:
     """Kept open: a sweep looks every few seconds for days, and opening costs five times as much as asking."""
-    return open_warehouse(warehouse)
+    opened = open_warehouse(warehouse)
+    atexit.register(opened.close)
+    return opened

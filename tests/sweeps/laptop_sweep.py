@@ -36,7 +36,7 @@ REDUCED: dict[str, Any] = {
     "evaluate.every": 1,
     "evaluate.validation_tasks": 12,
     # Four steps have to tell configurations apart, or nothing is ever pruned.
-    "algorithm.lr": 3.0e-3,
+    "algorithm.lr": 6.0e-4,
     "algorithm.warmup_steps": 0,
 }
 

@@ -72,16 +72,21 @@ class WritingLauncher:
 
 def write_validation(log: TurnLog, step: int, score: float, price: float = 0.0) -> None:
     for attempt in range(2):
-        task = Task("function", f"t{attempt}", "validation", {})
-        where = Where("rl-1", step, "validate", "local")
-        trajectory = Trajectory(task, attempt, horizon=4, seed=0, where=where, group="g")
-        trajectory.traj_id = log.begin(trajectory)
-        calls = [ModelCall("user", "gpt-4o", 100, 20, 0.2, price=price / 2)] if price else []
-        turn = Turn(1, "answer", "1", "", "m", "o", score, model_calls=calls)
-        trajectory.turns.append(turn)
-        log.turn(trajectory, turn)
-        trajectory.stop_reason, trajectory.score = "success", score
-        log.end(trajectory)
+        write_attempt(log, Where("rl-1", step, "validate", "local"), score=score, attempt=attempt, price=price / 2)
+
+
+def write_attempt(
+    log: TurnLog, where: Where, *, score: float, attempt: int = 0, horizon: int = 4, price: float = 0.0
+) -> None:
+    task = Task("function", f"t{attempt}", "validation", {})
+    trajectory = Trajectory(task, attempt, horizon=horizon, seed=0, where=where, group="g")
+    trajectory.traj_id = log.begin(trajectory)
+    calls = [ModelCall("user", "gpt-4o", 100, 20, 0.2, price=price)] if price else []
+    turn = Turn(1, "answer", "1", "", "m", "o", score, model_calls=calls)
+    trajectory.turns.append(turn)
+    log.turn(trajectory, turn)
+    trajectory.stop_reason, trajectory.score = "success", score
+    log.end(trajectory)
 
 
 def make_space(**fields: Any) -> Space:

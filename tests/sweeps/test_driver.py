@@ -10,12 +10,15 @@ import pytest
 from optuna.trial import TrialState
 
 from sweeps.launcher import Started, Status
+from sweeps.objective import Point, points
 from sweeps.report import importance, pictures, table, winner
 from sweeps.study import counted, exhausted, open_study
-from tests.sweeps.launching import Interrupted, WritingLauncher, make_space, make_sweep, peak_at_08
+from tests.sweeps.launching import Interrupted, WritingLauncher, make_space, make_sweep, peak_at_08, write_attempt
 from userrl_core.errors import ConfigError
+from userrl_core.records import Where
 from userrl_core.seeding import content_hash
 from warehouse import open_warehouse
+from warehouse.log import TurnLog
 
 TWO_GAMMAS = {"gamma": {"key": "credit.gamma", "options": [0.6, 0.8]}}
 
@@ -210,3 +213,19 @@ def test_a_failed_confirmation_is_started_again_and_given_up_after_its_retries(t
     assert [seed for _, seed in launcher.started].count(101) == 2
     assert {row["seed"]: row["values"] for row in sweep.study.user_attrs["confirmed"]} == {101: None, 102: [1.0]}
     assert winner(sweep.space, sweep.study).claim.endswith("over 1 fresh seed")
+
+
+def test_a_validation_is_placed_by_the_horizon_that_its_stage_trains_at(tmp_path: Path) -> None:
+    log = TurnLog.open(tmp_path, "r")
+    for phase, stage, step, horizon in (
+        ("validate", "rl-1", 0, 6),
+        ("train", "rl-1", 1, 4),
+        ("validate", "rl-1", 1, 6),
+        ("train", "rl-2", 2, 5),
+        ("validate", "rl-2", 2, 6),
+    ):
+        write_attempt(log, Where(stage, step, phase, "local"), horizon=horizon, score=0.5)
+    log.close()
+    assert points(tmp_path, ["r", "unknown"]) == {
+        "r": [Point("rl-1", 4, 6, 0, 0.5), Point("rl-1", 4, 6, 1, 0.5), Point("rl-2", 5, 6, 2, 0.5)]
+    }

@@ -76,7 +76,9 @@ def test_bundles_of_overrides_are_one_choice() -> None:
 
 
 def point(value: float, **where: Any) -> Point:
-    return Point(where.get("stage", "rl-1"), where.get("horizon", 4), where.get("step", 10), value)
+    return Point(
+        where.get("stage", "rl-1"), where.get("horizon", 4), where.get("validated", 6), where.get("step", 10), value
+    )
 
 
 def test_values_at_another_horizon_are_not_compared() -> None:
