@@ -57,7 +57,10 @@ def load(
     Raises ConfigError, in one sentence, for an unknown name or key, a value out of range, or a refusal.
     """
     layers = _recipe_layers(name)
-    if profile is not None:
+    # A resolved recipe (a sweep's winner, a run's record) names the profile it holds: laid over it again, the profile
+    # would undo what was changed since.
+    held = layers[-1].values.get("profile")
+    if profile is not None and stem(profile) != held:
         layers += _profile_layers(profile, layers)
     values: dict[str, Any] = {}
     origins: dict[str, Origin] = {}
@@ -69,7 +72,7 @@ def load(
         for known in [k for k in origins if k == key or k.startswith(key + ".")]:
             del origins[known]
         origins[key] = Origin("override")
-    values["profile"] = stem(profile) if profile is not None else None
+    values["profile"] = stem(profile) if profile is not None else held
     origins["profile"] = Origin("call", "as asked for")
     recipe = validated(values, f"recipe '{label}'")
     recipe._origins = origins

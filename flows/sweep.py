@@ -121,9 +121,9 @@ def recipe_text(space: Space, best: Winner) -> str:
         "name": f"{space.recipe}-{space.name}",
         "source": f"sweep {space.name}: {best.claim}",
     }
-    # A profile would be laid over the recipe, stages and all: everything of it is in here already.
-    head = "# train it with `-p recipe=FILE -p profile=null`: the profile's sizes are in here already\n"
-    return head + str(yaml.safe_dump(values, sort_keys=False))
+    return "# train it with `-p recipe=FILE`: the profile's sizes are in here already\n" + str(
+        yaml.safe_dump(values, sort_keys=False)
+    )
 
 
 def page(space: Space, study: Any, best: Winner) -> str:

@@ -2,8 +2,10 @@ import json
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import pytest
+import yaml
 
 import curricula
 from curricula.checks import check_credit
@@ -344,3 +346,13 @@ def test_importing_recipes_loads_neither_torch_nor_prefect_nor_duckdb():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_resolved_recipe_is_itself_under_the_profile_it_holds(tmp_path: Path) -> None:
+    changed = curricula.load("equalized-r2g", "laptop", {"stages.*.horizon": 6, "algorithm.lr": 3e-4})
+    file = tmp_path / "winner.yaml"
+    file.write_text(yaml.safe_dump(changed.resolved()))
+    again = curricula.load(file, "laptop")
+    assert again.resolved() == changed.resolved()
+    assert again.hash == changed.hash
+    assert curricula.load(file).resolved() == changed.resolved()
