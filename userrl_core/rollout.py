@@ -116,7 +116,7 @@ def build_episode(
         attempt=attempt,
         seed=derive_seed(seed, place.phase, place.step, task.key, attempt),
         where=place,
-        group=f"{place.stage}/{place.step}/{task.key}",
+        group=_group(place, task),
         user=_user_name(whose),
         sink=sink,
     )
@@ -150,6 +150,13 @@ async def _close(gym: Gym[Any]) -> None:
         await gym.aclose()
     except Exception as error:  # noqa: BLE001  as everywhere in a rollout
         warnings.warn(f"A {gym.name} gym did not close: {type(error).__name__}: {error}", RuntimeWarning, stacklevel=2)
+
+
+def _group(place: Where, task: Task) -> str:
+    """The attempts that are compared with each other: one task in one step, and in an evaluation one actor."""
+    # A demonstrator and a cold start are both evaluated at step 0; their attempts are no group.
+    actor = (place.policy, place.checkpoint) if place.phase == "evaluate" else ()
+    return "/".join([place.stage, str(place.step), *filter(None, actor), task.key])
 
 
 def _user_name(user: Any) -> str:

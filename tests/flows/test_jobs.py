@@ -12,7 +12,10 @@ from flows.jobs.demonstrate import distill
 from flows.jobs.tasks import rl_tasks, sample, tasks_of, validation_tasks
 from tests.flows.small import OVERRIDES
 from tests.published import published
+from userrl_core.episode import EpisodeRules
 from userrl_core.errors import ConfigError
+from userrl_core.records import Where
+from userrl_core.rollout import build_episode
 from warehouse import TurnLog, open_warehouse
 
 
@@ -112,3 +115,15 @@ def test_published_tasks_keep_their_split_and_validation_is_taken_from_train():
 def test_validation_tasks_are_validation_tasks():
     assert {task.split for task in validation_tasks(recipe())} == {"validation"}
     assert len(validation_tasks(recipe())) == 8
+
+
+def test_in_an_evaluation_the_attempts_of_two_actors_are_no_group():
+    task = validation_tasks(recipe())[0]
+
+    def group(**where):
+        return build_episode(task, 0, EpisodeRules(4), where=Where(stage="evaluate", **where)).trajectory.group
+
+    script, cold = group(phase="evaluate", policy="script"), group(phase="evaluate", policy="SFT", checkpoint="abc")
+    assert script == f"evaluate/0/script/{task.key}"
+    assert cold == f"evaluate/0/SFT/abc/{task.key}"
+    assert group(phase="train", policy="SFT", step=3) == f"evaluate/3/{task.key}"
