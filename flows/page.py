@@ -10,8 +10,10 @@ from typing import Any
 from prefect import get_run_logger
 from prefect.artifacts import create_markdown_artifact
 
+from flows.budget import money_spent, seconds_spent
+from flows.home import warehouse_dir
 from flows.job import ProgressReader
-from flows.plan import Plan, money_spent
+from flows.plan import Plan
 from flows.report import learning_curve, number, stage_results
 from flows.runs import Run, of_flow_run
 
@@ -42,10 +44,8 @@ def page(plan: Plan, run: Run) -> str:
         scores = [float(row["score"]) for row in learning_curve(run.id) if row["phase"] == phase]
         if scores:
             lines += ["", f"{phase}: `{spark(scores)}` {number(scores[0])} → {number(scores[-1])}"]
-    hours = sum(float(found["seconds"]) for found in done.values()) / 3600
-    return "\n".join(
-        [*lines, "", f"Cost so far: {hours:.2f} hours of stages, ${money_spent(run.id):.2f} of model calls."]
-    )
+    hours, money = seconds_spent(run.folder) / 3600, money_spent(run.id, warehouse_dir())
+    return "\n".join([*lines, "", f"Cost so far: {hours:.2f} hours of stages, ${money:.2f} of model calls."])
 
 
 def spark(values: list[float]) -> str:

@@ -12,15 +12,15 @@ from typing import Any, Literal
 from curricula import load
 from curricula.recipe import Recipe
 from flows.alarms import settings as alarm_settings
+from flows.budget import BUDGETS
 from flows.home import warehouse_dir
 from flows.job import Actor, Job
-from flows.runs import Run, claim, identity, read_json
+from flows.runs import Run, claim, identity
 from flows.slots import alone
-from userrl_core.errors import CheckpointError, ConfigError, TrainingError
+from userrl_core.errors import CheckpointError, ConfigError
 from userrl_core.nearest import nearest
 
 Inputs = Mapping[str, dict[str, Any] | None]
-BUDGETS = ("hours", "money")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,24 +123,13 @@ class Plan:
             backend=self.backend,
             inputs=given,
             actors=actors(self.recipe, given) if kind == "evaluate" else [],
-            options={**self.options, "name": self.name or self.recipe.name, "code_version": code_version()},
+            options={
+                **self.options,
+                "name": self.name or self.recipe.name,
+                "code_version": code_version(),
+                "budget": dict(self.budget),
+            },
         )
-
-    def check_budget(self, run: Run, stage: str) -> None:
-        """Raise TrainingError when the run has used up its hours or money."""
-        hours = self.budget.get("hours")
-        if hours is not None:
-            results = [read_json(path) for path in run.folder.glob("stages/*/result.json")]
-            spent = sum(float(found["value"].get("seconds", 0.0)) for found in results if found) / 3600
-            if spent >= hours:
-                raise TrainingError(f"The budget of {hours:g} hours is spent before stage {stage}; raise it to go on.")
-        money = self.budget.get("money")
-        if money is not None:
-            spent = money_spent(run.id)
-            if spent >= money:
-                raise TrainingError(
-                    f"The budget of ${money:g} is spent before stage {stage} (${spent:.2f}); raise it to go on."
-                )
 
 
 def make_plan(
@@ -239,17 +228,6 @@ def _checked_start(init_from: str | None) -> str | None:
     if path.is_absolute() or init_from.startswith((".", "~")) or init_from.count("/") != 1:
         raise CheckpointError(f"init_from {init_from} is no checkpoint: there is no config.json in it.")
     return init_from
-
-
-def money_spent(run_id: str) -> float:
-    """US dollars of the run's model calls so far, as far as prices are known."""
-    from warehouse import open_warehouse
-
-    if not warehouse_dir().is_dir():
-        return 0.0
-    with open_warehouse(warehouse_dir()) as warehouse:
-        question = "select coalesce(sum(price), 0) from model_calls where run_id = $run"
-        return float(warehouse.sql(question, run=run_id).fetchall()[0][0])
 
 
 def code_version() -> str:

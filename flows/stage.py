@@ -18,6 +18,7 @@ from prefect.cache_policies import INPUTS
 from prefect.concurrency.sync import concurrency
 
 from flows.alarms import Watch
+from flows.budget import Purse
 from flows.home import home, quiet, temporary_server
 from flows.job import Job, ProgressReader, holds
 from flows.process import TrainerDied, reap, run_child
@@ -97,11 +98,12 @@ def execute(
         say("%s: stopped %d leftover process(es) of an earlier start", job.stage, killed)
     path = job.write()
     lines = ProgressReader(job.progress_file, from_end=True)
-    watch = Watch(job, say)
+    watch, purse = Watch(job, say), Purse(job)
 
     def tick() -> None:
         if (job.folder.parents[1] / "stop").exists():
             raise TrainingError(f"Run {job.run_id} was stopped by `userrl runs stop`; start it again to continue.")
+        purse()
         for line in lines:
             progress(line)
             watch(line)

@@ -11,6 +11,7 @@ from typing import Any, Literal  # noqa: E402
 
 from prefect import flow, get_run_logger  # noqa: E402
 
+from flows.budget import check_budget  # noqa: E402
 from flows.page import notify, show_page  # noqa: E402
 from flows.plan import Plan, make_plan  # noqa: E402
 from flows.report import report  # noqa: E402
@@ -40,7 +41,7 @@ def train(
     recipe: name or YAML file. profile: sizes and machine. overrides: dotted keys into the recipe. init_from: checkpoint
     folder or Hugging Face path to start from in place of the recipe's model. from_stage / until: first and last stage to do
     (distill, sft, rl-1 ..., evaluate); what comes before from_stage must be done already. budget: {hours, money}; training
-    stops between stages when it is spent. fresh: a new run even though one with these parameters exists.
+    stops when it is spent, with a checkpoint to go on from. fresh: a new run even though one with these parameters exists.
     Returns the run's id, its table of held-out scores and where things are.
     """
     plan = make_plan(
@@ -65,8 +66,10 @@ def _do(plan: Plan, run: Run, stage: str, **inputs: dict[str, Any] | None) -> di
         return inputs.get("init") or inputs.get("before")
     if plan.skips(stage):
         return plan.earlier(run, stage, inputs)
-    plan.check_budget(run, stage)
-    result = run_stage(run, plan.job(run, stage, inputs))
+    job = plan.job(run, stage, inputs)
+    if job.result() is None:  # what is done already costs nothing
+        check_budget(plan.budget, run.id, run.folder, stage)
+    result = run_stage(run, job)
     show_page(plan, run)
     return result
 

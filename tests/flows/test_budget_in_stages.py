@@ -1,0 +1,83 @@
+"""A budget is kept while a stage runs: hours of earlier starts count, money is read from the warehouse."""
+
+import json
+
+import pytest
+
+from flows.budget import Purse, check_budget, money_spent, seconds_spent
+from tests.flows.test_runs_and_jobs import make_job
+from userrl_core.errors import TrainingError
+from userrl_core.records import ModelCall, Task, Trajectory, Turn, Where
+from warehouse import TurnLog
+
+
+def job_with(tmp_path, **budget):
+    folder = tmp_path / "runs" / "r" / "stages" / "rl-1"
+    folder.mkdir(parents=True, exist_ok=True)
+    return make_job(tmp_path, folder=folder, options={"budget": budget})
+
+
+def write_progress(job, *seconds):
+    with job.progress_file.open("a") as file:
+        file.writelines(json.dumps({"step": 1, "total": 9, "seconds": s}) + "\n" for s in seconds)
+
+
+def spend(root, price):
+    log = TurnLog.open(root, "r")
+    task = Task("travel", "t", "train", {})
+    trajectory = Trajectory(task, 0, 4, 0, where=Where("distill", phase="distill"))
+    call = ModelCall("user", "gpt-4o", 10, 10, price=price)
+    turn = Turn(1, "action", "?", "", "?", "!", 0.0, model_calls=[call])
+    log.begin(trajectory)
+    log.turn(trajectory, turn)
+    trajectory.turns.append(turn)
+    log.end(trajectory)
+    return log
+
+
+def test_hours_of_every_start_of_a_stage_count(tmp_path):
+    job = job_with(tmp_path)
+    write_progress(job, 10.0, 50.0, 5.0, 30.0)
+    folder = job.folder.parents[1]
+    assert seconds_spent(folder) == 80.0
+    job.finish({"seconds": 34.0, "files": {}})
+    assert seconds_spent(folder) == 84.0
+
+
+def test_a_stage_is_stopped_in_the_middle_when_the_hours_are_spent(tmp_path):
+    job = job_with(tmp_path, hours=1.0)
+    write_progress(job, 3590.0)
+    Purse(job)()
+    write_progress(job, 11.0)
+    with pytest.raises(TrainingError, match=r"^The budget of 1 hours is spent in stage rl-1; raise it and run again"):
+        Purse(job)()
+    with pytest.raises(TrainingError, match="is spent before stage rl-2"):
+        check_budget({"hours": 1.0}, "r", job.folder.parents[1], "rl-2")
+
+
+def test_a_stage_is_stopped_in_the_middle_when_the_money_is_spent(tmp_path, monkeypatch):
+    job = job_with(tmp_path, money=0.5)
+    monkeypatch.setattr("flows.budget.MONEY_EVERY_SECONDS", 0.0)
+    purse = Purse(job)
+    purse()  # there is no warehouse yet
+    log = spend(job.warehouse, 0.3)
+    purse()
+    log.event("rewind", stage="distill")
+    log.close()
+    spend(job.warehouse, 0.25).close()  # what the rewind voided is paid all the same
+    assert money_spent("r", job.warehouse) == pytest.approx(0.55)
+    with pytest.raises(TrainingError, match=r"The budget of \$0\.5 is spent \(\$0\.55\) in stage rl-1"):
+        purse()
+
+
+def test_a_stage_that_has_just_finished_is_not_thrown_away(tmp_path):
+    job = job_with(tmp_path, hours=0.001)
+    write_progress(job, 100.0)
+    job.finish({"files": {}})
+    Purse(job)()
+
+
+def test_without_a_budget_nothing_is_read(tmp_path):
+    job = job_with(tmp_path)
+    job.warehouse.write_text("no folder")
+    Purse(job)()
