@@ -190,8 +190,9 @@ def worker(lab: Lab) -> None:
     say(f"flow run is {lab.state(one)}")
     run = of_flow_run(one)
     assert run is not None
-    run.ask_to_stop()
-    say("userrl runs stop (a cancel needs the worker that started the run)")
+    userrl = str(Path(sys.executable).with_name("userrl"))
+    told = subprocess.run([userrl, "runs", "stop", run.id], check=True, capture_output=True, text=True).stdout.strip()
+    say(f"userrl runs stop (a cancel needs the worker that started the run): {told}")
     wait("trainer is gone", lambda: not lab.trainer(one))
     wait("flow run is Failed", lambda: lab.state(one) == "Failed")
 
