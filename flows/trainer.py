@@ -20,6 +20,7 @@ from userrl_core.training.threads import quiet_threads
 
 if TYPE_CHECKING:
     from flows.job import Job
+    from userrl_core.sink import Sink
 
 
 class Stopped(BaseException):
@@ -71,6 +72,7 @@ def run(job: Job) -> None:
     sink = open_sink(job, recipe)
     finished: Mapping[str, Any] = {}
     try:
+        _void_earlier_start(job, sink)
         sink.stage(job.stage, "started")
         finished = _work(job)(job, recipe, sink, progress)
         used = {"seconds": time.monotonic() - began, "cpu_seconds": time.process_time() - cpu}
@@ -85,6 +87,19 @@ def run(job: Job) -> None:
         sink.close()
         progress.close()
     job.finish(finished)
+
+
+def _void_earlier_start(job: Job, sink: Sink) -> None:
+    """Demonstrations and evaluations have no checkpoint: they begin again, so what a start before this one logged is void.
+
+    Only of the same job: an evaluation of another checkpoint under the same name stands. Training declares its own.
+    """
+    if job.kind not in ("distill", "evaluate"):
+        return
+    begun = job.folder / "begun"
+    if begun.exists() and begun.read_text() == job.key:
+        sink.event("rewind", stage=job.stage)
+    begun.write_text(job.key)
 
 
 def _work(job: Job) -> Any:
