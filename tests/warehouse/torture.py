@@ -57,10 +57,11 @@ def pack(root: Path) -> None:
             time.sleep(0.05)
 
 
+# Each table is read once: two reads of a live file in one statement are a moment apart, and writers do not wait.
 READ = """
-    SELECT count(*), count(DISTINCT (traj_id, turn)), count(traj_id), count(message), count(run_id),
-           (SELECT count(*) FROM trajectories), (SELECT count(DISTINCT traj_id) FROM trajectories)
-    FROM turns
+    SELECT t.*, j.*
+    FROM (SELECT count(*), count(DISTINCT (traj_id, turn)), count(traj_id), count(message), count(run_id) FROM turns) t,
+         (SELECT count(*), count(DISTINCT traj_id) FROM trajectories) j
 """
 
 
