@@ -171,13 +171,16 @@ def make_plan(
 
 
 def actors(recipe: Recipe, inputs: Mapping[str, dict[str, Any]]) -> list[Actor]:
-    """Who is compared on held-out tasks: the scripted demonstrator, the cold start, and the best checkpoint of RL."""
+    """Who is compared on held-out tasks: the scripted demonstrator, the cold start, and the best checkpoint of RL.
+
+    A recipe without a cold start that trains from scratch has what RL started from in its place.
+    """
     found = []
     if recipe.demonstrations.policy == "scripted" and "distill" in inputs:
         found.append(Actor(label="demonstrator", kind="demonstrator"))
     cold, rl = inputs.get("sft"), inputs.get("rl")
     if cold is not None:
-        found.append(_checkpoint("SFT", cold))
+        found.append(_checkpoint("SFT" if recipe.cold_start.enabled else "start", cold))
     if rl is not None and (cold is None or rl["checkpoint"] != cold["checkpoint"]):
         found.append(_checkpoint("RL", rl))
     return found
@@ -193,7 +196,7 @@ def _checkpoint(label: str, result: Mapping[str, Any]) -> Actor:
             path=str(result["checkpoint"]),
             id=result.get("id"),
             sha256=str(result["sha256"]),
-            step=0 if label == "SFT" else int(result["step"]),
+            step=int(result["step"]) if label == "RL" else 0,
         )
     return Actor(
         label=label, kind="checkpoint", path=str(best["path"]), id=best["id"], sha256=best["id"], step=int(best["step"])

@@ -42,6 +42,7 @@ def write_report(
         "seed": plan.seed,
         "backend": plan.backend,
         "demonstrations": _demonstrations(demonstrations),
+        "cold_start": newest is None or plan.recipe.cold_start.enabled,
         "table": dict(scores["table"]) if scores else {},
         "horizon": scores["horizon"] if scores else None,
         "test_tasks": scores["tasks"] if scores else None,
@@ -115,7 +116,7 @@ def markdown(summary: Mapping[str, Any], *, from_scratch: bool) -> str:
         )
     lines.append("")
     if summary["table"]:
-        lines += _table(summary)
+        lines += _table(summary) + _without_calls(summary, from_scratch)
     lines += ["![learning curve](curve.png)", ""] if (Path(summary["folder"]) / "curve.png").is_file() else []
     seconds = sum(summary["seconds"].values())
     cpu = sum(summary["cpu_seconds"].values())
@@ -140,6 +141,23 @@ def _table(summary: Mapping[str, Any]) -> list[str]:
             cells.append(f"{number(row.get('score'))} ± {number(row.get('stderr'))} ({number(row.get('turns'), 1)})")
         lines.append(f"| {gym} | " + " | ".join(cells) + " |")
     return [*lines, ""]
+
+
+def _without_calls(summary: Mapping[str, Any], from_scratch: bool) -> list[str]:
+    """A sentence about actors whose scores say nothing about the tasks, since none of their attempts held a call."""
+    silent = [
+        actor
+        for actor, gyms in summary["table"].items()
+        if gyms and all(row.get("format_errors") == 1.0 for row in gyms.values())
+    ]
+    if not silent:
+        return []
+    whose = " and of ".join(silent)
+    said = f"**Every attempt of {whose} is a format error: no call could be read, and the score is 0 for that alone.**"
+    if not summary.get("cold_start", True):
+        who = "a model from scratch has never seen a call" if from_scratch else "this model writes no call by itself"
+        said += f" The recipe has no cold start: {who}, no attempt earns a reward, and RL has nothing to learn from."
+    return [said, ""]
 
 
 def number(value: float | None, digits: int = 3) -> str:

@@ -12,7 +12,7 @@ from flows.jobs.demonstrate import demonstrator
 from flows.jobs.device import device, threads
 from flows.jobs.tasks import gym_config, test_tasks, users_of
 from userrl_core.policies import BatchPolicy, Policy
-from userrl_core.records import Task, Trajectory, Where
+from userrl_core.records import Flag, Task, Trajectory, Where
 from userrl_core.rollout import run_episodes
 from userrl_core.sink import Sink
 
@@ -102,7 +102,7 @@ def _policy(job: Job, recipe: Recipe, actor: Actor) -> Policy | BatchPolicy:
 
 
 def _row(played: list[Trajectory]) -> dict[str, float | int | None]:
-    """Means over admitted attempts; ``rejected`` counts the others."""
+    """Means over admitted attempts; ``rejected`` counts the others. format_errors: share with a reply without a readable call."""
     scored = [t for t in played if t.admitted and t.score is not None]
     n = len(scored)
     if n == 0:
@@ -122,7 +122,7 @@ def _row(played: list[Trajectory]) -> dict[str, float | int | None]:
         "score": mean,
         "stderr": spread / n**0.5,
         "turns": turns / n,
-        "format_errors": sum(t.stop_reason == "format" for t in scored) / n,
+        "format_errors": sum(any(turn.flags & Flag.FORMAT_ERROR for turn in t.turns) for t in scored) / n,
         "attempts": n,
         "rejected": len(played) - n,
     }
