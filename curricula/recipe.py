@@ -147,6 +147,11 @@ class Recipe(Block):
                 )
         if self.stages and self.horizons is None:
             _ = self.schedule
+        if self.algorithm.name != "grpo" and self.credit.shaping != "equalized":
+            raise ValueError(
+                f"credit.shaping {self.credit.shaping} would have no effect, since {self.algorithm.name} does not divide an "
+                "advantage among turns; set it to equalized, or algorithm.name to grpo"
+            )
         return self
 
     @cached_property

@@ -64,7 +64,8 @@ class GymSetup(Block):
     """Who answers: a kind, or kind and options."""
 
     published: str | None = None
-    """Root of a copy of the released repository; its tasks are then used in place of our own."""
+    """Other tasks in place of our own: the root of a copy of the released repository, a .jsonl file of tasks, or imported
+    (what `userrl tasks import` brought into this home)."""
 
 
 class Demonstrations(Block):

@@ -156,11 +156,17 @@ def make_plan(
             raise ConfigError(f"A budget has no '{key}'{nearest(key, BUDGETS)}; it has {' and '.join(BUDGETS)}.")
         if value <= 0:
             raise ConfigError(f"budget.{key} is {value}; give more than 0, or leave it out.")
+    chosen = loaded.hardware.backend if backend == "auto" else "verl" if backend == "verl" else "local"
+    if chosen == "local" and loaded.algorithm.kl_reward_coef > 0:
+        raise ConfigError(
+            f"algorithm.kl_reward_coef is {loaded.algorithm.kl_reward_coef:g}, which only verl takes off the rewards; set it to "
+            "0 (algorithm.kl_coef is the penalty in the loss, which both backends have), or backend to verl."
+        )
     stages = _stages(loaded)
     return Plan(
         recipe=loaded,
         seed=seed,
-        backend=loaded.hardware.backend if backend == "auto" else "verl" if backend == "verl" else "local",
+        backend=chosen,
         name=name,
         init_from=_checked_start(init_from),
         stages=stages,

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import psutil
 
+from userrl_core.bearers import bearers_of
 from userrl_core.errors import TrainingError
 
 TOKEN = "USERRL_CHILD_TOKEN"
@@ -104,14 +105,7 @@ def reap(folder: Path, grace: float = 5.0) -> int:
 
 def bearers(token: str) -> list[psutil.Process]:
     """Living processes of this user whose environment carries the token; never this one."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.pid != os.getpid() and process.environ().get(TOKEN) == token:
-                found.append(process)
-        except (psutil.Error, OSError):
-            continue  # gone meanwhile, or another user's
-    return found
+    return bearers_of(TOKEN, token)
 
 
 def die_with_parent() -> None:

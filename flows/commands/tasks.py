@@ -150,7 +150,7 @@ def import_tasks(
         return
     split = ", ".join(f"{counts[name]:,} {name}" for name in SPLITS)
     typer.echo(f"{len(found):,} {gym} tasks ({split}) in {path}.")
-    typer.echo(f"Next: userrl tasks validate {gym}")
+    typer.echo(f"Next: userrl tasks validate {gym}; a recipe trains on them with gyms.{gym}.published: imported")
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection
+from pathlib import Path
 from typing import Any
 
 from curricula.recipe import Recipe
+from flows.home import home
 from userrl_core import gyms
 from userrl_core.errors import ConfigError
+from userrl_core.gyms.taskfile import read_tasks
 from userrl_core.records import Task
 from userrl_core.seeding import content_hash, derive_seed, validation_of
 
@@ -26,10 +29,32 @@ def tasks_of(recipe: Recipe, gym: str, split: str, options: dict[str, Any] | Non
     if setup.published is None:
         found = list(gyms.tasks(gym, split, **(setup.tasks if options is None else options)))
     else:
-        resplit = [_resplit(task, recipe.split.validation) for task in gyms.load_published(gym, setup.published)]
+        resplit = [_resplit(task, recipe.split.validation) for task in given_tasks(gym, setup.published)]
         found = _playable([task for task in resplit if task.split == split], gym, split)
     if not found:
         raise ConfigError(f"Gym '{gym}' has no {split} task with these options; check gyms.{gym} in the recipe.")
+    return found
+
+
+def given_tasks(gym: str, published: str) -> list[Task]:
+    """The tasks that ``gyms.NAME.published`` means: ``imported``, a file of tasks (.jsonl), or a released repository.
+
+    Raises ConfigError, TaskError for what is not there or belongs to another gym.
+    """
+    if published == "imported":
+        path = home() / "tasks" / gym / "published.jsonl"
+        if not path.is_file():
+            raise ConfigError(f"No {gym} tasks were imported; run: userrl tasks import --from FOLDER --gym {gym}.")
+    elif published.endswith(".jsonl"):
+        path = Path(published).expanduser()
+    else:
+        return gyms.load_published(gym, published)
+    found = read_tasks(path)
+    other = next((task for task in found if task.gym != gym), None)
+    if other is not None:
+        raise ConfigError(
+            f"{path} holds a {other.gym} task, and gyms.{gym}.published names it; give a file of {gym} tasks."
+        )
     return found
 
 

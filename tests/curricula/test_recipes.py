@@ -220,6 +220,8 @@ def test_the_same_recipe_has_the_same_hash_and_another_value_another():
         ({"schedule": {"kind": "fixed", "turns": 6}}, "leave one of them out"),
         ({"profile": "qwen3-8b"}, "cannot be overridden"),
         ({"algorithm.lr.x": 1}, "goes into a single value"),
+        ({"algorithm.name": "rloo", "credit.shaping": "em"}, "rloo does not divide an advantage among turns"),
+        ({"algorithm.name": "ppo", "credit.shaping": "naive", "credit.form": "paper"}, "set it to equalized"),
     ],
 )
 def test_refusals_say_in_one_sentence_what_to_change(overrides, message):

@@ -14,6 +14,8 @@ from tests.flows.small import OVERRIDES
 from tests.published import published
 from userrl_core.episode import EpisodeRules
 from userrl_core.errors import ConfigError
+from userrl_core.gyms import generate
+from userrl_core.gyms.taskfile import write_tasks
 from userrl_core.records import Where
 from userrl_core.rollout import build_episode
 from warehouse import TurnLog, open_warehouse
@@ -110,6 +112,24 @@ def test_published_tasks_keep_their_split_and_validation_is_taken_from_train():
     assert sum(len(keys) for keys in splits.values()) == 538
     assert 0 < len(splits["validation"]) < 0.1 * len(splits["train"])
     assert not splits["train"] & splits["validation"]
+
+
+def test_a_recipe_takes_tasks_from_a_file_and_what_was_imported(tmp_path, monkeypatch):
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path / "home"))
+    with pytest.raises(ConfigError, match="userrl tasks import --from FOLDER --gym travel"):
+        tasks_of(recipe(**{"gyms.travel": {"published": "imported"}}), "travel", "train")
+    made = generate("travel", 40, 3)
+    for source, file in [
+        ("imported", tmp_path / "home" / "tasks" / "travel" / "published.jsonl"),
+        (str(tmp_path / "mine.jsonl"), tmp_path / "mine.jsonl"),
+    ]:
+        write_tasks(file, made)
+        settings = recipe(**{"gyms.travel": {"published": source}})
+        found = [t for split in {t.split for t in made} for t in tasks_of(settings, "travel", split)]
+        assert {t.id for t in found} <= {t.id for t in made}
+        assert {t.split for t in made} - {t.split for t in found} == set()
+    with pytest.raises(ConfigError, match="holds a travel task"):
+        tasks_of(recipe(**{"gyms.math": {"published": str(tmp_path / "mine.jsonl")}}), "math", "train")
 
 
 def test_validation_tasks_are_validation_tasks():
