@@ -254,6 +254,12 @@ class Hardware(Block):
     workers: PositiveInt = 8
     """Processes that play conversations under verl."""
 
+    engine: str = "vllm"
+    """verl's rollout engine, such as vllm or sglang."""
+
+    device: str = "cuda"
+    """Accelerator as verl names it, such as cuda or npu."""
+
     python: str | None = None
     """Interpreter of verl's own environment on this host; none: the one that runs the flow."""
 

@@ -54,9 +54,9 @@ def start(home: Path, **parameters: Any) -> subprocess.Popen[str]:
     )
 
 
-def result(process: subprocess.Popen[str]) -> tuple[dict[str, Any], str]:
+def result(process: subprocess.Popen[str], timeout: float = 280) -> tuple[dict[str, Any], str]:
     """What the flow returned, and what it said."""
-    said, _ = process.communicate(timeout=280)
+    said, _ = process.communicate(timeout=timeout)
     lines = [line for line in said.splitlines() if line.startswith("RESULT ")]
     assert lines, said[-3000:]
     return json.loads(lines[0].removeprefix("RESULT ")), said

@@ -18,7 +18,7 @@ from userrl_core.training.algorithms import advantages_for
 from userrl_core.training.batch import Advantages, Batch
 from userrl_core.training.config import AlgorithmConfig
 from userrl_core.training.dpo import dpo_loss
-from userrl_core.training.ppo import gae, place_rewards
+from userrl_core.training.ppo import Critic, gae, place_rewards
 from userrl_core.training.samples import Sample
 from userrl_core.training.update import Item, _entropy_threshold, _weights, low_var_kl, minibatches, surrogate
 
@@ -103,6 +103,28 @@ def test_shaping_that_would_have_no_effect_is_refused(name: str) -> None:
 def test_rewards_of_turns_lie_on_their_last_tokens() -> None:
     assert place_rewards([0.1, 0.0, 0.8], [2, 1, 3], "turn").tolist() == pytest.approx([0, 0.1, 0, 0, 0, 0.8])
     assert place_rewards([0.1, 0.0, 0.8], [2, 1, 3], "trajectory").tolist() == pytest.approx([0, 0, 0, 0, 0, 0.9])
+
+
+def test_a_score_normalised_within_its_group_is_the_return_of_every_token() -> None:
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    shape = Qwen3Config(
+        vocab_size=8,
+        hidden_size=8,
+        intermediate_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        num_key_value_heads=1,
+        head_dim=8,
+    )
+    batch, credit = make_batch([[0, 1.0], [0.5]], [0, 0]), CreditConfig(score="sum")
+    config = AlgorithmConfig(name="ppo", assignment="group", group=2)
+    found = advantages_for(config, batch, batch.credits(credit), credit, Critic(Qwen3ForCausalLM(shape)))
+    assert found.returns is not None
+    np.testing.assert_allclose(found.returns[0], [1.0] * 4, rtol=1e-5)
+    np.testing.assert_allclose(found.returns[1], [-1.0] * 2, rtol=1e-5)
+    with pytest.raises(ValueError, match="2 or more"):
+        AlgorithmConfig(name="ppo", assignment="group", group=1)
 
 
 def test_gae_with_gamma_and_lambda_one_is_the_return_less_the_value() -> None:

@@ -26,7 +26,7 @@ def advantages_for(
     if config.name == "ppo":
         if not isinstance(critic, Critic):
             raise ConfigError("ppo needs a critic and was started without one.")
-        return ppo(batch, critic, config)
+        return ppo(batch, credits, critic, config, credit.terms)
     if credit.shaping != "equalized":
         raise ConfigError(
             f"{config.name} gives every token of an attempt the same advantage; credit.shaping '{credit.shaping}' would have "

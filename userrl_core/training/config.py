@@ -182,8 +182,9 @@ class AlgorithmConfig(_Settings):
     gae_lambda: float = Field(default=1.0, ge=0.0, le=1.0)
     """Mixing of long and short returns (ppo); 1 takes the whole return."""
 
-    assignment: Literal["turn", "trajectory"] = "turn"
-    """Where ppo's rewards lie: on the last token of each turn, or all of them on the trajectory's last token."""
+    assignment: Literal["turn", "trajectory", "group"] = "turn"
+    """Where ppo's rewards lie: on the last token of each turn, their sum on the trajectory's last token, or the score
+    normalised within its group on the last token (TARL section 5, trajectory-level; local backend)."""
 
     temperature: NonNegativeFloat = 1.0
     """Of sampling in training."""
@@ -203,6 +204,11 @@ class AlgorithmConfig(_Settings):
             raise ValueError(
                 f"{self.name} compares attempts at one task, so a group of {self.group} teaches nothing; "
                 "set algorithm.group to 2 or more, or algorithm.name to ppo or reinforce_pp."
+            )
+        if self.name == "ppo" and self.assignment == "group" and self.group < 2:
+            raise ValueError(
+                "assignment group normalises scores among attempts at one task; set algorithm.group to 2 or more, or "
+                "algorithm.assignment to trajectory."
             )
         if self.temperature == 0.0:
             raise ValueError("Training needs attempts that differ; set algorithm.temperature above 0.")

@@ -2,7 +2,9 @@
 
 The critic is the policy's own backbone, copied at the start, with one number per token in place of the vocabulary. The
 rewards of a conversation lie on the last token of the turn that earned them (``turn``) or all of them on the last token
-(``trajectory``). Time runs over the agent's tokens; the environment's are skipped. Advantages are whitened over the batch.
+(``trajectory``); ``group`` puts the score there, normalised within its group as GRPO does (TARL section 5), so that with
+gamma = lambda = 1 every token's return is that one number. Time runs over the agent's tokens; the environment's are
+skipped. Advantages are whitened over the batch.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from userrl_core.rewards import Credits, OptionalTerms, adjusted_rewards
 from userrl_core.training.batch import Advantages, Batch, Tokens
 from userrl_core.training.config import AlgorithmConfig
 from userrl_core.training.optimizer import clip_and_step
@@ -43,14 +46,19 @@ class Critic(nn.Module):
         return values
 
 
-def ppo(batch: Batch, critic: Critic, config: AlgorithmConfig) -> Advantages:
-    """Advantages from the critic; only admitted attempts with at least one turn train."""
+def ppo(batch: Batch, credits: Credits, critic: Critic, config: AlgorithmConfig, terms: OptionalTerms) -> Advantages:
+    """Advantages from the critic; only admitted attempts with at least one turn train.
+
+    credits: of the same attempts; only ``group`` looks at their normalised scores.
+    """
     trains = np.array([t.return_sum is not None and s.agent_tokens > 0 for t, s in _pairs(batch)], dtype=np.bool_)
     values = _values(critic, batch.samples, config.micro_batch)
     raw, returns = [], []
-    for (trajectory, sample), value, train in zip(_pairs(batch), values, trains, strict=True):
+    for (trajectory, sample), value, train, z in zip(_pairs(batch), values, trains, credits.z.tolist(), strict=True):
         if train:
-            rewards = [float(reward or 0.0) for reward in trajectory.rewards]
+            rewards = [float(reward or 0.0) for reward in adjusted_rewards(trajectory, terms)]
+            if config.assignment == "group":
+                rewards = [0.0] * (len(rewards) - 1) + [z]
             reward_S = place_rewards(rewards, sample.turn_tokens(len(rewards)), config.assignment)
             advantage, target = gae(reward_S, value, config.gae_gamma, config.gae_lambda)
         else:
@@ -66,7 +74,7 @@ def place_rewards(rewards: Sequence[float], turn_tokens: Sequence[int], assignme
     """Token rewards [S] from turn rewards [T]. A turn without tokens passes its reward to the token before it."""
     reward_S = np.zeros(sum(turn_tokens), dtype=np.float32)
     ends = np.cumsum(turn_tokens) - 1
-    if assignment == "trajectory":
+    if assignment != "turn":
         reward_S[-1] = sum(rewards)
         return reward_S
     for reward, end in zip(rewards, ends.tolist(), strict=True):

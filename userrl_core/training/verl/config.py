@@ -151,6 +151,11 @@ def refuse_what_verl_cannot(job: VerlJob) -> None:
         raise ConfigError(
             "verl's policy loss does not see entropies; leave algorithm.entropy_mask out, or train with backend=local."
         )
+    if algorithm.name == "ppo" and algorithm.assignment == "group":
+        raise ConfigError(
+            "verl's rollout workers know one attempt at a time and cannot normalise within a group; set "
+            "algorithm.assignment to trajectory, or train with backend=local."
+        )
     if job.credit.filter == "resample":
         raise ConfigError(
             "With backend=verl, groups without a signal cannot be drawn again; set credit.filter to drop or keep."

@@ -293,7 +293,7 @@ def stage_file(job: VerlJob, plan: Plan, folder: Path, sink: Sink | None = None)
         users=job.users,
         policy=job.policy,
         max_tokens=job.algorithm.max_tokens,
-        assignment=job.algorithm.assignment if job.algorithm.name == "ppo" else "turn",
+        assignment="trajectory" if job.algorithm.name == "ppo" and job.algorithm.assignment != "turn" else "turn",
         terms=job.credit.terms,
         step_timeout=job.step_timeout,
         policy_timeout=job.policy_timeout,

@@ -1,0 +1,97 @@
+"""The train flow with backend=verl: the same recipe, the same stages, the same report, on stock verl and a CPU."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.flows.small import result, start
+from tests.verl.cpu import ENV
+from tests.verl.rig import CPU, REPLIES, ROOT, SFT_CPU, make_model
+from userrl_core.gyms import registry
+from warehouse import open_warehouse
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def flow(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path, str]:
+    home = tmp_path_factory.mktemp("verl-flow") / "home"
+    task = registry.tasks("travel", "train", tier="tiny")[0]
+    opening = [{"role": "user", "content": json.dumps(dict(task.payload), default=str)}]
+    spoken = [{"role": "assistant", "content": text} for text in REPLIES]
+    model = make_model(home.parent / "model", [{"messages": opening + spoken}])
+    overrides = {
+        "model": {"path": str(model), "prompt_style": "brief"},
+        "demonstrations.episodes": 40,
+        "demonstrations.top_k": 24,
+        "demonstrations.horizon": 6,
+        "cold_start": {"steps": 4, "batch": 8, "lr": 1e-3, "cutoff": 384},
+        "algorithm": {"batch": 2, "group": 4, "max_tokens": 48, "max_response_tokens": 384, "max_prompt_tokens": 256},
+        "evaluate": {"every": 2, "tasks": 4, "validation_tasks": 2, "horizon": 6, "gyms": ["travel"]},
+        "stages": [
+            {"steps": 1, "horizon": 4, "mix": {"travel": 1}},
+            {"steps": 1, "horizon": 6, "mix": {"travel": 1, "math": 1}},
+        ],
+        "hardware": {
+            "gpus": 1,
+            "gpu_memory": 24,
+            "workers": 1,
+            "engine": "transformers_cpu",
+            "device": "cpu",
+            "overrides": list(CPU),
+            "sft_overrides": list(SFT_CPU),
+        },
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for key, value in ENV.items():
+            patch.setenv(key, value)
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
+        patch.setenv("USERRL_TEST_REPLIES", json.dumps(REPLIES))
+        done, said = result(start(home, recipe="r2g-r2g", backend="verl", overrides=overrides), 800)
+    return done, home, said
+
+
+def rows(home: Path, sql: str) -> list[tuple[Any, ...]]:
+    with open_warehouse(home / "warehouse") as warehouse:
+        return warehouse.sql(sql).fetchall()
+
+
+def test_every_stage_of_the_recipe_ran_and_reported(flow: tuple[dict[str, Any], Path, str]) -> None:
+    _, home, said = flow
+    finished = rows(home, "SELECT stage FROM stages WHERE status = 'finished' ORDER BY logged_at")
+    assert finished == [("distill",), ("sft",), ("rl-1",), ("rl-2",), ("evaluate",)], said[-3000:]
+    assert rows(home, "SELECT DISTINCT backend FROM runs") == [("verl",)]
+
+
+def test_the_horizon_and_the_mix_are_the_stages_own(flow: tuple[dict[str, Any], Path, str]) -> None:
+    _, home, _ = flow
+    found = rows(
+        home,
+        "SELECT stage, step, max(horizon), count(*), list(DISTINCT gym ORDER BY gym) FROM trajectories "
+        "WHERE phase = 'train' GROUP BY ALL ORDER BY step",
+    )
+    assert found == [("rl-1", 1, 4, 8, ["travel"]), ("rl-2", 2, 6, 8, ["math", "travel"])]
+
+
+def test_checkpoints_descend_from_each_other(flow: tuple[dict[str, Any], Path, str]) -> None:
+    _, home, _ = flow
+    lineage = rows(
+        home,
+        "SELECT c.stage, c.step, p.stage FROM checkpoints c LEFT JOIN checkpoints p ON p.checkpoint = c.parent "
+        "ORDER BY c.logged_at",
+    )
+    assert [row[:2] for row in lineage] == [("sft", 4), ("rl-1", 1), ("rl-2", 2)]
+    assert lineage[2][2] == "rl-1"
+
+
+def test_held_out_tasks_compare_the_cold_start_and_what_verl_trained(flow: tuple[dict[str, Any], Path, str]) -> None:
+    _, home, _ = flow
+    played = rows(
+        home, "SELECT policy, count(*) FROM trajectories WHERE phase = 'evaluate' GROUP BY ALL ORDER BY policy"
+    )
+    assert dict(played) == {"demonstrator": 4, "SFT": 4, "RL": 4}
