@@ -233,6 +233,18 @@ class Hardware(Block):
     user_model: str | None = None
     """Model served as the user while training, where the user is no rule."""
 
+    user_url: str | None = None
+    """Where user_model is served already: the /v1 address of an OpenAI-compatible server."""
+
+    user_gpus: str | None = None
+    """GPUs of this machine, such as "6,7", on which a run serves user_model itself for as long as it lasts (vLLM)."""
+
+    user_port: Annotated[int, Field(ge=1, le=65535)] = 8000
+    """Port of the server that a run starts; runs that share a machine need one each, or a common user_url."""
+
+    user_command: str | None = None
+    """Another server than vLLM's to start in its place; {port} is filled in."""
+
     tensor_parallel: PositiveInt = 1
     """GPUs that serve one copy of the policy in rollouts."""
 

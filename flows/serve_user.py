@@ -2,7 +2,7 @@
 
 vLLM and Prefect cannot share an environment, so the server is a process that is spoken to over HTTP and nothing else. The
 supervisor waits until it is healthy, restarts it with growing pauses when it dies or stops answering, and stops it with
-whoever asked for it. Conversations that meet a pause wait (see `userrl_core.training.verl.outage`) or are not scored.
+whoever asked for it. Conversations that meet a pause wait (see `userrl_core.users.outage`) or are not scored.
 """
 
 from __future__ import annotations

@@ -10,8 +10,9 @@ import contextlib
 import fcntl
 import json
 import os
+import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,26 +54,41 @@ def _gpus() -> tuple[int, ...]:
 
 
 @contextlib.contextmanager
-def take(folder: Path, *, waiting: Callable[[str], None] = lambda who: None, poll: float = 0.5) -> Iterator[Slot]:
-    """Hold a free slot of this machine, waiting for one as long as it takes.
+def take(
+    folder: Path,
+    count: int,
+    among: Sequence[Slot],
+    *,
+    waiting: Callable[[str], None] = lambda who: None,
+    poll: float = 0.5,
+) -> Iterator[tuple[Slot, ...]]:
+    """Hold ``count`` of these slots, all of them or none: two that each hold half would wait for each other for ever.
 
     folder: where the lock files lie, the same for all who share the machine. waiting: told once who holds the slots.
+    Raises ConfigError when there are not that many.
     """
+    if len(among) < count:
+        names = ", ".join(slot.name for slot in among) or "none"
+        raise ConfigError(f"{count} slots are needed and this machine has {len(among)} for it ({names}).")
     folder.mkdir(parents=True, exist_ok=True)
     told = False
     while True:
-        for slot in slots():
-            descriptor = lock(folder / f"{slot.name}.lock")
-            if descriptor is not None:
-                try:
-                    yield Slot(slot.name, descriptor)
-                finally:
-                    os.close(descriptor)
+        with contextlib.ExitStack() as held:
+            taken: list[Slot] = []
+            for slot in among:
+                descriptor = lock(folder / f"{slot.name}.lock") if len(taken) < count else None
+                if descriptor is not None:
+                    held.callback(os.close, descriptor)
+                    taken.append(Slot(slot.name, descriptor))
+            if len(taken) == count:
+                yield tuple(taken)
                 return
         if not told:
-            waiting(", ".join(f"{slot.name} by {holder(folder / f'{slot.name}.lock')}" for slot in slots()))
+            mine = {slot.name for slot in taken}
+            others = [slot for slot in among if slot.name not in mine]
+            waiting(", ".join(f"{slot.name} by {holder(folder / f'{slot.name}.lock')}" for slot in others))
             told = True
-        time.sleep(poll)
+        time.sleep(poll * (0.5 + random.random()))  # two that want all slots must not try in step
 
 
 @contextlib.contextmanager

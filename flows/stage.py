@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from typing import Any
 
 from prefect import get_run_logger, task
@@ -24,7 +24,7 @@ from flows.job import Job, ProgressReader, holds
 from flows.process import TrainerDied, reap, run_child
 from flows.progress import ProgressArtifact
 from flows.runs import Run
-from flows.slots import Slot, take
+from flows.slots import Slot, slots, take
 from userrl_core.errors import CheckpointError, TrainingError
 
 LEASE_SECONDS = 60.0
@@ -108,16 +108,23 @@ def execute(
             progress(line)
             watch(line)
 
-    with take(home() / "slots", waiting=lambda who: say("%s: waits for a slot, held: %s", job.stage, who)) as slot:
+    count, among = _wanted(job)
+    with (
+        take(
+            home() / "slots", count, among, waiting=lambda who: say("%s: waits for a slot, held: %s", job.stage, who)
+        ) as taken,
+        ExitStack() as leases,
+    ):
         began = time.monotonic()
-        with lease(slot):
-            run_child(
-                [sys.executable, "-u", "-m", "flows.trainer", str(path)],
-                folder=job.folder,
-                on_tick=tick,
-                env=_environment(slot, job),
-                keep_open=(slot.descriptor,),
-            )
+        for slot in taken:
+            leases.enter_context(lease(slot))
+        run_child(
+            [sys.executable, "-u", "-m", "flows.trainer", str(path)],
+            folder=job.folder,
+            on_tick=tick,
+            env=_environment(taken),
+            keep_open=[slot.descriptor for slot in taken],
+        )
     value = job.result()
     if value is None:
         raise CheckpointError(
@@ -127,10 +134,25 @@ def execute(
     return value
 
 
-def _environment(slot: Slot, job: Job) -> dict[str, str]:
+def _wanted(job: Job) -> tuple[int, tuple[Slot, ...]]:
+    """How many slots a stage holds, and among which: a training on verl has as many GPUs as its profile says.
+
+    GPUs on which the run serves its users are not among them; verl on a Ray cluster elsewhere holds one place here.
+    """
+    hardware = job.recipe["hardware"]
+    serving = {part.strip() for part in (hardware.get("user_gpus") or "").split(",")}
+    among = tuple(slot for slot in slots() if str(slot.gpu) not in serving)
+    spread = job.backend == "verl" and job.kind in ("sft", "rl") and not hardware.get("ray_address")
+    if not spread or not any(slot.gpu is not None for slot in among):
+        return 1, among
+    return max(int(hardware["gpus"]), 1), among
+
+
+def _environment(taken: Sequence[Slot]) -> dict[str, str]:
     environment = quiet()
-    if slot.gpu is not None and job.backend == "local":  # verl spreads over every GPU of the machine
-        environment["CUDA_VISIBLE_DEVICES"] = str(slot.gpu)
+    gpus = [str(slot.gpu) for slot in taken if slot.gpu is not None]
+    if gpus:
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
     return environment
 
 

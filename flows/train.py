@@ -7,6 +7,8 @@ from flows.home import settle
 settle()
 
 import contextlib  # noqa: E402  everything below sees the settled environment
+from collections.abc import Callable  # noqa: E402
+from functools import partial  # noqa: E402
 from typing import Any, Literal  # noqa: E402
 
 from prefect import flow, get_run_logger  # noqa: E402
@@ -17,6 +19,7 @@ from flows.plan import Plan, make_plan  # noqa: E402
 from flows.report import report  # noqa: E402
 from flows.runs import Run  # noqa: E402
 from flows.stage import run_stage  # noqa: E402
+from flows.users import served_users  # noqa: E402
 
 
 @flow(name="train", flow_run_name="{recipe}-{seed}", on_failure=[notify], on_crashed=[notify])
@@ -50,17 +53,24 @@ def train(
     if dry_run:
         get_run_logger().info("%s", plan.describe())
         return {"run": plan.run_id, "stages": plan.stages}
-    with plan.begin(fresh=fresh) as run, _status(run):
-        demonstrations = _do(plan, run, "distill")
-        cold = _do(plan, run, "sft", distill=demonstrations, init=plan.start)
+    with (
+        plan.begin(fresh=fresh) as run,
+        _status(run),
+        served_users(plan.recipe, get_run_logger().info) as users,
+    ):
+        do = partial(_do, plan, run, users)
+        demonstrations = do("distill")
+        cold = do("sft", distill=demonstrations, init=plan.start)
         newest = cold
         for stage in plan.rl_stages:
-            newest = _do(plan, run, stage, before=newest, distill=demonstrations, reference=cold)
-        scores = _do(plan, run, "evaluate", distill=demonstrations, sft=cold, rl=newest)
+            newest = do(stage, before=newest, distill=demonstrations, reference=cold)
+        scores = do("evaluate", distill=demonstrations, sft=cold, rl=newest)
         return report(plan, run, demonstrations, cold, newest, scores)
 
 
-def _do(plan: Plan, run: Run, stage: str, **inputs: dict[str, Any] | None) -> dict[str, Any] | None:
+def _do(
+    plan: Plan, run: Run, users: Callable[[str], None], stage: str, **inputs: dict[str, Any] | None
+) -> dict[str, Any] | None:
     """The result of a stage, done now or earlier; None for one that this run does not have."""
     if not plan.has(stage):
         return inputs.get("init") or inputs.get("before")
@@ -69,6 +79,7 @@ def _do(plan: Plan, run: Run, stage: str, **inputs: dict[str, Any] | None) -> di
     job = plan.job(run, stage, inputs)
     if job.result() is None:  # what is done already costs nothing
         check_budget(plan.budget, run.id, run.folder, stage)
+        users(job.kind)
     result = run_stage(run, job)
     show_page(plan, run)
     return result

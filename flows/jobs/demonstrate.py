@@ -42,7 +42,7 @@ def distill(job: Job, recipe: Recipe, sink: Sink, progress: ProgressWriter) -> d
     policy = demonstrator(recipe)
     where = Where(stage=job.stage, phase="distill", policy=policy.name)
     horizon = setup.horizon or recipe.evaluate.horizon
-    users = users_of(recipe, role="demonstrate")
+    users = users_of(recipe, recipe.training_gyms, role="demonstrate")
     plan = {gym: _attempts(recipe, gym, job.seed) for gym in recipe.training_gyms}
     total = sum(len(tasks) * n for tasks, n in plan.values())
     seen: list[Trajectory] = []

@@ -46,6 +46,7 @@ def sft(job: Job, recipe: Recipe, sink: Sink, progress: ProgressWriter) -> dict[
 def rl(job: Job, recipe: Recipe, sink: Sink, progress: ProgressWriter) -> dict[str, Any]:
     """One stage: from the checkpoint before it to its last step."""
     from userrl_core.training.loop import train_rl
+    from userrl_core.users.outage import check_users
 
     known = AlgorithmConfig.model_fields
     stage_job = RlJob(
@@ -59,6 +60,7 @@ def rl(job: Job, recipe: Recipe, sink: Sink, progress: ProgressWriter) -> dict[s
         validation_horizon=recipe.evaluate.horizon,
         on_format_error=recipe.on_format_error,
     )
+    check_users(stage_job.users)
     return as_result(train_rl(stage_job, curriculum(job, recipe), sink, tell(progress)))
 
 
@@ -79,7 +81,7 @@ def stage_fields(job: Job, recipe: Recipe) -> dict[str, Any]:
         "total_steps": recipe.total_steps,
         "validation": validation_tasks(recipe),
         "gym_config": gym_config(recipe),
-        "users": users_of(recipe, role="train"),
+        "users": users_of(recipe, recipe.training_gyms, role="train"),
         "best": None if first or not before.get("best") else Best.model_validate(before["best"]),
     }
 

@@ -10,7 +10,7 @@ from curricula.recipe import Recipe
 from flows.job import Actor, Job, ProgressWriter
 from flows.jobs.demonstrate import demonstrator
 from flows.jobs.device import device, threads
-from flows.jobs.tasks import gym_config, test_tasks, users_of
+from flows.jobs.tasks import evaluation_gyms, gym_config, test_tasks, users_of
 from userrl_core.policies import BatchPolicy, Policy
 from userrl_core.records import Flag, Task, Trajectory, Where
 from userrl_core.rollout import run_episodes
@@ -61,7 +61,7 @@ def _play(
             horizon=recipe.evaluate.horizon,
             n=recipe.evaluate.attempts,
             sink=sink,
-            user=users_of(recipe, role="evaluate"),
+            user=users_of(recipe, evaluation_gyms(recipe), role="evaluate"),
             where=where,
             seed=job.seed,
             gym_config=gym_config(recipe),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 from curricula.recipe import Recipe
+from curricula.spec import UserSetup
 from flows.home import home
 from userrl_core import gyms
 from userrl_core.errors import ConfigError
@@ -123,12 +124,39 @@ def rl_tasks(recipe: Recipe, gym: str, used: Collection[str], options: dict[str,
     return left
 
 
-def users_of(recipe: Recipe, *, role: str) -> dict[str, Any]:
-    """Who answers in each gym. role: train, demonstrate or evaluate; demonstrations name one user for every gym."""
+def users_of(recipe: Recipe, played: Collection[str], *, role: str) -> dict[str, Any]:
+    """Who answers in each gym that is played. role: train, demonstrate or evaluate; demonstrations name one for all.
+
+    The profile's user model is asked at the address that the profile knows for it, where the recipe gives none.
+    """
     chosen = (
         recipe.demonstrations.user if role == "demonstrate" else recipe.evaluate.user if role == "evaluate" else None
     )
-    return {gym: (recipe.gym(gym).user if chosen is None else chosen).as_argument() for gym in gyms.names()}
+    return {gym: _placed(recipe.gym(gym).user if chosen is None else chosen, recipe) for gym in played}
+
+
+def own_user_url(recipe: Recipe) -> str | None:
+    """Address of the server that a run starts for its users; None where it starts none."""
+    hardware = recipe.hardware
+    if hardware.user_url is not None or (hardware.user_gpus is None and hardware.user_command is None):
+        return None
+    return f"http://127.0.0.1:{hardware.user_port}/v1"
+
+
+def _placed(user: UserSetup, recipe: Recipe) -> str | tuple[str, dict[str, Any]]:
+    url = recipe.hardware.user_url or own_user_url(recipe)
+    model = user.options.get("model")
+    if url is None or user.kind != "openai" or model != recipe.hardware.user_model or "base_url" in user.options:
+        return user.as_argument()
+    return user.kind, {**user.options, "base_url": url}
+
+
+PLAYED: dict[str, tuple[str, Callable[[Recipe], Collection[str]]]] = {
+    "distill": ("demonstrate", lambda recipe: recipe.training_gyms),
+    "rl": ("train", lambda recipe: recipe.training_gyms),
+    "evaluate": ("evaluate", evaluation_gyms),
+}
+"""Kinds of stages that play conversations: the role of their users, and the gyms."""
 
 
 def gym_config(recipe: Recipe) -> dict[str, dict[str, Any]]:

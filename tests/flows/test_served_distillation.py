@@ -61,7 +61,11 @@ def played_without_faults():
 
 
 def _served(recipe):
-    return {gym: user for gym, user in users_of(recipe, role="demonstrate").items() if not isinstance(user, str)}
+    return {
+        gym: user
+        for gym, user in users_of(recipe, recipe.training_gyms, role="demonstrate").items()
+        if not isinstance(user, str)
+    }
 
 
 @pytest.fixture(scope="module")

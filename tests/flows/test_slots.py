@@ -1,17 +1,20 @@
 """Slots and locks between real processes."""
 
+import os
 import subprocess
 import sys
 
 import pytest
 
+from flows.job import Job
 from flows.slots import Slot, alone, lock, slots, take
+from flows.stage import _wanted
 from userrl_core.errors import ConfigError
 
 HOLD = """
 import pathlib, sys, time
-from flows.slots import take
-with take(pathlib.Path(sys.argv[1])) as slot:
+from flows.slots import slots, take
+with take(pathlib.Path(sys.argv[1]), 1, slots()) as (slot,):
     print(slot.name, flush=True)
     time.sleep(600)
 """
@@ -28,7 +31,7 @@ def test_two_trainings_never_share_a_gpu(tmp_path, monkeypatch):
     first, name = holder(tmp_path)
     try:
         assert name == "gpu-0"
-        with take(tmp_path) as mine:
+        with take(tmp_path, 1, slots()) as (mine,):
             assert mine.name == "gpu-1"
             assert lock(tmp_path / "gpu-0.lock") is None
     finally:
@@ -46,14 +49,69 @@ def test_a_killed_holder_frees_its_slot_and_waiting_says_who_held_it(tmp_path, m
         first.kill()
         first.wait()
 
-    with take(tmp_path, waiting=waiting, poll=0.05) as mine:
+    with take(tmp_path, 1, slots(), waiting=waiting, poll=0.05) as (mine,):
         assert mine.name == "gpu-0"
     assert heard == [f"gpu-0 by process {first.pid}"]
 
 
+def test_several_slots_are_taken_together_or_not_at_all(tmp_path, monkeypatch):
+    monkeypatch.setenv("USERRL_SLOTS", "gpu-0,gpu-1,gpu-2")
+    first, name = holder(tmp_path)
+    heard = []
+
+    def waiting(who):
+        heard.append(who)
+        assert lock_and_free(tmp_path / "gpu-1.lock"), "what it could have is free while it waits"
+        first.kill()
+        first.wait()
+
+    with take(tmp_path, 3, slots(), waiting=waiting, poll=0.05) as taken:
+        assert [slot.gpu for slot in taken] == [0, 1, 2]
+        assert not lock_and_free(tmp_path / "gpu-2.lock")
+    assert (name, heard) == ("gpu-0", [f"gpu-0 by process {first.pid}"])
+    assert lock_and_free(tmp_path / "gpu-2.lock")
+    with (
+        pytest.raises(ConfigError, match="4 slots are needed and this machine has 3"),
+        take(tmp_path, 4, slots()),
+    ):
+        pass
+
+
+def lock_and_free(path):
+    descriptor = lock(path)
+    if descriptor is None:
+        return False
+    os.close(descriptor)
+    return True
+
+
+def test_verl_holds_all_gpus_of_its_profile_but_those_of_the_users(tmp_path, monkeypatch):
+    monkeypatch.setenv("USERRL_SLOTS", ",".join(f"gpu-{n}" for n in range(8)))
+    hardware = {"gpus": 4, "user_gpus": "0, 1"}
+
+    def wanted(kind, backend, **more):
+        job = Job(
+            kind=kind,
+            stage="x",
+            run_id="r",
+            folder=tmp_path,
+            warehouse=tmp_path,
+            recipe={"hardware": {**hardware, **more}},
+            backend=backend,
+        )
+        count, among = _wanted(job)
+        return count, [slot.gpu for slot in among]
+
+    assert wanted("rl", "verl") == (4, [2, 3, 4, 5, 6, 7])
+    assert wanted("evaluate", "verl") == wanted("rl", "local") == (1, [2, 3, 4, 5, 6, 7])
+    assert wanted("rl", "verl", ray_address="auto")[0] == 1
+    monkeypatch.setenv("USERRL_SLOTS", "cpu-0")
+    assert wanted("rl", "verl") == (1, [None])
+
+
 def test_a_lock_is_kept_by_the_process_that_inherits_it(tmp_path, monkeypatch):
     monkeypatch.setenv("USERRL_SLOTS", "cpu-0")
-    with take(tmp_path) as mine:
+    with take(tmp_path, 1, slots()) as (mine,):
         heir = subprocess.Popen(
             [sys.executable, "-c", "import time; time.sleep(600)"], pass_fds=(mine.descriptor,), close_fds=True
         )

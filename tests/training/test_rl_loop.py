@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.mock_server import MockServer, modest_user
 from tests.training.toys import TINY, KeepingSink, ListCurriculum, rl_job, sft_job, travel
 from userrl_core.errors import CheckpointError, TrainingError, UserError
 from userrl_core.gyms.travel import TravelGym
@@ -17,6 +18,7 @@ from userrl_core.training.config import AlgorithmConfig, SftConfig
 from userrl_core.training.jobs import RlJob, StageResult
 from userrl_core.training.loop import train_rl
 from userrl_core.training.sft import train_sft
+from userrl_core.users import outage
 from userrl_core.users.rule.travel import RuleTravelUser
 
 STAGES = ((2, 4), (4, 5))
@@ -279,3 +281,42 @@ def test_a_job_survives_the_way_through_json(tmp_path: Path) -> None:
         tmp_path, tmp_path, validation=travel(count=2), users={"travel": ("openai", {"model": "m"})}, model=TINY
     )
     assert RlJob.model_validate_json(job.model_dump_json()) == job
+
+
+def served(server: MockServer) -> Any:
+    return ("openai", {"model": "m", "base_url": server.base_url, "retries": 0})
+
+
+def test_training_waits_for_a_user_that_is_away_and_never_scores_the_outage(
+    tmp_path: Path, start: StageResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outage, "PAUSE", 0.02)
+    sink = KeepingSink()
+    with MockServer(modest_user, faults={"500": 1.0}) as server:
+        asked: list[int] = []
+        probe = outage.probe
+
+        async def probing(chat: Any) -> None:
+            asked.append(len(sink.ended))
+            if len(asked) == 3:
+                server.faults = {}
+            await probe(chat)
+
+        monkeypatch.setattr(outage, "probe", probing)
+        train_rl(rl_job(tmp_path, start.checkpoint, users=served(server)), make_curriculum(), sink)
+    first, second = ([t for t in sink.ended if t.where.step == step] for step in (1, 2))
+    spoke = [t for t in first if any(turn.choice == "action" for turn in t.turns)]
+    assert spoke
+    assert {(t.admitted, t.score) for t in spoke} == {(False, None)}
+    assert asked == [len(first)] * 3, "it waits between two steps, until the third probe is answered"
+    assert any(t.admitted for t in second if any(turn.choice == "action" for turn in t.turns))
+
+
+def test_a_user_that_stays_away_ends_training_in_a_sentence(
+    tmp_path: Path, start: StageResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outage, "PAUSE", 0.02)
+    with MockServer(modest_user, faults={"500": 1.0}) as server:
+        job = rl_job(tmp_path, start.checkpoint, users=served(server), patience=0.1)
+        with pytest.raises(TrainingError, match="start the same run again"):
+            train_rl(job, make_curriculum(), KeepingSink())

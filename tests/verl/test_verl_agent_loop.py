@@ -164,7 +164,7 @@ async def test_an_unscored_attempt_is_masked_whole_and_moves_no_mean(tmp_path: P
 async def test_an_attempt_waits_until_its_user_is_back_and_is_played_anew(
     tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from userrl_core.training.verl import outage
+    from userrl_core.users import outage
 
     monkeypatch.setattr(outage, "PAUSE", 0.02)
     with MockServer(modest_user, faults={"500": 1.0}) as server:

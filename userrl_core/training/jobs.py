@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, model_validator
+from pydantic import BaseModel, ConfigDict, NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
 
 from userrl_core.records import Task
 from userrl_core.rewards import CreditConfig
@@ -157,6 +157,9 @@ class RlJob(Job):
 
     max_rollout: PositiveInt = 256
     """Most conversations in one lock-step batch; more are played one batch after the other."""
+
+    patience: NonNegativeFloat = 1800.0
+    """Seconds that training waits for a served user that went away, before it gives up."""
 
     best: Best | None = None
     """The best checkpoint of earlier stages."""

@@ -41,6 +41,7 @@ from userrl_core.training.protocols import Curriculum, Progress
 from userrl_core.training.state import TrainState, load_checkpoint
 from userrl_core.training.threads import fix_threads
 from userrl_core.training.update import items_of, minibatches, update_policy
+from userrl_core.users.outage import served_users, until_it_answers, user_was_down
 
 _BEGUN = "begun"
 
@@ -80,6 +81,7 @@ class _Stage:
         if found:
             self.best = _best_of(self.root, job.best)
         self.reference = load_checkpoint(job.reference, job.model, job.device)[0] if job.reference else None
+        self.user_was_down = False
         self.policy = self._policy(self.config.temperature, self.config.top_p, train=True)
         self.greedy = self._policy(0.0, 1.0, train=False)
 
@@ -186,7 +188,8 @@ class _Stage:
     async def _episodes(
         self, policy: LocalPolicy, tasks: list[Task], horizon: int, where: Where, n: int
     ) -> list[Trajectory]:
-        return await run_episodes(
+        await self._until_users_are_back()
+        played = await run_episodes(
             tasks,
             policy,
             horizon=horizon,
@@ -199,6 +202,20 @@ class _Stage:
             on_format_error=self.job.on_format_error,
             prompt_style=self.job.model.prompt_style,
         )
+        self.user_was_down = any(user_was_down(trajectory) for trajectory in played)
+        return played
+
+    async def _until_users_are_back(self) -> None:
+        """After attempts that a served user did not answer: wait for it, since playing on would score nothing."""
+        if not self.user_was_down:
+            return
+        deadline = time.monotonic() + self.job.patience
+        for server in served_users(self.job.users):
+            if not await until_it_answers(server, deadline):
+                raise TrainingError(
+                    f"The user model {server.model} has not answered for {self.job.patience:g} s; bring it back and start "
+                    "the same run again: training goes on from its last checkpoint."
+                )
 
     def _update(self, step: int, batch: Batch, advantages: Advantages) -> dict[str, float]:
         config, state = self.config, self.state

@@ -37,8 +37,8 @@ from userrl_core.training.verl.alive import keep_beating
 from userrl_core.training.verl.book import Attempt, find_book
 from userrl_core.training.verl.estimator import signature
 from userrl_core.training.verl.job import ALIVE, StageFile, read_stage_file
-from userrl_core.training.verl.outage import served_user, until_it_answers
 from userrl_core.training.verl.plan import read_tasks
+from userrl_core.users.outage import served_user, until_it_answers, user_was_down
 
 NAME = "userrl"
 """As the parquet column ``agent_name`` and the agents file call this loop."""
@@ -115,7 +115,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
             finally:
                 await episode.gym.aclose()
             server = served_user(self.stage.users, task.gym)
-            if replay == REPLAYS or server is None or not _user_was_down(episode.trajectory):
+            if replay == REPLAYS or server is None or not user_was_down(episode.trajectory):
                 break
             if not await until_it_answers(server, deadline):
                 break
@@ -286,11 +286,6 @@ def _turn_rewards(trajectory: Trajectory, stage: StageFile) -> list[float]:
     if stage.assignment == "trajectory" and rewards:
         return [0.0] * (len(rewards) - 1) + [sum(rewards)]
     return rewards
-
-
-def _user_was_down(trajectory: Trajectory) -> bool:
-    reason = trajectory.reject_reason or ""
-    return not trajectory.admitted and reason.startswith(("user:", "judge:"))
 
 
 def _keep_steps(extra: dict[str, Any], new: dict[str, Any]) -> None:

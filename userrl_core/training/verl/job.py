@@ -158,9 +158,6 @@ class VerlJob(RlJob):
     policy_timeout: PositiveFloat = 600.0
     """Seconds that the rollout engine may take for one reply."""
 
-    patience: NonNegativeFloat = 1800.0
-    """Seconds that an attempt waits for its served user to come back before it is given up and not scored."""
-
     stall: PositiveFloat = 14400.0
     """Seconds without a finished step after which the stage counts as stuck."""
 

@@ -11,7 +11,6 @@ without the last step's checkpoint is a failure; nothing that was started outliv
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import sys
@@ -34,8 +33,8 @@ from userrl_core.training.verl.data import write_rl_parquet
 from userrl_core.training.verl.job import ALIVE, SinkSpec, StageFile, VerlJob, horizons_of
 from userrl_core.training.verl.memory import check_memory
 from userrl_core.training.verl.metrics import step_metrics, validation_score
-from userrl_core.training.verl.outage import probe, served_users
 from userrl_core.training.verl.plan import Plan, make_plan, write_tasks
+from userrl_core.users.outage import check_users
 
 BEGUN = "begun"
 
@@ -67,8 +66,7 @@ class _Launch:
         if job.cluster.device == "cuda" and (job.init / "config.json").is_file():
             check_memory(job, job.init)
         check_gpus(job)
-        for server in served_users(job.users):
-            asyncio.run(probe(server))
+        check_users(job.users)
         before = files.owner(job.init)
         state = files.read_curriculum(before) if before is not None else None
         if state is not None:

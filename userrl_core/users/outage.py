@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from userrl_core.errors import ConfigError, UserRLError
+from userrl_core.records import Trajectory
 from userrl_core.users.chat import ChatServer, client_for
 
 PROBE_TIMEOUT = 60.0
@@ -30,6 +31,24 @@ def served_users(users: Any) -> set[ChatServer]:
     """All servers that play users in a stage."""
     gyms = list(users) if isinstance(users, Mapping) else [""]
     return {server for server in (served_user(users, gym) for gym in gyms) if server is not None}
+
+
+def user_was_down(trajectory: Trajectory) -> bool:
+    """Whether an attempt could not be scored because its user or judge gave no answer."""
+    reason = trajectory.reject_reason or ""
+    return not trajectory.admitted and reason.startswith(("user:", "judge:"))
+
+
+def check_users(users: Any, tries: int = 3) -> None:
+    """Probe every served user, a few times since one answer may be lost. Raises ConfigError for one that gives none."""
+    for server in served_users(users):
+        for attempt in range(1, tries + 1):
+            try:
+                asyncio.run(probe(server))
+                break
+            except ConfigError:
+                if attempt == tries:
+                    raise
 
 
 async def probe(server: ChatServer) -> None:

@@ -1,0 +1,64 @@
+"""The model that plays users while a run lasts: served by the run itself where its profile says on which GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+
+from curricula.recipe import Recipe
+from flows.home import home
+from flows.jobs.tasks import PLAYED, own_user_url, users_of
+from flows.serve_user import ServeOptions, default_python, serving
+from flows.slots import Slot, take
+from userrl_core.errors import ConfigError
+
+
+@contextmanager
+def served_users(recipe: Recipe, say: Callable[[str], None]) -> Iterator[Callable[[str], None]]:
+    """Yields what is called with each kind of stage before it begins: the first that needs the model starts its server.
+
+    The server lasts until the block ends, whatever ends it. Nothing is started where the recipe names no GPUs for it.
+    Raises ConfigError and UserError as `serving` does.
+    """
+    with ExitStack() as stack:
+        running = False
+
+        def ensure(kind: str) -> None:
+            nonlocal running
+            if not running and needs_server(recipe, kind):
+                options = serve_options(recipe)
+                gpus = tuple(Slot(f"gpu-{gpu.strip()}") for gpu in (options.gpus or "").split(",") if gpu.strip())
+                wait = partial("GPUs for {} are held: {}".format, recipe.hardware.user_model)
+                stack.enter_context(take(home() / "slots", len(gpus), gpus, waiting=lambda who: say(wait(who))))
+                say(f"{recipe.hardware.user_model} is served as user on port {options.port}")
+                stack.enter_context(serving(options, home() / "serve" / str(options.port), say))
+                running = True
+
+        yield ensure
+
+
+def needs_server(recipe: Recipe, kind: str) -> bool:
+    """Whether a stage of this kind (distill, sft, rl, evaluate) talks to the model that the run itself serves."""
+    url = own_user_url(recipe)
+    if url is None or kind not in PLAYED:
+        return False
+    role, gyms = PLAYED[kind]
+    users = users_of(recipe, gyms(recipe), role=role).values()
+    return any(not isinstance(user, str) and user[1].get("base_url") == url for user in users)
+
+
+def serve_options(recipe: Recipe) -> ServeOptions:
+    """What is served. Raises ConfigError where the profile names no model."""
+    hardware = recipe.hardware
+    if hardware.user_model is None:
+        raise ConfigError("hardware.user_gpus is given, but no hardware.user_model to serve there; name one.")
+    gpus = hardware.user_gpus
+    return ServeOptions(
+        model=hardware.user_model,
+        port=hardware.user_port,
+        python=hardware.python or default_python(),
+        tensor_parallel=len([gpu for gpu in (gpus or "").split(",") if gpu.strip()]) or 1,
+        gpus=gpus,
+        command=hardware.user_command,
+    )

@@ -1,0 +1,89 @@
+"""The model that plays users is served by the run itself where the profile says so."""
+
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from curricula import load
+from flows.jobs.tasks import users_of
+from flows.serve_user import ServeOptions, answers
+from flows.users import needs_server, served_users
+from userrl_core.errors import ConfigError
+
+STAND_IN = Path(__file__).parents[1] / "verl" / "stand_in.py"
+
+
+@pytest.fixture
+def port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def recipe(**overrides):
+    return load("equalized-r2g", profile="qwen3-8b", overrides=overrides, check=False)
+
+
+def test_the_profiles_user_model_is_asked_where_the_profile_says():
+    assert users_of(recipe(), ["travel"], role="train")["travel"] == ("openai", {"model": "Qwen/Qwen3-32B"})
+    for overrides, url in [
+        ({"hardware.user_url": "http://big-host:8000/v1"}, "http://big-host:8000/v1"),
+        ({"hardware.user_gpus": "6,7", "hardware.user_port": 8123}, "http://127.0.0.1:8123/v1"),
+    ]:
+        users = users_of(recipe(**overrides), ["travel", "function"], role="train")
+        assert users["travel"] == ("openai", {"model": "Qwen/Qwen3-32B", "base_url": url})
+        assert users["function"] == "rule"
+    given = {"gyms.travel.user": {"kind": "openai", "options": {"model": "Qwen/Qwen3-32B", "base_url": "http://a/v1"}}}
+    users = users_of(recipe(**given, **{"hardware.user_url": "http://b/v1"}), ["travel"], role="train")
+    assert users["travel"][1]["base_url"] == "http://a/v1"
+    assert users_of(recipe(**{"hardware.user_url": "http://b/v1"}), ["travel"], role="evaluate")["travel"] == (
+        "openai",
+        {"model": "gpt-4o"},
+    )
+
+
+def test_a_run_serves_its_users_from_the_first_stage_that_needs_them_to_its_end(tmp_path, monkeypatch, port):
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path))
+    settings = recipe(**{"hardware.user_command": f"{sys.executable} {STAND_IN} {{port}}", "hardware.user_port": port})
+    there = ServeOptions("m", port=port)
+    said = []
+    with served_users(settings, said.append) as ensure:
+        ensure("sft")
+        ensure("evaluate")
+        assert not answers(there), "neither the cold start nor GPT-4o in the evaluation needs it"
+        ensure("rl")
+        assert answers(there)
+        ensure("rl")
+    assert not answers(there)
+    assert said[0] == f"Qwen/Qwen3-32B is served as user on port {port}"
+
+
+def test_it_is_stopped_when_the_run_fails(tmp_path, monkeypatch, port):
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path))
+    settings = recipe(**{"hardware.user_command": f"{sys.executable} {STAND_IN} {{port}}", "hardware.user_port": port})
+
+    def fail():
+        with served_users(settings, lambda _: None) as ensure:
+            ensure("rl")
+            raise RuntimeError("the stage failed")
+
+    with pytest.raises(RuntimeError, match="the stage failed"):
+        fail()
+    assert not answers(ServeOptions("m", port=port))
+
+
+def test_nothing_is_served_for_rule_users_or_where_a_url_is_given():
+    assert not needs_server(load("equalized-r2g", profile="laptop", check=False), "rl")
+    assert not needs_server(recipe(**{"hardware.user_url": "http://a/v1", "hardware.user_gpus": "6"}), "rl")
+    assert needs_server(recipe(**{"hardware.user_gpus": "6"}), "rl")
+
+
+def test_gpus_for_no_model_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path))
+    settings = recipe(**{"hardware.user_model": None, "hardware.user_gpus": "6"})
+    users = {f"gyms.{gym}.user": {"kind": "openai"} for gym in ("travel", "turtle", "tau", "persuade")}
+    settings = recipe(**{"hardware.user_model": None, "hardware.user_gpus": "6", **users})
+    with pytest.raises(ConfigError, match="name one"), served_users(settings, lambda _: None) as ensure:
+        ensure("rl")
