@@ -162,6 +162,11 @@ def make_plan(
             f"algorithm.kl_reward_coef is {loaded.algorithm.kl_reward_coef:g}, which only verl takes off the rewards; set it to "
             "0 (algorithm.kl_coef is the penalty in the loss, which both backends have), or backend to verl."
         )
+    if chosen == "verl" and not (loaded.model.path or init_from):
+        raise ConfigError(
+            f"verl trains a checkpoint, and profile {profile} makes a model from scratch; set model.path, or take a profile such "
+            "as qwen3-8b."
+        )
     stages = _stages(loaded)
     return Plan(
         recipe=loaded,

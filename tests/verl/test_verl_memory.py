@@ -100,5 +100,9 @@ def test_a_dry_run_shows_what_a_profile_needs_and_refuses_a_doomed_one() -> None
     shown = dict(check_machine(recipe))
     assert shown["parameters"] == "8.19 B"
     assert shown["update, in all"] == "40.7 of 141 GB"
+    assert shown["cold start, in all"] == "71.1 of 141 GB on 4 GPUs"
     with pytest.raises(ConfigError, match="take more GPUs"):
         check_machine(doomed.resolved())
+    long = {**recipe, "cold_start": {**recipe["cold_start"], "cutoff": 131072}}
+    with pytest.raises(ConfigError, match="cold start needs 299 GB on each of 4 GPUs"):
+        check_machine(long)

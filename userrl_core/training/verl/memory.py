@@ -18,7 +18,7 @@ from typing import Any
 
 from userrl_core.errors import ConfigError
 from userrl_core.training.verl.config import micro_tokens
-from userrl_core.training.verl.job import VerlJob
+from userrl_core.training.verl.job import VerlJob, VerlSftJob
 
 GB = 1e9
 RESERVED = 2.5
@@ -131,13 +131,8 @@ def estimate(job: VerlJob, shape: ModelShape) -> Estimate:
     parameters = shape.parameters
     trained = 2 if algorithm.name == "ppo" else 1  # the critic is a second model of the same size
     state = trained * 16 * parameters / gpus / GB
-    embeddings = shape.vocab * shape.hidden * (1 if shape.tied else 2)
-    gathered = (2 * 2 * shape.layer_parameters + 2 * embeddings) / GB
-    tokens = micro_tokens(job)
-    # Checkpointed: one hidden state a layer, and the working set of the layer that is being computed again.
-    working = 18 * shape.hidden + 8 * shape.mlp
-    activations = tokens * (2 * shape.hidden * shape.layers + working) / GB
-    logits = tokens * shape.vocab * (2 + 4 + 4) / GB  # bfloat16, float32, gradient
+    gathered = _gathered(shape)
+    activations, logits = _pass(shape, micro_tokens(job))
     compared = algorithm.kl_coef > 0 or job.kl_reward_coef > 0
     reference = 4 * parameters / gpus / GB if compared else 0.0
     update = state + gathered + activations + logits + (0.0 if cluster.offload else reference) + RESERVED
@@ -184,6 +179,34 @@ def check_memory(job: VerlJob, model: str | Path | None = None) -> Estimate:
             "hardware.offload, or lower hardware.engine_memory."
         )
     return found
+
+
+def check_sft_memory(job: VerlSftJob, model: str | Path) -> tuple[str, str]:
+    """What the cold start needs of each GPU, as label and value; ConfigError where it goes beyond the card."""
+    shape, cluster = shape_of(model), job.cluster
+    gpus = cluster.sft_gpus or cluster.gpus
+    tokens = max(cluster.micro_tokens or 0, -(-job.sft.cutoff // cluster.sequence_parallel))
+    needed = 16 * shape.parameters / gpus / GB + _gathered(shape) + sum(_pass(shape, tokens)) + RESERVED
+    if needed > cluster.gpu_memory:
+        raise ConfigError(
+            f"The cold start needs {needed:.0f} GB on each of {gpus} GPUs, and they have {cluster.gpu_memory:.0f}: raise "
+            "hardware.sft_gpus, or lower cold_start.cutoff."
+        )
+    return "cold start, in all", f"{needed:.1f} of {cluster.gpu_memory:.0f} GB on {gpus} GPUs"
+
+
+def _gathered(shape: ModelShape) -> float:
+    """GB of one layer and the embeddings, put together from all shards, with gradients."""
+    embeddings = shape.vocab * shape.hidden * (1 if shape.tied else 2)
+    return (2 * 2 * shape.layer_parameters + 2 * embeddings) / GB
+
+
+def _pass(shape: ModelShape, tokens: int) -> tuple[float, float]:
+    """GB of activations and of logits in one forward and backward pass."""
+    # Checkpointed: one hidden state a layer, and the working set of the layer that is being computed again.
+    working = 18 * shape.hidden + 8 * shape.mlp
+    activations = tokens * (2 * shape.hidden * shape.layers + working) / GB
+    return activations, tokens * shape.vocab * (2 + 4 + 4) / GB  # bfloat16, float32, gradient
 
 
 PEAK, SHARE, BANDWIDTH = 989e12, 0.35, 4.8e12

@@ -9,8 +9,8 @@ from typing import Any
 from userrl_core.rewards import CreditConfig
 from userrl_core.training.config import AlgorithmConfig, ModelConfig, SftConfig
 from userrl_core.training.verl.config import refuse_what_verl_cannot
-from userrl_core.training.verl.job import Cluster, VerlJob
-from userrl_core.training.verl.memory import check_memory
+from userrl_core.training.verl.job import Cluster, VerlJob, VerlSftJob
+from userrl_core.training.verl.memory import check_memory, check_sft_memory
 
 
 def rl_settings(resolved: Mapping[str, Any]) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def _known(kind: Any, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_machine(resolved: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What the recipe's RL needs of each GPU, as label and value; what ``--dry-run`` prints for backend verl.
+    """What the recipe's cold start and RL need of each GPU, as label and value; what ``--dry-run`` prints for backend verl.
 
     Raises ConfigError, with what to change, where it goes beyond the card or where verl cannot do what the recipe asks.
     """
@@ -59,4 +59,10 @@ def check_machine(resolved: Mapping[str, Any]) -> list[tuple[str, str]]:
     nowhere = Path("unused")
     job = VerlJob(**rl_settings(resolved), out_dir=nowhere, init=nowhere, reference=nowhere, last_step=1)
     refuse_what_verl_cannot(job)
-    return check_memory(job, job.model.path).table()
+    if not job.model.path:
+        return [("memory", "not reckoned, since the recipe names no model.path")]
+    found = check_memory(job, job.model.path).table()
+    if not resolved["cold_start"]["enabled"]:
+        return found
+    sft = VerlSftJob(**sft_settings(resolved), out_dir=nowhere, chats=nowhere)
+    return [check_sft_memory(sft, job.model.path), *found]
