@@ -170,6 +170,18 @@ def test_a_failed_command_ends_in_its_last_words_and_leaves_nothing(tmp_path: Pa
             poll=0.05,
         )
     assert "the last line" in str(raised.value)
+    with pytest.raises(TrainingError, match=r"verl ended with status 1\. ValueError: seven is no seed \(output: "):
+        run_tree(
+            [
+                sys.executable,
+                "-c",
+                "import sys; sys.stderr.write('[pid=3] ValueError: seven is no seed\\nbye\\n'); sys.exit(1)",
+            ],
+            folder=tmp_path,
+            env={},
+            stall=60.0,
+            poll=0.05,
+        )
     assert not [p for p in psutil.process_iter() if _environment(p).get("MARK") == str(tmp_path)]
 
 

@@ -31,7 +31,14 @@ def flow(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path
         "demonstrations.top_k": 24,
         "demonstrations.horizon": 6,
         "cold_start": {"steps": 4, "batch": 8, "lr": 1e-3, "cutoff": 384},
-        "algorithm": {"batch": 2, "group": 4, "max_tokens": 48, "max_response_tokens": 384, "max_prompt_tokens": 256},
+        "algorithm": {
+            "batch": 2,
+            "group": 4,
+            "minibatches": 1,
+            "max_tokens": 48,
+            "max_response_tokens": 384,
+            "max_prompt_tokens": 256,
+        },
         "evaluate": {"every": 2, "tasks": 4, "validation_tasks": 2, "horizon": 6, "gyms": ["travel"]},
         "stages": [
             {"steps": 1, "horizon": 4, "mix": {"travel": 1}},

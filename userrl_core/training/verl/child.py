@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import secrets
 import shutil
 import subprocess
@@ -27,6 +28,7 @@ STAGE_ENV = "USERRL_STAGE_ENV"
 """Names, as a JSON list, of the environment variables that every process of the tree must have, wherever it runs."""
 
 LAST_BYTES = 16384
+_RAISED = re.compile(r"\b(?:\w+\.)*\w*(?:Error|Exception): \S.*$")
 
 
 def run_tree(
@@ -128,7 +130,10 @@ def last_words(output: Path, began: int = 0, lines: int = 12) -> str:
     if sentence is not None:
         return f"{sentence.removeprefix('error: ')} (output: {output})"
     tail = "\n".join(said[-lines:])
-    return f"Output: {output}. Its last lines:\n{tail}"
+    # The exception first: a flow shows one line, and what follows a traceback is often some other process's chatter.
+    raised = next((found[0] for line in reversed(said) if (found := _RAISED.search(line))), None)
+    where = f"{raised[:300]} (output: {output})." if raised else f"Output: {output}."
+    return f"{where} Its last lines:\n{tail}"
 
 
 def _wait(child: subprocess.Popen[bytes], seconds: float) -> int | None:
