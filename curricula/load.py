@@ -81,10 +81,20 @@ def load(
 
         check_gyms(recipe)
         check_credit(recipe)
-        recipe._warnings = tuple(recipe.check_horizons())
+        recipe._warnings = (*_not_yet(recipe), *recipe.check_horizons())
         for sentence in recipe._warnings:
             warnings.warn(sentence, UserWarning, stacklevel=2)
     return recipe
+
+
+def _not_yet(recipe: Recipe) -> list[str]:
+    """What the recipe asks for and this version leaves out."""
+    if recipe.judge is None:
+        return []
+    return [
+        f"Recipe '{recipe.name}' names a judge, and this version has none yet: turns are scored by their gym alone, so its results "
+        "are those of its algorithm and mix, not of TARL's rewards."
+    ]
 
 
 # -- layers ---------------------------------------------------------------------------------------------------------

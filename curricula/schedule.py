@@ -22,7 +22,8 @@ succeeded. Trainers append one entry per step and keep the list in the checkpoin
 History = Sequence[Entry]
 
 SUCCESS = ("success", "train/all/success")
-"""Where an entry's success rate may stand; an entry without one counts as 0, which opens no success gate."""
+"""Where an entry's success rate may stand. An entry without one (no attempt of the step could be scored) has the rate of
+the step before it; without any, 0, which opens no success gate."""
 
 
 class _Frozen(BaseModel):
@@ -118,7 +119,7 @@ def place(levels: Sequence[Level], step: int, history: History = ()) -> tuple[in
     if step < 1:
         raise ConfigError(f"Training steps count from 1; there is no step {step}.")
     gated = any(level.gate is not None for level in levels)
-    success = {int(entry["step"]): _success(entry) for entry in history} if gated else {}
+    success = _rates(history) if gated else {}
     first = 1
     for index, level in enumerate(levels):
         last = None if level.steps is None else first + level.steps - 1
@@ -141,8 +142,14 @@ def _gated_end(gate: Gate, first: int, last: int | None, step: int, success: Map
     return last if opened is None else first + opened - 1
 
 
-def _success(entry: Entry) -> float:
-    return next((float(entry[name]) for name in SUCCESS if name in entry), 0.0)
+def _rates(history: History) -> dict[int, float]:
+    """Success rate by step. Of two entries of a step the later counts."""
+    found: dict[int, float] = {}
+    known = 0.0
+    for step, entry in sorted({int(entry["step"]): entry for entry in history}.items()):
+        known = next((float(entry[name]) for name in SUCCESS if entry.get(name) is not None), known)
+        found[step] = known
+    return found
 
 
 class Fixed(Schedule):

@@ -49,6 +49,7 @@ def write_report(
         "checkpoint": _checkpoint(newest),
         "seconds": {name: found["seconds"] for name, found in stage_results(run).items()},
         "cpu_seconds": {name: found["cpu_seconds"] for name, found in stage_results(run).items()},
+        "warnings": list(plan.recipe.warnings),
         "warehouse": str(warehouse_dir()),
         "folder": str(run.folder),
     }
@@ -114,6 +115,7 @@ def markdown(summary: Mapping[str, Any], *, from_scratch: bool) -> str:
             f"Demonstrator: `{who}`{scripted}: {demonstrated['played']} attempts, mean {number(demonstrated['mean'])}; "
             f"{demonstrated['kept']} kept, mean {number(demonstrated['mean_kept'])}."
         )
+    lines += [f"Note: {sentence}" for sentence in summary["warnings"]]
     lines.append("")
     if summary["table"]:
         lines += _table(summary) + _without_calls(summary, from_scratch)

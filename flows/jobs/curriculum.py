@@ -22,7 +22,7 @@ class RecipeCurriculum:
         """used: keys of the tasks that demonstrations took out of the RL set."""
         self._recipe = recipe
         self._used = frozenset(used)
-        self._history: list[dict[str, float]] = []
+        self._history: list[dict[str, float | None]] = []
         self._stage = 0
         self._sampler = TaskSampler({}, seed)
 
@@ -45,8 +45,8 @@ class RecipeCurriculum:
         return self._sampler.batch(n, mix, oversample=stage.stage.oversample)
 
     def record(self, step: int, stats: Mapping[str, float]) -> None:
-        """Note the step's success, for gates."""
-        self._history.append({"step": float(step), "success": float(stats.get("rollout/success/mean", 0.0))})
+        """Note the step's success, for gates; None where no attempt of the step could be scored."""
+        self._history.append({"step": float(step), "success": stats.get("rollout/success/mean")})
 
     def observe(self, task_key: str, success: float) -> None:
         """Tell the sampler how a task's group went."""

@@ -80,6 +80,8 @@ def stage_fields(job: Job, recipe: Recipe) -> dict[str, Any]:
         "last_step": planned.last,
         "total_steps": recipe.total_steps,
         "validation": validation_tasks(recipe),
+        "validation_temperature": recipe.evaluate.temperature,
+        "stage": job.stage,
         "gym_config": gym_config(recipe),
         "users": users_of(recipe, recipe.training_gyms, role="train"),
         "best": None if first or not before.get("best") else Best.model_validate(before["best"]),

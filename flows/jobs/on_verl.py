@@ -39,7 +39,6 @@ def rl(job: Job, recipe: Recipe, sink: Sink, progress: ProgressWriter) -> dict[s
     verl_job = VerlJob(
         **rl_settings(job.recipe),
         **stage_fields(job, recipe),
-        stage=job.stage,
         sink=SinkSpec(name=WAREHOUSE, options={"root": str(job.warehouse), "run_id": job.run_id}),
     )
     return as_result(run_stage(verl_job, curriculum(job, recipe), sink, tell(progress)))

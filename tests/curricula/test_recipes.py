@@ -358,3 +358,9 @@ def test_a_resolved_recipe_is_itself_under_the_profile_it_holds(tmp_path: Path) 
     assert again.resolved() == changed.resolved()
     assert again.hash == changed.hash
     assert curricula.load(file).resolved() == changed.resolved()
+
+
+def test_a_recipe_with_a_judge_says_that_there_is_none_yet():
+    with pytest.warns(UserWarning, match="this version has none yet"):
+        recipe = curricula.load("tarl", "laptop")
+    assert any("scored by their gym alone" in sentence for sentence in recipe.warnings)

@@ -131,3 +131,14 @@ def test_a_gate_reads_the_success_rate_by_the_trainers_name_too():
 def test_a_gate_that_can_never_open_is_refused():
     with pytest.raises(ValidationError, match="can never open"):
         Gate(window=3)
+
+
+def test_a_step_in_which_nothing_could_be_scored_moves_no_gate():
+    """An outage of the user model is no failure of the agent: the rate before it is carried forward."""
+    schedule = Adaptive(horizons=(4, 6), gate=Gate(success=0.8, window=3))
+    rates = [0.9, 0.9, None, None]
+    history = [{"step": i, "success": rate} for i, rate in enumerate(rates, 1)]
+    assert schedule.horizon(4, history[:3]) == 6
+    assert schedule.horizon(4, [{**entry, "success": entry["success"] or 0.0} for entry in history[:3]]) == 4
+    nothing = [{"step": i, "success": None} for i in (1, 2, 3)]
+    assert schedule.horizon(4, nothing) == 4

@@ -21,6 +21,7 @@ def summary(format_errors, **changes):
         "seed": 0,
         "demonstrations": None,
         "table": table,
+        "warnings": [],
         "test_tasks": 8,
         "horizon": 6,
         "seconds": {},

@@ -108,6 +108,21 @@ def test_a_folder_that_holds_no_model_is_named(tmp_path: Path) -> None:
         load_model(tmp_path, TINY)
 
 
+def test_what_a_killed_pruning_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    for step in (1, 2):
+        write(tmp_path, step)
+    (tmp_path / ".step-000000.deleted").mkdir()
+    prune(tmp_path, 1, None)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000002"]
+
+
+def test_a_name_on_the_hub_is_left_to_the_loader(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="No model can be loaded from nobody/nothing"):
+        load_checkpoint(Path("nobody/nothing"), TINY, "cpu")
+    with pytest.raises(CheckpointError, match="There is no checkpoint at"):
+        load_checkpoint(tmp_path / "nothing", TINY, "cpu")
+
+
 def test_pruning_keeps_the_newest_and_the_best(tmp_path: Path) -> None:
     for step in range(1, 6):
         write(tmp_path, step)

@@ -320,3 +320,56 @@ def test_a_user_that_stays_away_ends_training_in_a_sentence(
         job = rl_job(tmp_path, start.checkpoint, users=served(server), patience=0.1)
         with pytest.raises(TrainingError, match="start the same run again"):
             train_rl(job, make_curriculum(), KeepingSink())
+
+
+class GatedCurriculum(ListCurriculum):
+    """Knows the stage of a step only from the history before it, as curricula with gates do."""
+
+    def stage_of(self, step: int) -> str:
+        assert len(self.recorded) >= step - 1, f"the history lacks step {len(self.recorded) + 1}"
+        return super().stage_of(step)
+
+
+def test_a_stage_after_a_gated_one_starts_from_the_history_in_its_checkpoint(
+    tmp_path: Path, start: StageResult
+) -> None:
+    def make() -> GatedCurriculum:
+        return GatedCurriculum(travel(count=10), STAGES)
+
+    first = train_rl(rl_job(tmp_path / "1", start.checkpoint, stage="rl-1"), make(), KeepingSink())
+    sink = KeepingSink()
+    job = rl_job(tmp_path / "2", first.checkpoint, first_step=3, last_step=4, stage="rl-2", reference=start.checkpoint)
+    assert train_rl(job, make(), sink).step == 4
+    assert {t.where.stage for t in sink.ended} == {"rl-2"}
+
+
+def test_a_sampled_validation_is_the_same_each_time_and_leaves_training_alone(
+    tmp_path: Path, start: StageResult
+) -> None:
+    def play(name: str, temperature: float) -> dict[str, list[Any]]:
+        sink = KeepingSink()
+        job = rl_job(
+            tmp_path / name,
+            start.checkpoint,
+            validation=travel("validation", 0, 5),
+            validate_every=1,
+            validation_temperature=temperature,
+        )
+        train_rl(job, make_curriculum(), sink)
+        spoken: dict[str, list[Any]] = {"train": [], "validate": []}
+        for trajectory in sink.ended:
+            spoken[trajectory.where.phase] += [turn.message for turn in trajectory.turns]
+        return spoken
+
+    greedy, sampled, again = play("greedy", 0.0), play("sampled", 1.0), play("again", 1.0)
+    assert sampled == again
+    assert greedy["train"] == sampled["train"]
+    assert greedy["validate"] != sampled["validate"]
+
+
+def test_a_checkpoint_that_a_kill_left_half_deleted_does_not_stop_the_stage(tmp_path: Path, start: StageResult) -> None:
+    job = rl_job(tmp_path, start.checkpoint, last_step=3, keep_checkpoints=3)
+    with pytest.raises(Stopped):
+        train_rl(job, make_curriculum(), KeepingSink(), stop_after(2))
+    (tmp_path / "rl" / "checkpoints" / "step-000001" / "state.json").unlink()
+    assert train_rl(job, make_curriculum(), KeepingSink()).step == 3

@@ -137,10 +137,15 @@ def newest(root: Path, *, report: Callable[[Path, str], None] | None = None) -> 
 
 def prune(root: Path, keep: int, best: Path | None) -> list[Path]:
     """Remove all but the newest ``keep`` checkpoints and the best one; returns what was removed."""
+    for left in root.glob(".step-*.deleted"):  # by a process that was killed while it deleted
+        shutil.rmtree(left, ignore_errors=True)
     removed = []
     for _, folder in sorted(_steps(root))[:-keep]:
         if best is None or folder.resolve() != best.resolve():
-            shutil.rmtree(folder)
+            # A name that nobody looks for comes first: a kill while gigabytes are deleted leaves no half checkpoint.
+            doomed = folder.with_name(f".{folder.name}.deleted")
+            folder.rename(doomed)
+            shutil.rmtree(doomed)
             removed.append(folder)
     return removed
 

@@ -115,6 +115,9 @@ class DpoJob(Job):
 class RlJob(Job):
     """One stage of reinforcement learning: steps first_step to last_step of a run."""
 
+    stage: str | None = None
+    """Name in records; None: the curriculum's name of each step, for a job that spans several stages."""
+
     algorithm: AlgorithmConfig
     """The update."""
 
@@ -145,6 +148,9 @@ class RlJob(Job):
 
     validation_horizon: PositiveInt = 16
     """The run's final horizon, so that checkpoints of all stages compare."""
+
+    validation_temperature: NonNegativeFloat = 0.0
+    """Of sampling in validation; 0 is greedy. Draws come from a generator of their own, the same for every validation."""
 
     gym_config: dict[str, dict[str, Any]] = {}
     """Options per gym."""

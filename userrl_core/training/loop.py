@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from userrl_core.errors import TrainingError
+from userrl_core.errors import CheckpointError, TrainingError
 from userrl_core.policies.local import LocalPolicy
 from userrl_core.records import CheckpointRecord, Task, Trajectory, Where
 from userrl_core.rewards import Credits
@@ -64,7 +64,6 @@ class _Stage:
         self.config = job.algorithm
         self.root = job.out_dir / "checkpoints"
         self.root.mkdir(parents=True, exist_ok=True)
-        self.stage = curriculum.stage_of(job.first_step)
         found = newest(self.root, report=self._passed_over)
         self.resumed = found is not None
         start = found[0] if found else job.init
@@ -78,12 +77,12 @@ class _Stage:
         self._check_start(continued)
         if self.state.curriculum is not None:
             curriculum.load_state_dict(self.state.curriculum)
+        self.stage = self._name_of(job.first_step)
         if found:
             self.best = _best_of(self.root, job.best)
         self.reference = load_checkpoint(job.reference, job.model, job.device)[0] if job.reference else None
         self.user_was_down = False
         self.policy = self._policy(self.config.temperature, self.config.top_p, train=True)
-        self.greedy = self._policy(0.0, 1.0, train=False)
 
     async def run(self) -> StageResult:
         job = self.job
@@ -102,7 +101,7 @@ class _Stage:
             if job.validation and (step % job.validate_every == 0 or step == job.last_step):
                 score, values = await self._validate(step)
                 metrics |= values
-            self.sink.metrics(metrics, stage=self.curriculum.stage_of(step), step=step)
+            self.sink.metrics(metrics, stage=self._name_of(step), step=step)
             if score is not None or step % job.checkpoint_every == 0 or step == job.last_step:
                 self._save(score)
             if self.progress is not None:
@@ -140,10 +139,8 @@ class _Stage:
             "curriculum/horizon/value": float(horizon),
         }
         self.curriculum.record(step, metrics)
-        success = metrics.get("rollout/success/mean", 0.0)
-        self.state.history.append(
-            {"step": step, "success": success, "return_sum": metrics.get("rollout/return_sum/mean", 0.0)}
-        )
+        outcome = {name: metrics.get(f"rollout/{name}/mean") for name in ("success", "return_sum")}
+        self.state.history.append({"step": step, **outcome})
         self.state.step = step
         self.state.curriculum = self.curriculum.state_dict()
         sampled = sum(sample.agent_tokens for sample in batch.samples)
@@ -176,11 +173,12 @@ class _Stage:
         return Batch(trajectories, self.policy.take_samples(), groups)
 
     async def _validate(self, step: int) -> tuple[float | None, dict[str, float]]:
-        """Greedy attempts at the validation tasks; the mean score, None when no attempt could be scored."""
+        """Attempts at the validation tasks; the mean score, None when no attempt could be scored."""
         began = time.perf_counter()
         self.sink.tasks(self.job.validation)
         where = self._where(step, "validate")
-        played = await self._episodes(self.greedy, self.job.validation, self.job.validation_horizon, where, 1)
+        policy = self._policy(self.job.validation_temperature, 1.0, train=False)
+        played = await self._episodes(policy, self.job.validation, self.job.validation_horizon, where, 1)
         metrics = conversation_metrics(played, "validate")
         metrics["seconds/validate/sum"] = time.perf_counter() - began
         return metrics.get("validate/score/mean"), metrics
@@ -262,7 +260,7 @@ class _Stage:
         self.sink.flush()
         if state.curriculum is None:
             state.curriculum = self.curriculum.state_dict()
-        folder, stage = step_folder(self.root, step), self.curriculum.stage_of(max(step, 1))
+        folder, stage = step_folder(self.root, step), self._name_of(step)
         saved = write_checkpoint(folder, state.save, stage=stage, step=step, parent=self.parent, score=score)
         if score is not None and (self.best is None or score > self.best.score):
             self.best = Best(path=folder, id=saved.id, step=step, score=score)
@@ -319,12 +317,16 @@ class _Stage:
             max_response_tokens=self.config.max_response_tokens,
             max_batch=self.job.max_rollout,
             generator=self.state.generator if train else None,
+            seed=derive_seed(self.job.seed, "validate"),
             keep_samples=train,
         )
 
     def _where(self, step: int, phase: Any) -> Where:
-        stage = self.curriculum.stage_of(max(step, 1))
-        return Where(stage=stage, step=step, phase=phase, policy=self.policy.name, checkpoint=self.parent)
+        return Where(stage=self._name_of(step), step=step, phase=phase, policy=self.policy.name, checkpoint=self.parent)
+
+    def _name_of(self, step: int) -> str:
+        """The stage that a step is recorded under."""
+        return self.job.stage or self.curriculum.stage_of(max(step, 1))
 
     def _passed_over(self, folder: Path, why: str) -> None:
         self.sink.event("checkpoint_passed_over", path=str(folder), reason=why)
@@ -338,7 +340,10 @@ def _best_of(root: Path, earlier: Best | None) -> Best | None:
     """The best validated checkpoint among those on disk and the one of earlier stages."""
     best = earlier
     for folder in sorted(root.glob("step-*")):
-        state = read_state(folder)
+        try:
+            state = read_state(folder)
+        except CheckpointError:
+            continue  # not whole: `newest` has said so
         if state.score is not None and (best is None or state.score > best.score):
             best = Best(path=folder, id=state.id, step=state.step, score=state.score)
     return best

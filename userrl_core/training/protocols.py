@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 from userrl_core.records import Task
 
-History = Sequence[Mapping[str, float]]
-"""What was recorded per step, oldest first; each entry holds ``step`` and the step's metrics."""
+History = Sequence[Mapping[str, float | None]]
+"""What was recorded per step, oldest first; each entry holds ``step`` and the step's metrics, None where nothing was scored."""
 
 
 class Curriculum(Protocol):

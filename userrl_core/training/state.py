@@ -45,7 +45,7 @@ class TrainState:
     critic: nn.Module | None = None
     critic_optimizer: torch.optim.Optimizer | None = None
     curriculum: dict[str, Any] | None = None
-    history: list[dict[str, float]] = field(default_factory=list)
+    history: list[dict[str, float | None]] = field(default_factory=list)
 
     def save(self, folder: Path) -> None:
         """Write model, tokenizer and trainer files into a folder (see `checkpoint.write_checkpoint`)."""
@@ -98,8 +98,10 @@ def save_model(model: Any, tokenizer: Any, folder: Path) -> None:
 
 
 def load_checkpoint(path: Path, config: ModelConfig, device: str) -> tuple[Any, Any]:
-    """Model and tokenizer of one of our checkpoints (hashes checked) or of a plain Hugging Face folder."""
-    if (path / STATE).exists() or not (path / "config.json").exists():
+    """Model and tokenizer of one of our checkpoints (hashes checked), of a Hugging Face folder, or by a name such as
+    ``Qwen/Qwen3-0.6B``."""
+    hub_name = len(path.parts) == 2 and not path.is_absolute() and not path.exists()
+    if not hub_name and ((path / STATE).exists() or not (path / "config.json").exists()):
         read_checkpoint(path)
     return load_model(path, config, device), load_tokenizer(path)
 
