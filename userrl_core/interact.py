@@ -51,7 +51,8 @@ class ParsedReply:
     extra_calls: int = 0
 
 
-_CALL = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|\Z)", re.DOTALL)
+# White space is stripped afterwards: a pattern that takes it in too tries every split of a long run of it.
+_CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 _THINK_TAG = re.compile(r"</?think>")
 _HOW = f'Reply with one call: <tool_call>{{"name": "{TOOL_NAME}", "arguments": {{"choice": ..., "content": ...}}}}</tool_call>.'
 
@@ -94,7 +95,7 @@ def parse_text(text: str) -> ParsedReply:
     thought = _clean(text if start < 0 else text[:start])
     if not blocks:
         return ParsedReply(None, thought, f"No tool call was found. {_HOW}")
-    return _first([_read_json(block) for block in blocks], thought)
+    return _first([_read_json(block.strip()) for block in blocks], thought)
 
 
 def parse_tool_calls(content: str | None, tool_calls: Sequence[Mapping[str, Any]] | None) -> ParsedReply:

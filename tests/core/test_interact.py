@@ -83,6 +83,18 @@ def test_a_missing_closing_tag_is_tolerated_with_whatever_follows():
     assert parse_text(text).call == InteractCall("action", "x")
 
 
+def test_white_space_around_and_inside_of_a_call_is_read_in_one_pass():
+    call = '{"name": "interact_with_env", "arguments": {"choice": "action", "content": "x"}}'
+    space = "\n \t" * 70_000
+    assert parse_text(f"<tool_call>{space}{call}{space}x").call == InteractCall("action", "x")
+    assert parse_text(f"<tool_call>{space}{call}{space}</tool_call>").call == InteractCall("action", "x")
+    assert parse_text(f"<tool_call>{call[:-1]}{space}}}{space}").call == InteractCall("action", "x")
+    unreadable = parse_text(f"<tool_call>{{...,{space}x")
+    assert unreadable.call is None
+    assert unreadable.error
+    assert "not valid JSON" in unreadable.error
+
+
 def test_half_a_character_is_replaced_so_that_every_user_can_be_asked():
     def read(content: str) -> InteractCall | None:
         arguments = f'{{"choice": "action", "content": "{content}"}}'
