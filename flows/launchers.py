@@ -85,7 +85,7 @@ def _stage_seconds(stage: Path) -> float:
     """Each start of a stage's trainer counts its progress lines' seconds from 0; the last one's end is in the result."""
     starts, last = [], 0.0
     try:
-        lines = (stage / "progress.jsonl").read_text(errors="replace").splitlines()
+        lines = (stage / "progress.jsonl").read_text(errors="replace").split("\n")
     except FileNotFoundError:
         lines = []
     for line in lines:

@@ -14,6 +14,7 @@ from userrl_core.distill import read_chats, select_top_k, to_chat, write_chats
 from userrl_core.errors import ConfigError, TaskError
 from userrl_core.interact import InteractCall, parse_text, render_call
 from userrl_core.records import Flag, Task, Trajectory, Turn
+from userrl_core.training.pairs import read_pairs, write_pairs
 
 
 def make_turn(number: int, message: str | None = None, choice: str | None = "action", flags: int = 0) -> Turn:
@@ -131,6 +132,22 @@ def test_chats_survive_the_way_to_disk(tmp_path: Path) -> None:
     assert write_chats(path, played) == 2
     assert read_chats(path) == [to_chat(trajectory) for trajectory in played]
     assert [p.name for p in path.parent.iterdir()] == ["chats.jsonl"]
+
+
+@pytest.mark.parametrize("end", ["\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c", "\r", "\r\n"])
+def test_what_ends_a_line_elsewhere_may_stand_in_a_conversation(tmp_path: Path, end: str) -> None:
+    said = make_trajectory(0.5)
+    said.turns[0].message = f"one{end}two"
+    said.turns[0].observation = f"three{end}four"
+    write_chats(tmp_path / "chats.jsonl", [said, make_trajectory(0.7)])
+    assert read_chats(tmp_path / "chats.jsonl") == [to_chat(said), to_chat(make_trajectory(0.7))]
+    write_pairs(tmp_path / "pairs.jsonl", [(said, make_trajectory(0.1))])
+    assert read_pairs(tmp_path / "pairs.jsonl") == [(to_chat(said), to_chat(make_trajectory(0.1)))]
+
+
+def test_no_pairs_and_no_chats_are_read_as_none(tmp_path: Path) -> None:
+    assert (write_pairs(tmp_path / "pairs.jsonl", []), read_pairs(tmp_path / "pairs.jsonl")) == (0, [])
+    assert (write_chats(tmp_path / "chats.jsonl", []), read_chats(tmp_path / "chats.jsonl")) == (0, [])
 
 
 @pytest.mark.parametrize(

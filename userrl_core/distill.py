@@ -136,7 +136,8 @@ def write_chats(path: Path, trajectories: Iterable[Trajectory]) -> int:
 def read_chats(path: Path) -> list[dict[str, Any]]:
     """Read chats; raises TaskError naming the file, the line and what is wrong with it."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        # JSON keeps U+2028 and its like inside of texts, and splitlines would end a line there.
+        lines = path.read_text(encoding="utf-8").split("\n")
     except OSError as error:
         raise TaskError(f"The chats in {path} cannot be read: {error.strerror}.") from error
     except UnicodeDecodeError as error:

@@ -143,4 +143,4 @@ def test_the_key_is_in_no_file_and_in_no_log(distilled):
 def test_the_chats_are_those_of_the_ones_kept(distilled):
     home, result, *_ = distilled
     (chats,) = home.glob("runs/*/stages/distill/chats.jsonl")
-    assert len(chats.read_text().splitlines()) == result["kept"]
+    assert chats.read_text().count("\n") == result["kept"]

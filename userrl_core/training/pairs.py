@@ -57,11 +57,13 @@ def write_pairs(path: Path, pairs: Iterable[Pair]) -> int:
 def read_pairs(path: Path) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """Read pairs of chats; raises TaskError naming the file, the line and what is wrong with it."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        # JSON keeps U+2028 and its like inside of texts, and splitlines would end a line there.
+        lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise TaskError(f"The pairs in {path} cannot be read: {error}.") from error
     pairs = []
-    for number, line in enumerate(lines, 1):
+    # Behind the last line's end there is no line more.
+    for number, line in enumerate(lines if lines[-1] else lines[:-1], 1):
         where = f"{path}, line {number}"
         try:
             value = json.loads(line)
