@@ -13,9 +13,10 @@ from tests.verl.rig import make_job, make_model
 from userrl_core.errors import CheckpointError, ConfigError
 from userrl_core.rewards import CreditConfig
 from userrl_core.training.config import AlgorithmConfig
+from userrl_core.training.verl import checkpoints as files
 from userrl_core.training.verl.config import Resume, compose, literal, merged, micro_tokens, rl_overrides, sft_overrides
 from userrl_core.training.verl.job import Cluster, VerlJob, VerlSftJob
-from userrl_core.training.verl.launch import check_gpus, starting_point
+from userrl_core.training.verl.launch import check_gpus, stage_before, starting_point
 from userrl_core.training.verl.memory import check_memory
 from userrl_core.training.verl.recipe import rl_settings, sft_settings
 
@@ -213,6 +214,23 @@ def test_a_checkpoint_of_the_wrong_step_is_refused(tmp_path: Path) -> None:
     job = make_job(tmp_path / "rl-2", before / "actor" / "huggingface", first_step=3, last_step=4)
     with pytest.raises(CheckpointError, match="step 5"):
         starting_point(job, tmp_path / "rl-2" / "verl" / "checkpoints")
+
+
+@pytest.mark.parametrize("gpus", [1, 8])
+def test_a_runs_first_stage_takes_the_model_of_another_verl_run_and_nothing_else(tmp_path: Path, gpus: int) -> None:
+    before = checkpoint(tmp_path / "another" / "rl-3", 50, gpus)
+    files.save_curriculum(before, {"at": 99, "seen": [1.0]})
+    model = before / "actor" / "huggingface"
+    root = tmp_path / "rl-1" / "verl" / "checkpoints"
+    job = make_job(tmp_path / "rl-1", model, first_step=1, last_step=4)
+    assert stage_before(job) is None
+    assert starting_point(job, root) == (Resume(str(model)), 0)
+    assert stage_before(make_job(tmp_path / "rl-1", model, first_step=51, last_step=52)) == before
+
+    own = checkpoint(root, 2, gpus=1)
+    files.describe(own, "rl-1", None)
+    resume, at = starting_point(job, root)
+    assert (resume.path, at) == (own, 2)
 
 
 def test_a_stage_that_may_not_see_its_gpus_is_refused_before_ray_waits(

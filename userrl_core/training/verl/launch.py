@@ -67,7 +67,7 @@ class _Launch:
             check_memory(job, job.init)
         check_gpus(job)
         check_users(job.users)
-        before = files.owner(job.init)
+        before = stage_before(job)
         state = files.read_curriculum(before) if before is not None else None
         if state is not None:
             self.curriculum.load_state_dict(state)
@@ -227,7 +227,7 @@ def starting_point(job: VerlJob, root: Path) -> tuple[Resume, int]:
     Raises CheckpointError where the stage cannot go on from what is there.
     """
     own = files.settled(root)
-    folder = own or files.owner(job.init)
+    folder = own or stage_before(job)
     gpus = job.cluster.gpus * job.cluster.nodes
     size = files.world_size(folder) if folder is not None else None
     if folder is None or size is None:  # a model from elsewhere, or the cold start
@@ -255,6 +255,11 @@ def starting_point(job: VerlJob, root: Path) -> tuple[Resume, int]:
             f"from there; run this stage on {size} GPUs."
         )
     return Resume(str(files.hf_folder(folder)), _entry(root, step), weights_only=True), step
+
+
+def stage_before(job: VerlJob) -> Path | None:
+    """The verl checkpoint that this stage continues; None for a run's first stage, to which any checkpoint is just a model."""
+    return files.owner(job.init) if job.first_step > 1 else None
 
 
 def _measures_distance(job: VerlJob) -> bool:
