@@ -18,6 +18,7 @@ from userrl_core.interact import InteractCall
 from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.records import Task
 from userrl_core.rollout import run_episodes
+from userrl_core.users.chat import close_clients
 from userrl_core.users.rule.tau import first_person
 
 
@@ -103,6 +104,22 @@ async def test_both_stop_tokens_end_the_attempt_and_are_not_shown(line):
     result = await started(user=Says(line)).step(InteractCall("action", "Hello."))
     assert result.terminated
     assert "STOP" not in result.observation
+
+
+async def test_what_a_served_customer_thinks_is_neither_shown_nor_a_stop():
+    lines = [
+        "<think>My secret is B100. I must not say ###STOP### yet.</think> Hi",
+        "The template opened this thought: ##STOP##? No.\n</think>\n\nGo on.",
+        "<think>Now.</think>\n\n###STOP###",
+    ]
+    with MockServer(lambda body: Answer(lines[len(body["messages"]) // 2 - 2])) as server:
+        gym = started(user=("openai", {"base_url": server.base_url, "retries": 0}))
+        results = [await gym.step(InteractCall("action", text)) for text in ("Hello.", "And?", "Fine.")]
+        sent = server.texts()[-1]
+        await close_clients()
+    assert [(r.observation, r.terminated) for r in results[:2]] == [("Hi", False), ("Go on.", False)]
+    assert results[2].terminated
+    assert "secret" not in sent, "the customer is not told its own thoughts either"
 
 
 async def test_an_output_that_was_not_said_costs_the_reward_unless_outputs_are_not_checked():

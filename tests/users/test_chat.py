@@ -9,12 +9,13 @@ from collections.abc import AsyncIterator
 from typing import Any, Literal
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from tests.mock_server import FAULTS, Answer, Body, MockServer, modest_user
 from userrl_core.errors import ConfigError, JudgeError, PolicyError, UserError
 from userrl_core.records import ModelCall
 from userrl_core.users.chat import ChatServer, ToolsRefused, client_for, close_clients
+from userrl_core.users.outage import probe
 from userrl_core.users.prices import price_of
 from userrl_core.users.retry import pause_before, redact
 
@@ -199,6 +200,73 @@ async def test_a_reply_that_never_fits_is_an_error_and_the_error_does_not_hold_t
     assert "lighthouse" not in str(caught.value)
     assert ledger[0].error == "Unreadable"
     assert ledger[0].completion_tokens == 14, "both attempts were paid for"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("<think>Hm.</think> Hi", "Hi"),
+        ("<think>\n\n</think>\n\nHi\nthere", "Hi\nthere"),
+        ("opened by the template</think>Hi", "Hi"),
+        ("<think>a</think> no <think>b</think> Hi", "Hi"),
+        (" Hi ", " Hi "),
+    ],
+)
+async def test_of_a_user_or_judge_only_what_follows_its_thoughts_is_kept(text: str, said: str) -> None:
+    with MockServer(saying(text)) as server:
+        client = client_for(at(server))
+        for role in ("user", "judge"):
+            assert (await client.complete(HELLO, role=role, ledger=[])).text == said
+        assert (await client.complete(HELLO, role="policy", ledger=[])).text == text
+
+
+@pytest.mark.parametrize(
+    "cut", ["<think>I must not tell them", "<think>a</think> well <think>b", "<think>a</think>\n", " "]
+)
+async def test_a_thought_without_an_end_or_a_reply_is_asked_for_again(cut: str) -> None:
+    ledger: list[ModelCall] = []
+    with MockServer(saying(cut, "Hi")) as server:
+        assert (await client_for(at(server)).complete(HELLO, role="user", ledger=ledger)).text == "Hi"
+        assert "end of its thoughts" in server.texts()[-1]
+    assert ledger[0].attempts == 2
+    with MockServer(saying(cut)) as server:
+        with pytest.raises(UserError) as caught:
+            await client_for(at(server, retries=1)).complete(HELLO, role="user", ledger=ledger)
+        assert (await client_for(at(server)).complete(HELLO, role="policy", ledger=ledger)).text == cut
+    assert ledger[1].error == "Thought"
+    assert "must not tell" not in str(caught.value)
+
+
+async def test_json_in_a_thought_is_no_verdict_and_tags_in_a_verdict_are_no_thought() -> None:
+    thought = '<think>Is it {"verdict": "Yes", "why": ""}?</think>{"verdict": "No", "why": "x"}'
+    quoting = '{"verdict": "No", "why": "It said </think> and <think>."}'
+    with MockServer(saying(thought, quoting)) as server:
+        client = client_for(at(server))
+        found = [(await client.complete(HELLO, role="judge", ledger=[], schema=Verdict)).parsed for _ in range(2)]
+        assert len(server.requests) == 2
+    assert found == [Verdict(verdict="No", why="x"), Verdict(verdict="No", why="It said </think> and <think>.")]
+
+
+async def test_extra_fields_go_with_every_request_and_settings_stay_hashable() -> None:
+    extra = {"chat_template_kwargs": {"enable_thinking": False}}
+    with MockServer(saying("Hi")) as server:
+        given, written = at(server, extra_body=extra), at(server, extra_body=json.dumps(extra))
+        assert (given, hash(given)) == (written, hash(written))
+        assert ChatServer(**given.model_dump()) == given
+        await client_for(given).complete(HELLO, role="user", ledger=[])
+        await client_for(at(server)).complete(HELLO, role="user", ledger=[])
+        assert [body.get("chat_template_kwargs") for body in server.requests] == [{"enable_thinking": False}, None]
+
+
+@pytest.mark.parametrize("extra", ["no json", "[1]", 3, {"a": {1, 2}}])
+def test_extra_fields_that_are_no_json_object_are_refused(extra: Any) -> None:
+    with pytest.raises(ValidationError, match="JSON"):
+        ChatServer(extra_body=extra)
+
+
+async def test_a_server_that_still_thinks_when_the_probe_ends_is_alive() -> None:
+    with MockServer(lambda body: Answer("<think>Oh", finish_reason="length")) as server:
+        await probe(at(server))
 
 
 async def test_concurrency_is_limited_per_server() -> None:

@@ -10,24 +10,42 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from userrl_core.errors import ConfigError, JudgeError, PolicyError, UserError, UserRLError
 from userrl_core.records import Message, ModelCall
 from userrl_core.users.prices import price_of
 from userrl_core.users.retry import Failure, pause_before, read_failure, redact
 from userrl_core.users.structured import fit, instruct, response_format
+from userrl_core.users.thoughts import spoken
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 Role = Literal["user", "judge", "policy"]
+
+
+def _as_json(value: Any) -> Any:
+    """A mapping as JSON with sorted keys, since only what is hashable can be part of a `ChatServer`."""
+    if isinstance(value, str):
+        try:
+            value = orjson.loads(value)
+        except orjson.JSONDecodeError:
+            raise ValueError("this is neither a mapping nor a JSON object") from None
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        raise ValueError("this is neither a mapping nor a JSON object")
+    try:
+        return orjson.dumps(dict(value), option=orjson.OPT_SORT_KEYS).decode()
+    except TypeError as error:
+        raise ValueError(f"this cannot be sent as JSON ({error})") from None
 
 
 class ChatServer(BaseModel):
@@ -68,13 +86,17 @@ class ChatServer(BaseModel):
     token_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     """How this server calls the limit (OpenAI's reasoning models know only the second)."""
 
+    extra_body: Annotated[str | None, BeforeValidator(_as_json)] = None
+    """Further fields of every request: a mapping or a JSON object, kept as JSON. ``{"chat_template_kwargs":
+    {"enable_thinking": false}}`` makes vLLM and SGLang serve Qwen3 without thinking."""
+
 
 @dataclass(frozen=True, slots=True)
 class ChatAnswer:
     """One usable answer.
 
-    text: the message's content, "" beside tool calls. parsed: an instance of the asked schema, else None. tool_calls: as the
-    API returned them. truncated: cut at the token limit.
+    text: the message's content, "" beside tool calls; a user's or judge's without its thoughts. parsed: an instance of the
+    asked schema, else None. tool_calls: as the API returned them. truncated: cut at the token limit.
     """
 
     text: str
@@ -140,7 +162,8 @@ class ChatClient:
 
         schema: the reply must be JSON that fits it; an unfitting reply is retried with the reason named.
         ledger: gets exactly one row, also on failure and on cancellation. temperature, max_tokens: in place of the
-        server's. Raises UserError, JudgeError or PolicyError by role, ToolsRefused for a server without tools.
+        server's. role: what a user or judge thinks aloud is cut off (`spoken`); an agent's text stays as it is.
+        Raises UserError, JudgeError or PolicyError by role, ToolsRefused for a server without tools.
         """
         call = ModelCall(role=role, model=self.server.model, attempts=0, error="Cancelled")
         began = time.perf_counter()
@@ -195,6 +218,10 @@ class ChatClient:
         call.completion_tokens += usage[1]
         text = str(message.get("content") or "")
         calls = message.get("tool_calls") or None
+        # An object from the first character on is no thought, even if it quotes the tags of one.
+        is_object = attempt.schema is not None and text.lstrip().startswith("{")
+        if call.role != "policy" and calls is None and not is_object:
+            text = spoken(text)
         parsed = fit(text, attempt.schema) if attempt.schema is not None else None
         return ChatAnswer(text, parsed, calls, usage[0], usage[1], truncated)
 
@@ -206,6 +233,8 @@ class ChatClient:
         if attempt.problem is not None:
             messages = [*messages, {"role": "user", "content": attempt.problem}]
         request: dict[str, Any] = {"model": server.model, "messages": messages}
+        if server.extra_body is not None:
+            request["extra_body"] = orjson.loads(server.extra_body)
         temperature = server.temperature if attempt.temperature is None else attempt.temperature
         limit = server.max_tokens if attempt.max_tokens is None else attempt.max_tokens
         if temperature is not None:

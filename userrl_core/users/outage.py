@@ -55,7 +55,8 @@ async def probe(server: ChatServer) -> None:
     """One short exchange. Raises ConfigError when the server gives no answer."""
     brief = server.model_copy(update={"retries": 0, "timeout": PROBE_TIMEOUT, "max_tokens": 16, "concurrency": 1})
     try:
-        await client_for(brief).complete([{"role": "user", "content": "Answer with ok."}], role="user", ledger=[])
+        # As a policy: any words show that the server lives, also a thought that these few tokens do not finish.
+        await client_for(brief).complete([{"role": "user", "content": "Answer with ok."}], role="policy", ledger=[])
     except UserRLError as error:
         place = server.base_url or "its default address"
         raise ConfigError(
