@@ -26,14 +26,17 @@ def recipe(**overrides):
     return load("equalized-r2g", profile="qwen3-8b", overrides=overrides, check=False)
 
 
+SILENT = {"model": "Qwen/Qwen3-32B", "extra_body": {"chat_template_kwargs": {"enable_thinking": False}}}
+
+
 def test_the_profiles_user_model_is_asked_where_the_profile_says():
-    assert users_of(recipe(), ["travel"], role="train")["travel"] == ("openai", {"model": "Qwen/Qwen3-32B"})
+    assert users_of(recipe(), ["travel"], role="train")["travel"] == ("openai", SILENT)
     for overrides, url in [
         ({"hardware.user_url": "http://big-host:8000/v1"}, "http://big-host:8000/v1"),
         ({"hardware.user_gpus": "6,7", "hardware.user_port": 8123}, "http://127.0.0.1:8123/v1"),
     ]:
         users = users_of(recipe(**overrides), ["travel", "function"], role="train")
-        assert users["travel"] == ("openai", {"model": "Qwen/Qwen3-32B", "base_url": url})
+        assert users["travel"] == ("openai", {**SILENT, "base_url": url})
         assert users["function"] == "rule"
     given = {"gyms.travel.user": {"kind": "openai", "options": {"model": "Qwen/Qwen3-32B", "base_url": "http://a/v1"}}}
     users = users_of(recipe(**given, **{"hardware.user_url": "http://b/v1"}), ["travel"], role="train")
