@@ -110,7 +110,7 @@ class TwoStages:
         return self.pool[self.at - n : self.at]
 
     def record(self, step: int, stats: Mapping[str, float]) -> None:
-        self.seen.append(stats["rollout/success/mean"])
+        self.seen.append(stats.get("rollout/success/mean", 0.0))
 
     def observe(self, task_key: str, success: float) -> None: ...
 

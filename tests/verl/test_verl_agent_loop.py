@@ -15,6 +15,7 @@ import torch
 from omegaconf import OmegaConf
 
 from tests.mock_server import Answer, MockServer, modest_user, prompt_text
+from tests.verl.no_ray import running_book
 from tests.verl.rig import TwoStages, warehouse_sink
 from userrl_core.distill import to_chat
 from userrl_core.interact import InteractCall, render_call
@@ -23,7 +24,7 @@ from userrl_core.records import Task
 from userrl_core.rollout import run_episodes
 from userrl_core.training.tokenizer import render, train_tokenizer
 from userrl_core.training.verl.estimator import estimate, recover_turns
-from userrl_core.training.verl.job import HorizonFrom, StageFile
+from userrl_core.training.verl.job import HorizonFrom, StageFile, read_stage_file
 from userrl_core.training.verl.plan import write_tasks
 
 TRAVEL = TwoStages().pool[0]
@@ -213,6 +214,24 @@ async def test_ppo_may_have_all_rewards_on_the_last_token(tmp_path: Path, tokeni
     scores = (await play(tmp_path, tokenizer, GOOD, assignment="trajectory")).as_dict()["rm_scores"]
     assert float(scores[:-1].sum()) == 0.0
     assert float(scores[-1]) == pytest.approx(1.0)
+
+
+async def test_ppos_last_attempt_writes_down_the_step_and_what_has_no_score_is_in_no_mean(
+    tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book = running_book(monkeypatch)
+    dead = ("openai", {"model": "m", "base_url": "http://127.0.0.1:9/v1", "retries": 0, "timeout": 2.0})
+    ppo: dict[str, Any] = {"assignment": "trajectory", "attempts": 2, "terms": {"late_decay": 0.5}}
+    await play(tmp_path, tokenizer, GOOD, **ppo)
+    assert not (tmp_path / "steps.jsonl").exists()
+    read_stage_file.cache_clear()
+    await play(tmp_path, tokenizer, GOOD, users=dead, **ppo)
+    (line,) = [json.loads(text) for text in (tmp_path / "steps.jsonl").read_text().splitlines()]
+    assert (line["step"], line["attempts"], line["admitted"]) == (1, 2, 1)
+    assert (line["success"], line["return_sum"], line["turns"]) == (1.0, pytest.approx(1.0), 4.0)
+    assert line["tasks"] == {TRAVEL.key: 1.0}
+    assert (line["numbers"]["groups/all/count"], line["numbers"]["groups/too_small/share"]) == (1.0, 1.0)
+    assert book.take(["u"]) == {"u": []}
 
 
 async def test_what_nobody_expected_ends_the_stage_with_a_word(tmp_path: Path, tokenizer: Any) -> None:

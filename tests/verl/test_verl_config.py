@@ -99,9 +99,9 @@ def test_tarls_two_kl_weights_go_to_verls_two_places() -> None:
     ("algorithm", "estimator", "critic"),
     [
         ("grpo", "userrl", False),
-        ("rloo", "rloo", False),
+        ("rloo", "userrl_rloo", False),
         ("ppo", "gae", True),
-        ("reinforce_pp", "reinforce_plus_plus", False),
+        ("reinforce_pp", "userrl_reinforce_pp", False),
     ],
 )
 def test_each_algorithm_composes(tmp_path: Path, algorithm: str, estimator: str, critic: bool) -> None:
@@ -111,9 +111,27 @@ def test_each_algorithm_composes(tmp_path: Path, algorithm: str, estimator: str,
     # verl opens the critic's model while it checks its configuration, so there has to be one.
     model = make_model(tmp_path / "model", [{"messages": [{"role": "user", "content": "hello"}], "tools": []}])
     config = compose(rl_overrides(job, tmp_path, Resume(str(model))))
+    from verl.trainer.ppo.utils import need_critic
+
     assert config.algorithm.adv_estimator == estimator
+    assert need_critic(config) == critic
     if critic:
         assert config.critic.optim.lr == 1e-5
+    else:
+        assert config.algorithm.userrl.stage_file == str(tmp_path / "stage.json")
+
+
+@pytest.mark.parametrize(
+    ("checkpoints", "validations", "validates", "saves"), [(10, 4, True, 2), (10, 5, True, 5), (10, 4, False, 10)]
+)
+def test_every_validation_finds_its_checkpoint_on_disk(
+    tmp_path: Path, checkpoints: int, validations: int, validates: bool, saves: int
+) -> None:
+    more: dict[str, Any] = {} if validates else {"validation": []}
+    job = make_job(tmp_path, tmp_path, checkpoint_every=checkpoints, validate_every=validations, **more)
+    found = rl_overrides(job, tmp_path, Resume("m"))
+    assert f"trainer.save_freq={saves}" in found
+    assert f"trainer.test_freq={validations if validates else -1}" in found
 
 
 def test_paths_with_quotes_commas_and_spaces_reach_verl_unchanged(tmp_path: Path) -> None:

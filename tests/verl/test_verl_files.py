@@ -245,11 +245,13 @@ def test_verls_numbers_get_our_names_and_what_is_no_number_is_left_out() -> None
         "success": 0.5,
         "turns": 2.0,
         "score": None,
+        "return_sum": 0.5,
         "numbers": {"groups/all/count": 2.0},
     }
     assert step_metrics(data, stats, 0.75) == {
         "policy/entropy/mean": 1.5,
-        "rollout/return_sum/mean": 0.25,
+        "verl/critic/score/mean": 0.25,
+        "rollout/return_sum/mean": 0.5,
         "verl/own": 3.0,
         "groups/all/count": 2.0,
         "rollout/admitted/share": 0.75,

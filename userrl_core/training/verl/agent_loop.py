@@ -34,7 +34,7 @@ from userrl_core.rewards.optional import adjusted_rewards
 from userrl_core.rollout import build_episode
 from userrl_core.training.chat import control_tokens, harmless
 from userrl_core.training.verl.alive import keep_beating
-from userrl_core.training.verl.book import Attempt, find_book
+from userrl_core.training.verl.book import Attempt, find_book, record_step
 from userrl_core.training.verl.estimator import signature
 from userrl_core.training.verl.job import ALIVE, StageFile, read_stage_file
 from userrl_core.training.verl.plan import read_tasks
@@ -242,12 +242,15 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         )
 
     async def _announce(self, uid: str, trajectory: Trajectory, tokens: _Tokens) -> None:
-        """Tell the credit book what this attempt looked like, before verl can see its output."""
+        """Tell the credit book what this attempt looked like, before verl can see its output.
+
+        The last attempt of a step that no estimator of ours will see also writes down the step.
+        """
         book = find_book()
         if book is None or trajectory.where.phase != "train":
             return
         rewards = _turn_rewards(trajectory, self.stage)
-        await book.put.remote(
+        whole = await book.put.remote(
             uid,
             Attempt(
                 signature=signature(rewards, tokens.counts) if trajectory.admitted else (),
@@ -257,9 +260,13 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
                 admitted=trajectory.admitted,
                 success=trajectory.stop_reason == "success",
                 score=trajectory.score,
+                return_sum=trajectory.return_sum,
                 turns=len(trajectory.turns),
             ),
+            self.stage.attempts,
         )
+        if whole is not None:
+            record_step(self.stage, whole)
 
     def _text(self, ids: Sequence[int]) -> str:
         """A sampled reply as text, without its end token."""

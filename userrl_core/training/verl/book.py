@@ -3,18 +3,22 @@
 verl's estimator sees a group id and numbers, but no trajectory; the agent loops, in other processes, know the ids that the
 turn log gave. A small Ray actor holds, per group, what each attempt looked like. The estimator asks it, logs shaped credit
 and advantage under the right id, and appends one line per step with what the batch held (`steps.jsonl`).
+
+verl calls its own estimator for PPO, whatever is registered, and shows a critic's values to no other. There the agent loop
+that ends a step's last attempt takes the step from the book and appends the line.
 """
 
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from userrl_core.training.verl.job import read_stage_file
+from userrl_core.rewards import CreditConfig, credit
+from userrl_core.training.verl.job import StageFile, read_stage_file
 
 ACTOR = "userrl_credit_book"
 Signature = tuple[tuple[float, int], ...]
@@ -22,7 +26,10 @@ Signature = tuple[tuple[float, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One finished attempt. signature: `estimator.signature`, empty for one that was not admitted."""
+    """One finished attempt. signature: `estimator.signature`, empty for one that was not admitted.
+
+    score: the gym's. return_sum: sum of raw rewards, before the recipe's optional terms; None where not admitted.
+    """
 
     signature: Signature
     traj_id: int | None
@@ -31,7 +38,12 @@ class Attempt:
     admitted: bool
     success: bool
     score: float | None
+    return_sum: float | None
     turns: int
+
+
+Attempts = dict[str, list[Attempt]]
+"""By group id."""
 
 
 class CreditBook:
@@ -39,12 +51,20 @@ class CreditBook:
 
     def __init__(self) -> None:
         self._attempts: defaultdict[str, list[Attempt]] = defaultdict(list)
+        self._finished: Counter[int] = Counter()
 
-    def put(self, uid: str, attempt: Attempt) -> None:
-        """An attempt is over."""
+    def put(self, uid: str, attempt: Attempt, whole: int = 0) -> Attempts | None:
+        """An attempt is over. Where a step has ``whole`` attempts, the last one takes all of them; they are forgotten here."""
         self._attempts[uid].append(attempt)
+        if not whole:
+            return None
+        self._finished[attempt.step] += 1
+        if self._finished[attempt.step] < whole:
+            return None
+        del self._finished[attempt.step]
+        return self.take([key for key, found in self._attempts.items() if found[0].step == attempt.step])
 
-    def take(self, uids: Sequence[str]) -> dict[str, list[Attempt]]:
+    def take(self, uids: Sequence[str]) -> Attempts:
         """All attempts of these groups; they are forgotten here."""
         return {uid: self._attempts.pop(uid, []) for uid in uids}
 
@@ -75,7 +95,7 @@ def record_credits(
     book = find_book()
     if book is None:
         return
-    found: dict[str, list[Attempt]] = ray.get(book.take.remote(sorted(set(groups))))
+    found: Attempts = ray.get(book.take.remote(sorted(set(groups))))
     stage = read_stage_file(stage_file)
     if stage.sink is not None:
         sink = stage.sink.open()
@@ -90,6 +110,19 @@ def record_credits(
     _append(stage.folder / "steps.jsonl", [a for attempts in found.values() for a in attempts], numbers)
 
 
+def record_step(stage: StageFile, found: Attempts) -> None:
+    """The numbers of a step whose advantages nobody tells us: its groups are compared by their sums of rewards."""
+    rows = [(uid, attempt) for uid, attempts in found.items() for attempt in attempts]
+    credits = credit(
+        [[reward for reward, _ in attempt.signature] for _, attempt in rows],
+        [uid for uid, _ in rows],
+        CreditConfig(score="sum"),
+        admitted=[attempt.admitted for _, attempt in rows],
+        good=[attempt.success for _, attempt in rows],
+    )
+    _append(stage.folder / "steps.jsonl", [attempt for _, attempt in rows], credits.diagnostics.metrics())
+
+
 def _closest(attempts: Sequence[Attempt], key: Signature) -> Attempt | None:
     """The attempt with these tokens per turn and the nearest rewards: the same ones, but for a KL penalty on them."""
     tokens = [n for _, n in key]
@@ -102,7 +135,7 @@ def _closest(attempts: Sequence[Attempt], key: Signature) -> Attempt | None:
 
 
 def _append(path: Path, attempts: Sequence[Attempt], numbers: Mapping[str, float]) -> None:
-    """One JSON line: the step, its groups' diagnostics, and success and score over admitted attempts."""
+    """One JSON line: the step, its groups' diagnostics, and success, score and raw return over admitted attempts."""
     if not attempts:
         return
     admitted = [a for a in attempts if a.admitted]
@@ -114,7 +147,12 @@ def _append(path: Path, attempts: Sequence[Attempt], numbers: Mapping[str, float
     if admitted:
         line["success"] = sum(a.success for a in admitted) / len(admitted)
         line["turns"] = sum(a.turns for a in admitted) / len(admitted)
-        scores = [a.score for a in admitted if a.score is not None]
-        line["score"] = sum(scores) / len(scores) if scores else None
+        line["score"] = _mean([a.score for a in admitted])
+        line["return_sum"] = _mean([a.return_sum for a in admitted])
     with path.open("a") as file:
         file.write(json.dumps({**line, "numbers": dict(numbers)}) + "\n")
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

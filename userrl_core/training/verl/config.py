@@ -18,6 +18,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import gcd
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,8 @@ from userrl_core.training.verl.job import Cluster, VerlJob, VerlSftJob
 
 Value = str | int | float | bool | None | Sequence[str] | Sequence[float]
 
-ESTIMATORS = {"grpo": "userrl", "rloo": "rloo", "ppo": "gae", "reinforce_pp": "reinforce_plus_plus"}
-"""Ours for grouped turn credit; verl's own for the others, on the same turn rewards."""
+ESTIMATORS = {"grpo": "userrl", "rloo": "userrl_rloo", "ppo": "gae", "reinforce_pp": "userrl_reinforce_pp"}
+"""Ours, in which attempts without a score do not count; verl's own where a critic values tokens, which it shows to no other."""
 
 AGGREGATIONS = {"trajectory_mean": "seq-mean-token-mean", "token_mean": "token-mean"}
 
@@ -253,7 +254,7 @@ def _algorithm(job: VerlJob, folder: Path) -> dict[str, Value]:
         "algorithm.rollout_correction.rollout_rs": None,
         "algorithm.filter_groups.enable": False,
     }
-    if algorithm.name == "grpo":
+    if algorithm.name != "ppo":
         values |= {
             "+algorithm.userrl.shaping": credit.shaping,
             "+algorithm.userrl.score": credit.score,
@@ -357,7 +358,8 @@ def _trainer(job: VerlJob, folder: Path, resume: Resume) -> dict[str, Value]:
         "trainer.total_epochs": ENDLESS,
         "trainer.total_training_steps": job.last_step,
         "trainer.critic_warmup": job.algorithm.critic_warmup,
-        "trainer.save_freq": job.checkpoint_every,
+        # What was validated must lie there to be chosen.
+        "trainer.save_freq": gcd(job.checkpoint_every, job.validate_every) if job.validation else job.checkpoint_every,
         "trainer.test_freq": job.validate_every if job.validation else -1,
         "trainer.val_before_train": bool(job.validation) and job.first_step == 1 and resume.path is None,
         "trainer.default_local_dir": str(folder / "checkpoints"),

@@ -11,6 +11,7 @@ Shape suffixes: N rows, L response tokens.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,26 +37,76 @@ def estimate(
     token_level_rewards, response_mask: [N, L]. config: verl's algorithm block; its ``userrl`` entry holds `CreditConfig`
     fields and, as ``stage_file``, where the stage's settings lie. index: group id per row (verl's uid).
     """
+    batch = read_batch(token_level_rewards, response_mask, config, index)
+    turns = [row.tolist() for row in batch.credits.advantages]
+    batch.record(turns)
+    advantages = batch.spread(turns).to(token_level_rewards.device)
+    return advantages, advantages.clone()
+
+
+@dataclass(frozen=True, slots=True)
+class TurnBatch:
+    """What verl's matrices say about attempts. Lists are per attempt, [M] of them: verl's padding is none.
+
+    rows: where the attempt lies in the matrices. spans, rewards, tokens: ragged, per turn; empty without a score.
+    """
+
+    shape: tuple[int, ...]
+    rows: list[int]
+    groups: list[str]
+    spans: list[list[tuple[int, int]]]
+    rewards: list[list[float]]
+    tokens: list[list[int]]
+    credits: Credits
+    stage_file: str | None
+
+    def spread(self, turns: Sequence[Sequence[float]]) -> torch.Tensor:
+        """One number per turn as one per token, [N, L] in float32 and zero outside of the agent's tokens."""
+        spread_NL = torch.zeros(self.shape, dtype=torch.float32)
+        for row, spans, values in zip(self.rows, self.spans, turns, strict=True):
+            for (begin, end), value in zip(spans, values, strict=True):
+                spread_NL[row, begin:end] = value
+        return spread_NL
+
+    def turn_means(self, tokens_NL: torch.Tensor) -> list[list[float]]:
+        """The mean over each turn's tokens, ragged."""
+        return [
+            [float(tokens_NL[row, begin:end].mean()) for begin, end in spans]
+            for row, spans in zip(self.rows, self.spans, strict=True)
+        ]
+
+    def record(self, turns: Sequence[Sequence[float]]) -> None:
+        """Log shaped credit and these advantages per turn, and the step's numbers, where the stage is known."""
+        if self.stage_file is None:
+            return
+        record_credits(
+            self.stage_file,
+            self.groups,
+            [signature(*attempt) for attempt in zip(self.rewards, self.tokens, strict=True)],
+            [row.tolist() for row in self.credits.shaped],
+            turns,
+            self.credits.diagnostics.metrics(),
+        )
+
+
+def read_batch(rewards_NL: torch.Tensor, mask_NL: torch.Tensor, config: Any, index: Sequence[Any] | None) -> TurnBatch:
+    """The attempts in what verl hands to an estimator. Raises ConfigError without group ids."""
     if index is None:
         raise ConfigError("Estimator userrl compares attempts at one task and needs group ids; keep verl's uid column.")
     settings, stage_file = read_config(config)
-    spans, rewards, tokens = recover_turns(token_level_rewards, response_mask)
-    groups = [str(uid) for uid in index]
-    rows = [i for i, uid in enumerate(groups) if spans[i] or not uid.startswith("pad")]
-    found = credit(
-        [rewards[i] for i in rows],
-        [groups[i] for i in rows],
-        settings,
-        turn_tokens=[tokens[i] for i in rows],
+    spans, rewards, tokens = recover_turns(rewards_NL, mask_NL)
+    rows = [i for i, uid in enumerate(index) if spans[i] or not str(uid).startswith("pad")]
+    groups, rewards, tokens = [str(index[i]) for i in rows], [rewards[i] for i in rows], [tokens[i] for i in rows]
+    return TurnBatch(
+        shape=tuple(rewards_NL.shape),
+        rows=rows,
+        groups=groups,
+        spans=[spans[i] for i in rows],
+        rewards=rewards,
+        tokens=tokens,
+        credits=credit(rewards, groups, settings, turn_tokens=tokens),
+        stage_file=stage_file,
     )
-    advantages = torch.zeros(token_level_rewards.shape, dtype=torch.float32)
-    for row, values in zip(rows, found.advantages, strict=True):
-        for (begin, end), value in zip(spans[row], values.tolist(), strict=True):
-            advantages[row, begin:end] = value
-    if stage_file is not None:
-        _record(stage_file, rows, groups, rewards, tokens, found)
-    advantages = advantages.to(token_level_rewards.device)
-    return advantages, advantages.clone()
 
 
 def read_config(config: Any) -> tuple[CreditConfig, str | None]:
@@ -81,24 +132,6 @@ def turn_spans(mask_L: NDArray[np.bool_]) -> list[tuple[int, int]]:
     """Runs of ones as half-open ranges, from left to right."""
     edges = np.diff(np.concatenate(([0], mask_L.astype(np.int8), [0])))
     return list(zip(np.flatnonzero(edges == 1).tolist(), np.flatnonzero(edges == -1).tolist(), strict=True))
-
-
-def _record(
-    stage_file: str,
-    rows: list[int],
-    groups: list[str],
-    rewards: list[list[float]],
-    tokens: list[list[int]],
-    found: Credits,
-) -> None:
-    record_credits(
-        stage_file,
-        [groups[i] for i in rows],
-        [signature(rewards[i], tokens[i]) for i in rows],
-        [row.tolist() for row in found.shaped],
-        [row.tolist() for row in found.advantages],
-        found.diagnostics.metrics(),
-    )
 
 
 def signature(rewards: Sequence[float], tokens: Sequence[int]) -> tuple[tuple[float, int], ...]:

@@ -218,6 +218,9 @@ class StageFile(_Settings):
     assignment: Literal["turn", "trajectory"] = "turn"
     """Where rewards lie: on the last token of each turn, or all on the last token of the last turn (PPO)."""
 
+    attempts: NonNegativeInt = 0
+    """Attempts after which a step's numbers are written, where no estimator of ours sees the step; 0: one does."""
+
     terms: OptionalTerms = OptionalTerms()
     """Optional reward terms of the recipe; the log keeps raw rewards."""
 

@@ -106,15 +106,21 @@ class _Launch:
         workers = Watch(self.folder / ALIVE)
         moved = time.monotonic()
 
+        def read() -> int:
+            """Go through what was written since; returns how many steps were finished."""
+            done = list(metrics)
+            for line in steps:  # the book's line of a step is there before verl's
+                stats[int(line["step"])] = line
+            for line in done:
+                self._step(int(line["step"]), line["data"], stats.get(int(line["step"])))
+            return len(done)
+
         def tick() -> None:
             nonlocal moved
             fatal = self.folder / "fatal"
             if fatal.exists():
                 raise TrainingError(f"A rollout worker failed: {fatal.read_text().splitlines()[0]}. {self._words()}")
-            for line in steps:
-                stats[int(line["step"])] = line
-            for line in metrics:
-                self._step(int(line["step"]), line["data"], stats.get(int(line["step"])))
+            if read() > 0:
                 moved = time.monotonic()
             dead = workers.dead() if job.last_step not in self.done else []
             if dead:
@@ -136,8 +142,7 @@ class _Launch:
             on_tick=tick,
             ray_dir=job.cluster.ray_address is None,
         )
-        for line in metrics:
-            self._step(int(line["step"]), line["data"], stats.get(int(line["step"])))
+        read()
 
     def _words(self) -> str:
         return last_words(self.folder / "output.txt")
@@ -202,7 +207,9 @@ class _Launch:
                 self._tell(seen[step])
 
     def _tell(self, stats: Mapping[str, Any]) -> None:
-        self.curriculum.record(int(stats["step"]), {"rollout/success/mean": float(stats.get("success", 0.0))})
+        success = stats.get("success")  # none where no attempt was admitted, which is no failure of the policy
+        known = {} if success is None else {"rollout/success/mean": float(success)}
+        self.curriculum.record(int(stats["step"]), known)
         for task, success in stats["tasks"].items():
             self.curriculum.observe(task, success)
 
@@ -297,6 +304,7 @@ def stage_file(job: VerlJob, plan: Plan, folder: Path, sink: Sink | None = None)
         policy=job.policy,
         max_tokens=job.algorithm.max_tokens,
         assignment="trajectory" if job.algorithm.name == "ppo" and job.algorithm.assignment != "turn" else "turn",
+        attempts=job.algorithm.batch * job.algorithm.group if job.algorithm.name == "ppo" else 0,
         terms=job.credit.terms,
         step_timeout=job.step_timeout,
         policy_timeout=job.policy_timeout,

@@ -10,7 +10,6 @@ from typing import Any
 from userrl_core.records import Task
 
 RENAMED = {
-    "critic/score/mean": "rollout/return_sum/mean",
     "actor/entropy": "policy/entropy/mean",
     "actor/pg_loss": "policy/loss/mean",
     "actor/pg_clipfrac": "policy/clip/share",
@@ -26,7 +25,11 @@ RENAMED = {
     "timing_s/step": "seconds/step/sum",
     "response_length/mean": "rollout/response_tokens/mean",
 }
-"""What the local trainer measures too has its name; the rest keeps verl's, under ``verl/``."""
+"""What the local trainer measures too has its name; the rest keeps verl's, under ``verl/``.
+
+verl's own mean of scores is no mean of returns: attempts that were not admitted count in it as 0, and credit.terms changed
+the others.
+"""
 
 
 def step_metrics(
@@ -40,7 +43,7 @@ def step_metrics(
     if stats is not None:
         found |= {str(name): float(value) for name, value in stats["numbers"].items()}
         found["rollout/admitted/share"] = stats["admitted"] / max(stats["attempts"], 1)
-        for name in ("success", "turns", "score"):
+        for name in ("success", "turns", "score", "return_sum"):
             if stats.get(name) is not None:
                 found[f"rollout/{name}/mean"] = float(stats[name])
     if score is not None:

@@ -10,19 +10,23 @@ from typing import Any
 from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est
 
 from userrl_core.training.verl.estimator import NAME, estimate
+from userrl_core.training.verl.per_attempt import REINFORCE_PP, RLOO, estimate_reinforce_pp, estimate_rloo
 
-register_adv_est(NAME)(estimate)
+ESTIMATORS = {NAME: estimate, RLOO: estimate_rloo, REINFORCE_PP: estimate_reinforce_pp}
+
+for _name, _function in ESTIMATORS.items():
+    register_adv_est(_name)(_function)
 
 
 def registered() -> dict[str, Any]:
-    """Whether this process knows our estimator, and which versions it runs."""
+    """Whether this process knows our estimators, and which versions it runs."""
     import os
     import socket
 
     import verl
 
     return {
-        "estimator": ADV_ESTIMATOR_REGISTRY.get(NAME) is estimate,
+        "estimator": all(ADV_ESTIMATOR_REGISTRY.get(name) is ours for name, ours in ESTIMATORS.items()),
         "verl": verl.__version__,
         "host": socket.gethostname(),
         "pid": os.getpid(),

@@ -1,0 +1,76 @@
+"""RLOO and REINFORCE++ on verl: its own formulas, over the attempts that have a score.
+
+verl counts an attempt that was not admitted as one that scored 0, which moves the others' baseline. Here such rows never
+reach the formula. What it gives is logged like the grouped credits of `estimator.estimate`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from verl.trainer.ppo.core_algos import (
+    compute_reinforce_plus_plus_outcome_advantage,
+    compute_rloo_outcome_advantage,
+)
+
+from userrl_core.training.verl.estimator import read_batch
+
+RLOO = "userrl_rloo"
+REINFORCE_PP = "userrl_reinforce_pp"
+
+
+def estimate_rloo(
+    token_level_rewards: torch.Tensor,
+    response_mask: torch.Tensor,
+    config: Any = None,
+    index: Sequence[Any] | None = None,
+    **_: Any,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Score minus the mean of the group's others, on every token of an attempt; advantages and returns alike, [N, L].
+
+    Arguments are those of `estimator.estimate`. An attempt that is alone with its score has nothing to be compared with:
+    zero, as in a group without a signal.
+    """
+    batch = read_batch(token_level_rewards, response_mask, config, index)
+    credits = batch.credits
+    scored = np.flatnonzero(credits.admitted).tolist()
+    members = Counter(batch.groups[i] for i in scored)
+    compared = [i for i in scored if members[batch.groups[i]] > 1]
+    values = np.zeros(len(batch.rows))
+    if compared:
+        score_M1 = torch.tensor(credits.scores[compared], dtype=torch.float64)[:, None]
+        groups = np.array([batch.groups[i] for i in compared], dtype=object)
+        found_M1, _ = compute_rloo_outcome_advantage(score_M1, torch.ones_like(score_M1), groups)
+        values[compared] = found_M1[:, 0].numpy()
+    values[~credits.signal] = 0.0  # equal scores: what is left is rounding
+    turns = [[float(value)] * len(spans) for value, spans in zip(values, batch.spans, strict=True)]
+    batch.record(turns)
+    advantages = batch.spread(turns).to(token_level_rewards.device)
+    return advantages, advantages.clone()
+
+
+def estimate_reinforce_pp(
+    token_level_rewards: torch.Tensor,
+    response_mask: torch.Tensor,
+    config: Any = None,
+    index: Sequence[Any] | None = None,
+    **_: Any,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Discounted rewards to go, whitened over the batch's tokens; and those before whitening, [N, L] each.
+
+    Arguments are those of `estimator.estimate`; ``config.gamma`` discounts per token. A batch without two agent tokens
+    has no deviation: all zero.
+    """
+    batch = read_batch(token_level_rewards, response_mask, config, index)
+    kept = [row for row, spans in zip(batch.rows, batch.spans, strict=True) if spans]
+    advantages, returns = torch.zeros_like(token_level_rewards), torch.zeros_like(token_level_rewards)
+    if int(response_mask[kept].sum()) > 1:
+        advantages[kept], returns[kept] = compute_reinforce_plus_plus_outcome_advantage(
+            token_level_rewards[kept], response_mask[kept], config=config
+        )
+    batch.record(batch.turn_means(advantages))
+    return advantages, returns
