@@ -8,7 +8,7 @@ training file only names its task.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 
 from userrl_core.errors import ConfigError, TaskError
 from userrl_core.records import Task
-from userrl_core.training.protocols import Curriculum
+from userrl_core.training.protocols import Curriculum, History
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +45,7 @@ def make_plan(folder: Path, curriculum: Curriculum, first: int, last: int, batch
     steps: dict[int, list[str]] = {}
     tasks: dict[str, Task] = {}
     for step in range(first, last + 1):
-        try:
-            horizons[step] = curriculum.horizon(step, ())
-        except ConfigError as error:
-            raise ConfigError(
-                f"With backend=verl the horizons of a stage are fixed when it begins, and step {step} has none yet "
-                f"({error}); use stages or scaling_inter, or train with backend=local."
-            ) from error
+        horizons[step] = _fixed(curriculum.horizon, step, ())
         drawn = curriculum.draw(step, batch)
         if len(drawn) != batch:
             raise TaskError(f"Step {step} has {len(drawn)} tasks for a batch of {batch}; lower algorithm.batch.")
@@ -65,6 +59,28 @@ def make_plan(folder: Path, curriculum: Curriculum, first: int, last: int, batch
     partial.write_text(text)
     partial.replace(path)
     return plan
+
+
+def refuse_schedule(horizon: Callable[[int, History], int], stages: Iterable[tuple[int, int]]) -> None:
+    """Raise ConfigError, before anything was spent, where `make_plan` would for one of the stages.
+
+    horizon: of a step under a history. stages: first and last step of each. When a stage begins, all steps before it are
+    recorded and none of its own.
+    """
+    for first, last in stages:
+        before: list[dict[str, float | None]] = [{"step": float(step), "success": 0.0} for step in range(1, first)]
+        for step in range(first, last + 1):
+            _fixed(horizon, step, before)
+
+
+def _fixed(horizon: Callable[[int, History], int], step: int, history: History) -> int:
+    try:
+        return horizon(step, history)
+    except ConfigError as error:
+        raise ConfigError(
+            f"With backend=verl the horizons of a stage are fixed when it begins, and step {step} has none yet "
+            f"({error}); use stages or scaling_inter, or train with backend=local."
+        ) from error
 
 
 def read_plan(folder: Path) -> Plan:
