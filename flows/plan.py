@@ -168,6 +168,12 @@ def make_plan(
             "as qwen3-8b."
         )
     stages = _stages(loaded)
+    wanted = _between(stages, from_stage, until)
+    trained = [(planned.first, planned.last) for planned in loaded.plan if planned.name in wanted]
+    if chosen == "verl" and trained:
+        from userrl_core.training.verl.plan import refuse_schedule
+
+        refuse_schedule(loaded.schedule.horizon, trained)
     return Plan(
         recipe=loaded,
         seed=seed,
@@ -175,7 +181,7 @@ def make_plan(
         name=name,
         init_from=_checked_start(init_from),
         stages=stages,
-        wanted=_between(stages, from_stage, until),
+        wanted=wanted,
         budget=dict(budget or {}),
         options={"keep_checkpoints": keep_checkpoints, "wandb": wandb},
     )
