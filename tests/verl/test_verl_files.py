@@ -14,6 +14,8 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
+from curricula.schedule import Adaptive, Gate, ScalingInter, Schedule, Span, Stages
+from flows.plan import make_plan as make_train_plan
 from tests.verl.rig import TwoStages, make_job
 from userrl_core.errors import CheckpointError, ConfigError, TaskError, TrainingError
 from userrl_core.records import Task
@@ -25,7 +27,9 @@ from userrl_core.training.verl.data import write_rl_parquet, write_sft_parquet
 from userrl_core.training.verl.job import Cluster, HorizonFrom, SinkSpec, StageFile, horizons_of, read_stage_file
 from userrl_core.training.verl.launch import Lines, stage_file
 from userrl_core.training.verl.metrics import step_metrics, validation_score
-from userrl_core.training.verl.plan import make_plan, read_tasks
+from userrl_core.training.verl.plan import make_plan, read_tasks, refuse_schedule
+
+STAGES = [(1, 5), (6, 10)]
 
 
 def test_a_plan_is_drawn_once_and_read_by_every_later_start(tmp_path: Path) -> None:
@@ -46,6 +50,35 @@ def test_a_horizon_that_depends_on_the_stage_itself_is_refused_with_the_way_out(
 
     with pytest.raises(ConfigError, match="backend=local"):
         make_plan(tmp_path, Gated(), 1, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "stages", "fits"),
+    [
+        (Adaptive(horizons=(4, 6), gate=Gate(success=0.5)), [(1, 20)], False),
+        (Adaptive(horizons=(4,), gate=Gate(success=0.5)), [(1, 20)], True),
+        (Stages(spans=(Span(steps=5, horizon=4, gate=Gate(at_most=3)), Span(steps=5, horizon=6))), [(1, 5)], False),
+        (Stages(spans=(Span(steps=5, horizon=4), Span(steps=5, horizon=6, gate=Gate(at_most=3)))), STAGES, True),
+        (Stages(spans=(Span(steps=5, horizon=4), Span(steps=5, horizon=6))), STAGES, True),
+        (ScalingInter(start=4, increment=2, every=5, cap=6), STAGES, True),
+    ],
+)
+def test_a_schedule_that_verl_cannot_follow_is_known_before_anything_is_spent(
+    schedule: Schedule, stages: list[tuple[int, int]], fits: bool
+) -> None:
+    if fits:
+        refuse_schedule(schedule.horizon, stages)
+    else:
+        with pytest.raises(ConfigError, match=r"step 2 has none yet .*backend=local"):
+            refuse_schedule(schedule.horizon, stages)
+
+
+def test_a_run_on_verl_is_refused_with_its_schedule_where_it_would_train_by_it() -> None:
+    parameters: dict[str, Any] = {"profile": "qwen3-8b", "wandb": "off"}
+    with pytest.raises(ConfigError, match="backend=local"):
+        make_train_plan("adaptive", **parameters)
+    assert make_train_plan("adaptive", until="sft", **parameters).wanted == ("distill", "sft")
+    assert "rl-1" in make_train_plan("adaptive", backend="local", **parameters).wanted
 
 
 def test_too_few_tasks_for_a_batch_are_refused(tmp_path: Path) -> None:
