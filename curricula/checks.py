@@ -9,7 +9,7 @@ from typing import Any
 from curricula.recipe import Recipe
 from userrl_core.errors import ConfigError
 from userrl_core.gyms.base import Gym, GymConfig, parse_config
-from userrl_core.gyms.registry import REGISTRY, gym_class, min_turns, tasks
+from userrl_core.gyms.registry import REGISTRY, gym_class, hashable, min_turns, tasks
 from userrl_core.nearest import nearest
 
 REMOTE = ("webarena", "searchqa", "textcraft", "babyai", "sciworld")
@@ -78,8 +78,9 @@ def solving_turns(recipe: Recipe, gym: str, options: dict[str, Any], horizon: in
         return None
     config = parse_config(kind, recipe.gym(gym).config)
     words = tuple(sorted(options.items()))
-    sampled = _turns(gym, words, config, SAMPLE)
-    return sampled if any(t <= horizon for t in sampled) else _turns(gym, words, config, None)
+    turns_of = _turns if hashable(words) else _turns.__wrapped__
+    sampled = turns_of(gym, words, config, SAMPLE)
+    return sampled if any(t <= horizon for t in sampled) else turns_of(gym, words, config, None)
 
 
 @lru_cache(maxsize=64)
@@ -95,6 +96,7 @@ def check_credit(recipe: Recipe, reward_range_of: Callable[[str], tuple[float, f
     Form ``released`` with shaped credit that may be negative inverts signs; shaping ``em`` needs rewards in [0, 1].
     """
     credit = recipe.credit
+    less = " (less credit.terms.unsupported_penalty)" if credit.terms.unsupported_penalty else ""
     for gym in recipe.training_gyms:
         known = reward_range_of(gym) if reward_range_of is not None else reward_range(recipe, gym)
         if known is None:
@@ -104,24 +106,34 @@ def check_credit(recipe: Recipe, reward_range_of: Callable[[str], tuple[float, f
             low, high = min(low, recipe.judge.deviation), recipe.judge.terminal + recipe.judge.good
         if credit.form == "released" and credit.shaping in ("naive", "r2g") and low < 0:
             raise ConfigError(
-                f"Gym '{gym}' gives rewards down to {low:g}, and form released inverts the sign of negative credit; "
+                f"Gym '{gym}' gives rewards down to {low:g}{less}, and form released inverts the sign of negative credit; "
                 "set credit.form to paper, or credit.shaping to equalized."
             )
         if credit.shaping == "em" and (low < 0 or high > 1):
             raise ConfigError(
-                f"Gym '{gym}' gives rewards from {low:g} to {high:g}, and shaping em needs them in [0, 1]; "
+                f"Gym '{gym}' gives rewards from {low:g} to {high:g}{less}, and shaping em needs them in [0, 1]; "
                 f"set gyms.{gym}.config.reward_scale, or another shaping."
             )
 
 
 def reward_range(recipe: Recipe, gym: str) -> tuple[float, float] | None:
-    """Least and greatest raw reward of one turn of a gym under the recipe's config of it; None where it is not at hand."""
+    """Least and greatest reward of one turn of a gym, under the recipe's config of it and its optional terms.
+
+    None where the gym is not at hand.
+    """
     kind = _installed(gym) if gym in REGISTRY else None
     if kind is None:
         return None
     config = parse_config(kind, recipe.gym(gym).config)
-    ends = [end * config.reward_scale - config.step_penalty for end in kind.reward_range]
-    return min(ends), max(ends)
+    pay = kind.pay(config)
+    ends = [end * config.reward_scale - config.step_penalty for end in (pay.least, pay.most)]
+    low, high = min(ends), max(ends)
+    penalty = recipe.credit.terms.unsupported_penalty
+    if penalty:
+        # Only rewarded answers lose it, so the smallest of them falls lowest.
+        smallest = pay.answer * config.reward_scale - config.step_penalty if config.step_penalty >= 0 else 0.0
+        low = min(low, max(smallest, 0.0) - penalty)
+    return low, high
 
 
 def _installed(gym: str) -> type[Gym[Any]] | None:

@@ -3,7 +3,7 @@
 # Loaded before the function of the same name is bound below: importing a subpackage sets it as an attribute of its parent,
 # once, and must not replace the function later.
 import userrl_core.gyms.tasks  # noqa: F401
-from userrl_core.gyms.base import Gym, GymConfig, Reply, StepResult
+from userrl_core.gyms.base import Gym, GymConfig, Pay, Reply, StepResult
 from userrl_core.gyms.registry import (
     demonstrator_class,
     generate,
@@ -18,6 +18,7 @@ from userrl_core.gyms.registry import (
 __all__ = [
     "Gym",
     "GymConfig",
+    "Pay",
     "Reply",
     "StepResult",
     "demonstrator_class",

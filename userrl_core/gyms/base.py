@@ -6,10 +6,11 @@ one attempt at one task; everything random in it draws from `Gym.rng`, which `re
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -54,6 +55,22 @@ class StepResult:
     info: dict[str, Any]
 
 
+class Pay(NamedTuple):
+    """What single turns can earn, before scale and step penalty: least and most, and the least above 0 of an answer.
+
+    answer: 0.0 where it can be as little as one likes, infinity where answers earn nothing.
+    """
+
+    least: float
+    most: float
+    answer: float = 0.0
+
+    @classmethod
+    def of_answers(cls, *values: float) -> Pay:
+        """Pay of a gym in which an answer earns one of these values and all else 0."""
+        return cls(min(0.0, *values), max(0.0, *values), min((v for v in values if v > 0.0), default=math.inf))
+
+
 C = TypeVar("C", bound=GymConfig)
 Method = Callable[[str], Awaitable[Reply]]
 
@@ -65,7 +82,7 @@ class Gym(Generic[C]):
     """The registry's name."""
     config_type: ClassVar[type[GymConfig]] = GymConfig
     reward_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    """Least and greatest raw reward of a single turn, before scale and penalty."""
+    """Least and greatest raw reward of a single turn, before scale and penalty, where no field of the config changes it."""
     full_score: ClassVar[float] = 1.0
     """The metric's value for a perfect attempt."""
     metric: ClassVar[str]
@@ -105,6 +122,11 @@ class Gym(Generic[C]):
     def choices(cls) -> tuple[str, ...]:
         """The choices this gym allows, in the tool's order."""
         return cls._methods
+
+    @classmethod
+    def pay(cls, config: Any) -> Pay:
+        """What a turn can earn under a config of this gym; a gym with reward fields computes it from them."""
+        return Pay(*cls.reward_range, 0.0 if "answer" in cls._methods else math.inf)
 
     def reset(self, seed: int | None = None) -> str:
         """Start the attempt; returns the opening observation (the user's first message). Raises GymError when used twice."""

@@ -13,7 +13,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from userrl_core.errors import TaskError
-from userrl_core.gyms.base import Gym, GymConfig, Reply
+from userrl_core.gyms.base import Gym, GymConfig, Pay, Reply
 from userrl_core.gyms.function_rule import compile_rule, evaluate
 from userrl_core.interact import InteractCall
 from userrl_core.records import Task
@@ -105,6 +105,11 @@ class FunctionGym(Gym[FunctionConfig]):
     def _is_test(self, numbers: tuple[float, ...]) -> bool:
         guard = self.config.guard
         return all(abs(x - t) <= guard for x, t in zip(numbers, self._test, strict=True))
+
+    @classmethod
+    def pay(cls, config: FunctionConfig) -> Pay:
+        """Right and wrong answers."""
+        return Pay.of_answers(config.correct_reward, config.wrong_reward)
 
     @classmethod
     def gold(cls, task: Task, config: FunctionConfig | None = None) -> list[InteractCall]:

@@ -7,6 +7,7 @@ asks for, less a penalty for every further one in the same message; asking for e
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
@@ -14,7 +15,7 @@ from typing import Any, ClassVar, Protocol
 from pydantic import Field
 
 from userrl_core.errors import JudgeError, TaskError
-from userrl_core.gyms.base import Gym, GymConfig, Reply
+from userrl_core.gyms.base import Gym, GymConfig, Pay, Reply
 from userrl_core.interact import Choice, InteractCall
 from userrl_core.records import Task
 from userrl_core.users.lazily import lazily
@@ -79,7 +80,6 @@ class IntentionGym(Gym[IntentionConfig]):
 
     name = "intention"
     config_type = IntentionConfig
-    reward_range = (0.0, 1.0)
     metric = "Sum Turn Reward"
     users: ClassVar[Mapping[str, Any]] = {
         "rule": lazily("userrl_core.users.rule.intention:RuleIntentionUser"),
@@ -105,6 +105,11 @@ class IntentionGym(Gym[IntentionConfig]):
     def min_turns(task: Task, config: IntentionConfig) -> int:
         """One turn per detail: two details in one message pay less than two messages."""
         return len(details_of(task))
+
+    @classmethod
+    def pay(cls, config: IntentionConfig) -> Pay:
+        """One detail's base reward at most, however many a message covers."""
+        return Pay(0.0, max(config.high, config.medium, config.low), math.inf)
 
     @classmethod
     def gold(cls, task: Task, config: IntentionConfig) -> list[InteractCall]:

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from userrl_core.gyms.base import Gym, GymConfig, Reply
+from userrl_core.gyms.base import Gym, GymConfig, Pay, Reply
 from userrl_core.interact import InteractCall
 from userrl_core.records import Task
 
@@ -40,6 +40,11 @@ class MathGym(Gym[MathConfig]):
     goal = "Solve the problem and hand in its answer, a whole number."
     choice_help: ClassVar = {"answer": "the whole number alone, e.g. '42'"}
     min_turns = 1
+
+    @classmethod
+    def pay(cls, config: MathConfig) -> Pay:
+        """Right and wrong answers."""
+        return Pay.of_answers(config.correct, config.wrong)
 
     @classmethod
     def gold(cls, task: Task, config: MathConfig) -> list[InteractCall]:

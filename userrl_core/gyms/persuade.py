@@ -7,6 +7,7 @@ is taken against the previous stance, so that a wavering user pays for ever; her
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, get_args
@@ -14,7 +15,7 @@ from typing import Any, ClassVar, Literal, Protocol, get_args
 from pydantic import Field
 
 from userrl_core.errors import JudgeError, TaskError
-from userrl_core.gyms.base import Gym, GymConfig, Reply
+from userrl_core.gyms.base import Gym, GymConfig, Pay, Reply
 from userrl_core.interact import Choice, InteractCall
 from userrl_core.records import Task
 from userrl_core.users.lazily import lazily
@@ -69,7 +70,6 @@ class PersuadeGym(Gym[PersuadeConfig]):
 
     name = "persuade"
     config_type = PersuadeConfig
-    reward_range = (0.0, 1.0)
     metric = "Sum Turn Reward"
     users: ClassVar[Mapping[str, Any]] = {
         "rule": lazily("userrl_core.users.rule.persuade:RulePersuadeUser"),
@@ -98,6 +98,11 @@ class PersuadeGym(Gym[PersuadeConfig]):
     def min_turns(task: Task, config: PersuadeConfig) -> int:
         """The turns of the gold solution; three (two levels a turn) where a task has none."""
         return len(PersuadeGym.gold(task, config)) or -(-(len(STANCES) - 1 - STANCES.index(config.start)) // 2)
+
+    @classmethod
+    def pay(cls, config: PersuadeConfig) -> Pay:
+        """All levels in one turn at most."""
+        return Pay(0.0, (len(STANCES) - 1 - STANCES.index(config.start)) * config.per_level, math.inf)
 
     @classmethod
     def gold(cls, task: Task, config: PersuadeConfig) -> list[InteractCall]:

@@ -118,7 +118,17 @@ def tasks(name: str, split: str, **options: Any) -> Sequence[Task]:
     """The gym's own tasks of a split (``train``, ``validation``, ``test``); options such as ``tier`` are the gym's."""
     if split not in ("train", "validation", "test"):
         raise ConfigError(f"There is no split '{split}'; there are train, validation and test.")
-    return _tasks(name, split, tuple(sorted(options.items())))
+    words = tuple(sorted(options.items()))
+    return _tasks(name, split, words) if hashable(words) else _tasks.__wrapped__(name, split, words)
+
+
+def hashable(value: object) -> bool:
+    """Whether a cache can take this; a recipe's options may hold lists."""
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
 
 
 @lru_cache(maxsize=64)
@@ -127,7 +137,9 @@ def _tasks(name: str, split: str, options: tuple[tuple[str, Any], ...]) -> Seque
     try:
         found: Sequence[Task] = module.tasks(split, **dict(options))
     except TypeError as error:
-        raise ConfigError(f"The tasks of gym '{name}' do not take these options: {dict(options)} ({error}).") from error
+        lists = [key for key, value in options if not hashable(value)]
+        why = f"give {lists[0]} a single value" if lists else error
+        raise ConfigError(f"The tasks of gym '{name}' do not take these options: {dict(options)} ({why}).") from error
     return found
 
 

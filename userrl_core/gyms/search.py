@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from pydantic import Field
 
-from userrl_core.gyms.base import Gym, GymConfig, Reply
+from userrl_core.gyms.base import Gym, GymConfig, Pay, Reply
 from userrl_core.gyms.search_backend import Hit, LocalBackend, SearchBackend, SerperBackend
 from userrl_core.interact import InteractCall
 from userrl_core.records import Task
@@ -87,6 +87,11 @@ class SearchGym(Gym[SearchConfig]):
         self._backend = _backend(task, self.config)
         self.searches = 0
         """Searches carried out so far."""
+
+    @classmethod
+    def pay(cls, config: SearchConfig) -> Pay:
+        """Right and wrong answers."""
+        return Pay.of_answers(config.correct, config.wrong)
 
     @classmethod
     def gold(cls, task: Task, config: SearchConfig) -> list[InteractCall]:

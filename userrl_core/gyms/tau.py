@@ -16,7 +16,7 @@ import re
 from typing import Any, ClassVar, Protocol
 
 from userrl_core.errors import TaskError
-from userrl_core.gyms.base import Gym, GymConfig, Reply
+from userrl_core.gyms.base import Gym, GymConfig, Pay, Reply
 from userrl_core.gyms.tasks.tau import domain, replay
 from userrl_core.gyms.tau_database import Database
 from userrl_core.gyms.tau_tools import TRANSFER, ToolError, read_call
@@ -83,6 +83,11 @@ class TauGym(Gym[TauConfig]):
     def min_turns(task: Task, config: GymConfig) -> int:
         """The gold conversation's length."""
         return len(conversation(task))
+
+    @classmethod
+    def pay(cls, config: TauConfig) -> Pay:
+        """A fulfilled task earns `success`, with a hand-over too."""
+        return Pay.of_answers(config.success)
 
     @classmethod
     def gold(cls, task: Task, config: TauConfig) -> list[InteractCall]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Protocol
 
-from userrl_core.gyms.base import Gym, GymConfig, Reply
+from userrl_core.gyms.base import Gym, GymConfig, Pay, Reply
 from userrl_core.gyms.tasks.telepathy import questions_needed
 from userrl_core.interact import InteractCall
 from userrl_core.records import Task
@@ -72,6 +72,11 @@ class TelepathyGym(Gym[TelepathyConfig]):
     def min_turns(task: Task, config: GymConfig) -> int:
         """The questions that single the entity out, and the guess."""
         return 1 + (questions_needed(task) if task.payload["yes"] is not None else PUBLISHED_QUESTIONS)
+
+    @classmethod
+    def pay(cls, config: TelepathyConfig) -> Pay:
+        """Right and wrong answers."""
+        return Pay.of_answers(config.correct, config.wrong)
 
     @classmethod
     def gold(cls, task: Task, config: TelepathyConfig) -> list[InteractCall]:

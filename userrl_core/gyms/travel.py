@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from userrl_core.gyms.base import Gym, Reply
+from userrl_core.gyms.base import Gym, Pay, Reply
 from userrl_core.gyms.travel_config import TravelConfig
 from userrl_core.gyms.travel_voice import FULL, TERSE, show_options
 from userrl_core.gyms.travel_world import ASPECT_OF_LETTER, Preference, Progress, Said, TravelUser, World, meets
@@ -157,6 +157,12 @@ class TravelGym(Gym[TravelConfig]):
         if self.config.score_as == "return" or None in self.rewards:
             return super().score()
         return sum(self._quality(name) for name in self.world.aspects) / len(self.world.aspects)
+
+    @classmethod
+    def pay(cls, config: TravelConfig) -> Pay:
+        """The widest of the presets that tasks of a set may bring, where the config names none."""
+        found = [settings.pay() for settings in config.possible()]
+        return Pay(0.0, max(pay.most for pay in found), min(pay.answer for pay in found))
 
     def _waiting(self) -> list[Preference]:
         """Preferences not yet shown, of aspects that are still open."""

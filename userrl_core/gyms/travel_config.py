@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, model_validator
 
-from userrl_core.gyms.base import GymConfig
+from userrl_core.gyms.base import GymConfig, Pay
+from userrl_core.gyms.travel_world import ASPECTS
 from userrl_core.records import Task
 
 Preset = Literal["userbench", "userrl_train", "userrl_eval", "tiny"]
@@ -98,8 +100,26 @@ class TravelConfig(GymConfig):
         preset: Preset = "tiny" if task.tier == "tiny" else "userbench"
         if config is None or not config.model_fields_set:
             return _READY[preset]
-        given = {name: getattr(config, name) for name in config.model_fields_set}
-        return cls(**{**given, "preset": preset})
+        return config._over(preset)
+
+    def possible(self) -> list[TravelConfig]:
+        """The settings that tasks of any tier get under this config."""
+        return [self] if self.preset is not None else [self._over("userbench"), self._over("tiny")]
+
+    def pay(self) -> Pay:
+        """What a turn can earn. Without a cap an answer takes all aspects at once, and any number of options where it may."""
+        paid = [worth for worth in (self.best_reward, self.correct_reward) if worth > 0.0]
+        answer = len(ASPECTS) * max(paid)
+        if not self.one_choice_per_aspect:
+            answer = math.inf if self.correct_reward else len(ASPECTS) * self.best_reward
+        least = 0.0 if self.wrong_penalty else min(paid)
+        if self.turn_cap is not None:
+            answer, least = min(answer, self.turn_cap), min(least, self.turn_cap)
+        return Pay(0.0, max(self.search_reward, self.preference_reward, answer), least)
+
+    def _over(self, preset: Preset) -> TravelConfig:
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        return TravelConfig(**{**given, "preset": preset})
 
 
 _READY: dict[str, TravelConfig] = {name: TravelConfig(preset=name) for name in ("userbench", "tiny")}
