@@ -1,17 +1,20 @@
 """Untrusted SQL: one SELECT over a fixed list of files, nothing else.
 
 Two locks, each enough for most attacks and both needed for some. The statement check lets through SELECT, DESCRIBE,
-EXPLAIN (of a SELECT) and PIVOT alone; DuckDB itself is closed afterwards: no file but the listed ones, no extension, no
+EXPLAIN (of a SELECT) and PIVOT alone, without a word that writes (a CTE may hold a COPY) and without functions that read
+files or run SQL from strings; DuckDB itself is closed afterwards: no file but the listed ones, no extension, no
 setting, no Python variable, a time and a memory limit, no spilling. The list alone would not do, since a listed file
 could be overwritten by COPY; the statement check alone would not do, since functions read files.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +34,43 @@ ROWS = 10_000
 _GAP = r"(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*"
 _EXPLAIN = re.compile(rf"{_GAP}EXPLAIN\b{_GAP}(?:ANALYZE\b{_GAP})?(?:\([^()]*\){_GAP})?", re.IGNORECASE | re.DOTALL)
 _FIRST_WORD = re.compile(rf"{_GAP}([A-Za-z]+)", re.DOTALL)
+_WRITES = frozenset({"COPY", "INSERT", "UPDATE", "DELETE", "MERGE", "TRUNCATE", "CREATE", "DROP", "ALTER", "ATTACH"})
+_HARMLESS = frozenset(
+    [
+        "range",
+        "generate_series",
+        "unnest",
+        "repeat",
+        "repeat_row",
+        "json_each",
+        "json_tree",
+        "histogram",
+        "histogram_values",
+        "summary",
+        "version",
+        "show",
+        "show_tables",
+        "show_databases",
+        "table_info",
+        "functions",
+        "test_all_types",
+        "pg_timezone_names",
+        "icu_calendar_names",
+        "pragma_table_info",
+        "pragma_version",
+        "pragma_show",
+        "duckdb_columns",
+        "duckdb_tables",
+        "duckdb_views",
+        "duckdb_functions",
+        "duckdb_types",
+        "duckdb_keywords",
+        "duckdb_schemas",
+        "duckdb_databases",
+        "duckdb_settings",
+    ]
+)
+_WRITING_NODE = re.compile(r'"type":"(\w+)_QUERY_NODE"')
 _PIVOT_STARTS = {"PIVOT", "UNPIVOT", "WITH", "FROM", "SELECT"}
 
 
@@ -63,6 +103,61 @@ def check_statement(text: str) -> None:
         raise Refused(
             f"{kind} is refused: the warehouse is open for reading only; use SELECT, DESCRIBE, EXPLAIN or PIVOT."
         )
+    _check_words(text)
+    if kind == "SELECT":
+        _check_nodes(text)
+
+
+def _check_words(text: str) -> None:
+    """Raise Refused for a word that writes, wherever it stands: a CTE's body may be a COPY or a DELETE, and the whole is
+    then still a SELECT to DuckDB. Strings, comments and quoted names are no words."""
+    for word, _ in _words(text):
+        if word.upper() in _WRITES:
+            raise Refused(
+                f"{word.upper()} is refused: the warehouse is open for reading only; a column or an alias of that name goes "
+                f'in double quotes ("{word.lower()}").'
+            )
+
+
+def _check_functions(text: str) -> None:
+    """Raise Refused for a function that reads files, runs SQL from a string, or changes something."""
+    for word, called in _words(text):
+        name = word.strip('"').lower()
+        if called and name in _closed_functions():
+            raise Refused(f"The function {name} is refused: files, settings and statements in strings are closed here.")
+
+
+def _words(text: str) -> Iterator[tuple[str, bool]]:
+    """Keywords and names of a text, quoted names with their quotes, and whether an opening parenthesis follows."""
+    data, every = text.encode(), duckdb.tokenize(text)
+    ends = [*(start for start, _ in every[1:]), len(data)][: len(every)]
+    spoken = [
+        (kind, data[start:end].decode(errors="replace").strip())
+        for (start, kind), end in zip(every, ends, strict=True)
+        if kind != duckdb.token_type.comment
+    ]
+    for (kind, word), (_, following) in itertools.pairwise([*spoken, (None, "")]):
+        if kind in (duckdb.token_type.keyword, duckdb.token_type.identifier):
+            yield word, following.startswith("(")
+
+
+@cache
+def _closed_functions() -> frozenset[str]:
+    """Every table function and pragma that DuckDB has, but the harmless ones."""
+    with duckdb.connect(":memory:") as con:
+        rows = con.execute(
+            "SELECT DISTINCT function_name FROM duckdb_functions() WHERE function_type IN ('table', 'pragma')"
+        ).fetchall()
+    return frozenset({name for (name,) in rows} | {"write_log", "nextval", "setval"}) - _HARMLESS
+
+
+def _check_nodes(text: str) -> None:
+    """The second lock: the parsed statement holds no node that writes."""
+    with duckdb.connect(":memory:") as con:
+        parsed = str(con.execute("SELECT json_serialize_sql($1)", [text]).fetchall()[0][0])
+    found = _WRITING_NODE.search(parsed)
+    if found is not None:
+        raise Refused(f"{found[1]} is refused: the warehouse is open for reading only.")
 
 
 def ask(
@@ -78,6 +173,7 @@ def ask(
     from warehouse.read import TRIES, open_warehouse
 
     check_statement(text)
+    _check_functions(text)
     for attempt in range(TRIES):
         with open_warehouse(path) as warehouse:
             as_of = time.time()

@@ -8,9 +8,9 @@ import pytest
 
 from tests.warehouse.makers import play
 from userrl_core.errors import Refused
-from warehouse import TurnLog
+from warehouse import TurnLog, open_warehouse
 from warehouse.compact import compact
-from warehouse.safe import ask, check_statement
+from warehouse.safe import _check_nodes, _check_words, ask, check_statement
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +55,20 @@ ATTACKS = {
     "export": "EXPORT DATABASE '{out}'",
     "call": "CALL force_checkpoint()",
     "nested statement": "SELECT * FROM query('COPY (SELECT 1) TO ''{out}''')",
+    "copy as a CTE's body": "WITH x AS (COPY (SELECT 1 a) TO '{live}' (USE_TMP_FILE false)) SELECT 1",
+    "copy as a materialized body": "WITH x AS MATERIALIZED ( /* a */ COPY (SELECT 1) TO '{live}' (USE_TMP_FILE false)) FROM x",
+    "copy behind a CTE in a CTE": "WITH x AS (WITH y AS (SELECT 1) COPY (FROM y) TO '{live}' (USE_TMP_FILE false)) SELECT 1",
+    "copy behind explain in a CTE": "EXPLAIN ANALYZE WITH x AS (COPY (SELECT 1) TO '{live}' (USE_TMP_FILE false)) SELECT 1",
+    "copy in a pivot": "WITH x AS (COPY (SELECT 1) TO '{live}' (USE_TMP_FILE false)) PIVOT turns ON gym USING count(*)",
+    "delete as a CTE's body": "WITH x AS (DELETE FROM store.runs RETURNING *) SELECT * FROM x",
+    "truncate as a CTE's body": "WITH x AS (TRUNCATE store.runs) SELECT 1",
+    "update as a CTE's body": "WITH x AS (UPDATE store.runs SET seed = 0 RETURNING *) SELECT * FROM x",
+    "serialized sql": "SELECT * FROM json_execute_serialized_sql(json_serialize_sql("
+    "'WITH x AS (COPY (SELECT 1) TO ''{live}'' (USE_TMP_FILE false)) SELECT 1'))",
+    "serialized sql by a quoted name": 'SELECT * FROM "json_execute_serialized_sql" /* a */ (json_serialize_sql('
+    "'WITH x AS (COPY (SELECT 1) TO ''{live}'' (USE_TMP_FILE false)) SELECT 1'))",
+    "checkpoint": "SELECT * FROM force_checkpoint()",
+    "a listed file by a reader": "SELECT * FROM read_text('{live}')",
     "prepare": "PREPARE x AS COPY turns TO '{out}'",
 }
 
@@ -72,6 +86,20 @@ def test_an_attack_is_refused_in_one_sentence_and_changes_no_file(root: Path, na
         ask(root, text, seconds=1.0, memory="300MB")
     assert len(str(refusal.value).strip().splitlines()[0]) < 400
     assert state(root) == before
+    assert not out.exists()
+
+
+def test_each_lock_holds_alone() -> None:
+    text = "WITH x AS (COPY (SELECT 1) TO 'x.csv') SELECT 1"
+    for lock in (_check_words, _check_nodes):
+        with pytest.raises(Refused, match="COPY is refused"):
+            lock(text)
+
+
+def test_python_readers_cannot_be_made_to_write_either(root: Path) -> None:
+    out = root.parent / "written.csv"
+    with open_warehouse(root) as warehouse, pytest.raises(Refused, match="COPY is refused"):
+        warehouse.sql(f"WITH x AS (COPY (SELECT 1) TO '{out}') SELECT 1")
     assert not out.exists()
 
 
@@ -96,6 +124,9 @@ def test_python_variables_are_out_of_reach(root: Path) -> None:
         "PIVOT turns ON gym USING count(*) GROUP BY step",
         "SELECT * FROM learning_curve(run := 'sealed')",
         "SHOW TABLES",
+        "SELECT 'copy (select 1) to x; delete' AS \"copy\" -- delete\n FROM turns",
+        "SELECT /* update */ gym AS é, 'ü' FROM turns",
+        "SELECT unnest(range(3)), repeat('a', 3)",
     ],
 )
 def test_questions_are_answered(root: Path, text: str) -> None:
