@@ -7,15 +7,11 @@ reach the formula. What it gives is logged like the grouped credits of `estimato
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from verl.trainer.ppo.core_algos import (
-    compute_reinforce_plus_plus_outcome_advantage,
-    compute_rloo_outcome_advantage,
-)
 
 from userrl_core.training.verl.estimator import read_batch
 
@@ -44,7 +40,7 @@ def estimate_rloo(
     if compared:
         score_M1 = torch.tensor(credits.scores[compared], dtype=torch.float64)[:, None]
         groups = np.array([batch.groups[i] for i in compared], dtype=object)
-        found_M1, _ = compute_rloo_outcome_advantage(score_M1, torch.ones_like(score_M1), groups)
+        found_M1, _ = _verls("rloo")(score_M1, torch.ones_like(score_M1), groups)
         values[compared] = found_M1[:, 0].numpy()
     values[~credits.signal] = 0.0  # equal scores: what is left is rounding
     turns = [[float(value)] * len(spans) for value, spans in zip(values, batch.spans, strict=True)]
@@ -69,8 +65,16 @@ def estimate_reinforce_pp(
     kept = [row for row, spans in zip(batch.rows, batch.spans, strict=True) if spans]
     advantages, returns = torch.zeros_like(token_level_rewards), torch.zeros_like(token_level_rewards)
     if int(response_mask[kept].sum()) > 1:
-        advantages[kept], returns[kept] = compute_reinforce_plus_plus_outcome_advantage(
+        advantages[kept], returns[kept] = _verls("reinforce_plus_plus")(
             token_level_rewards[kept], response_mask[kept], config=config
         )
     batch.record(batch.turn_means(advantages))
     return advantages, returns
+
+
+def _verls(name: str) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
+    """verl's own estimator. Asked for late: verl loads this module while it is being imported itself."""
+    from verl.trainer.ppo.core_algos import get_adv_estimator_fn
+
+    found: Callable[..., tuple[torch.Tensor, torch.Tensor]] = get_adv_estimator_fn(name)
+    return found
