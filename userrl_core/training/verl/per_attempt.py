@@ -40,7 +40,7 @@ def estimate_rloo(
     if compared:
         score_M1 = torch.tensor(credits.scores[compared], dtype=torch.float64)[:, None]
         groups = np.array([batch.groups[i] for i in compared], dtype=object)
-        found_M1, _ = _verls("rloo")(score_M1, torch.ones_like(score_M1), groups)
+        found_M1 = _verls("rloo")(score_M1, torch.ones_like(score_M1), groups)[0]
         values[compared] = found_M1[:, 0].numpy()
     values[~credits.signal] = 0.0  # equal scores: what is left is rounding
     turns = [[float(value)] * len(spans) for value, spans in zip(values, batch.spans, strict=True)]
