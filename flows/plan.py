@@ -149,6 +149,8 @@ def make_plan(
     """Check everything that can be checked now. Raises ConfigError or CheckpointError in one sentence."""
     loaded = load(recipe, profile=profile, overrides=dict(overrides or {}))
     alarm_settings(loaded.alarms)
+    if not 0 <= seed < 2**63:
+        raise ConfigError(f"seed is {seed}; give 0 or a positive integer below 2 to the 63rd.")
     if keep_checkpoints < 1:
         raise ConfigError(f"keep_checkpoints is {keep_checkpoints}; 1 or more are needed to continue from.")
     for key, value in (budget or {}).items():

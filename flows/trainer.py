@@ -96,7 +96,9 @@ def _void_earlier_start(job: Job, sink: Sink) -> None:
     """
     if job.kind not in ("distill", "evaluate"):
         return
-    begun = job.folder / "begun"
+    from userrl_core.training.jobs import begun_marker
+
+    begun = begun_marker(job.folder)
     if begun.exists() and begun.read_text() == job.key:
         sink.event("rewind", stage=job.stage)
     begun.write_text(job.key)

@@ -31,6 +31,8 @@ def run(*command, home, **environment):
         (["-p", 'budget={"hours": 0}'], "budget.hours"),
         (["-p", 'overrides={"algorithm.kl_reward_coef": 0.1}'], "algorithm.kl_coef is the penalty in the loss"),
         (["-p", "backend=verl"], "verl trains a checkpoint, and profile laptop makes a model from scratch"),
+        (["-p", "seed=9223372036854775808"], "below 2 to the 63rd"),
+        (["-p", "seed=-1"], "below 2 to the 63rd"),
         (["-p", "seed"], "-p takes KEY=VALUE"),
         (["--deployment", "train/equalized-r2h"], "did you mean 'train/equalized-r2g'?"),
     ],

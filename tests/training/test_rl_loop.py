@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -373,3 +374,12 @@ def test_a_checkpoint_that_a_kill_left_half_deleted_does_not_stop_the_stage(tmp_
         train_rl(job, make_curriculum(), KeepingSink(), stop_after(2))
     (tmp_path / "rl" / "checkpoints" / "step-000001" / "state.json").unlink()
     assert train_rl(job, make_curriculum(), KeepingSink()).step == 3
+
+
+def test_who_deletes_a_stages_folder_does_not_make_its_turns_count_twice(tmp_path: Path, start: StageResult) -> None:
+    job = rl_job(tmp_path, start.checkpoint)
+    train_rl(job, make_curriculum(), KeepingSink())
+    shutil.rmtree(job.out_dir)
+    sink = KeepingSink()
+    train_rl(job, make_curriculum(), sink)
+    assert ("rewind", -1) in [(kind, fields.get("step")) for kind, fields in sink.events]

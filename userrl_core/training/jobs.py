@@ -208,4 +208,10 @@ class StageResult(BaseModel):
     metrics: dict[str, float] = {}
 
 
+def begun_marker(out_dir: Path) -> Path:
+    """The file that says that a job of this folder began before, and logged. Beside the folder, not in it: who deletes the
+    folder to have the work done again must not make what was logged count twice."""
+    return out_dir.with_name(f".{out_dir.name}.begun")
+
+
 RlJob.model_rebuild()

@@ -33,7 +33,7 @@ from userrl_core.training.checkpoint import (
     write_checkpoint,
 )
 from userrl_core.training.diagnostics import conversation_metrics
-from userrl_core.training.jobs import Best, RlJob, StageResult
+from userrl_core.training.jobs import Best, RlJob, StageResult, begun_marker
 from userrl_core.training.logprobs import reference_logprobs
 from userrl_core.training.optimizer import adamw, set_lr
 from userrl_core.training.ppo import Critic, update_critic
@@ -42,8 +42,6 @@ from userrl_core.training.state import TrainState, load_checkpoint
 from userrl_core.training.threads import fix_threads
 from userrl_core.training.update import items_of, minibatches, update_policy
 from userrl_core.users.outage import served_users, until_it_answers, user_was_down
-
-_BEGUN = "begun"
 
 
 def train_rl(job: RlJob, curriculum: Curriculum, sink: Sink, progress: Progress | None = None) -> StageResult:
@@ -272,7 +270,7 @@ class _Stage:
 
     def _declare_void(self) -> None:
         """A process of this stage began before: what it logged after the step we continue from does not count."""
-        marker = self.job.out_dir / _BEGUN
+        marker = begun_marker(self.job.out_dir)
         # A stage that was finished is only asked for its result; what later stages logged stands.
         if marker.exists() and self.state.step < self.job.last_step:
             first_validates_again = not self.resumed and self.job.first_step == 1

@@ -22,7 +22,7 @@ from typing import Any
 from userrl_core.errors import CheckpointError, ConfigError, TrainingError
 from userrl_core.records import CheckpointRecord
 from userrl_core.sink import Sink
-from userrl_core.training.jobs import Best, StageResult
+from userrl_core.training.jobs import Best, StageResult, begun_marker
 from userrl_core.training.protocols import Curriculum, Progress
 from userrl_core.training.threads import SETTINGS
 from userrl_core.training.verl import checkpoints as files
@@ -35,8 +35,6 @@ from userrl_core.training.verl.memory import check_memory
 from userrl_core.training.verl.metrics import step_metrics, validation_score
 from userrl_core.training.verl.plan import Plan, make_plan, write_tasks
 from userrl_core.users.outage import check_users
-
-BEGUN = "begun"
 
 
 def run_stage(job: VerlJob, curriculum: Curriculum, sink: Sink, progress: Progress | None = None) -> StageResult:
@@ -218,7 +216,7 @@ class _Launch:
 
     def _declare_void(self) -> None:
         """An earlier start of this stage logged steps that are played again: those rows do not count."""
-        marker = self.job.out_dir / BEGUN
+        marker = begun_marker(self.job.out_dir)
         if marker.exists():
             validates_again = self.at == 0 and self.job.first_step == 1
             self.sink.event("rewind", stage=self.job.stage, step=-1 if validates_again else self.at)
