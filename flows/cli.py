@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from flows.terminal import plain
 from userrl_core.errors import UserRLError
 
 app = typer.Typer(
@@ -43,7 +44,7 @@ def report(run: RunName = "latest", as_json: Json = False) -> None:
     if as_json:
         print(json.dumps(summary, indent=1))
         return
-    print((found.folder / "report.md").read_text(), end="")
+    print(plain((found.folder / "report.md").read_text()), end="")
 
 
 @app.command()
@@ -83,7 +84,7 @@ def evaluate(
     for actor, rows in summary["table"].items():
         for name, row in rows.items():
             score = "not scored" if row["score"] is None else f"{row['score']:.3f} ± {row['stderr']:.3f}"
-            print(f"{actor}  {name}  {score}  ({row['attempts']} attempts, {row['rejected']} rejected)")
+            print(f"{plain(actor)}  {name}  {score}  ({row['attempts']} attempts, {row['rejected']} rejected)")
     print(f"every turn: userrl sql \"from trajectories where run_id = '{summary['run']}'\"")
 
 
@@ -135,7 +136,7 @@ def show_run(run: RunName = "latest", as_json: Json = False) -> None:
     status = found.status
     print(f"{found.id}: {status['state']} {status.get('stage', '')}".rstrip())
     if status.get("error"):
-        print(f"error: {status['error']}")
+        print(f"error: {plain(str(status['error']))}")
     for name, result in stages.items():
         print(f"  {name:9} done, step {result['step']}, {result['seconds']:.1f} s")
     print(f"folder {found.folder}\nnext: userrl report {found.id}")
@@ -191,7 +192,7 @@ def main() -> None:
     try:
         app()
     except UserRLError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {plain(str(error))}", file=sys.stderr)
         sys.exit(1)
     except BrokenPipeError:
         sys.exit(1)

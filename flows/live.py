@@ -21,6 +21,7 @@ from flows.home import home
 from flows.job import ProgressReader
 from flows.report import markdown, number
 from flows.runs import Run, of_flow_run, read_json
+from flows.terminal import plain
 from userrl_core.errors import ConfigError, TrainingError
 
 POLL_SECONDS = 0.5
@@ -151,7 +152,7 @@ def _show_result(run: Run | None) -> None:
     print()
     from_scratch = run.about.get("init_from") is None and not run.about["resolved"]["model"].get("path")
     page = markdown(summary, from_scratch=from_scratch)
-    print("\n".join(line for line in page.splitlines() if not line.startswith("![")))
+    print(plain("\n".join(line for line in page.split("\n") if not line.startswith("!["))))
     print(
         "\nTry next:\n"
         '  .venv/bin/userrl sql "select stage, step, avg(score) from trajectories '
@@ -165,7 +166,7 @@ def _reason(run: Run | None, message: str | None) -> str:
     """The sentence of the run's own error where it has one, else the state's message."""
     said = run.status.get("error") if run is not None else None
     text = str(said or message or "the run failed")
-    return re.sub(r"^(Flow run encountered an exception: )?(\w+: )?", "", text, count=1)
+    return plain(re.sub(r"^(Flow run encountered an exception: )?(\w+: )?", "", text, count=1))
 
 
 def _clock(seconds: float) -> str:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from flows.commands.tasks import every_task
+from flows.terminal import plain
 from userrl_core.episode import Episode, EpisodeRules
 from userrl_core.errors import ConfigError, PolicyError, UserRLError
 from userrl_core.gyms import gym_class, make, tasks
@@ -54,12 +55,12 @@ def play(
             skill=skill,
         )
     except UserRLError as error:
-        typer.echo(f"userrl play: {error}", err=True)
+        typer.echo(f"userrl play: {plain(str(error))}", err=True)
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
         typer.echo("\nStopped.")
         raise typer.Exit(130) from None
-    typer.echo(f"\n{ending(trajectory)}")
+    typer.echo(f"\n{plain(ending(trajectory))}")
     other = "agent" if as_side == "user" else "user"
     typer.echo(
         f"Next: userrl play {gym} --seed {seed + 1}"
@@ -101,14 +102,18 @@ def converse(
     server: fields of `ChatServer` for the other side, None for rules. ask, show: like ``input`` and ``print``.
     Raises ConfigError when the gym has no user that a person could play, or the server has no key.
     """
-    policy, user = _sides(gym, side, server, skill, ask, show)
+
+    def safely(text: str) -> None:
+        show(plain(text))  # a model's words never reach the terminal as escape sequences
+
+    policy, user = _sides(gym, side, server, skill, lambda prompt: ask(plain(prompt)), safely)
     episode = Episode(
         make(gym, task, user),
         EpisodeRules(horizon, on_format_error="continue", step_timeout=PATIENCE),
         seed=derive_seed("play", seed),
         user=side if side == "user" else "openai" if server else "rule",
     )
-    return asyncio.run(_run(episode, policy, side, show))
+    return asyncio.run(_run(episode, policy, side, safely))
 
 
 def _sides(

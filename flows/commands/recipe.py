@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from flows.terminal import plain, plain_json
 from userrl_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def list_recipes(as_json: Annotated[bool, typer.Option("--json", help="As a JSON
         return
     width = max(len(recipe.name) for recipe in recipes)
     for recipe in recipes:
-        typer.echo(f"{recipe.name:<{width}}  {recipe.total_steps:>4} steps  {recipe.source}")
+        typer.echo(plain(f"{recipe.name:<{width}}  {recipe.total_steps:>4} steps  {recipe.source}"))
     typer.echo(f"\nProfiles: {', '.join(curricula.profile_names())}")
     typer.echo("Next: userrl recipe show equalized-r2g --profile laptop")
 
@@ -53,13 +54,13 @@ def show(
             warnings.simplefilter("ignore", UserWarning)
             recipe = curricula.load(name, None if profile == "none" else profile, parse_changes(changes or []))
     except ConfigError as error:
-        typer.echo(f"userrl recipe: {error}", err=True)
+        typer.echo(f"userrl recipe: {plain(str(error))}", err=True)
         raise typer.Exit(1) from None
     if as_json:
-        typer.echo(json.dumps(as_document(recipe), indent=2, ensure_ascii=False))
+        typer.echo(plain_json(as_document(recipe), indent=2))
         return
     for line in as_lines(recipe):
-        typer.echo(line)
+        typer.echo(plain(line))
 
 
 def parse_changes(changes: list[str]) -> dict[str, Any]:

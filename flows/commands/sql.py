@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import csv
 import sys
 import time
 from enum import StrEnum
@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from flows.terminal import plain, plain_json
 from userrl_core.errors import UserRLError
 
 app = typer.Typer(add_completion=False, help="Ask the warehouse in SQL.")
@@ -53,7 +54,7 @@ def sql(
             return
         answer = ask(root, text, limit=limit, seconds=seconds)
     except (UserRLError, duckdb.Error) as error:
-        typer.echo(f"userrl sql: {str(error).strip()}", err=True)
+        typer.echo(f"userrl sql: {plain(str(error).strip())}", err=True)
         raise typer.Exit(1) from None
     print_rows(answer.table, Format.JSON if as_json else format)
     more = f"; there are more, --limit {limit * 10} shows more of them" if answer.truncated else ""
@@ -69,34 +70,48 @@ def open_root(root: Path) -> Any:
 
 
 def print_rows(table: Any, format: Format) -> None:
-    """Print an Arrow table."""
-    rows = table.to_pylist()
-    names = table.column_names
+    """Print an Arrow table. What models and users said is in it: no markup and no escape sequence of theirs takes effect."""
+    names = [str(name) for name in table.column_names]
+    rows = list(zip(*(_values(column) for column in table.columns), strict=True))
     if format is Format.JSON:
-        typer.echo(json.dumps(rows, indent=2, ensure_ascii=False, default=str))
+        typer.echo(plain_json([dict(zip(names, row, strict=True)) for row in rows], indent=2))
     elif format is Format.CSV:
-        import csv
-
+        # A file gets the text as it is; a terminal must not obey it.
+        clean = plain if sys.stdout.isatty() else str
         out = csv.writer(sys.stdout)
-        out.writerow(names)
-        out.writerows([row[name] for name in names] for row in rows)
+        out.writerow(clean(name) for name in names)
+        out.writerows([clean(value) if isinstance(value, str) else value for value in row] for row in rows)
     elif format is Format.MARKDOWN:
-        lines = [names, ["---"] * len(names), *([_cell(row[name]) for name in names] for row in rows)]
-        typer.echo("\n".join("| " + " | ".join(line) + " |" for line in lines))
+        lines = [names, ["---"] * len(names), *(row for row in rows)]
+        typer.echo("\n".join("| " + " | ".join(_cell(cell).replace("|", "\\|") for cell in line) + " |" for line in lines))
     else:
         import rich.box
         from rich.console import Console
         from rich.table import Table
+        from rich.text import Text
 
         shown = Table(box=rich.box.SIMPLE_HEAD)
         for name in names:
-            shown.add_column(name, overflow="fold")
+            shown.add_column(Text(_cell(name)), overflow="fold")
         for row in rows:
-            shown.add_row(*(_cell(row[name]) for name in names))
+            shown.add_row(*(Text(_cell(value)) for value in row))
         Console().print(shown)
+
+
+def _values(column: Any) -> list[Any]:
+    """A column's values; as text where Python has no such values (a date in the year 300000, an infinite one)."""
+    import duckdb
+    import pyarrow
+
+    try:
+        return list(column.to_pylist())
+    except (OverflowError, ValueError, pyarrow.ArrowException):
+        with duckdb.connect() as connection:
+            relation = connection.from_arrow(pyarrow.table({"value": column})).project("value::VARCHAR")
+            return [text for (text,) in relation.fetchall()]
 
 
 def _cell(value: Any) -> str:
     if value is None:
         return ""
-    return f"{value:.6g}" if isinstance(value, float) else str(value).replace("\n", "\\n")
+    return f"{value:.6g}" if isinstance(value, float) else plain(str(value)).replace("\n", "\\n")

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from flows.terminal import plain
+
 if TYPE_CHECKING:
     from optuna import Study
 
@@ -51,7 +53,7 @@ def status(
     for row in rows:
         values = ", ".join(f"{v:.3f}" for v in row["values"] or []) or "-"
         parameters = " ".join(f"{k}={v}" for k, v in row["params"].items())
-        typer.echo(f"{row['trial']:4d} {row['state']:9s} {values:>16s}  {parameters}  {row['note'] or ''}")
+        typer.echo(plain(f"{row['trial']:4d} {row['state']:9s} {values:>16s}  {parameters}  {row['note'] or ''}"))
     shares = importance(study)
     if shares:
         typer.echo("importance: " + ", ".join(f"{key} {share:.0%}" for key, share in shares.items()))

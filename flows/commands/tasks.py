@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from flows.home import home
+from flows.terminal import plain, plain_json
 from userrl_core.errors import ConfigError, TaskError, UserRLError
 from userrl_core.gyms import generate as generate_tasks
 from userrl_core.gyms import gym_class, load_published, names
@@ -42,7 +43,7 @@ def list_tasks(
                 )
                 return
             for task in found:
-                typer.echo(f"{task.id:<38} {task.split:<10} {task.source:<18} {task.tier}".rstrip())
+                typer.echo(plain(f"{task.id:<38} {task.split:<10} {task.source:<18} {task.tier}".rstrip()))
             typer.echo(f"{len(found):,} tasks. Next: userrl tasks show {gym} ID")
             return
         rows = [_counts(name) for name in names()]
@@ -75,7 +76,7 @@ def show(
         if not found:
             raise ConfigError(f"Gym '{gym}' has no such task; see userrl tasks list {gym}.")
     for task in found[:count]:
-        typer.echo(json.dumps(asdict(task), indent=2, ensure_ascii=False, default=dict))
+        typer.echo(plain_json(asdict(task), indent=2, default=dict))
 
 
 @app.command()
@@ -127,7 +128,7 @@ def generate(
             raise ConfigError(f"The generator of gym '{gym}' does not take this option ({error}).") from None
         if out is None:
             for task in made:
-                typer.echo(json.dumps(asdict(task), ensure_ascii=False, default=dict))
+                typer.echo(plain_json(asdict(task), default=dict))
             return
         write_tasks(out, made)
     typer.echo(f"{len(made):,} tasks in {out}.")
@@ -217,10 +218,10 @@ def _progress(gym: str, outcomes: Sequence[Outcome], *, quiet: bool) -> Sequence
     for source in dict.fromkeys(outcome.source for outcome in outcomes):
         mine = [outcome for outcome in outcomes if outcome.source == source]
         states = ", ".join(f"{n:,} {state}" for state, n in _states(mine).items())
-        typer.echo(f"{gym:<11} {source:<18} {states}")
+        typer.echo(plain(f"{gym:<11} {source:<18} {states}"))
         for reason, n in Counter((o.state, o.reason) for o in mine if o.state != "solved").most_common(5):
             one = next(o.id for o in mine if (o.state, o.reason) == reason)
-            typer.echo(f"  {reason[0]}: {n:,} x {reason[1]} (such as {one})")
+            typer.echo(plain(f"  {reason[0]}: {n:,} x {reason[1]} (such as {one})"))
     return outcomes
 
 
@@ -253,5 +254,5 @@ def _sentences() -> Iterator[None]:
     try:
         yield
     except (UserRLError, OSError) as error:
-        print(f"userrl tasks: {error}", file=sys.stderr)
+        print(f"userrl tasks: {plain(str(error))}", file=sys.stderr)
         raise typer.Exit(1) from None

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from flows.terminal import plain
 from userrl_core.errors import UserRLError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Keep the warehouse in order.")
@@ -56,7 +57,7 @@ def check(
         typer.echo(json.dumps(asdict(report) | {"sound": report.sound}))
     else:
         for problem in report.problems:
-            typer.echo(f"{'repaired' if problem.repaired else 'WRONG':8}  {problem.kind}: {problem.sentence}")
+            typer.echo(plain(f"{'repaired' if problem.repaired else 'WRONG':8}  {problem.kind}: {problem.sentence}"))
         rows = ", ".join(f"{count:,} {table}" for table, count in report.rows.items() if count)
         typer.echo(f"{'Sound' if report.sound else 'Not sound'}: {rows or 'no rows'}.")
         if not report.sound and not repair:
@@ -122,5 +123,5 @@ def _sentences() -> Iterator[None]:
     try:
         yield
     except UserRLError as error:
-        typer.echo(f"userrl warehouse: {error}", err=True)
+        typer.echo(f"userrl warehouse: {plain(str(error))}", err=True)
         raise typer.Exit(1) from None

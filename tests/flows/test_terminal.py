@@ -1,0 +1,80 @@
+"""What models, users and files say reaches a terminal as text, never as markup or as an order to it."""
+
+import json
+from dataclasses import replace
+
+import pyarrow
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from flows.commands.play import converse, pick
+from flows.commands.sql import Format, app, print_rows
+from flows.terminal import plain, plain_json
+
+HOSTILE = "see [/INST] a [bold]b :smile: \x1b]0;title\x07\x1b[2J \x9b31m \u202etxt"
+
+
+def written(capsys, format, *values):
+    print_rows(pyarrow.table({"content": list(values)}), format)
+    return capsys.readouterr().out
+
+
+@given(st.text())
+def test_plain_text_holds_nothing_that_a_terminal_obeys_and_is_left_alone_then(text):
+    once = plain(text)
+    assert not any(ord(c) < 32 and c not in "\n\t" or 0x7F <= ord(c) < 0xA0 for c in once)
+    assert plain(once) == once
+
+
+@given(st.text())
+def test_plain_json_says_the_same_to_a_program(text):
+    assert json.loads(plain_json([text])) == [text]
+    assert "\x9b" not in plain_json([text])
+
+
+def test_marks_are_left_as_they_were_written_in_every_format(capsys):
+    for format in (Format.TABLE, Format.MARKDOWN):
+        said = written(capsys, format, HOSTILE)
+        assert "[/INST] a [bold]b :smile:" in " ".join(said.split())
+        assert "\x1b" not in said and "\x07" not in said and "\x9b" not in said and "\u202e" not in said
+        assert "\\x1b" in said
+    said = written(capsys, Format.JSON, HOSTILE)
+    assert json.loads(said) == [{"content": HOSTILE}]
+    assert "\x9b" not in said and "\x1b" not in said
+    assert HOSTILE in written(capsys, Format.CSV, HOSTILE)  # a file gets the text itself
+
+
+def test_a_bar_in_a_cell_does_not_make_another_markdown_column(capsys):
+    assert written(capsys, Format.MARKDOWN, "a|b").splitlines()[-1] == "| a\\|b |"
+
+
+@pytest.mark.parametrize("format", list(Format))
+def test_values_that_python_lacks_are_shown_as_text(format, tmp_path):
+    done = CliRunner().invoke(app, ["from test_all_types()", "--format", format, "--warehouse", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert "5877642-06-25" in done.stdout or format is Format.TABLE  # a table folds it
+
+
+def test_a_column_of_dates_beyond_python_s_is_text(capsys):
+    import duckdb
+
+    with duckdb.connect() as connection:
+        table = connection.sql("select 'infinity'::date as d union all select date '2026-01-02'").to_arrow_table()
+    print_rows(table, Format.JSON)
+    assert json.loads(capsys.readouterr().out) == [{"d": "infinity"}, {"d": "2026-01-02"}]
+
+
+def test_a_player_is_shown_no_escape_sequence_of_a_task_or_of_the_other_side():
+    task = pick("turtle", None, "train", 0)
+    payload = {key: f"{value}\x1b[2J" if isinstance(value, str) else value for key, value in task.payload.items()}
+    said: list[str] = []
+
+    def ask(prompt):
+        said.append(prompt)
+        return "quit"
+
+    converse("turtle", "agent", replace(task, payload=payload), ask=ask, show=said.append)
+    assert any("\\x1b[2J" in text for text in said)
+    assert not any("\x1b" in text for text in said)
