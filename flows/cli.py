@@ -106,18 +106,20 @@ def doctor(as_json: Json = False) -> None:
 @runs.command("list")
 def list_runs(as_json: Json = False) -> None:
     """Every run of this home, the oldest first."""
-    from flows.runs import all_runs
+    from flows.runs import DIED, all_runs
 
     found = [
-        {"run": run.id, "state": run.status["state"], "stage": run.status.get("stage"), "created": run.about["created"]}
+        {"run": run.id, "state": status["state"], "stage": status.get("stage"), "created": run.about["created"]}
         for run in all_runs()
+        for status in [run.status]
     ]
     if as_json:
         print(json.dumps(found, indent=1))
         return
     for row in found:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(float(row["created"])))
-        print(f"{row['run']:44} {row['state']:10} {row['stage'] or '':9} {when}")
+        note = "   start it again to continue" if row["state"] == DIED else ""
+        print(f"{row['run']:44} {row['state']:10} {row['stage'] or '':9} {when}{note}")
     if not found:
         print("no runs yet; `make run` starts one")
 
@@ -126,7 +128,7 @@ def list_runs(as_json: Json = False) -> None:
 def show_run(run: RunName = "latest", as_json: Json = False) -> None:
     """What a run is, which stages are done, and where its files are."""
     from flows.report import stage_results
-    from flows.runs import find
+    from flows.runs import DIED, find
 
     found = find(run)
     stages = stage_results(found)
@@ -134,7 +136,8 @@ def show_run(run: RunName = "latest", as_json: Json = False) -> None:
         print(json.dumps({"about": dict(found.about), "status": found.status, "stages": stages}, indent=1, default=str))
         return
     status = found.status
-    print(f"{found.id}: {status['state']} {status.get('stage', '')}".rstrip())
+    died = " (its process is gone; start it again to continue)" if status["state"] == DIED else ""
+    print(f"{found.id}: {status['state']} {status.get('stage', '')}".rstrip() + died)
     if status.get("error"):
         print(f"error: {plain(str(status['error']))}")
     for name, result in stages.items():
@@ -145,11 +148,12 @@ def show_run(run: RunName = "latest", as_json: Json = False) -> None:
 @runs.command("stop")
 def stop_run(run: RunName = "latest") -> None:
     """Stop a run within seconds, also when its server or worker is gone; starting it again continues it."""
-    from flows.runs import find
+    from flows.runs import DIED, find
 
     found = find(run)
-    if found.status["state"] != "running":
-        print(f"{found.id} is {found.status['state']}; nothing to stop")
+    state = found.status["state"]
+    if state not in ("running", DIED):  # the trainer of a flow that was killed may outlive it
+        print(f"{found.id} is {state}; nothing to stop")
         return
     found.ask_to_stop()
     print(f"asked {found.id} to stop; its last checkpoint stays")
@@ -164,7 +168,7 @@ def delete_run(run: RunName, yes: Annotated[bool, typer.Option("--yes", help="Do
     found = find(run)
     if not yes and not typer.confirm(f"Remove {found.folder} with its checkpoints?"):
         raise typer.Exit(1)
-    with alone(found.folder / "run.lock", f"Run {found.id}"):
+    with alone(found.lock, f"Run {found.id}"):
         delete(found)
     print(f"removed {found.id}; its turns stay in the warehouse")
 

@@ -14,7 +14,7 @@ from prefect import flow  # noqa: E402
 from flows.job import Actor, Job, file_hash  # noqa: E402
 from flows.plan import Plan, make_plan  # noqa: E402
 from flows.report import report, write_report  # noqa: E402
-from flows.runs import Run, find, read_json  # noqa: E402
+from flows.runs import Run, find, newest_trained  # noqa: E402
 from flows.stage import execute, run_stage  # noqa: E402
 from userrl_core.errors import CheckpointError  # noqa: E402
 
@@ -38,16 +38,15 @@ def evaluate(
 ) -> dict[str, Any]:
     """Play held-out tasks greedily and report the scores.
 
-    checkpoint: a folder, a run's id or ``latest`` (that run's best checkpoint), or ``demonstrator``. model: a served model
-    in its place, behind base_url or OpenAI. gyms, horizon, tasks (per gym), attempts, user: None leaves each as the recipe
-    and profile say.
+    checkpoint: a folder, a run's id (its best checkpoint), ``latest`` (the newest run that has one), or ``demonstrator``.
+    model: a served model in its place, behind base_url or OpenAI. gyms, horizon, tasks (per gym), attempts, user: None
+    leaves each as the recipe and profile say.
     """
     plan, who = _plan(
         checkpoint, recipe, profile, gyms, horizon, tasks, attempts, user, model, base_url, seed, name, overrides
     )
-    with plan.begin(fresh=fresh) as run:
+    with plan.begin(fresh=fresh) as run, run.at_work():
         scores = run_stage(run, _job(plan, run, who))
-        run.set_status("completed")
         return report(plan, run, None, None, None, scores)
 
 
@@ -65,10 +64,9 @@ def evaluate_here(checkpoint: str, **parameters: Any) -> dict[str, Any]:
         name="",
         overrides=None,
     )
-    with plan.begin(fresh=False) as run:
+    with plan.begin(fresh=False) as run, run.at_work():
         job = _job(plan, run, who)
         scores = job.result() or execute(job)
-        run.set_status("completed")
         return write_report(plan, run, None, None, None, scores)
 
 
@@ -108,11 +106,10 @@ def actor(checkpoint: str, model: str | None, base_url: str | None) -> Actor:
     folder = Path(checkpoint)
     label = folder.name
     if not folder.exists() and "/" not in checkpoint:
-        run = find(checkpoint)
-        summary = read_json(run.folder / "report.json")
-        if summary is None or not summary.get("checkpoint"):
+        run = newest_trained() if checkpoint == "latest" else find(checkpoint)
+        if run.checkpoint is None:
             raise CheckpointError(f"Run {run.id} has no checkpoint yet; wait for it, or name a checkpoint's folder.")
-        folder, label = Path(summary["checkpoint"]), run.id
+        folder, label = run.checkpoint, run.id
     weights = sorted(folder.glob("*.safetensors"))
     if not (folder / "config.json").is_file() or not weights:
         raise CheckpointError(f"{checkpoint} is no checkpoint: it holds no config.json with *.safetensors.")

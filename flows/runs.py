@@ -10,21 +10,25 @@ generation (``<id>.2``, ``<id>.3`` ...); without it the newest generation is the
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shutil
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from flows.home import home, runs_dir
+from flows.slots import held
 from userrl_core.errors import ConfigError
 from userrl_core.nearest import nearest
 from userrl_core.seeding import content_hash
 
+DIED = "died"
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
 
@@ -42,12 +46,41 @@ class Run:
 
     @property
     def status(self) -> dict[str, Any]:
-        """What it last did: ``state``, ``stage``, ``updated`` and, where there is one, ``error``."""
-        return read_json(self.folder / "status.json") or {"state": "new"}
+        """What it last did: ``state``, ``stage``, ``updated`` and, where there is one, ``error``.
+
+        ``died`` is the state of one that says it is running while nobody holds its lock: kill -9, or a power cut.
+        """
+        found = read_json(self.folder / "status.json")
+        if found is None or "state" not in found:
+            return {"state": "new"}
+        return {**found, "state": DIED} if found["state"] == "running" and not held(self.lock) else found
+
+    @property
+    def lock(self) -> Path:
+        """Held by the one process that works on the run."""
+        return self.folder / "run.lock"
+
+    @property
+    def checkpoint(self) -> Path | None:
+        """The checkpoint that its report names; None for a run that trained nothing, or has not come to a report."""
+        named = (read_json(self.folder / "report.json") or {}).get("checkpoint")
+        return Path(named) if isinstance(named, str) and named else None
 
     def set_status(self, state: str, **fields: Any) -> None:
         """Say what the run does now."""
         write_json(self.folder / "status.json", {"state": state, "updated": time.time(), **fields})
+
+    @contextlib.contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Its status while a flow works on it, and how that ended."""
+        self.set_status("running")
+        try:
+            yield
+        except BaseException as error:
+            state = "failed" if isinstance(error, Exception) else "stopped"
+            self.set_status(state, error="".join(str(error).splitlines()[:1]))
+            raise
+        self.set_status("completed")
 
     def ask_to_stop(self) -> None:
         """Whoever works on it stops within seconds, whether or not a server or a worker is up."""
@@ -70,10 +103,10 @@ def claim(base: str, about: Mapping[str, Any], *, fresh: bool, flow_run: str) ->
 
     A retry of a flow run that asked for a fresh one gets the same generation again.
     """
-    found = _generations(base)
+    numbers, found = _generations(base)
     mine = next((run for run in found if fresh and run.about.get("claimed_by") == flow_run), None)
     if mine is None and (fresh or not found):
-        number = len(found) + 1
+        number = max(numbers, default=0) + 1
         run_id = base if number == 1 else f"{base}.{number}"
         folder = runs_dir() / run_id
         folder.mkdir(parents=True, exist_ok=True)
@@ -93,15 +126,33 @@ def of_flow_run(flow_run: str) -> Run | None:
 def load(folder: Path) -> Run:
     """Raises ConfigError for a folder that is no run's."""
     about = read_json(folder / "run.json")
-    if about is None:
+    if about is None or not isinstance(about.get("id"), str) or not isinstance(about.get("created"), (int, float)):
         raise ConfigError(f"{folder} is no run's folder; `userrl runs list` shows the runs there are.")
-    return Run(str(about["id"]), folder, about)
+    return Run(about["id"], folder, about)
 
 
 def all_runs() -> list[Run]:
-    """Every run of this home, the oldest first."""
-    folders = [path.parent for path in runs_dir().glob("*/run.json")]
-    return sorted((load(folder) for folder in folders), key=lambda run: (float(run.about["created"]), run.id))
+    """Every run of this home, the oldest first; a folder that cannot be read is left out with a word on stderr."""
+    found = _readable(path.parent for path in sorted(runs_dir().glob("*/run.json")))
+    return sorted(found, key=lambda run: (float(run.about["created"]), run.id))
+
+
+def _readable(folders: Iterable[Path]) -> list[Run]:
+    found = []
+    for folder in folders:
+        try:
+            found.append(load(folder))
+        except ConfigError:
+            print(f"warning: {folder / 'run.json'} cannot be read; that run is left out.", file=sys.stderr)
+    return found
+
+
+def newest_trained() -> Run:
+    """The newest run with a checkpoint. Raises ConfigError when there is none: evaluations are runs too, without one."""
+    for run in reversed(all_runs()):
+        if run.checkpoint is not None and run.checkpoint.is_dir():
+            return run
+    raise ConfigError(f"No run in {home()} has a checkpoint yet; `make run` trains one.")
 
 
 def find(text: str) -> Run:
@@ -129,18 +180,22 @@ def delete(run: Run) -> None:
     shutil.rmtree(grave)
 
 
-def _generations(base: str) -> list[Run]:
-    found: list[Run] = []
-    while (runs_dir() / (name := base if not found else f"{base}.{len(found) + 1}") / "run.json").is_file():
-        found.append(load(runs_dir() / name))
-    return found
+def _generations(base: str) -> tuple[list[int], list[Run]]:
+    """The numbers that are taken, unreadable ones too, and the runs, the newest last. Deleting one leaves a gap."""
+    taken = {1: runs_dir() / base} if (runs_dir() / base / "run.json").is_file() else {}
+    for path in runs_dir().glob(f"{base}.*/run.json"):
+        number = path.parent.name.removeprefix(f"{base}.")
+        if number.isdecimal() and int(number) > 1:
+            taken[int(number)] = path.parent
+    numbers = sorted(taken)
+    return numbers, _readable(taken[number] for number in numbers)
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
     """A JSON object, None where there is no readable one."""
     try:
         value = json.loads(path.read_text())
-    except (FileNotFoundError, json.JSONDecodeError):
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: no JSON, or no text
         return None
     return value if isinstance(value, dict) else None
 

@@ -96,6 +96,10 @@ def alone(path: Path, what: str) -> Iterator[None]:
     """Hold a lock file or raise ConfigError naming who holds it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = lock(path)
+    for _ in range(3):
+        if descriptor is None:
+            time.sleep(0.1)  # `held` holds it for an instant
+            descriptor = lock(path)
     if descriptor is None:
         raise ConfigError(f"{what} is being worked on by {holder(path)}; wait for it or stop it.")
     try:
@@ -115,6 +119,21 @@ def lock(path: Path) -> int | None:
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, json.dumps({"pid": os.getpid()}).encode(), 0)
     return descriptor
+
+
+def held(path: Path) -> bool:
+    """Whether some process holds the lock now."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def holder(path: Path) -> str:

@@ -6,8 +6,7 @@ from flows.home import settle
 
 settle()
 
-import contextlib  # noqa: E402  everything below sees the settled environment
-from collections.abc import Callable  # noqa: E402
+from collections.abc import Callable  # noqa: E402  everything below sees the settled environment
 from functools import partial  # noqa: E402
 from typing import Any, Literal  # noqa: E402
 
@@ -55,7 +54,7 @@ def train(
         return {"run": plan.run_id, "stages": plan.stages}
     with (
         plan.begin(fresh=fresh) as run,
-        _status(run),
+        run.at_work(),
         served_users(plan.recipe, get_run_logger().info) as users,
     ):
         do = partial(_do, plan, run, users)
@@ -83,19 +82,6 @@ def _do(
     result = run_stage(run, job)
     show_page(plan, run)
     return result
-
-
-@contextlib.contextmanager
-def _status(run: Run) -> Any:
-    run.set_status("running")
-    try:
-        yield
-    except BaseException as error:
-        run.set_status(
-            "failed" if isinstance(error, Exception) else "stopped", error="".join(str(error).splitlines()[:1])
-        )
-        raise
-    run.set_status("completed")
 
 
 if __name__ == "__main__":

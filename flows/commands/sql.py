@@ -83,7 +83,9 @@ def print_rows(table: Any, format: Format) -> None:
         out.writerows([clean(value) if isinstance(value, str) else value for value in row] for row in rows)
     elif format is Format.MARKDOWN:
         lines = [names, ["---"] * len(names), *(row for row in rows)]
-        typer.echo("\n".join("| " + " | ".join(_cell(cell).replace("|", "\\|") for cell in line) + " |" for line in lines))
+        typer.echo(
+            "\n".join("| " + " | ".join(_cell(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
+        )
     else:
         import rich.box
         from rich.console import Console
