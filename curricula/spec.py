@@ -16,6 +16,7 @@ from pydantic import (
     model_validator,
 )
 
+from curricula.keys import check_options, check_url
 from curricula.schedule import Gate
 from userrl_core.training.config import AlgorithmConfig
 
@@ -26,7 +27,12 @@ class Block(BaseModel):
     """A frozen part of a recipe; an unknown key is an error."""
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, use_attribute_docstrings=True, protected_namespaces=(), allow_inf_nan=False
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+        protected_namespaces=(),
+        allow_inf_nan=False,
+        hide_input_in_errors=True,  # a key that is refused must not stand in a traceback
     )
 
 
@@ -37,7 +43,12 @@ class UserSetup(Block):
     """rule (offline, seeded), openai (any OpenAI-compatible server) or human."""
 
     options: dict[str, Any] = Field(default_factory=dict)
-    """Options of that kind, such as model and base_url."""
+    """Options of that kind: for openai the fields of `ChatServer`, such as model and base_url; rule and human have none."""
+
+    @model_validator(mode="after")
+    def _known(self) -> UserSetup:
+        check_options(self.kind, self.options)
+        return self
 
     def as_argument(self) -> str | tuple[str, dict[str, Any]]:
         """What the rollout's ``user`` parameter takes."""
@@ -283,3 +294,9 @@ class Hardware(Block):
 
     sft_overrides: tuple[str, ...] = ()
     """More overrides for verl's SFT trainer."""
+
+    @model_validator(mode="after")
+    def _no_password(self) -> Hardware:
+        if self.user_url is not None:
+            check_url(self.user_url, "user_url")
+        return self

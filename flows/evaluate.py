@@ -11,12 +11,13 @@ from typing import Any  # noqa: E402
 
 from prefect import flow  # noqa: E402
 
+from curricula.keys import check_url  # noqa: E402
 from flows.job import Actor, Job, file_hash  # noqa: E402
 from flows.plan import Plan, make_plan  # noqa: E402
 from flows.report import report, write_report  # noqa: E402
 from flows.runs import Run, find, newest_trained  # noqa: E402
 from flows.stage import execute, run_stage  # noqa: E402
-from userrl_core.errors import CheckpointError  # noqa: E402
+from userrl_core.errors import CheckpointError, ConfigError  # noqa: E402
 
 
 @flow(name="evaluate", flow_run_name="{checkpoint}-{seed}")
@@ -98,8 +99,13 @@ def _job(plan: Plan, run: Run, who: Actor) -> Job:
 
 
 def actor(checkpoint: str, model: str | None, base_url: str | None) -> Actor:
-    """Who is meant. Raises CheckpointError for a folder without a model."""
+    """Who is meant. Raises CheckpointError for a folder without a model, ConfigError for an address with a password."""
     if model is not None:
+        if base_url:
+            try:
+                check_url(base_url, "base_url")
+            except ValueError as error:
+                raise ConfigError(f"{error}.") from None
         return Actor(label=model, kind="served", path=model, options={"base_url": base_url} if base_url else {})
     if checkpoint == "demonstrator":
         return Actor(label="demonstrator", kind="demonstrator")
