@@ -68,7 +68,7 @@ class Purse:
 
 def seconds_spent(folder: Path) -> float:
     """Seconds that the stages of a run have worked, from their results, or from the progress lines of unfinished ones."""
-    return sum(_seconds(stage) for stage in folder.glob("stages/*"))
+    return sum(_seconds(stage) for stage in folder.glob("stages/*") if stage.is_dir())
 
 
 def money_spent(run_id: str, warehouse: Path) -> float:

@@ -78,7 +78,7 @@ class _Trials:
         folder = runs_dir() / run_id
         about = read_json(folder / "run.json") or {}
         gpus = int(about.get("resolved", {}).get("hardware", {}).get("gpus") or 0)
-        return sum(_stage_seconds(stage) for stage in folder.glob("stages/*")) / 3600 * max(1, gpus)
+        return sum(_stage_seconds(stage) for stage in folder.glob("stages/*") if stage.is_dir()) / 3600 * max(1, gpus)
 
 
 def _stage_seconds(stage: Path) -> float:

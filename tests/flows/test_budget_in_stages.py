@@ -8,6 +8,7 @@ from flows.budget import Purse, check_budget, money_spent, seconds_spent
 from tests.flows.test_runs_and_jobs import make_job
 from userrl_core.errors import TrainingError
 from userrl_core.records import ModelCall, Task, Trajectory, Turn, Where
+from userrl_core.training.jobs import begun_marker
 from warehouse import TurnLog
 
 
@@ -38,6 +39,7 @@ def spend(root, price):
 def test_hours_of_every_start_of_a_stage_count(tmp_path):
     job = job_with(tmp_path)
     write_progress(job, 10.0, 50.0, 5.0, 30.0)
+    begun_marker(job.folder).touch()
     folder = job.folder.parents[1]
     assert seconds_spent(folder) == 80.0
     job.finish({"seconds": 34.0, "files": {}})
