@@ -92,12 +92,14 @@ def _slots() -> list[Finding]:
 def _warehouse() -> list[Finding]:
     if not warehouse_dir().is_dir():
         return [Finding("warehouse", True, f"none yet at {warehouse_dir()}; `make run` starts one")]
+    import duckdb
+
     from warehouse import open_warehouse
 
     try:
         with open_warehouse(warehouse_dir()) as found:
             row = found.sql("select count(*), count(distinct run_id) from turns").fetchall()[0]
-    except (UserRLError, OSError) as error:
+    except (UserRLError, OSError, duckdb.Error) as error:
         return [Finding("warehouse", False, f"{error}; `userrl warehouse check` says more", fatal=True)]
     return [Finding("warehouse", True, f"{row[0]} turns of {row[1]} runs in {warehouse_dir()}")]
 

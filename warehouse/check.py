@@ -1,23 +1,34 @@
 """Does the warehouse hold what it says it holds? Reads everything, and repairs what needs no invention.
 
 Repairs: leftovers are removed, half-sealed segments of dead writers are sealed, an unreadable segment or pack is moved
-to ``quarantine/`` (its rows are then missing and reported), a lost manifest is made again from the packs' own ledgers.
-Never repaired, only told: duplicate keys and gaps in turn numbers.
+to ``quarantine/`` (its rows are then missing and reported), a lost manifest is made again from the packs' own ledgers, a
+pack that it does not name is listed again. Never repaired, only told: duplicate keys, gaps in turn numbers, lost run rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import duckdb
 
 from userrl_core.errors import LogError
 from warehouse import schema
+from warehouse.encode import fitting
 from warehouse.layout import Manifest, run_folders, segments_in
+from warehouse.ledger import (
+    Holders,
+    first_line,
+    needed,
+    overlap,
+    pack_entry,
+    quarantine,
+    read_whole,
+    rebuild_manifest,
+    unlisted,
+)
 from warehouse.lock import FolderLock
+from warehouse.store import format_version, read_run, write_format
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,47 +58,61 @@ class Report:
 def check(root: Path, *, repair: bool = False) -> Report:
     """Verify files, ledgers, keys, gaps and schema versions. Raises LogError while a compactor is at work."""
     report = Report()
+    if not root.is_dir():
+        raise LogError(f"There is no warehouse at {root}; start a run with `make run`, or name its folder.")
     with FolderLock.take(root / "compactor"):
+        _format(root, repair, report)
         manifest = _manifest(root, repair, report)
+        if manifest is None:
+            return report
         _packs(root, manifest, repair, report)
+        _unlisted(root, manifest, repair, report)
+        _runs(root, report)
         _segments(root, manifest, repair, report)
         if repair:
             _leftovers(root, manifest, report)
-    _contents(root, report)
+    try:
+        _contents(root, report)
+    except (duckdb.Error, LogError) as error:
+        if any(problem.kind in ("pack", "segment") and not problem.repaired for problem in report.problems):
+            return report
+        with FolderLock.take(root / "compactor"):
+            found = _read_everything(root, repair, report)
+        if not found:
+            report.problems.append(Problem("contents", f"The rows cannot be read: {first_line(error)}."))
+        elif repair:
+            _contents(root, report)
     return report
 
 
-def rebuild_manifest(root: Path) -> Manifest:
-    """The manifest from the packs' own ledgers: newest packs first, a pack whose segments are held already is left out."""
-    manifest = Manifest()
-    for path in sorted((root / "packs").glob("*.duckdb"), reverse=True):
-        try:
-            entry = _entry(path)
-        except duckdb.Error:
-            continue
-        if not any(_overlap(entry["segments"], pack["segments"]) for pack in manifest.packs.values()):
-            manifest.packs[path.name] = entry
-    return manifest
-
-
-def _manifest(root: Path, repair: bool, report: Report) -> Manifest:
-    packs = list((root / "packs").glob("*.duckdb"))
+def _format(root: Path, repair: bool, report: Report) -> None:
     try:
-        manifest = Manifest.read(root)
-        if manifest.packs or not packs or (root / "manifest.json").exists():
-            return manifest
-        sentence = f"manifest.json is missing beside {len(packs)} packs."
+        format_version(root)
+    except LogError as error:
+        if repair:
+            write_format(root)
+        report.problems.append(Problem("format", str(error), repair))
+
+
+def _manifest(root: Path, repair: bool, report: Report) -> Manifest | None:
+    """The manifest in force, made again where it was lost; None when it is lost and stays so."""
+    try:
+        return Manifest.read(root)
     except LogError as error:
         sentence = str(error)
-    if repair:
-        manifest = rebuild_manifest(root)
-        manifest.write(root)
-        report.problems.append(
-            Problem("manifest", f"{sentence} It was made again from {len(manifest.packs)} packs.", True)
-        )
-        return manifest
-    report.problems.append(Problem("manifest", sentence))
-    return Manifest()
+    if not repair:
+        report.problems.append(Problem("manifest", sentence))
+        return None
+    manifest, unreadable = rebuild_manifest(root)
+    quarantine(root, unreadable)
+    manifest.write(root)
+    sentence = sentence.partition("; run ")[0]
+    text = f"{sentence}. It was made again from {len(manifest.packs)} packs."
+    report.problems.append(Problem("manifest", text, True))
+    for path in unreadable:
+        text = f"Pack {path.name} cannot be read and is in quarantine; its rows are missing unless a backup has them."
+        report.problems.append(Problem("pack", text, True))
+    return manifest
 
 
 def _packs(root: Path, manifest: Manifest, repair: bool, report: Report) -> None:
@@ -99,50 +124,110 @@ def _packs(root: Path, manifest: Manifest, repair: bool, report: Report) -> None
             sentence = f"Pack {name} is in the manifest but not on disk."
         else:
             try:
-                found = _entry(path)
+                found = pack_entry(path)
                 if found["rows"] != pack["rows"]:
                     sentence = f"Pack {name} holds other numbers of rows than the manifest says."
+                elif found["bytes"] != pack.get("bytes") and (why := read_whole(path)) is not None:
+                    sentence = f"Pack {name} cannot be read: {why}."
                 if found["schema"] > schema.version():
                     sentence = (
                         f"Pack {name} has schema {found['schema']}, this code knows {schema.version()}: update userrl."
                     )
                     report.problems.append(Problem("schema", sentence))
                     continue
-            except duckdb.Error as error:
-                sentence = f"Pack {name} cannot be read: {str(error).splitlines()[0]}"
-        if not sentence:
-            continue
+            except LogError as error:
+                sentence = str(error).partition("; run ")[0] + "."
+        if sentence:
+            _drop_pack(root, manifest, name, sentence, repair, report)
+
+
+def _drop_pack(root: Path, manifest: Manifest, name: str, sentence: str, repair: bool, report: Report) -> None:
+    if repair:
+        if (root / "packs" / name).exists():
+            quarantine(root, [root / "packs" / name])
+        lost = manifest.packs.pop(name)["rows"].get("turns", 0)
+        manifest.write(root)
+        sentence += f" It is out of the manifest now; its {lost} turns are missing unless a backup has them."
+    report.problems.append(Problem("pack", sentence, repair))
+
+
+def _unlisted(root: Path, manifest: Manifest, repair: bool, report: Report) -> None:
+    """Packs that the manifest does not name although rows are in them alone: listed again where nothing would double."""
+    for path in unlisted(root, manifest):
+        try:
+            if not needed(root, path, Holders(root, manifest)):
+                continue
+            entry = pack_entry(path)
+        except LogError as error:
+            sentence = str(error).partition("; run ")[0] + "."
+        else:
+            turns = entry["rows"].get("turns", 0)
+            sentence = f"Pack {path.name} with {turns} turns is not in the manifest."
+            if not any(overlap(entry["segments"], pack["segments"]) for pack in manifest.packs.values()):
+                if repair:
+                    manifest.packs[path.name] = entry
+                    manifest.write(root)
+                    sentence += " It is again."
+                report.problems.append(Problem("pack", sentence, repair))
+                continue
+            sentence += " Other packs have some of its segments, but not all."
         if repair:
-            if path.exists():
-                _quarantine(root, path)
-            del manifest.packs[name]
-            manifest.write(root)
-            lost = pack["rows"].get("turns", 0)
-            sentence += f" It is out of the manifest now; its {lost} turns are missing unless a backup has them."
+            quarantine(root, [path])
+            sentence += " It is in quarantine now."
         report.problems.append(Problem("pack", sentence, repair))
+
+
+def _read_everything(root: Path, repair: bool, report: Report) -> bool:
+    """Read every value of every pack, and set aside those that cannot be read; whether there were such ones."""
+    manifest, found = Manifest.read(root), False
+    for name in list(manifest.packs):
+        if (why := read_whole(root / "packs" / name)) is not None:
+            _drop_pack(root, manifest, name, f"Pack {name} cannot be read: {why}.", repair, report)
+            found = True
+    return found
+
+
+def _runs(root: Path, report: Report) -> None:
+    for run in run_folders(root):
+        try:
+            row = read_run(run)
+        except LogError as error:
+            report.problems.append(Problem("run", str(error)))
+            continue
+        if row is None:
+            report.problems.append(Problem("run", f"{run.name} has no run.json: a start that died while registering."))
+            continue
+        kinds = {column.name: column.type for column in schema.tables()["runs"].columns.values()}
+        if fitting(kinds, row)[1]:
+            report.problems.append(
+                Problem("run", f"{run.name}/run.json has values beyond their columns; they read as null.")
+            )
 
 
 def _segments(root: Path, manifest: Manifest, repair: bool, report: Report) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from warehouse.seal import NULLED
+
     for run in run_folders(root):
-        if not (run / "run.json").exists():
-            report.problems.append(Problem("run", f"{run.name} has no run.json: a start that died while registering."))
         for segment, path in segments_in(run, "sealed"):
             if manifest.holds(segment):
                 continue
             report.segments += 1
             try:
                 stored = pq.read_table(path).schema.metadata or {}
-            except (pa.ArrowInvalid, OSError) as error:
+            except (pa.ArrowException, OSError) as error:
                 if repair:
-                    _quarantine(root, path)
-                text = f"Segment {run.name}/{path.name} cannot be read: {str(error).splitlines()[0]}"
+                    quarantine(root, [path])
+                text = f"Segment {run.name}/{path.name} cannot be read: {first_line(error)}."
                 report.problems.append(
                     Problem("segment", text + (" It is in quarantine now." if repair else ""), repair)
                 )
                 continue
+            if nulled := int(stored.get(NULLED, b"0")):
+                text = f"Segment {run.name}/{path.name}: {nulled} values did not fit their columns and were stored as null."
+                report.problems.append(Problem("values", text, True))
             version = int(stored.get(b"userrl_schema", b"1"))
             if version > schema.version():
                 text = f"Segment {path.name} has schema {version}, this code knows {schema.version()}: update userrl."
@@ -168,12 +253,13 @@ def _leftovers(root: Path, manifest: Manifest, report: Report) -> None:
 def _contents(root: Path, report: Report) -> None:
     from warehouse.read import open_warehouse
 
+    found = []
     with open_warehouse(root) as warehouse:
         for table in schema.LOGGED:
             report.rows[table] = warehouse.arrow(f"SELECT count(*) FROM store.{table}").column(0)[0].as_py()
         for name, sentence, query in _QUESTIONS:
-            for row in warehouse.arrow(query).to_pylist():
-                report.problems.append(Problem(name, sentence.format(**row)))
+            found += [Problem(name, sentence.format(**row)) for row in warehouse.arrow(query).to_pylist()]
+    report.problems += found
 
 
 _QUESTIONS = (
@@ -212,39 +298,3 @@ _QUESTIONS = (
            ANTI JOIN store.turns USING (traj_id, turn) GROUP BY run_id""",
     ),
 )
-
-
-def _entry(path: Path) -> dict[str, Any]:
-    """A pack's manifest entry as its own tables give it. Raises duckdb.Error for a file that cannot be read."""
-    with duckdb.connect(":memory:") as con:
-        con.execute(f"ATTACH '{str(path).replace(chr(39), chr(39) * 2)}' AS pack (READ_ONLY)")
-        segments: dict[str, dict[str, dict[str, list[list[int]]]]] = {}
-        for run, table, writer, first, final in con.execute("FROM pack.ledger ORDER BY ALL").fetchall():
-            segments.setdefault(run, {}).setdefault(table, {}).setdefault(str(writer), []).append([first, final])
-        (version,) = con.execute("SELECT schema_version FROM pack.format").fetchall()[0]
-        counted = dict(con.execute("FROM pack.counts").fetchall())
-        rows = {t: con.execute(f"SELECT count(*) FROM pack.{t}").fetchall()[0][0] for t in counted}
-    made = path.stat()
-    return {"segments": segments, "rows": rows, "schema": version, "bytes": made.st_size, "created": made.st_mtime}
-
-
-def _overlap(a: dict[str, Any], b: dict[str, Any]) -> bool:
-    return any(
-        first <= other_last and other_first <= last
-        for run, table, writer, first, last in _flat(a)
-        for other_first, other_last in b.get(run, {}).get(table, {}).get(writer, [])
-    )
-
-
-def _flat(segments: dict[str, Any]) -> Iterator[tuple[str, str, str, int, int]]:
-    for run, tables in segments.items():
-        for table, writers in tables.items():
-            for writer, ranges in writers.items():
-                for first, last in ranges:
-                    yield run, table, writer, first, last
-
-
-def _quarantine(root: Path, path: Path) -> None:
-    folder = root / "quarantine"
-    folder.mkdir(exist_ok=True)
-    path.rename(folder / f"{path.parent.parent.name}.{path.name}")

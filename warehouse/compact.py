@@ -12,13 +12,27 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import duckdb
+
 from userrl_core.errors import LogError
-from warehouse.layout import Manifest, Segment, run_folders, sealed_path, segments_in, sync_folder, writer_dir
+from warehouse.layout import (
+    Manifest,
+    Segment,
+    run_folders,
+    sealed_path,
+    segments_in,
+    snapshot,
+    sync_folder,
+    writer_dir,
+)
+from warehouse.ledger import REPAIR, Holders, damaged, first_line, needed, unlisted
 from warehouse.lock import FolderLock
 from warehouse.pack import Source, build
 
@@ -38,10 +52,14 @@ SEGMENTS_OF_LIVING_RUN = 32
 
 @dataclass(slots=True)
 class Compaction:
-    """What one call did. torn_bytes: half-written last lines that dead writers left; they held no whole row."""
+    """What one call did. torn_bytes: half-written last lines that dead writers left; they held no whole row.
+
+    nulled: values in the dead writers' rows that their columns cannot hold; they are null now.
+    """
 
     recovered: int = 0
     torn_bytes: int = 0
+    nulled: int = 0
     segments: int = 0
     packs: list[str] = field(default_factory=list)
     merged: list[str] = field(default_factory=list)
@@ -54,25 +72,20 @@ def compact(root: Path, *, everything: bool = False, index: bool = True) -> Comp
     """Seal, pack, publish, tidy, and bring the text index up to date.
 
     everything: also pack the few segments of runs that are being written. Raises LogError when another compactor is at
-    work or the disk is full; the warehouse is then as it was.
+    work, the disk is full or a file is damaged; no row is lost then.
     """
     started, done = time.perf_counter(), Compaction()
     if not root.is_dir():
         raise LogError(f"There is no warehouse at {root}; start a run with `make run`, or name its folder.")
-    with FolderLock.take(root / "compactor"):
-        try:
-            manifest = Manifest.read(root)
-            remove_leftovers(root, manifest)
-            replaced = [path for run in run_folders(root) for path in recover(run, done)]
-            _pack(root, manifest, _due(root, everything), done)
-            if replaced and not done.packs:
-                time.sleep(GRACE_SECONDS)
-            for path in replaced:
-                path.unlink(missing_ok=True)
-        except OSError as error:
-            if isinstance(error, LogError):
-                raise
-            raise LogError(f"Compaction of {root} stopped: {error.strerror or error}; nothing was lost.") from error
+    with FolderLock.take(root / "compactor"), _sentences(root):
+        manifest = Manifest.read(root)
+        remove_leftovers(root, manifest)
+        replaced = [path for run in run_folders(root) for path in recover(run, done)]
+        _pack(root, manifest, _due(root, everything), done)
+        if replaced and not done.packs:
+            time.sleep(GRACE_SECONDS)
+        for path in replaced:
+            path.unlink(missing_ok=True)
         if index:
             from warehouse.search import update_index
 
@@ -81,22 +94,54 @@ def compact(root: Path, *, everything: bool = False, index: bool = True) -> Comp
     return done
 
 
+@contextmanager
+def _sentences(root: Path) -> Iterator[None]:
+    """Whatever the engines raise becomes one sentence: sources are removed only after the manifest without them."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except LogError:
+        raise
+    except (OSError, duckdb.Error, pa.ArrowException, sqlite3.Error) as error:
+        found = damaged(root, snapshot(root))
+        if found is not None:
+            raise LogError(f"{found[0]} is damaged ({found[1]}); {REPAIR}.") from error
+        raise LogError(
+            f"Compaction of {root} stopped: {first_line(error)}; nothing was lost. Free space, then compact again, or "
+            f"{REPAIR}."
+        ) from error
+
+
 def remove_leftovers(root: Path, manifest: Manifest) -> list[Path]:
-    """Remove what a killed compaction or writer left and nothing needs; returns what was removed. Lock held."""
-    removed = [path for path in (root / "packs").glob("*") if path.name not in manifest.packs]
+    """Remove what a killed compaction or writer left and nothing needs; returns what was removed. Lock held.
+
+    Raises LogError, and removes nothing, for a pack that the manifest does not name although rows are in it alone, and
+    where a pack that should hold the rows of something to remove cannot be read.
+    """
+    removed, holders = unlisted(root, manifest), Holders(root, manifest)
+    for path in removed:
+        if needed(root, path, holders):
+            raise LogError(f"Pack {path} is not in the manifest, but only it has some of its segments; {REPAIR}.")
+    # Half-built packs and spilled memory.
+    removed += (root / "packs").glob(".*")
     for run in run_folders(root):
-        removed += [path for segment, path in segments_in(run, "sealed") if manifest.holds(segment)]
-        removed += [path for segment, path in segments_in(run, "live") if manifest.holds(segment)]
+        removed += [path for segment, path in segments_in(run, "sealed") if holders.hold(segment)]
+        removed += [path for segment, path in segments_in(run, "live") if holders.hold(segment)]
         for segment, path in segments_in(run, "live"):
             if sealed_path(run, segment).exists() and not _alive(run, segment.writer):
                 removed.append(path)
         removed += [path for path in (run / "sealed").glob(".*.tmp") if not _alive(run, int(path.name.split(".")[2]))]
     for path in removed:
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+        _remove(path)
     return removed
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def recover(run: Path, done: Compaction) -> list[Path]:
@@ -116,7 +161,9 @@ def recover(run: Path, done: Compaction) -> list[Path]:
                 target = sealed_path(run, segment)
                 # The writer may have sealed and removed it between our listing and its end.
                 if path.exists() and not target.exists():
-                    done.torn_bytes += seal(path, target, segment.table)
+                    sealed = seal(path, target, segment.table)
+                    done.torn_bytes += sealed.torn_bytes
+                    done.nulled += sealed.nulled
                     done.recovered += 1
                 replaced.append(path)
     return replaced
@@ -148,7 +195,14 @@ def _publish(root: Path, manifest: Manifest, sources: list[Source]) -> list[str]
     folder = root / "packs"
     folder.mkdir(exist_ok=True)
     stamp = f"{time.time_ns():x}{os.getpid():x}"
-    made = build(folder, stamp, list(_batches(sources)))
+    if not (root / "manifest.json").exists():
+        # From now on a missing manifest beside packs is a lost one, never a first compaction that was killed.
+        manifest.write(root)
+    try:
+        made = build(folder, stamp, list(_batches(sources)))
+    finally:
+        for path in folder.glob(f".{stamp}*"):
+            _remove(path)
     sync_folder(folder)
     for source in sources:
         if source.segment is None:

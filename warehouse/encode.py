@@ -40,3 +40,38 @@ def cleaned(value: Any) -> Any:
     if isinstance(value, int) and not -(2**63) <= value < 2**64:
         return str(value)
     return value
+
+
+_INTEGERS = {"INTEGER": 2**31, "BIGINT": 2**63}
+_FLOAT32 = 3.4028235677973366e38
+
+
+def fitting(kinds: Mapping[str, str], row: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
+    """The row with only what its columns can hold, and how many values became null because they could not.
+
+    kinds: DuckDB type by column. Fields that are no column are left out.
+    """
+    fitted, nulled = {}, 0
+    for name, kind in kinds.items():
+        value = row.get(name)
+        fitted[name] = kept = _fit(kind, value)
+        if isinstance(value, list) and isinstance(kept, list):
+            nulled += sum(a is not None and b is None for a, b in zip(value, kept, strict=True))
+        else:
+            nulled += value is not None and kept is None
+    return fitted, nulled
+
+
+def _fit(kind: str, value: Any) -> Any:
+    if kind.endswith("[]"):
+        return [_fit(kind[:-2], item) for item in value] if isinstance(value, list) else None
+    if kind == "VARCHAR":
+        return value if value is None or isinstance(value, str) else text(value)
+    if kind == "BOOLEAN":
+        return value if isinstance(value, bool) else None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    if kind in _INTEGERS:
+        whole = int(value) if isinstance(value, int) or value.is_integer() else None
+        return whole if whole is not None and -_INTEGERS[kind] <= whole < _INTEGERS[kind] else None
+    return value if kind == "DOUBLE" or abs(value) < _FLOAT32 else None

@@ -14,6 +14,7 @@ import time
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from userrl_core.errors import LogError
 from warehouse.layout import Segment, live_path, sealed_path, sync_folder, writer_dir
@@ -21,6 +22,9 @@ from warehouse.lock import FolderLock
 
 SEGMENT_ROWS = 5_000
 SEGMENT_BYTES = 64 * 2**20
+LIVE_LINE_BYTES = 4 * 2**20
+"""Longest line in a live file; longer ones are sealed at once. Readers keep two such buffers a thread and file list."""
+
 SYNC_SECONDS = 0.2
 MOST_UNSEALED = 8
 KEEP_SEALED_LIVE_SECONDS = 2.0
@@ -53,6 +57,7 @@ class Journal:
         self._full: deque[_Open] = deque()
         self._sealed: deque[tuple[float, Path]] = deque()
         self._failure: str | None = None
+        self._told = False
         self._closing = False
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._work, name=f"turn-log-{writer}", daemon=True)
@@ -63,6 +68,9 @@ class Journal:
         with self._lock:
             if self._failure is not None or self._closing or os.getpid() != self._pid:
                 self._refuse()
+            if len(lines) > LIVE_LINE_BYTES:
+                self._append_sealed(table, lines)
+                return
             current = self._open.get(table)
             if current is None:
                 current = self._begin(table)
@@ -94,7 +102,10 @@ class Journal:
                 self._fail(error)
 
     def close(self) -> None:
-        """Seal everything and let go. After a failure nothing is sealed: the live files stay for the compactor."""
+        """Seal everything and let go. After a failure nothing is sealed: the live files stay for the compactor.
+
+        Raises LogError for a failure that no call has told yet.
+        """
         with self._lock:
             if self._closing:
                 return
@@ -111,8 +122,19 @@ class Journal:
         for _, path in self._sealed:
             path.unlink(missing_ok=True)
         self._alive.release()
-        if self._failure is not None and not self._full and not self._open:
-            raise LogError(self._failure)
+        if self._failure is not None and not self._told:
+            self._refuse()
+
+    def _append_sealed(self, table: str, lines: bytes) -> None:
+        from warehouse.seal import seal_lines
+
+        number = self._next.get(table, 1)
+        self._next[table] = number + 1
+        segment = Segment(self._run_id, table, self._writer, number)
+        try:
+            seal_lines(lines, sealed_path(self._run, segment), table)
+        except Exception as error:  # noqa: BLE001 (told to the caller as LogError)
+            self._fail(error)
 
     def _begin(self, table: str) -> _Open:
         number = self._next.get(table, 1)
@@ -132,20 +154,22 @@ class Journal:
         while wait and len(self._full) >= MOST_UNSEALED and self._failure is None:
             self._room.wait()
 
-    def _fail(self, error: OSError, current: _Open | None = None) -> None:
+    def _fail(self, error: Exception, current: _Open | None = None, *, told: bool = True) -> NoReturn:
         """Remember the failure, cut a half-written line off, and raise the one sentence."""
         if current is not None:
             with contextlib.suppress(OSError):
                 os.ftruncate(current.fd, current.size)
         self._failure = (
-            f"The turn log cannot write to {self._run}: {error.strerror or error}. "
+            f"The turn log cannot write to {self._run}: {getattr(error, 'strerror', None) or error}. "
             "Free space or fix the folder, then run the same deployment again; what was logged so far is kept."
         )
+        self._told = self._told or told
         self._room.notify_all()
         raise LogError(self._failure) from error
 
-    def _refuse(self) -> None:
+    def _refuse(self) -> NoReturn:
         if self._failure is not None:
+            self._told = True
             raise LogError(self._failure)
         if self._closing:
             raise LogError("This turn log is closed; open a new one to write more.")
@@ -160,9 +184,10 @@ class Journal:
             try:
                 self._sync()
                 self._seal_full()
-            except OSError as error:
+            except Exception as error:  # noqa: BLE001
+                # Whatever it is, the caller must hear of it: a thread that died silently would leave `append` waiting.
                 with self._lock, contextlib.suppress(LogError):
-                    self._fail(error)
+                    self._fail(error, told=False)
             self._drop_sealed()
             with self._lock:
                 if self._closing and (not self._full or self._failure is not None):

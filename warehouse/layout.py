@@ -154,15 +154,27 @@ class Manifest:
 
     @classmethod
     def read(cls, root: Path) -> Manifest:
-        """The manifest in force; empty when nothing was packed yet."""
+        """The manifest in force; empty when nothing was packed yet. Raises LogError when it is lost or broken."""
+        path, content = root / "manifest.json", None
+        # Twice: the first compaction publishes an empty manifest before its packs, perhaps between our two looks.
+        for _ in range(2):
+            try:
+                content = path.read_bytes()
+                break
+            except FileNotFoundError:
+                if not any((root / "packs").glob("*.duckdb")):
+                    return cls()
+        if content is None:
+            raise LogError(f"{path} is missing beside packs; run `userrl warehouse check --repair`.")
         try:
-            return cls(orjson.loads((root / "manifest.json").read_bytes())["packs"])
-        except FileNotFoundError:
-            return cls()
-        except (orjson.JSONDecodeError, KeyError) as error:
-            raise LogError(
-                f"{root / 'manifest.json'} cannot be read; run `userrl warehouse check --repair`."
-            ) from error
+            packs = orjson.loads(content)["packs"]
+            if not all(
+                isinstance(pack["segments"], dict) and isinstance(pack["rows"], dict) for pack in packs.values()
+            ):
+                raise TypeError("a pack's entry is no object")
+        except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+            raise LogError(f"{path} cannot be read; run `userrl warehouse check --repair`.") from error
+        return cls(packs)
 
     def write(self, root: Path) -> None:
         """Publish by rename, durable when it returns."""

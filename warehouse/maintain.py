@@ -1,4 +1,4 @@
-"""What the nightly deployment does: compact, then check and repair."""
+"""What the nightly deployment does: repair, compact, check."""
 
 from __future__ import annotations
 
@@ -28,5 +28,12 @@ class Maintenance:
 
 
 def maintain(root: Path) -> Maintenance:
-    """Compact, check, repair. Raises LogError when another compactor is at work or the disk is full."""
-    return Maintenance(compact(root), check(root, repair=True))
+    """Repair first, so that damage does not stop the compaction; then compact and look again.
+
+    The report holds both looks. Raises LogError when another compactor is at work or the disk is full.
+    """
+    before = check(root, repair=True)
+    compaction = compact(root)
+    report = check(root)
+    report.problems = [problem for problem in before.problems if problem.repaired] + report.problems
+    return Maintenance(compaction, report)

@@ -15,8 +15,10 @@ from typing import Any
 
 import duckdb
 
+from userrl_core.errors import LogError
 from warehouse import schema
 from warehouse.layout import Segment, as_ranges
+from warehouse.ledger import REPAIR, first_line, pack_entry
 
 LONG_TEXT = frozenset({"content", "thought", "message", "observation", "info", "messages", "payload", "fields"})
 
@@ -34,19 +36,21 @@ class Source:
 
     @classmethod
     def sealed(cls, segment: Segment, path: Path) -> Source:
-        """A sealed Parquet segment."""
+        """A sealed Parquet segment. Raises LogError when it is damaged."""
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
-        rows = pq.read_metadata(path).num_rows if segment.table == "turns" else 0
+        try:
+            rows = pq.read_metadata(path).num_rows
+        except pa.ArrowException as error:
+            raise LogError(f"Segment {path} cannot be read: {first_line(error)}; {REPAIR}.") from error
         held = {segment.run_id: {segment.table: {str(segment.writer): [[segment.number, segment.number]]}}}
-        return cls(path, segment, held, rows)
+        return cls(path, segment, held, rows if segment.table == "turns" else 0)
 
     @classmethod
     def pack(cls, root: Path, name: str, held: Ranges) -> Source:
-        """An existing pack."""
-        with duckdb.connect(str(root / "packs" / name), read_only=True) as con:
-            rows = con.execute("SELECT count(*) FROM turns").fetchall()[0][0]
-        return cls(root / "packs" / name, None, held, rows)
+        """An existing pack. Raises LogError when it is damaged."""
+        return cls(root / "packs" / name, None, held, pack_entry(root / "packs" / name)["rows"]["turns"])
 
     @property
     def order(self) -> tuple[str, int, int, str]:
@@ -60,6 +64,7 @@ def build(folder: Path, stamp: str, batches: list[list[Source]]) -> dict[str, di
     """Write one pack per batch, each durable, and return their manifest entries. Nothing counts until those are published.
 
     Credits are joined to turns over all batches; those whose turns are in no batch stay in the last pack's own table.
+    So one source's rows may be spread over two packs, and the packs get their names once all of them are complete.
     """
     made: dict[str, dict[str, Any]] = {}
     with duckdb.connect(":memory:", config={"temp_directory": str(folder / f".{stamp}.spill")}) as con:
@@ -82,14 +87,15 @@ def build(folder: Path, stamp: str, batches: list[list[Source]]) -> dict[str, di
             con.execute("CHECKPOINT pack")
             con.execute("DETACH pack")
             _sync(temporary)
-            temporary.rename(folder / name)
             made[name] = {
                 "segments": held,
                 "rows": rows,
                 "schema": schema.version(),
-                "bytes": (folder / name).stat().st_size,
+                "bytes": temporary.stat().st_size,
                 "created": time.time(),
             }
+    for name in made:
+        (folder / f".{name}.building").rename(folder / name)
     return made
 
 

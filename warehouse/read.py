@@ -8,6 +8,7 @@ are held in memory: a relation that was returned stays as it was, whatever happe
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -15,16 +16,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
-import orjson
 
 from userrl_core.errors import ConfigError, LogError
 from userrl_core.nearest import nearest
 from warehouse import schema, search, sources, views
+from warehouse.answers import FILE_ERRORS, damage, fetch
+from warehouse.encode import fitting
 from warehouse.layout import Snapshot, default_root, snapshot
 from warehouse.reference import reference_statements
 from warehouse.rewind import Rewind, statements
 from warehouse.safe import check_statement
 from warehouse.sources import quote
+from warehouse.store import find_run, read_run
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,6 +36,10 @@ T = TypeVar("T")
 
 TRIES = 40
 """How often a query is run again because files moved under it; each try takes a new list."""
+
+
+MOST_THREADS = 8
+"""Most threads of an untrusted question, whose memory is limited."""
 
 
 def open_warehouse(path: Path | str | None = None, read_only: bool = True) -> Warehouse:
@@ -56,6 +63,7 @@ class Warehouse:
         self.read_only = read_only
         self._lock = threading.RLock()
         self._seen: Snapshot | None = None
+        self._listed = Snapshot()
         self._runs: set[str] = set()
         self._packs: dict[str, str] = {}
         self._pack_columns: dict[str, dict[str, list[str]]] = {}
@@ -97,7 +105,7 @@ class Warehouse:
 
     def arrow(self, text: str, **params: Any) -> pa.Table:
         """Like `sql`, as an Arrow table."""
-        return self._steady(lambda cursor: _fetch(cursor, text, params))
+        return self._steady(lambda cursor: fetch(cursor, text, params))
 
     def query(self, name: str, **params: Any) -> duckdb.DuckDBPyRelation:
         """A shipped query by name (`queries()` lists them), parameters by keyword; `run` takes any run name or latest."""
@@ -113,8 +121,6 @@ class Warehouse:
         if missing := [key for key, default in known.params.items() if default is None and key not in params]:
             raise ConfigError(f"Query {name} needs {missing[0]}=...")
         if isinstance(params.get("run"), str):
-            from warehouse.store import find_run
-
             row = find_run(self.root, params["run"])
             params["run"] = row["run_id"]
             for key in known.params:
@@ -131,8 +137,6 @@ class Warehouse:
         Raises ConfigError when there is no index yet.
         """
         if run is not None:
-            from warehouse.store import find_run
-
             run = find_run(self.root, run)["run_id"]
         hits: list[tuple[int, int]] = []
         offset, step = 0, limit + limit // 2 + 5
@@ -209,19 +213,23 @@ class Warehouse:
 
     def locked_answer(self, text: str, params: dict[str, Any], rows: int, settings: list[str]) -> pa.Table:
         """At most `rows` rows of one untrusted statement; afterwards this warehouse answers nothing else (see `safe`)."""
-        self._refresh()
-        self._apply(self._read_rewinds())
-        assert self._seen is not None
-        allowed = [str(path) for path in self._seen.files()] + [str(p) for p in (self.root / "trials").glob("*.jsonl")]
-        files = ", ".join(map(quote, allowed))
-        for setting in [
-            *settings,
-            f"SET allowed_paths = [{files}]",
-            "SET enable_external_access = false",
-            "SET lock_configuration = true",
-        ]:
-            self._con.execute(setting)
-        return _fetch(self._con.cursor(), text, params, rows)
+        try:
+            self._refresh()
+            self._apply(self._read_rewinds())
+            allowed = [str(p) for p in [*self._listed.files(), *(self.root / "trials").glob("*.jsonl")]]
+            for setting in [
+                # Every thread keeps buffers for each list of live files.
+                f"SET threads = {min(MOST_THREADS, os.cpu_count() or 1)}",
+                *settings,
+                f"SET allowed_paths = [{', '.join(map(quote, allowed))}]",
+                "SET enable_external_access = false",
+                "SET lock_configuration = true",
+            ]:
+                self._con.execute(setting)
+            return fetch(self._con.cursor(), text, params, rows)
+        except FILE_ERRORS as error:
+            self._blame(error, self._listed)
+            raise
 
     def close(self) -> None:
         """Let go of files and memory; relations that were returned live on."""
@@ -236,34 +244,37 @@ class Warehouse:
     def _steady(self, ask: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
         """Ask until no file vanished and no rewind arrived meanwhile."""
         for attempt in range(TRIES):
-            with self._lock:
-                try:
+            listed = None
+            try:
+                with self._lock:
                     self._refresh()
+                    listed = self._listed
                     self._apply(self._read_rewinds())
                     cursor = self._con.cursor()
-                except duckdb.IOException:
-                    self._seen = None
-                    time.sleep(0.005 * attempt)
-                    continue
-            try:
                 answer = ask(cursor)
                 with self._lock:
                     moved = self._rewound_meanwhile()
-            except (duckdb.IOException, duckdb.CatalogException) as error:
-                # A catalog error may be a view replaced by another thread in this moment; a real one comes again.
-                if attempt >= 3 and isinstance(error, duckdb.CatalogException):
+            except duckdb.CatalogException:
+                # It may be a view replaced by another thread in this moment; a real one comes again.
+                if attempt >= 3:
                     raise
-                if attempt == TRIES - 1:
-                    raise
-                self._seen = None
-                time.sleep(0.005 * attempt)
+            except FILE_ERRORS as error:
+                self._blame(error, listed or self._listed)
+            else:
+                if not moved:
+                    return answer
                 continue
-            if not moved:
-                return answer
+            self._seen = None
+            time.sleep(0.005 * attempt)
         raise LogError(f"Files in {self.root} moved under the query {TRIES} times; ask again in a moment.")
 
+    def _blame(self, error: duckdb.Error, listed: Snapshot) -> None:
+        """Return when files moved since the list was taken; else raise what is wrong: a damaged file, or the question."""
+        if _files(snapshot(self.root)) == _files(listed):
+            raise damage(self.root, listed, error) or error
+
     def _refresh(self) -> None:
-        seen = snapshot(self.root)
+        seen = self._listed = snapshot(self.root)
         self._load_runs(seen)
         for pack in seen.packs:
             if pack not in self._packs:
@@ -271,11 +282,7 @@ class Warehouse:
         for pack in [pack for pack in self._packs if pack not in seen.packs]:
             self._con.execute(f"DETACH {self._packs.pop(pack)}")
             self._pack_columns.pop(pack)
-        if self._seen is not None and (seen.live, seen.sealed, seen.packs) == (
-            self._seen.live,
-            self._seen.sealed,
-            self._seen.packs,
-        ):
+        if self._seen is not None and _files(seen) == _files(self._seen):
             return
         self._define(seen)
         self._seen = seen
@@ -290,21 +297,15 @@ class Warehouse:
         return sources.rows(table, seen, packs)
 
     def _load_runs(self, seen: Snapshot) -> None:
-        new = []
+        kinds = {column.name: column.type for column in schema.tables()["runs"].columns.values()}
+        insert = f"INSERT INTO store.runs ({', '.join(kinds)}) VALUES ({', '.join('?' * len(kinds))})"
         for folder in seen.runs:
-            if folder.name in self._runs:
-                continue
-            try:
-                new.append(orjson.loads((folder / "run.json").read_bytes()))
-            except FileNotFoundError:
-                continue
-            self._runs.add(folder.name)
-        columns = list(schema.tables()["runs"].columns)
-        marks = ", ".join("?" * len(columns))
-        for row in new:
-            self._con.execute(
-                f"INSERT INTO store.runs ({', '.join(columns)}) VALUES ({marks})", [row.get(c) for c in columns]
-            )
+            if folder.name not in self._runs:
+                # One run's broken row must not hide the others: `check` tells it.
+                with contextlib.suppress(LogError):
+                    if (row := read_run(folder)) is not None:
+                        self._con.execute(insert, list(fitting(kinds, row)[0].values()))
+                        self._runs.add(folder.name)
 
     def _attach(self, pack: str) -> None:
         alias = f"pack_{pack.removesuffix('.duckdb').replace('-', '_')}"
@@ -345,26 +346,5 @@ class Warehouse:
         self._rewinds = rewinds
 
 
-def _fetch(cursor: duckdb.DuckDBPyConnection, text: str, params: dict[str, Any], rows: int | None = None) -> pa.Table:
-    import pyarrow as pa
-
-    relation: Any = cursor.sql(text, params=params or None)
-    if relation is None:
-        return pa.table({})
-    if rows is not None:
-        parts, have = [], 0
-        reader = relation.to_arrow_reader(2048)
-        for part in reader:
-            parts.append(part.slice(0, rows - have))
-            have += parts[-1].num_rows
-            if have >= rows:
-                break
-        table = pa.Table.from_batches(parts, reader.schema)
-    else:
-        table = relation.to_arrow_table()
-    # DuckDB sums integers as HUGEINT, which Arrow knows only as a decimal: back to int64 wherever it fits.
-    for i, field in enumerate(table.schema):
-        if field.type == pa.decimal128(38, 0):
-            with contextlib.suppress(pa.ArrowInvalid):
-                table = table.set_column(i, field.name, table.column(i).cast(pa.int64()))
-    return table
+def _files(seen: Snapshot) -> tuple[object, ...]:
+    return (seen.live, seen.sealed, seen.packs)

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 UNTOUCHED_STAGES = ("distill", "sft", "evaluate", "play")
 """Stages whose metrics a rewind to a training step leaves alone (metrics carry no phase)."""
 
+COLD_START = "sft"
+"""Its steps are counted apart from those of reinforcement learning: a rewind of it to a step reaches its own rows alone."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rewind:
@@ -25,14 +28,19 @@ class Rewind:
 
 def statements(rewinds: Sequence[Rewind]) -> list[str]:
     """SQL that fills `store.rewound` and `store.restarted` and makes turns, trajectories, model_calls, metrics, credits."""
-    steps = [(r.run_id, phase, r.incarnation, r.step) for r in rewinds if r.step is not None for phase in _PHASES]
+    counted = [r for r in rewinds if r.step is not None]
+    steps = [(r.run_id, p, r.incarnation, r.step) for r in counted if r.stage != COLD_START for p in _PHASES]
+    cold = [(r.run_id, r.stage, r.incarnation, r.step) for r in counted if r.stage == COLD_START]
     stages = [(r.run_id, r.stage, r.incarnation) for r in rewinds if r.step is None]
     made = [
         "CREATE OR REPLACE TABLE store.rewound (run_id VARCHAR, phase VARCHAR, incarnation INTEGER, step INTEGER)",
+        "CREATE OR REPLACE TABLE store.refitted (run_id VARCHAR, stage VARCHAR, incarnation INTEGER, step INTEGER)",
         "CREATE OR REPLACE TABLE store.restarted (run_id VARCHAR, stage VARCHAR, incarnation INTEGER)",
     ]
     if steps:
         made.append(f"INSERT INTO store.rewound VALUES {', '.join(map(_literal, steps))}")
+    if cold:
+        made.append(f"INSERT INTO store.refitted VALUES {', '.join(map(_literal, cold))}")
     if stages:
         made.append(f"INSERT INTO store.restarted VALUES {', '.join(map(_literal, stages))}")
     by_step = _ANTI.format("rewound", "t.phase = r.phase AND t.step > r.step") if steps else ""
@@ -43,7 +51,8 @@ def statements(rewinds: Sequence[Rewind]) -> list[str]:
     ]
     untouched = ", ".join(f"'{stage}'" for stage in UNTOUCHED_STAGES)
     by_metric = _ANTI.format("rewound", f"t.stage NOT IN ({untouched}) AND t.step > r.step") if steps else ""
-    made.append(f"CREATE OR REPLACE VIEW metrics AS {_hiding('metrics_all', by_metric, by_stage)}")
+    by_cold = _ANTI.format("refitted", "t.stage = r.stage AND t.step > r.step") if cold else ""
+    made.append(f"CREATE OR REPLACE VIEW metrics AS {_hiding('metrics_all', by_metric, by_cold, by_stage)}")
     credits = "SELECT * FROM credits_all"
     if steps or stages:
         credits += " SEMI JOIN turns USING (traj_id, turn)"

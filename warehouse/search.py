@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from userrl_core.errors import ConfigError
 
 INDEX = "search.sqlite"
 BATCH = 20_000
+
+_BROKEN = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+"""Result codes of an index that holds something else than it should."""
 
 _SCHEMA = """
 CREATE VIRTUAL TABLE IF NOT EXISTS words USING fts5(body, content='', columnsize=0, tokenize='unicode61');
@@ -28,8 +31,20 @@ CREATE TABLE IF NOT EXISTS size (last INTEGER);
 def update_index(root: Path) -> int:
     """Index sealed and packed turns not yet in it; returns how many. The compactor's lock must be held.
 
-    One transaction: a kill leaves the index as it was.
+    One transaction: a kill leaves the index as it was. An index that cannot be read is made again: it holds nothing that
+    the warehouse does not. Raises sqlite3.Error, for example for a full disk.
     """
+    try:
+        return _update(root)
+    except sqlite3.DatabaseError as error:
+        if error.sqlite_errorcode & 0xFF not in _BROKEN:
+            raise
+    for name in (INDEX, f"{INDEX}-journal"):
+        (root / name).unlink(missing_ok=True)
+    return _update(root)
+
+
+def _update(root: Path) -> int:
     from warehouse.read import open_warehouse
 
     with open_warehouse(root) as warehouse, closing(sqlite3.connect(root / INDEX, isolation_level=None)) as index:
@@ -67,7 +82,7 @@ def find(root: Path, text: str, limit: int, offset: int = 0) -> list[tuple[int, 
         raise ConfigError("There is nothing to search for; give at least one word.")
     if not (root / INDEX).exists():
         raise ConfigError("There is no text index yet; `userrl warehouse compact` makes it.")
-    with closing(sqlite3.connect(f"file:{root / INDEX}?mode=ro", uri=True)) as index:
+    with _reading(root) as index:
         try:
             docs = list(_match(index, text, limit, offset))
         except sqlite3.OperationalError:
@@ -79,8 +94,24 @@ def marks(root: Path) -> list[tuple[str, int, int]]:
     """How far the index reaches: (run_id, writer, last seq)."""
     if not (root / INDEX).exists():
         return []
-    with closing(sqlite3.connect(f"file:{root / INDEX}?mode=ro", uri=True)) as index:
+    with _reading(root) as index:
         return index.execute("SELECT run_id, writer, seq FROM marks").fetchall()
+
+
+@contextmanager
+def _reading(root: Path) -> Iterator[sqlite3.Connection]:
+    """The index, opened so that SQLite can undo what a killed compaction left half done; ConfigError when it cannot."""
+    # rw, not rwc: no index is made here. SQLite itself falls back to reading only where the file is write-protected.
+    index = sqlite3.connect(f"{(root / INDEX).absolute().as_uri()}?mode=rw", uri=True, isolation_level=None)
+    try:
+        index.execute("SELECT count(*) FROM size").fetchall()
+        yield index
+    except sqlite3.Error as error:
+        raise ConfigError(
+            f"The text index {root / INDEX} cannot be read ({error}); `userrl warehouse compact` makes it again."
+        ) from error
+    finally:
+        index.close()
 
 
 def _match(index: sqlite3.Connection, text: str, limit: int, offset: int) -> Iterator[int]:

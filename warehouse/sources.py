@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from warehouse import schema
+from warehouse.journal import LIVE_LINE_BYTES
 from warehouse.layout import Snapshot
 
 
@@ -29,7 +30,7 @@ def rows(table: str, seen: Snapshot, packs: Mapping[str, Sequence[str]]) -> str:
     if live := seen.live.get(table):
         files.append(
             f"FROM read_json({file_list(live)}, columns = {schema.json_columns(table)}, format = 'newline_delimited', "
-            f"ignore_errors = true, maximum_object_size = 268435456) WHERE {key} IS NOT NULL"
+            f"ignore_errors = true, maximum_object_size = {LIVE_LINE_BYTES}) WHERE {key} IS NOT NULL"
         )
     if files:
         by_name = "".join(f" UNION ALL BY NAME ({part})" for part in files)
@@ -44,7 +45,7 @@ def trials(root: Path) -> str:
         return "FROM template.trials"
     return (
         f"FROM read_json({file_list(files)}, columns = {schema.json_columns('trials')}, format = 'newline_delimited', "
-        "ignore_errors = true) WHERE study IS NOT NULL "
+        f"ignore_errors = true, maximum_object_size = {LIVE_LINE_BYTES}) WHERE study IS NOT NULL "
         "QUALIFY row_number() OVER (PARTITION BY study, number ORDER BY logged_at DESC) = 1"
     )
 

@@ -11,7 +11,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ import orjson
 
 from userrl_core.errors import ConfigError, LogError
 from warehouse import schema
+from warehouse.encode import fitting
 from warehouse.layout import claim, default_root, run_dir, run_folders, sync_folder, write_atomically
 
 if TYPE_CHECKING:
@@ -82,12 +83,22 @@ class TrialRecord:
 
 
 def register_run(root: Path | str, record: RunRecord) -> dict[str, Any]:
-    """Write the run's row unless it is there, and return the row in force, its `run_no` included. Idempotent."""
+    """Write the run's row unless it is there, and return the row in force, its `run_no` included. Idempotent.
+
+    Raises ConfigError for a value that its column cannot hold, LogError when the folder cannot be written or read.
+    """
     root = Path(root)
+    given = {key: value for key, value in asdict(record).items() if value is not None}
+    fitted, _ = fitting({column.name: column.type for column in schema.tables()["runs"].columns.values()}, given)
+    if wrong := [key for key in given if fitted[key] is None]:
+        raise ConfigError(
+            f"Run {record.run_id!r} cannot be registered: {wrong[0]} is {given[wrong[0]]!r}, but the column holds "
+            f"{schema.tables()['runs'].columns[wrong[0]].type}; give a value within its range."
+        )
     folder = run_dir(root, record.run_id)
     try:
         _stamp(root)
-        if (row := _read_run(folder)) is not None:
+        if (row := read_run(folder)) is not None:
             return row
         folder.mkdir(parents=True, exist_ok=True)
         row = {**asdict(record), "run_no": claim(root / "numbers")}
@@ -105,18 +116,24 @@ def register_run(root: Path | str, record: RunRecord) -> dict[str, Any]:
             draft.unlink()
         sync_folder(folder)
     except OSError as error:
+        if isinstance(error, LogError):
+            raise
         raise LogError(
             f"The run cannot be registered in {root}: {error.strerror or error}. Free space or fix it."
         ) from error
-    won = _read_run(folder)
+    won = read_run(folder)
     if won is None:
         raise LogError(f"{folder / 'run.json'} vanished while the run was being registered; run again.")
     return won
 
 
 def runs(root: Path | str) -> list[dict[str, Any]]:
-    """Rows of all registered runs, oldest first."""
-    rows = [row for folder in run_folders(Path(root)) if (row := _read_run(folder)) is not None]
+    """Rows of all registered runs, oldest first; a row that cannot be read is left out (`check` tells it)."""
+    rows = []
+    for folder in run_folders(Path(root)):
+        with suppress(LogError):
+            if (row := read_run(folder)) is not None:
+                rows.append(row)
     return sorted(rows, key=lambda row: (row["created"], row["run_no"]))
 
 
@@ -152,44 +169,81 @@ def record_trial(root: Path | str, record: TrialRecord) -> None:
     }
     try:
         with _locked(Path(root) / "trials" / f"{record.study}.jsonl") as fd:
-            os.write(fd, orjson.dumps(row) + b"\n")
-            os.fsync(fd)
+            _append_line(fd, orjson.dumps(row))
     except OSError as error:
         raise LogError(f"The trial cannot be recorded in {root}: {error.strerror or error}.") from error
 
 
 def maintain(root: Path | str | None = None) -> Maintenance:
-    """Compact, then check and repair: what the nightly `maintain/warehouse` deployment does."""
+    """Repair, compact and check: what the nightly `maintain/warehouse` deployment does."""
     from warehouse.maintain import maintain as run
 
     return run(Path(root) if root is not None else default_root())
 
 
-def _read_run(folder: Path) -> dict[str, Any] | None:
+def read_run(folder: Path) -> dict[str, Any] | None:
+    """The row in a run's folder; None when there is none yet. Raises LogError for a file that holds no such row."""
+    path = folder / "run.json"
     try:
-        row: dict[str, Any] = orjson.loads((folder / "run.json").read_bytes())
+        row = orjson.loads(path.read_bytes())
     except FileNotFoundError:
         return None
+    except orjson.JSONDecodeError:
+        row = None
+    texts, numbers = ("run_id", "name"), ("run_no", "gamma", "created")
+    if not (
+        isinstance(row, dict)
+        and all(isinstance(row.get(key), str) for key in texts)
+        and all(isinstance(row.get(key), (int, float)) for key in numbers)
+    ):
+        raise LogError(f"{path} cannot be read; put it back from a backup, or start a run under another id.")
     return row
+
+
+def format_version(root: Path) -> int:
+    """The newest schema that wrote here, 0 when none did. Raises LogError when the file FORMAT cannot be read."""
+    path = root / "FORMAT"
+    try:
+        return int(orjson.loads(path.read_bytes())["schema"])
+    except FileNotFoundError:
+        return 0
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+        raise LogError(f"{path} cannot be read; run `userrl warehouse check --repair`.") from error
+
+
+def write_format(root: Path) -> None:
+    """Note this code's schema version."""
+    write_atomically(root / "FORMAT", orjson.dumps({"schema": schema.version()}))
 
 
 def _stamp(root: Path) -> None:
     """Note the schema version in FORMAT; refuse a warehouse that newer code has written."""
-    path = root / "FORMAT"
-    try:
-        found = int(orjson.loads(path.read_bytes())["schema"])
-    except FileNotFoundError:
-        found = 0
+    found = format_version(root)
     if found > schema.version():
         raise ConfigError(f"{root} was written by schema {found}, this code knows {schema.version()}; update userrl.")
     if found < schema.version():
-        write_atomically(path, orjson.dumps({"schema": schema.version()}))
+        write_format(root)
+
+
+def _append_line(fd: int, line: bytes) -> None:
+    """Append one whole line, durable on return; what an earlier short write left stays a line of its own, no row."""
+    size = os.fstat(fd).st_size
+    torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
+    rest = b"\n" * torn + line + b"\n"
+    try:
+        while rest:
+            rest = rest[os.write(fd, rest) :]
+        os.fsync(fd)
+    except OSError:
+        with suppress(OSError):
+            os.ftruncate(fd, size)
+        raise
 
 
 @contextmanager
 def _locked(path: Path) -> Iterator[int]:
     path.parent.mkdir(parents=True, exist_ok=True)
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         yield fd
