@@ -18,11 +18,12 @@ from prefect.artifacts import create_image_artifact, create_markdown_artifact  #
 
 from flows.home import home, warehouse_dir  # noqa: E402
 from flows.launchers import DeploymentLauncher, ProcessLauncher  # noqa: E402
-from flows.runs import write_json  # noqa: E402
+from flows.runs import read_json, write_json  # noqa: E402
 from flows.slots import alone  # noqa: E402
 from sweeps.driver import Sweep  # noqa: E402
 from sweeps.report import Winner, importance, pictures, table, winner  # noqa: E402
 from sweeps.space import Space, load_space  # noqa: E402
+from sweeps.storage import hidden, storage_of  # noqa: E402
 from sweeps.study import counted, open_study  # noqa: E402
 from userrl_core.errors import ConfigError  # noqa: E402
 
@@ -43,8 +44,9 @@ def sweep(
 
     space: name of a shipped space, or a YAML file. parallel: trials at once. trials, budget (hours, gpu_hours, money): in
     place of the space's own. workers: deployments (flow runs that any worker takes) or processes (children of this one).
-    storage: an Optuna RDB URL in place of the journal file. overrides: recipe overrides common to all trials. renew: begin
-    anew on the next seed when the last edition has ended, as a schedule wants; one that was cut off is still continued.
+    storage: an Optuna RDB URL in place of the journal file (or in $USERRL_SWEEP_STORAGE, where a password is seen by fewer).
+    overrides: recipe overrides common to all trials. renew: begin anew on the next seed when the last edition has ended, as a
+    schedule wants; one that was cut off is still continued.
     """
     log = get_run_logger()
     if parallel < 1:
@@ -53,7 +55,9 @@ def sweep(
     folder = home() / "sweeps" / chosen.name
     launcher_of = DeploymentLauncher if workers == "deployments" else ProcessLauncher
     with alone(folder / "sweep.lock", f"Sweep {chosen.name}"):
-        write_json(folder / "space.json", {"space": chosen.model_dump(mode="json"), "storage": storage})
+        storage = storage_of(storage, read_json(folder / "space.json"), chosen.name)
+        kept = None if storage is None else hidden(storage)
+        write_json(folder / "space.json", {"space": chosen.model_dump(mode="json"), "storage": kept})
         study = open_study(chosen, folder, storage)
         log.info("sweep %s: %d of %d trials done", chosen.name, len(counted(study)), chosen.budget.trials)
         launcher = launcher_of(chosen, log.info)

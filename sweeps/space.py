@@ -29,6 +29,9 @@ from userrl_core.nearest import nearest
 from userrl_core.seeding import content_hash
 
 SPACES = Path(__file__).parent / "spaces"
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
+"""What a sweep may be called: one plain folder name."""
+
 QUERIES = Path(__file__).parent / "queries"
 
 
@@ -195,7 +198,9 @@ class Confirm(_Model):
 class Space(_Model):
     """A named sweep."""
 
-    name: str
+    name: Annotated[str, Field(pattern=NAME)]
+    """Its folder, its study and the beginning of its runs' names: letters, digits, '.', '_' and '-'."""
+
     source: str
     """Where the grid comes from (paper section), or ``ours``."""
 

@@ -14,11 +14,12 @@ from typing import Any
 
 import optuna
 from optuna.samplers import BaseSampler
-from optuna.storages import JournalStorage
+from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.trial import FrozenTrial, TrialState
 
 from sweeps.space import Space
+from sweeps.storage import hidden
 from userrl_core.errors import ConfigError
 
 COUNTED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
@@ -28,11 +29,13 @@ def open_study(space: Space, folder: Path, storage: str | None = None) -> optuna
     """The study of this space, created or continued.
 
     folder: the sweep's own folder (journal file). storage: an Optuna RDB URL instead of the journal. Raises ConfigError
-    when the stored study has other objectives than the space.
+    when the stored study has other objectives than the space, or the storage cannot be opened.
     """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    where: Any = storage
-    if storage is None:
+    where: Any
+    if storage is not None:
+        where = _database(storage)
+    else:
         folder.mkdir(parents=True, exist_ok=True)
         journal = folder / "journal.log"
         # The symlink lock, Optuna's default, is left behind by kill -9; an O_EXCL lock with a grace period is taken over.
@@ -49,6 +52,17 @@ def open_study(space: Space, folder: Path, storage: str | None = None) -> optuna
     if space.sampler.name == "grid" and "grid" not in study.user_attrs:
         _enqueue_grid(space, study)
     return study
+
+
+def _database(storage: str) -> BaseStorage:
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        return optuna.storages.get_storage(storage)
+    except (SQLAlchemyError, ImportError, ValueError, optuna.exceptions.OptunaError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        # Not `from error`: a traceback could repeat the address as it was given.
+        raise ConfigError(f"The study's storage {hidden(storage)} cannot be opened: {reason}.") from None
 
 
 def _sampler(space: Space) -> BaseSampler:

@@ -6,6 +6,7 @@ Heavy modules are imported inside the commands: ``userrl --help`` stays quick.
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,7 +26,9 @@ def run(
     space: Annotated[str, typer.Argument(help="A shipped space or a YAML file.")],
     parallel: Annotated[int, typer.Option(help="Trials at once.")] = 2,
     trials: Annotated[int | None, typer.Option(help="In place of the space's budget.")] = None,
-    storage: Annotated[str | None, typer.Option(help="An Optuna RDB URL in place of the journal file.")] = None,
+    storage: Annotated[
+        str | None, typer.Option(help="An Optuna RDB URL in place of the journal file; or $USERRL_SWEEP_STORAGE.")
+    ] = None,
     renew: Annotated[bool, typer.Option("--renew", help="Begin anew when the last edition has ended.")] = False,
 ) -> None:
     """Run a sweep here, its trials as child processes; `prefect deployment run sweep/gamma` uses workers instead."""
@@ -76,10 +79,13 @@ def _open(name: str) -> tuple[Space, Study]:
     from flows.home import home
     from flows.runs import read_json
     from flows.sweep import edition_name, newest
-    from sweeps.space import Space
+    from sweeps.space import NAME, Space
+    from sweeps.storage import storage_of
     from sweeps.study import open_study
     from userrl_core.errors import ConfigError
 
+    if re.fullmatch(NAME, name) is None:
+        raise ConfigError(f"'{name}' is no sweep's name; a name is made of letters, digits, '.', '_' and '-'.")
     # `gamma` means its newest edition, `gamma.1` the first.
     folder = home() / "sweeps" / (name.removesuffix(".1") if name.endswith(".1") else edition_name(name, newest(name)))
     kept = read_json(folder / "space.json")
@@ -87,4 +93,4 @@ def _open(name: str) -> tuple[Space, Study]:
         known = ", ".join(sorted(p.parent.name for p in folder.parent.glob("*/space.json"))) or "none yet"
         raise ConfigError(f"Sweep '{name}' has not been run here; known: {known}.")
     space = Space.model_validate(kept["space"])
-    return space, open_study(space, folder, kept["storage"])
+    return space, open_study(space, folder, storage_of(None, kept, name))

@@ -1,0 +1,51 @@
+"""Where a study is kept, without its password: that stays in memory, in a flow's parameter or in the environment."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from userrl_core.errors import ConfigError
+
+VARIABLE = "USERRL_SWEEP_STORAGE"
+"""The environment variable that gives the whole address, so that it need not be a flow's parameter."""
+
+HIDDEN = "***"
+_PASSWORD = re.compile(r"(?i)pass|pwd|secret|token|key$")
+
+
+def hidden(storage: str) -> str:
+    """The address with its passwords, also those among its parameters, replaced by ``***``."""
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        url = make_url(storage)
+    except (ArgumentError, ValueError):
+        return HIDDEN
+    query = {name: HIDDEN if _PASSWORD.search(name) else value for name, value in url.query.items()}
+    return url.set(query=query).render_as_string(hide_password=True).replace("%2A%2A%2A", HIDDEN)
+
+
+def storage_of(given: str | None, kept: Mapping[str, Any] | None, name: str) -> str | None:
+    """The address to open: as given, else as the sweep was begun, else (for a new one) as the environment says.
+
+    kept: the sweep's space.json, None for a new one. Returns None for the journal file. Raises ConfigError when the address
+    was written down without its password and nobody gives it now.
+    """
+    if given is not None:
+        return given
+    from_environment = os.environ.get(VARIABLE) or None
+    if kept is None:
+        return from_environment
+    stored: str | None = kept.get("storage")
+    if stored is None or HIDDEN not in stored:
+        return stored
+    if from_environment is not None and hidden(from_environment) == stored:
+        return from_environment
+    raise ConfigError(
+        f"Sweep '{name}' keeps its study at {stored}, and the password is written down nowhere; give storage again, or put the "
+        f"whole address into the environment variable {VARIABLE}."
+    )
