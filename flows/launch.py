@@ -27,12 +27,16 @@ from urllib.error import URLError
 import yaml
 
 from flows.home import home, quiet
+from flows.keeper import Shared
 from flows.process import die_with_parent
+from flows.slots import lock
 from userrl_core.errors import ConfigError, UserRLError
 from userrl_core.nearest import nearest
 
 SERVER_SECONDS = 120
 PORT = 4311
+QUEUES = ("default", "sweeps")
+"""What every worker of ours takes beside its own command's runs: trials, schedules, runs started by hand."""
 
 
 @dataclass(slots=True)
@@ -41,11 +45,13 @@ class Services:
 
     environment: dict[str, str]
     logs: Path
+    queue: str = "default"
+    """The work queue that this command's own worker takes from, and none of another's."""
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def spawn(self, name: str, *command: str) -> subprocess.Popen[bytes]:
         """A service in its own session, so that Ctrl-C reaches us alone and we stop it in order."""
-        with (self.logs / f"{name}.log").open("wb") as log:
+        with self.log(name).open("wb") as log:
             process = subprocess.Popen(
                 [str(Path(sys.executable).with_name(command[0])), *command[1:]],
                 stdin=subprocess.DEVNULL,
@@ -57,6 +63,27 @@ class Services:
             )
         self.started.append(process)
         return process
+
+    def spawn_keeper(self, port: int) -> subprocess.Popen[bytes]:
+        """The server's keeper: it outlives us while another command uses the server (flows/keeper.py)."""
+        server = [str(Path(sys.executable).with_name("prefect")), "server", "start"]
+        with self.log("server").open("wb") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "flows.keeper", str(port), *server],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self.environment,
+                start_new_session=True,
+                preexec_fn=_default_signals,
+            )
+
+    def log(self, name: str) -> Path:
+        """What a service says; each of several commands at once has its own worker, and a file for it."""
+        number = self.queue.rpartition("-")[2]
+        return self.logs / (
+            f"worker-{number}.log" if name == "worker" and number.strip("0").isdigit() else f"{name}.log"
+        )
 
     def stop(self) -> None:
         """The worker before the server, so that its runs can still report."""
@@ -118,7 +145,7 @@ def deployments() -> list[str]:
 
 @contextlib.contextmanager
 def services(deployment: str, before: Callable[[], None] = lambda: None) -> Iterator[Services]:
-    """A server, a pool with its limits, the deployment and a worker; stopped at the end unless they were there before.
+    """A server, a pool with its limits, the deployment and a worker; stopped at the end, the server by the last that uses it.
 
     before: called when the environment is settled and nothing is started yet.
     """
@@ -136,27 +163,50 @@ def services(deployment: str, before: Callable[[], None] = lambda: None) -> Iter
     logs = home() / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     running = Services(environment, logs)
-    try:
-        _server(running, port, url)
-        _once(running, "provision", sys.executable, "-m", "flows.provision")
-        _once(
-            running,
-            "deploy",
-            str(Path(sys.executable).with_name("prefect")),
-            "deploy",
-            "--no-prompt",
-            "--name",
-            deployment,
-            # A sweep's trials are runs of a train deployment.
-            *(("--name", "train/equalized-r2g") if deployment.startswith("sweep/") else ()),
-        )
-        running.spawn(
-            "worker", "prefect", "worker", "start", "--pool", "gpu", "--type", "process", "--install-policy", "never"
-        )
+    with _own_queue(running), _ended_undisturbed() as ending:
+        ending.enter_context(Shared(port).used(lambda: _begin(running, deployment, port, url)))
+        ending.callback(running.stop)
+        queues = [word for queue in (running.queue, *QUEUES) for word in ("--work-queue", queue)]
+        command = ("prefect", "worker", "start", "--pool", "gpu", "--type", "process", "--install-policy", "never")
+        running.spawn("worker", *command, *queues)
         yield running
+
+
+def _begin(running: Services, deployment: str, port: int, url: str) -> None:
+    """What is there for all: server, pool, queues, limits, deployments. Called by one command at a time."""
+    _server(running, port, url)
+    _once(running, "provision", sys.executable, "-m", "flows.provision", running.queue, *QUEUES)
+    # A sweep's trials are runs of a train deployment.
+    also = ("--name", "train/equalized-r2g") if deployment.startswith("sweep/") else ()
+    prefect = str(Path(sys.executable).with_name("prefect"))
+    _once(running, "deploy", prefect, "deploy", "--no-prompt", "--name", deployment, *also)
+
+
+@contextlib.contextmanager
+def _own_queue(running: Services) -> Iterator[None]:
+    """``run-0``, or the next number that no other command has: a run must not die with another command's worker."""
+    folder = home() / "launch"
+    folder.mkdir(parents=True, exist_ok=True)
+    number, descriptor = 0, lock(folder / "run-0.lock")
+    while descriptor is None:
+        number += 1
+        descriptor = lock(folder / f"run-{number}.lock")
+    running.queue = f"run-{number}"
+    try:
+        yield
     finally:
-        with _undisturbed():
-            running.stop()
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _ended_undisturbed() -> Iterator[contextlib.ExitStack]:
+    """What is entered here ends in reverse order, and a second Ctrl-C does not leave half of it behind."""
+    with contextlib.ExitStack() as stack:
+        try:
+            yield stack
+        finally:
+            with _undisturbed():
+                stack.close()
 
 
 def _server(running: Services, port: int, url: str) -> None:
@@ -168,7 +218,7 @@ def _server(running: Services, port: int, url: str) -> None:
         raise ConfigError(
             f"Port {port} on 127.0.0.1 is taken by another program; stop it, or choose a free one with USERRL_PORT=4312."
         )
-    process = running.spawn("server", "prefect", "server", "start")
+    process = running.spawn_keeper(port)
     deadline = time.monotonic() + SERVER_SECONDS
     while server_state(port) != "ours":
         if process.poll() is not None:
@@ -200,7 +250,7 @@ def server_state(port: int) -> str:
 
 
 def _once(running: Services, name: str, *command: str) -> None:
-    log = running.logs / f"{name}.log"
+    log = running.log(name)
     with log.open("wb") as file:
         done = subprocess.run(
             list(command),
@@ -218,7 +268,8 @@ def _once(running: Services, name: str, *command: str) -> None:
 def _run(running: Services, deployment: str, parameters: dict[str, Any]) -> int:
     from flows.live import follow  # Prefect reads its settings when it is imported: only now are they right
 
-    return asyncio.run(follow(deployment, parameters, worker=running.started[-1], logs=running.logs))
+    worker, log = running.started[-1], running.log("worker")
+    return asyncio.run(follow(deployment, parameters, worker=worker, queue=running.queue, log=log))
 
 
 def _parameter(text: str) -> tuple[str, Any]:
@@ -255,9 +306,13 @@ def _undisturbed() -> Iterator[None]:
 
 def _die_with_us() -> None:
     """In the child: default signals again (make and shells may have ignored SIGINT), and an end when we are killed."""
+    _default_signals()
+    die_with_parent()
+
+
+def _default_signals() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    die_with_parent()
 
 
 def _interrupt(number: int, frame: Any) -> None:

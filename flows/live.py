@@ -17,7 +17,6 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 
-from flows.home import home
 from flows.job import ProgressReader
 from flows.report import markdown, number
 from flows.runs import Run, of_flow_run, read_json
@@ -27,14 +26,19 @@ from userrl_core.errors import ConfigError, TrainingError
 POLL_SECONDS = 0.5
 
 
-async def follow(deployment: str, parameters: Mapping[str, Any], *, worker: subprocess.Popen[bytes], logs: Path) -> int:
-    """Start a deployment and show it until it ends; 0 when it completed. Cancelled with this coroutine."""
+async def follow(
+    deployment: str, parameters: Mapping[str, Any], *, worker: subprocess.Popen[bytes], queue: str, log: Path
+) -> int:
+    """Start a deployment and show it until it ends; 0 when it completed. Cancelled with this coroutine.
+
+    queue: the one that ``worker`` takes from. log: what the worker says.
+    """
     async with get_client() as client:
-        started = await _start(deployment, parameters)
+        started = await _start(deployment, parameters, queue)
         screen = Screen()
         screen.say(f"run      {deployment} as flow run {started.name} ({time.strftime('%H:%M:%S')})")
         try:
-            ended = await _watch(client, started.id, worker, screen)
+            ended = await _watch(client, started.id, worker, log, screen)
         except (asyncio.CancelledError, KeyboardInterrupt):
             await _cancel(client, started.id, screen)
             raise KeyboardInterrupt from None
@@ -45,13 +49,15 @@ async def follow(deployment: str, parameters: Mapping[str, Any], *, worker: subp
             return 0
         message = ended.state.message if ended.state is not None else "no state"
         print(f"error: {_reason(run, message)}", file=sys.stderr)
-        print(f"logs: {logs}; `prefect flow-run logs {started.id}`", file=sys.stderr)
+        print(f"logs: {log.parent}; `prefect flow-run logs {started.id}`", file=sys.stderr)
         return 1
 
 
-async def _start(deployment: str, parameters: Mapping[str, Any]) -> FlowRun:
+async def _start(deployment: str, parameters: Mapping[str, Any], queue: str) -> FlowRun:
     try:
-        started: Any = run_deployment(deployment, parameters=dict(parameters), timeout=0, as_subflow=False)
+        started: Any = run_deployment(
+            deployment, parameters=dict(parameters), timeout=0, as_subflow=False, work_queue_name=queue
+        )
         found: FlowRun = await started
         return found
     except ObjectNotFound as error:
@@ -61,16 +67,16 @@ async def _start(deployment: str, parameters: Mapping[str, Any]) -> FlowRun:
         raise ConfigError(f"The server refused these parameters: {detail}") from error
 
 
-async def _watch(client: PrefectClient, flow_run: UUID, worker: subprocess.Popen[bytes], screen: Screen) -> FlowRun:
+async def _watch(
+    client: PrefectClient, flow_run: UUID, worker: subprocess.Popen[bytes], log: Path, screen: Screen
+) -> FlowRun:
     while True:
         found = await client.read_flow_run(flow_run)
         screen.update(of_flow_run(str(flow_run)))
         if found.state is not None and found.state.is_final():
             return found
         if worker.poll() is not None:
-            raise TrainingError(
-                f"The worker ended with status {worker.returncode}; see {home() / 'logs' / 'worker.log'}."
-            )
+            raise TrainingError(f"The worker ended with status {worker.returncode}; see {log}.")
         await asyncio.sleep(POLL_SECONDS)
 
 

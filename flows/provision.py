@@ -1,6 +1,6 @@
 """What a server needs besides deployments: the work pool, a limit per slot, and the automation that finds dead runs.
 
-``python -m flows.provision`` may be run again and again.
+``python -m flows.provision [QUEUE ...]`` may be run again and again.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from flows.home import settle
 settle()
 
 import asyncio  # noqa: E402
+import sys  # noqa: E402
+from collections.abc import Sequence  # noqa: E402
 from datetime import UTC, datetime, timedelta  # noqa: E402
 
 from prefect.automations import Automation  # noqa: E402
@@ -61,10 +63,12 @@ ZOMBIES = Automation(
 )
 
 
-async def provision() -> None:
-    """Make what is missing."""
+async def provision(queues: Sequence[str] = ()) -> None:
+    """Make what is missing. queues: work queues of the pool that a worker will name; it takes nothing while one is missing."""
     async with get_client() as client:
         await _pool(client)
+        for queue in queues:
+            await _queue(client, queue)
         for slot in slots():
             await _limit(client, slot.name)
         if not await client.read_automations_by_name(ZOMBIES.name):
@@ -78,6 +82,13 @@ async def _pool(client: PrefectClient) -> None:
         await client.create_work_pool(WorkPoolCreate(name=POOL, type="process", base_job_template=template))
     except ObjectAlreadyExists:
         return
+
+
+async def _queue(client: PrefectClient, name: str) -> None:
+    try:
+        await client.read_work_queue_by_name(name, work_pool_name=POOL)
+    except ObjectNotFound:
+        await client.create_work_queue(name, work_pool_name=POOL)
 
 
 async def _limit(client: PrefectClient, name: str) -> None:
@@ -100,4 +111,4 @@ async def _skip_missed(client: PrefectClient) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(provision())
+    asyncio.run(provision(sys.argv[1:]))

@@ -138,7 +138,13 @@ def held(path: Path) -> bool:
 
 def holder(path: Path) -> str:
     """Who took a lock, for a sentence."""
+    pid = holder_pid(path)
+    return "another process" if pid is None else f"process {pid}"
+
+
+def holder_pid(path: Path) -> int | None:
+    """The process that took a lock last; None where it did not come to say so."""
     try:
-        return f"process {json.loads(path.read_text())['pid']}"
-    except (OSError, ValueError, KeyError):
-        return "another process"
+        return int(json.loads(path.read_text())["pid"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

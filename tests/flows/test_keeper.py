@@ -1,0 +1,176 @@
+"""Several `make run` at once: the server is there as long as any of them is, and no longer; real processes all of them."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from flows.keeper import Shared
+from flows.launch import Services, server_state
+from flows.slots import held
+
+LAUNCHER = """
+import subprocess, sys, time
+from pathlib import Path
+from flows.keeper import Shared
+from flows.slots import held
+
+shared, told = Shared(1), Path(sys.argv[1])
+server = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(600)"
+
+def begin():
+    if held(shared.file("keeper")):
+        print("found", flush=True)
+        return
+    told.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "flows.keeper", "1", sys.executable, "-c", server, str(told)]
+    subprocess.Popen(command, start_new_session=True)
+    while not told.is_file() or not told.read_text():
+        time.sleep(0.02)
+    print("started", flush=True)
+
+with shared.used(begin):
+    sys.stdin.read()
+print("left", flush=True)
+"""
+"""What `make run` does about the server, with a sleeping process in its place."""
+
+
+@pytest.fixture
+def launch(tmp_path, monkeypatch):
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path))
+    running = []
+
+    def start():
+        running.append(
+            subprocess.Popen(
+                [sys.executable, "-c", LAUNCHER, str(tmp_path / "pid")],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        )
+        return running[-1]
+
+    yield start
+    for process in running:
+        process.kill()
+        process.wait()
+        process.stdin.close()
+        process.stdout.close()
+
+
+def begun(process):
+    return process.stdout.readline().strip()
+
+
+def leave(process):
+    process.stdin.close()
+    assert process.stdout.readline() == "left\n"
+
+
+def server(home):
+    return int((home / "pid").read_text())
+
+
+def gone(pid, seconds=20.0):
+    deadline = time.monotonic() + seconds
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def test_the_server_outlives_the_command_that_started_it_and_ends_with_the_last(launch, tmp_path):
+    first = launch()
+    assert begun(first) == "started"
+    second = launch()
+    assert begun(second) == "found"
+    pid = server(tmp_path)
+    leave(first)
+    assert psutil.pid_exists(pid)
+    assert held(Shared(1).file("keeper"))
+    leave(second)
+    assert not held(Shared(1).file("keeper"))  # it waited for the end
+    assert gone(pid, 1.0)
+
+
+def test_the_server_outlives_a_killed_command_and_ends_when_the_last_is_killed(launch, tmp_path):
+    first = launch()
+    assert begun(first) == "started"
+    second = launch()
+    assert begun(second) == "found"
+    pid = server(tmp_path)
+    os.kill(first.pid, signal.SIGKILL)
+    first.wait()
+    third = launch()
+    assert begun(third) == "found"
+    leave(third)
+    assert psutil.pid_exists(pid)
+    os.kill(second.pid, signal.SIGKILL)
+    second.wait()
+    assert gone(pid)
+    again = launch()
+    assert begun(again) == "started"
+    leave(again)
+
+
+def test_two_that_begin_together_start_one_server(launch):
+    said = sorted(begun(process) for process in [launch(), launch(), launch()])
+    assert said == ["found", "found", "started"]
+
+
+def test_a_killed_keeper_takes_its_server_along(launch, tmp_path):
+    first = launch()
+    assert begun(first) == "started"
+    pid = server(tmp_path)
+    keeper = psutil.Process(pid).parent()
+    assert keeper is not None
+    keeper.kill()
+    assert gone(pid)
+    leave(first)
+
+
+def test_each_command_s_worker_has_a_log_of_its_own():
+    logs = Path("logs")
+    assert [Services({}, logs, queue).log("worker").name for queue in ("default", "run-0", "run-1", "run-10")] == [
+        "worker.log",
+        "worker.log",
+        "worker-1.log",
+        "worker-10.log",
+    ]
+    assert Services({}, logs, "run-1").log("deploy").name == "deploy.log"
+
+
+@pytest.mark.slow
+def test_two_commands_at_once_both_reach_their_result_and_leave_nothing(tmp_path):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    environment = {**os.environ, "USERRL_HOME": str(tmp_path), "USERRL_PORT": str(port)}
+    environment.pop("PREFECT_API_URL", None)
+
+    def command():
+        return subprocess.Popen(
+            [sys.executable, "-m", "flows.launch", "--deployment", "maintain/warehouse"],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    first = command()
+    assert first.stdout.readline() == f"server   http://127.0.0.1:{port}\n"
+    second = command()
+    said = {process: process.communicate(timeout=280)[0] for process in (first, second)}
+    assert (first.returncode, second.returncode) == (0, 0), said
+    assert "(was running)" in said[second]
+    assert server_state(port) == "free"
+    assert sorted(path.name for path in (tmp_path / "logs").glob("worker*")) == ["worker-1.log", "worker.log"]
