@@ -39,4 +39,5 @@ def _runs(files: list[Path]) -> str:
     if not files:
         return "FROM template.runs"
     kinds = schema.json_columns("runs")
-    return f"SELECT {columns} FROM read_json({file_list(files)}, columns = {kinds}, format = 'newline_delimited')"
+    options = f"columns = {kinds}, format = 'newline_delimited', ignore_errors = true"
+    return f"SELECT {columns} FROM read_json({file_list(files)}, {options})"

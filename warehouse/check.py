@@ -55,8 +55,11 @@ class Report:
         return all(problem.repaired for problem in self.problems)
 
 
-def check(root: Path, *, repair: bool = False) -> Report:
-    """Verify files, ledgers, keys, gaps and schema versions. Raises LogError while a compactor is at work."""
+def check(root: Path, *, repair: bool = False, whole: bool = True) -> Report:
+    """Verify files, ledgers, keys, gaps and schema versions. Raises LogError while a compactor is at work.
+
+    whole: read every value of every pack, not only keys and counts.
+    """
     report = Report()
     if not root.is_dir():
         raise LogError(f"There is no warehouse at {root}; start a run with `make run`, or name its folder.")
@@ -65,7 +68,7 @@ def check(root: Path, *, repair: bool = False) -> Report:
         manifest = _manifest(root, repair, report)
         if manifest is None:
             return report
-        _packs(root, manifest, repair, report)
+        _packs(root, manifest, repair, whole, report)
         _unlisted(root, manifest, repair, report)
         _runs(root, report)
         _segments(root, manifest, repair, report)
@@ -74,14 +77,9 @@ def check(root: Path, *, repair: bool = False) -> Report:
     try:
         _contents(root, report)
     except (duckdb.Error, LogError) as error:
-        if any(problem.kind in ("pack", "segment") and not problem.repaired for problem in report.problems):
-            return report
-        with FolderLock.take(root / "compactor"):
-            found = _read_everything(root, repair, report)
-        if not found:
+        # What is damaged and was not repaired is told already.
+        if not any(problem.kind in ("pack", "segment") and not problem.repaired for problem in report.problems):
             report.problems.append(Problem("contents", f"The rows cannot be read: {first_line(error)}."))
-        elif repair:
-            _contents(root, report)
     return report
 
 
@@ -115,7 +113,7 @@ def _manifest(root: Path, repair: bool, report: Report) -> Manifest | None:
     return manifest
 
 
-def _packs(root: Path, manifest: Manifest, repair: bool, report: Report) -> None:
+def _packs(root: Path, manifest: Manifest, repair: bool, whole: bool, report: Report) -> None:
     for name, pack in list(manifest.packs.items()):
         path = root / "packs" / name
         report.packs += 1
@@ -127,8 +125,6 @@ def _packs(root: Path, manifest: Manifest, repair: bool, report: Report) -> None
                 found = pack_entry(path)
                 if found["rows"] != pack["rows"]:
                     sentence = f"Pack {name} holds other numbers of rows than the manifest says."
-                elif found["bytes"] != pack.get("bytes") and (why := read_whole(path)) is not None:
-                    sentence = f"Pack {name} cannot be read: {why}."
                 if found["schema"] > schema.version():
                     sentence = (
                         f"Pack {name} has schema {found['schema']}, this code knows {schema.version()}: update userrl."
@@ -137,6 +133,8 @@ def _packs(root: Path, manifest: Manifest, repair: bool, report: Report) -> None
                     continue
             except LogError as error:
                 sentence = str(error).partition("; run ")[0] + "."
+            if not sentence and whole and (why := read_whole(path)) is not None:
+                sentence = f"Pack {name} cannot be read: {why}."
         if sentence:
             _drop_pack(root, manifest, name, sentence, repair, report)
 
@@ -175,16 +173,6 @@ def _unlisted(root: Path, manifest: Manifest, repair: bool, report: Report) -> N
             quarantine(root, [path])
             sentence += " It is in quarantine now."
         report.problems.append(Problem("pack", sentence, repair))
-
-
-def _read_everything(root: Path, repair: bool, report: Report) -> bool:
-    """Read every value of every pack, and set aside those that cannot be read; whether there were such ones."""
-    manifest, found = Manifest.read(root), False
-    for name in list(manifest.packs):
-        if (why := read_whole(root / "packs" / name)) is not None:
-            _drop_pack(root, manifest, name, f"Pack {name} cannot be read: {why}.", repair, report)
-            found = True
-    return found
 
 
 def _runs(root: Path, report: Report) -> None:

@@ -36,13 +36,15 @@ def pack_entry(path: Path) -> dict[str, Any]:
 
 
 def read_whole(path: Path) -> str | None:
-    """What is wrong with a pack, found by reading every value of it; None when nothing is."""
+    """What is wrong with a pack, found by reading every value of it; None when nothing is. LogError: memory is short."""
     try:
         with duckdb.connect(":memory:") as con:
             con.execute(f"ATTACH '{str(path).replace(chr(39), chr(39) * 2)}' AS pack (READ_ONLY)")
             names = con.execute("SELECT table_name FROM duckdb_tables() WHERE database_name = 'pack'").fetchall()
             for (table,) in names:
                 con.execute(f"SELECT bit_xor(hash(t)) FROM pack.{table} t").fetchall()
+    except duckdb.OutOfMemoryException as error:
+        raise LogError(f"There is too little memory to read {path}; free some and check again.") from error
     except (duckdb.Error, OSError) as error:
         return first_line(error)
     return None

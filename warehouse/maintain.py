@@ -34,6 +34,6 @@ def maintain(root: Path) -> Maintenance:
     """
     before = check(root, repair=True)
     compaction = compact(root)
-    report = check(root)
+    report = check(root, whole=False)
     report.problems = [problem for problem in before.problems if problem.repaired] + report.problems
     return Maintenance(compaction, report)

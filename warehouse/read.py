@@ -193,14 +193,14 @@ class Warehouse:
     def packed(self, table: str) -> str:
         """SQL for the packed rows of a logged table, nothing joined to them: what `export` copies."""
         with self._lock:
-            self._refresh()
+            self._steady(lambda _: None)
             assert self._seen is not None
             return self._source(table, Snapshot(packs=self._seen.packs))
 
     def described(self) -> tuple[dict[str, str], dict[str, str], list[Rewind], list[Path]]:
         """What a client needs to see the same: packs by alias, SQL per stored table, rewinds, and the runs' files."""
         with self._lock:
-            self._refresh()
+            self._steady(lambda _: None)
             assert self._seen is not None
             made = {table: self._source(table, self._seen) for table in schema.LOGGED}
             made["trials"] = sources.trials(self.root)
@@ -270,7 +270,8 @@ class Warehouse:
 
     def _blame(self, error: duckdb.Error, listed: Snapshot) -> None:
         """Return when files moved since the list was taken; else raise what is wrong: a damaged file, or the question."""
-        if _files(snapshot(self.root)) == _files(listed):
+        vanished = isinstance(error, duckdb.IOException) and _files(snapshot(self.root)) != _files(listed)
+        if not vanished:
             raise damage(self.root, listed, error) or error
 
     def _refresh(self) -> None:

@@ -37,7 +37,7 @@ def update_index(root: Path) -> int:
     try:
         return _update(root)
     except sqlite3.DatabaseError as error:
-        if error.sqlite_errorcode & 0xFF not in _BROKEN:
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _BROKEN:
             raise
     for name in (INDEX, f"{INDEX}-journal"):
         (root / name).unlink(missing_ok=True)
@@ -107,6 +107,8 @@ def _reading(root: Path) -> Iterator[sqlite3.Connection]:
         index.execute("SELECT count(*) FROM size").fetchall()
         yield index
     except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY:
+            raise ConfigError("The text index is being brought up to date; ask again in a moment.") from error
         raise ConfigError(
             f"The text index {root / INDEX} cannot be read ({error}); `userrl warehouse compact` makes it again."
         ) from error
