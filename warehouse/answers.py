@@ -30,8 +30,9 @@ def damage(root: Path, seen: Snapshot, error: duckdb.Error) -> LogError | None:
     found = damaged(root, seen)
     if found is not None:
         return LogError(f"{found[0]} is damaged ({found[1]}); {REPAIR}.")
-    text = str(error).lower()
-    if str(root).lower() in text or "checksum" in text or "corrupt" in text:
+    text = str(error)
+    listed = [*map(str, seen.files()), *seen.packs]
+    if "checksum" in text or any(name in text for name in listed):
         return LogError(f"A file in {root} is damaged ({first_line(error)}); {REPAIR}.")
     return None
 

@@ -264,7 +264,8 @@ class Warehouse:
                 if not moved:
                     return answer
                 continue
-            self._seen = None
+            with self._lock:
+                self._seen = None
             time.sleep(0.005 * attempt)
         raise LogError(f"Files in {self.root} moved under the query {TRIES} times; ask again in a moment.")
 
@@ -333,7 +334,9 @@ class Warehouse:
 
     def _rewound_meanwhile(self) -> bool:
         """Whether a rewind may have arrived since the list was taken: rows after it could be in the answer."""
-        assert self._seen is not None
+        if self._seen is None:
+            # Another thread's question found files gone.
+            return True
         now = snapshot(self.root)
         known = {path for form in (self._seen.live, self._seen.sealed) for path in form.get("events", [])}
         fresh = set(now.live.get("events", [])) - known
