@@ -14,6 +14,8 @@ import numpy as np
 from sweeps.objective import Point
 from sweeps.space import Pruning
 
+TIE = 1e-9
+
 
 def should_prune(
     mine: Sequence[Point], others: Sequence[Sequence[Point]], rule: Pruning, *, maximize: bool = True
@@ -31,7 +33,8 @@ def should_prune(
         return None
     share = rule.percentile if maximize else 100.0 - rule.percentile
     threshold = float(np.percentile(peers, share))
-    worse = last.value < threshold if maximize else last.value > threshold
+    # Means of the same scores in another order differ in their last bits, and are ties.
+    worse = last.value < threshold - TIE if maximize else last.value > threshold + TIE
     if not worse:
         return None
     side = "below" if maximize else "above"

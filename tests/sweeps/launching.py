@@ -73,6 +73,7 @@ class WritingLauncher:
 def write_validation(log: TurnLog, step: int, score: float, price: float = 0.0) -> None:
     for attempt in range(2):
         write_attempt(log, Where("rl-1", step, "validate", "local"), score=score, attempt=attempt, price=price / 2)
+    log.metrics({"validate/score/mean": score}, stage="rl-1", step=step)
 
 
 def write_attempt(

@@ -225,6 +225,10 @@ def test_a_validation_is_placed_by_the_horizon_that_its_stage_trains_at(tmp_path
         ("validate", "rl-2", 2, 6),
     ):
         write_attempt(log, Where(stage, step, phase, "local"), horizon=horizon, score=0.5)
+        if phase == "validate":
+            log.metrics({"validate/score/mean": 0.5}, stage=stage, step=step)
+    # Under way: its first attempt is no score yet.
+    write_attempt(log, Where("rl-2", 3, "validate", "local"), horizon=6, score=0.0)
     log.close()
     assert points(tmp_path, ["r", "unknown"]) == {
         "r": [Point("rl-1", 4, 6, 0, 0.5), Point("rl-1", 4, 6, 1, 0.5), Point("rl-2", 5, 6, 2, 0.5)]

@@ -90,6 +90,7 @@ def test_a_value_below_the_percentile_at_the_same_point_is_pruned_and_a_tie_is_k
     others = [[point(0.8)], [point(0.9)], [point(0.7)]]
     assert should_prune([point(0.8)], others, RULE) is None
     assert should_prune([point(0.79)], others, RULE) is not None
+    assert should_prune([point(0.8 - 2e-16)], others, RULE) is None
 
 
 def test_too_few_others_prune_nothing() -> None:
