@@ -20,6 +20,8 @@ from curricula.keys import check_options, check_url
 from curricula.schedule import Gate
 from userrl_core.training.config import AlgorithmConfig
 
+MOST_TURNS = 10_000
+Turns = Annotated[int, Field(gt=0, le=MOST_TURNS)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
@@ -100,7 +102,7 @@ class Demonstrations(Block):
     top_k: PositiveInt = 1000
     """Trajectories kept in all, the best of every gym; their tasks leave the RL set."""
 
-    horizon: PositiveInt | None = None
+    horizon: Turns | None = None
     """Most turns of a demonstration; none: the evaluation's horizon."""
 
     temperature: NonNegativeFloat = 0.0
@@ -128,7 +130,7 @@ class Stage(Block):
     epochs: PositiveFloat | None = None
     """Length in passes over the RL tasks, in place of steps."""
 
-    horizon: PositiveInt | None = None
+    horizon: Turns | None = None
     """Most agent turns; left out where a schedule gives it."""
 
     mix: dict[str, Annotated[float, Field(gt=0.0, allow_inf_nan=False)]] = Field(default_factory=dict)
@@ -169,7 +171,7 @@ class Stage(Block):
 class Evaluate(Block):
     """The held-out evaluation, and the validation that chooses the checkpoint."""
 
-    horizon: PositiveInt = 16
+    horizon: Turns = 16
     """Most agent turns, also in validation."""
 
     temperature: NonNegativeFloat = 0.0

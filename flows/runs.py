@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flows.home import home, runs_dir
+from flows.home import home, runs_dir, warehouse_dir
 from flows.slots import held
 from userrl_core.errors import ConfigError
 from userrl_core.nearest import nearest
@@ -181,14 +181,22 @@ def delete(run: Run) -> None:
 
 
 def _generations(base: str) -> tuple[list[int], list[Run]]:
-    """The numbers that are taken, unreadable ones too, and the runs, the newest last. Deleting one leaves a gap."""
-    taken = {1: runs_dir() / base} if (runs_dir() / base / "run.json").is_file() else {}
-    for path in runs_dir().glob(f"{base}.*/run.json"):
-        number = path.parent.name.removeprefix(f"{base}.")
-        if number.isdecimal() and int(number) > 1:
-            taken[int(number)] = path.parent
-    numbers = sorted(taken)
-    return numbers, _readable(taken[number] for number in numbers)
+    """The numbers that are taken, unreadable ones too, and the runs, the newest last. Deleting one leaves a gap.
+
+    A number is also taken by turns: those of a deleted run stay in the warehouse, and another run's must not join them.
+    """
+    there = {_number(path.parent.name, base): path.parent for path in runs_dir().glob(f"{base}*/run.json")}
+    logged = {_number(path.name.removeprefix("run="), base) for path in warehouse_dir().glob(f"runs/run={base}*")}
+    numbers = sorted(number for number in {*there, *logged} if number)
+    return numbers, _readable(there[number] for number in numbers if number in there)
+
+
+def _number(run_id: str, base: str) -> int:
+    """Which generation of ``base`` an id is; 0 for another run's."""
+    if run_id == base:
+        return 1
+    number = run_id.removeprefix(f"{base}.")
+    return int(number) if number != run_id and number.isdecimal() and int(number) > 1 else 0
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

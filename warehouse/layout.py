@@ -29,7 +29,7 @@ import orjson
 from userrl_core.errors import ConfigError, LogError
 
 _SEGMENT = re.compile(r"^(\w+)\.(\d{5})\.(\d{6})\.(jsonl|parquet)$")
-_RUN_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -70,7 +70,7 @@ def default_root() -> Path:
 
 def run_dir(root: Path, run_id: str) -> Path:
     """The run's folder. Raises ConfigError for an id that would not be a plain folder name."""
-    if not _RUN_ID.match(run_id):
+    if not _RUN_ID.fullmatch(run_id):
         raise ConfigError(f"Run id {run_id!r} is not usable: letters, digits, '.', '_' and '-' only, at most 128.")
     return root / "runs" / f"run={run_id}"
 

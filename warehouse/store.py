@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RunRecord", "TrialRecord", "default_root", "find_run", "maintain", "record_trial", "register_run", "runs"]
 
-_STUDY = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")
+_STUDY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ def find_run(root: Path | str, name: str) -> dict[str, Any]:
 
 def record_trial(root: Path | str, record: TrialRecord) -> None:
     """Append a trial's state, durable on return. Several processes may record at once."""
-    if not _STUDY.match(record.study):
+    if not _STUDY.fullmatch(record.study):
         raise ConfigError(f"Study name {record.study!r} is not usable: letters, digits, '.', '_' and '-' only.")
     row = asdict(record) | {
         "params": orjson.dumps(dict(record.params)).decode(),

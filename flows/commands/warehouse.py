@@ -38,6 +38,8 @@ def compact(
         f" ({len(done.merged)} small packs merged); sealed {done.recovered} files of dead writers; "
         f"indexed {done.indexed:,} turns."
     )
+    if done.nulled:
+        typer.echo(f"{done.nulled} values did not fit their columns and are null.")
     if done.torn_bytes:
         typer.echo(f"{done.torn_bytes} bytes at the ends of dead writers' files were half a line and no row.")
 

@@ -206,6 +206,7 @@ def test_the_same_recipe_has_the_same_hash_and_another_value_another():
         ({"algoritm.lr": 1}, "unknown key 'algoritm' (did you mean 'algorithm'?)"),
         ({"stages.7.horizon": 4}, "use 0 to 2 or *"),
         ({"stages.0.horizon": 0}, "stages.0.horizon: input should be greater than 0 (given: 0)"),
+        ({"evaluate.horizon": 3_000_000_000}, "evaluate.horizon: input should be less than or equal to 10000"),
         ({"demonstrations.top_k": -1}, "demonstrations.top_k: input should be greater than 0"),
         ({"stages.1.horizon": 3}, "horizon 3 follows 4; horizons never shrink"),
         ({"stages.0.mix": {}}, "the mix is empty; name at least one gym"),

@@ -14,6 +14,7 @@ from flows.evaluate import actor
 from flows.runs import all_runs, claim, delete, find, identity, load, write_json
 from flows.slots import alone, held
 from userrl_core.errors import CheckpointError, ConfigError
+from warehouse import TurnLog
 
 
 @pytest.fixture(autouse=True)
@@ -85,6 +86,16 @@ def test_the_newest_generation_goes_on_also_when_an_older_one_was_deleted(home):
     assert claim("b", {}, fresh=False, flow_run="x").id == "b.11"
     assert claim("b", {}, fresh=True, flow_run="y").id == "b.12"
     assert not (home / "runs" / "b").exists()
+
+
+def test_turns_of_a_deleted_run_are_not_joined_by_those_of_its_successor(home):
+    run = claim("b", {}, fresh=False, flow_run="1")
+    TurnLog.open(home / "warehouse", run.id).close()
+    delete(run)
+    assert claim("b", {}, fresh=False, flow_run="2").id == "b.2"
+    assert claim("b", {}, fresh=False, flow_run="3").id == "b.2"
+    TurnLog.open(home / "warehouse", "bb").close()
+    assert claim("bb.2", {}, fresh=False, flow_run="4").id == "bb.2"
 
 
 def test_a_generation_that_cannot_be_read_is_not_written_over(home):
