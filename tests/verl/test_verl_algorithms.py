@@ -1,0 +1,71 @@
+"""One step of stock verl with each of the other algorithms: it trains, and what it did is in the warehouse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.verl.rig import CPU, REPLIES, TwoStages, cluster, make_job, make_model, warehouse_sink
+from userrl_core.rewards import CreditConfig
+from userrl_core.training.config import AlgorithmConfig
+from userrl_core.training.verl.launch import run_stage
+from warehouse import open_warehouse
+from warehouse.log import TurnLog
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+CRITIC = (
+    "critic.model.use_remove_padding=False",
+    "critic.model.enable_gradient_checkpointing=False",
+    "+critic.model.override_config.attn_implementation=sdpa",
+    "critic.use_dynamic_bsz=False",
+    "critic.ppo_micro_batch_size_per_gpu=8",
+    "critic.use_torch_compile=False",
+)
+
+
+@pytest.mark.parametrize("name", ["rloo", "ppo", "reinforce_pp"])
+def test_a_step_of_another_algorithm_moves_the_model_and_is_in_the_warehouse(name: str, tmp_path: Path) -> None:
+    chats = [
+        {"messages": [{"role": "user", "content": "A trip?"}, {"role": "assistant", "content": text}]}
+        for text in REPLIES
+    ]
+    model = make_model(tmp_path / "model", chats)
+    algorithm = AlgorithmConfig(
+        name=name,  # type: ignore[arg-type]
+        batch=2,
+        group=4,
+        minibatches=1,
+        lr=1e-3,
+        critic_lr=1e-3,
+        max_tokens=48,
+        max_response_tokens=384,
+    )
+    overrides = (*CPU, *(CRITIC if name == "ppo" else ()))
+    with TurnLog.open(tmp_path / "warehouse", name) as log:
+        job = make_job(
+            tmp_path / "rl-1",
+            model,
+            algorithm=algorithm,
+            credit=CreditConfig(shaping="equalized", score="sum"),
+            last_step=1,
+            total_steps=1,
+            validate_every=1,
+            cluster=cluster().model_copy(update={"overrides": overrides}),
+            sink=warehouse_sink(tmp_path / "warehouse", name),
+        )
+        curriculum = TwoStages()
+        result = run_stage(job, curriculum, log)
+    assert result.step == 1
+    assert result.metrics["groups/mixed/share"] + result.metrics["groups/zero_variance/share"] >= 0.0
+    assert len(curriculum.seen) == 1
+    with open_warehouse(tmp_path / "warehouse") as warehouse:
+        played = warehouse.sql("SELECT count(*), count(DISTINCT attempt) FROM trajectories WHERE phase = 'train'")
+        assert played.fetchall() == [(8, 4)]
+        returned = warehouse.sql(
+            "SELECT avg(return_sum) FROM trajectories WHERE phase = 'train' AND admitted"
+        ).fetchall()
+        logged = warehouse.sql("SELECT count(advantage) FROM turns WHERE phase = 'train'").fetchall()[0][0]
+    assert result.metrics["rollout/return_sum/mean"] == pytest.approx(returned[0][0])
+    assert (logged > 0) == (name != "ppo"), "verl keeps a critic's advantages to itself"
