@@ -21,7 +21,6 @@ CRITIC = (
     "+critic.model.override_config.attn_implementation=sdpa",
     "critic.use_dynamic_bsz=False",
     "critic.ppo_micro_batch_size_per_gpu=8",
-    "critic.use_torch_compile=False",
 )
 
 

@@ -101,4 +101,4 @@ def test_held_out_tasks_compare_the_cold_start_and_what_verl_trained(flow: tuple
     played = rows(
         home, "SELECT policy, count(*) FROM trajectories WHERE phase = 'evaluate' GROUP BY ALL ORDER BY policy"
     )
-    assert dict(played) == {"demonstrator": 4, "SFT": 4, "RL": 4}
+    assert dict(played) == {"scripted(skill=0.5)": 4, "SFT": 4, "RL": 4}
