@@ -152,6 +152,7 @@ def measure(root: Path, turns: int, writers: int) -> dict[str, Any]:
     }
     tell(figures["index"])
     figures["queries_ms"] = queries(root)
+    figures["agreement"] = agreement(root)
     return figures
 
 
@@ -270,6 +271,41 @@ def queries(root: Path) -> dict[str, float]:
             warehouse.search(word[n % 2])
             took.append((time.perf_counter() - start) * 1000)
         found["search, median"] = round(statistics.median(took), 1)
+    return found
+
+
+def agreement(root: Path, groups: int = 128) -> dict[str, Any]:
+    """Re-scored in SQL against `userrl_core.rewards` on the trajectories of some groups, under another gamma."""
+    from userrl_core.rewards import turn_advantages
+    from warehouse import open_warehouse
+
+    found: dict[str, Any] = {}
+    with open_warehouse(root) as warehouse:
+        rows = warehouse.sql(
+            "WITH chosen AS (SELECT DISTINCT step, group_id FROM trajectories WHERE phase = 'train' "
+            f"ORDER BY hash(step, group_id) LIMIT {groups}) "
+            "SELECT u.traj_id, concat(u.step, u.group_id), list(u.reward ORDER BY u.turn), list(u.completion_tokens ORDER BY u.turn) "
+            "FROM turns u SEMI JOIN chosen USING (step, group_id) WHERE u.phase = 'train' GROUP BY ALL ORDER BY u.traj_id"
+        ).fetchall()
+        ids = ", ".join(str(row[0]) for row in rows)
+        found["trajectories"] = len(rows)
+        for shaping in ("equalized", "r2g"):
+            mine = turn_advantages(
+                [row[2] for row in rows],
+                [row[1] for row in rows],
+                turn_tokens=[row[3] for row in rows],
+                shaping=shaping,
+                gamma=0.9,
+            )
+            theirs = warehouse.sql(
+                f"SELECT list(advantage ORDER BY turn) FROM rescore('r1', with_shaping := '{shaping}', with_gamma := 0.9) "
+                f"WHERE traj_id IN ({ids}) GROUP BY traj_id ORDER BY traj_id"
+            ).fetchall()
+            gaps = [
+                abs(a - b) for row, (other,) in zip(mine, theirs, strict=True) for a, b in zip(row, other, strict=True)
+            ]
+            found[f"largest difference, {shaping}"] = max(gaps)
+    tell(found)
     return found
 
 
