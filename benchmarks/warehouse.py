@@ -284,7 +284,8 @@ def agreement(root: Path, groups: int = 128) -> dict[str, Any]:
         rows = warehouse.sql(
             "WITH chosen AS (SELECT DISTINCT step, group_id FROM trajectories WHERE phase = 'train' "
             f"ORDER BY hash(step, group_id) LIMIT {groups}) "
-            "SELECT u.traj_id, concat(u.step, u.group_id), list(u.reward ORDER BY u.turn), list(u.completion_tokens ORDER BY u.turn) "
+            "SELECT u.traj_id, concat(u.step, u.group_id), list(u.reward ORDER BY u.turn), "
+            "list(u.completion_tokens ORDER BY u.turn) "
             "FROM turns u SEMI JOIN chosen USING (step, group_id) WHERE u.phase = 'train' GROUP BY ALL ORDER BY u.traj_id"
         ).fetchall()
         ids = ", ".join(str(row[0]) for row in rows)

@@ -57,7 +57,7 @@ def test_a_step_of_another_algorithm_moves_the_model_and_is_in_the_warehouse(nam
         curriculum = TwoStages()
         result = run_stage(job, curriculum, log)
     assert result.step == 1
-    assert result.metrics["groups/mixed/share"] + result.metrics["groups/zero_variance/share"] >= 0.0
+    assert "groups/zero_variance/share" in result.metrics
     assert len(curriculum.seen) == 1
     with open_warehouse(tmp_path / "warehouse") as warehouse:
         played = warehouse.sql("SELECT count(*), count(DISTINCT attempt) FROM trajectories WHERE phase = 'train'")
