@@ -27,7 +27,7 @@ from prefect.types._datetime import now
 
 from flows.home import home, quiet, runs_dir
 from flows.plan import Plan, make_plan
-from flows.runs import read_json
+from flows.runs import goes_on_as, read_json
 from sweeps.launcher import Started, Status
 from sweeps.space import Space
 from userrl_core.errors import TrainingError
@@ -111,7 +111,7 @@ class DeploymentLauncher(_Trials):
         """
         parameters = self.parameters(overrides, seed)
         flow_run: Any = self._patiently(lambda: self._request(parameters, label))
-        return Started(str(flow_run.id), self.plan(overrides, seed).run_id)
+        return Started(str(flow_run.id), goes_on_as(self.plan(overrides, seed).run_id))
 
     def _request(self, parameters: dict[str, Any], label: str) -> Any:
         for deployment in (f"train/{Path(self.space.recipe).stem}", "train/equalized-r2g"):
@@ -229,7 +229,7 @@ class ProcessLauncher(_Trials):
     def start(self, overrides: Mapping[str, Any], *, seed: int, label: str) -> Started:
         """Start it in a session of its own, output beside the sweep; its pid and start time are its handle."""
         parameters = self.parameters(overrides, seed)
-        run_id = self.plan(overrides, seed).run_id
+        run_id = goes_on_as(self.plan(overrides, seed).run_id)
         process = _bearer(label)
         if process is None:
             process = psutil.Process(self._spawn(parameters, label))

@@ -106,8 +106,7 @@ def claim(base: str, about: Mapping[str, Any], *, fresh: bool, flow_run: str) ->
     numbers, found = _generations(base)
     mine = next((run for run in found if fresh and run.about.get("claimed_by") == flow_run), None)
     if mine is None and (fresh or not found):
-        number = max(numbers, default=0) + 1
-        run_id = base if number == 1 else f"{base}.{number}"
+        run_id = _next(base, numbers)
         folder = runs_dir() / run_id
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / "run.json", {**about, "id": run_id, "created": time.time(), "claimed_by": flow_run})
@@ -115,6 +114,17 @@ def claim(base: str, about: Mapping[str, Any], *, fresh: bool, flow_run: str) ->
     run = mine or found[-1]
     write_json(home() / "flow-runs" / flow_run, {"run": run.id})
     return run
+
+
+def goes_on_as(base: str) -> str:
+    """The id of the run that `claim` gives to a start which asks for no fresh one."""
+    numbers, found = _generations(base)
+    return found[-1].id if found else _next(base, numbers)
+
+
+def _next(base: str, numbers: list[int]) -> str:
+    number = max(numbers, default=0) + 1
+    return base if number == 1 else f"{base}.{number}"
 
 
 def of_flow_run(flow_run: str) -> Run | None:

@@ -45,6 +45,11 @@ def slots() -> tuple[Slot, ...]:
     return tuple(Slot(f"cpu-{index}") for index in range(max(1, (os.cpu_count() or 1) // 2)))
 
 
+def named(gpus: str | None) -> tuple[Slot, ...]:
+    """The slots of GPUs written as ``6,7``; none for None."""
+    return tuple(Slot(f"gpu-{part.strip()}") for part in (gpus or "").split(",") if part.strip())
+
+
 def _gpus() -> tuple[int, ...]:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:

@@ -24,7 +24,7 @@ from flows.job import Job, ProgressReader, holds
 from flows.process import TrainerDied, reap, run_child
 from flows.progress import ProgressArtifact
 from flows.runs import Run
-from flows.slots import Slot, slots, take
+from flows.slots import Slot, named, slots, take
 from userrl_core.errors import CheckpointError, TrainingError
 
 LEASE_SECONDS = 60.0
@@ -135,17 +135,18 @@ def execute(
 
 
 def _wanted(job: Job) -> tuple[int, tuple[Slot, ...]]:
-    """How many slots a stage holds, and among which: a training on verl has as many GPUs as its profile says.
+    """How many slots a stage holds, and among which: a training on verl has as many GPUs as its profile says for its kind.
 
     GPUs on which the run serves its users are not among them; verl on a Ray cluster elsewhere holds one place here.
     """
     hardware = job.recipe["hardware"]
-    serving = {part.strip() for part in (hardware.get("user_gpus") or "").split(",")}
-    among = tuple(slot for slot in slots() if str(slot.gpu) not in serving)
+    serving = {slot.name for slot in named(hardware.get("user_gpus"))}
+    among = tuple(slot for slot in slots() if slot.name not in serving)
     spread = job.backend == "verl" and job.kind in ("sft", "rl") and not hardware.get("ray_address")
     if not spread or not any(slot.gpu is not None for slot in among):
         return 1, among
-    return max(int(hardware["gpus"]), 1), among
+    gpus = (hardware.get("sft_gpus") if job.kind == "sft" else None) or hardware["gpus"]
+    return max(int(gpus), 1), among
 
 
 def _environment(taken: Sequence[Slot]) -> dict[str, str]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 
 from curricula.recipe import Recipe
 from flows.home import home
 from flows.jobs.tasks import PLAYED, own_user_url, users_of
 from flows.serve_user import ServeOptions, default_python, serving
-from flows.slots import Slot, take
+from flows.slots import named, take
 from userrl_core.errors import ConfigError
 
 
@@ -28,10 +27,10 @@ def served_users(recipe: Recipe, say: Callable[[str], None]) -> Iterator[Callabl
             nonlocal running
             if not running and needs_server(recipe, kind):
                 options = serve_options(recipe)
-                gpus = tuple(Slot(f"gpu-{gpu.strip()}") for gpu in (options.gpus or "").split(",") if gpu.strip())
-                wait = partial("GPUs for {} are held: {}".format, recipe.hardware.user_model)
-                stack.enter_context(take(home() / "slots", len(gpus), gpus, waiting=lambda who: say(wait(who))))
-                say(f"{recipe.hardware.user_model} is served as user on port {options.port}")
+                gpus = named(options.gpus)
+                wait = f"GPUs for {options.model} are held: "
+                stack.enter_context(take(home() / "slots", len(gpus), gpus, waiting=lambda who: say(wait + who)))
+                say(f"{options.model} is served as user on port {options.port}")
                 stack.enter_context(serving(options, home() / "serve" / str(options.port), say))
                 running = True
 
@@ -53,12 +52,11 @@ def serve_options(recipe: Recipe) -> ServeOptions:
     hardware = recipe.hardware
     if hardware.user_model is None:
         raise ConfigError("hardware.user_gpus is given, but no hardware.user_model to serve there; name one.")
-    gpus = hardware.user_gpus
     return ServeOptions(
         model=hardware.user_model,
         port=hardware.user_port,
         python=hardware.python or default_python(),
-        tensor_parallel=len([gpu for gpu in (gpus or "").split(",") if gpu.strip()]) or 1,
-        gpus=gpus,
+        tensor_parallel=len(named(hardware.user_gpus)) or 1,
+        gpus=hardware.user_gpus,
         command=hardware.user_command,
     )

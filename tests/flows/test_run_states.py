@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from flows import cli
 from flows.evaluate import actor
-from flows.runs import all_runs, claim, delete, find, identity, load, write_json
+from flows.runs import all_runs, claim, delete, find, goes_on_as, identity, load, write_json
 from flows.slots import alone, held
 from userrl_core.errors import CheckpointError, ConfigError
 from warehouse import TurnLog
@@ -92,7 +92,8 @@ def test_turns_of_a_deleted_run_are_not_joined_by_those_of_its_successor(home):
     run = claim("b", {}, fresh=False, flow_run="1")
     TurnLog.open(home / "warehouse", run.id).close()
     delete(run)
-    assert claim("b", {}, fresh=False, flow_run="2").id == "b.2"
+    assert goes_on_as("b") == "b.2", "what a sweep follows is what the trial becomes"
+    assert claim("b", {}, fresh=False, flow_run="2").id == goes_on_as("b") == "b.2"
     assert claim("b", {}, fresh=False, flow_run="3").id == "b.2"
     TurnLog.open(home / "warehouse", "bb").close()
     assert claim("bb.2", {}, fresh=False, flow_run="4").id == "bb.2"

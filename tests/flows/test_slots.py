@@ -105,6 +105,7 @@ def test_verl_holds_all_gpus_of_its_profile_but_those_of_the_users(tmp_path, mon
     assert wanted("rl", "verl") == (4, [2, 3, 4, 5, 6, 7])
     assert wanted("evaluate", "verl") == wanted("rl", "local") == (1, [2, 3, 4, 5, 6, 7])
     assert wanted("rl", "verl", ray_address="auto")[0] == 1
+    assert (wanted("sft", "verl")[0], wanted("sft", "verl", sft_gpus=6)[0]) == (4, 6)
     monkeypatch.setenv("USERRL_SLOTS", "cpu-0")
     assert wanted("rl", "verl") == (1, [None])
 
