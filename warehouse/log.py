@@ -150,9 +150,15 @@ class TurnLog:
         if place is None:
             raise LogError("A trajectory was ended that was not begun in this log, or ended twice.")
         turns, where, task = trajectory.turns, trajectory.where, trajectory.task
-        flags = 0
+        # One pass: between a model's replies the turns have left the processor's caches, and looking is what costs.
+        flags = prompt_tokens = completion_tokens = 0
+        policy_seconds = env_seconds = 0.0
         for turn in turns:
             flags |= int(turn.flags)
+            prompt_tokens += turn.prompt_tokens
+            completion_tokens += turn.completion_tokens
+            policy_seconds += turn.policy_seconds
+            env_seconds += turn.env_seconds
         row = {
             "traj_id": traj_id,
             "seq": next(self._seq),
@@ -173,10 +179,10 @@ class TurnLog:
             "admitted": trajectory.admitted,
             "reject_reason": trajectory.reject_reason,
             "flags": flags,
-            "prompt_tokens": sum([turn.prompt_tokens for turn in turns]),
-            "completion_tokens": sum([turn.completion_tokens for turn in turns]),
-            "policy_seconds": sum([turn.policy_seconds for turn in turns]),
-            "env_seconds": sum([turn.env_seconds for turn in turns]),
+            "prompt_tokens": prompt_tokens,
+            "completion_tokens": completion_tokens,
+            "policy_seconds": policy_seconds,
+            "env_seconds": env_seconds,
             "messages": encode.text(trajectory.messages),
             "started_at": self._started[traj_id],
         }
