@@ -1,6 +1,5 @@
 """The model that plays users is served by the run itself where the profile says so."""
 
-import socket
 import sys
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from curricula import load
 from flows.jobs.tasks import users_of
 from flows.serve_user import ServeOptions, answers
 from flows.users import needs_server, served_users
+from tests.ports import free_port
 from userrl_core.errors import ConfigError
 
 STAND_IN = Path(__file__).parents[1] / "verl" / "stand_in.py"
@@ -17,9 +17,7 @@ STAND_IN = Path(__file__).parents[1] / "verl" / "stand_in.py"
 
 @pytest.fixture
 def port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+    return free_port()
 
 
 def recipe(**overrides):

@@ -15,8 +15,8 @@ import pytest
 from optuna.trial import TrialState
 
 from sweeps.study import counted, ranked
+from tests.ports import free_port
 from tests.sweeps.launching import WritingLauncher, make_space, make_sweep
-from tests.sweeps.rig import free_port
 
 TWO_NUMBERS = {
     "gamma": {"kind": "range", "key": "credit.gamma", "low": 0.5, "high": 1.0},

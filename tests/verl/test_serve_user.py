@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -16,19 +15,14 @@ from pathlib import Path
 import pytest
 
 from flows.serve_user import ServeOptions, Supervisor, answers, serving
+from tests.ports import free_port
 from userrl_core.errors import ConfigError, UserError
 
 SERVER = Path(__file__).parent / "stand_in.py"
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
 def options(**more: object) -> ServeOptions:
-    values = {"command": f"{sys.executable} {SERVER} {{port}}", "every": 0.05, "start_timeout": 30.0, "misses": 2}
+    values = {"command": f"{sys.executable} {SERVER} {{port}}", "every": 0.05, "start_timeout": 120.0, "misses": 2}
     return ServeOptions("some-model", port=free_port(), **{**values, **more})  # type: ignore[arg-type]
 
 
@@ -37,7 +31,7 @@ def ask(served: ServeOptions, path: str) -> str:
         return str(reply.read().decode())
 
 
-def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+def until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not come to pass"
@@ -131,7 +125,7 @@ def test_the_command_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
     served = ServeOptions("m", port=port)
     until(lambda: answers(served))
     process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 0
+    assert process.wait(120) == 0
     reader.join()
     assert not answers(served)
     assert any("base_url" in line for line in lines)

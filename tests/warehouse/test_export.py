@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ import duckdb
 import polars as pl
 import pytest
 
+from tests.ports import free_port
 from tests.warehouse.makers import play
 from tests.warehouse.test_compact import some_run
 from userrl_core.errors import ConfigError
@@ -100,24 +100,27 @@ def test_an_unknown_target_is_named(tmp_path: Path) -> None:
 @pytest.fixture
 def s3() -> Iterator[str]:
     """moto's S3 server on loopback."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     server = subprocess.Popen(
         [sys.executable, "-c", f"from moto.server import main; main(['-H', '127.0.0.1', '-p', '{port}'])"],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
     url = f"http://127.0.0.1:{port}"
-    for _ in range(600):
-        try:
-            urllib.request.urlopen(url, timeout=30).close()
-            break
-        except (urllib.error.URLError, ConnectionError, TimeoutError):
-            time.sleep(0.05)
-    yield url
-    server.terminate()
-    server.wait()
+    deadline = time.monotonic() + 240
+    try:
+        while True:
+            try:
+                urllib.request.urlopen(url, timeout=30).close()
+                break
+            except (urllib.error.URLError, ConnectionError, TimeoutError):
+                assert server.poll() is None, "moto's server ended at once"
+                assert time.monotonic() < deadline, "moto's server does not answer"
+                time.sleep(0.05)
+        yield url
+    finally:
+        server.terminate()
+        server.wait()
 
 
 def test_an_object_store_takes_the_same_layout(tmp_path: Path, s3: str) -> None:
