@@ -25,11 +25,12 @@ from userrl_core.errors import ConfigError
 COUNTED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
 
 
-def open_study(space: Space, folder: Path, storage: str | None = None) -> optuna.Study:
+def open_study(space: Space, folder: Path, storage: str | None = None, *, queue: bool = True) -> optuna.Study:
     """The study of this space, created or continued.
 
-    folder: the sweep's own folder (journal file). storage: an Optuna RDB URL instead of the journal. Raises ConfigError
-    when the stored study has other objectives than the space, or the storage cannot be opened.
+    folder: the sweep's own folder (journal file). storage: an Optuna RDB URL instead of the journal. queue: whether a grid's
+    points are queued where they are not yet; off for whoever only looks, since two that queue at once queue a point twice.
+    Raises ConfigError when the stored study has other objectives than the space, or the storage cannot be opened.
     """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     where: Any
@@ -49,7 +50,7 @@ def open_study(space: Space, folder: Path, storage: str | None = None) -> optuna
             f"Sweep '{space.name}' was begun with {len(study.directions)} objective(s) and other directions; "
             "rename the space or delete the old study."
         )
-    if space.sampler.name == "grid" and "grid" not in study.user_attrs:
+    if queue and space.sampler.name == "grid" and "grid" not in study.user_attrs:
         _enqueue_grid(space, study)
     return study
 

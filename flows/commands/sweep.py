@@ -93,4 +93,4 @@ def _open(name: str) -> tuple[Space, Study]:
         known = ", ".join(sorted(p.parent.name for p in folder.parent.glob("*/space.json"))) or "none yet"
         raise ConfigError(f"Sweep '{name}' has not been run here; known: {known}.")
     space = Space.model_validate(kept["space"])
-    return space, open_study(space, folder, storage_of(None, kept, name))
+    return space, open_study(space, folder, storage_of(None, kept, name), queue=False)

@@ -101,7 +101,7 @@ def _without_warmup(home: Path) -> Path:
 
 def _study(home: Path) -> Any:
     space = load_space("gamma-schedule")
-    return open_study(space, home / "sweeps" / space.name)
+    return open_study(space, home / "sweeps" / space.name, queue=False)
 
 
 def _over(home: Path) -> int:

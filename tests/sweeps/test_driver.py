@@ -162,6 +162,12 @@ def test_a_grid_half_queued_by_a_killed_process_is_queued_to_its_end(tmp_path: P
     assert exhausted(space, study)
 
 
+def test_whoever_only_looks_at_a_sweep_that_begins_queues_nothing_beside_it(tmp_path: Path) -> None:
+    assert open_study(make_space(), tmp_path, queue=False).trials == []
+    assert len(open_study(make_space(), tmp_path).trials) == 4
+    assert len(open_study(make_space(), tmp_path, queue=False).trials) == 4
+
+
 def test_a_configuration_that_the_recipe_refuses_is_a_failed_trial_with_the_sentence(tmp_path: Path) -> None:
     class Refusing(WritingLauncher):
         def start(self, overrides: Mapping[str, Any], *, seed: int, label: str) -> Started:
