@@ -6,10 +6,10 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ from typing import Any
 import httpx
 import psutil
 import yaml
+
+from tests.ports import free_port as free_port
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -62,12 +64,6 @@ def wait_for(condition: Callable[[], Any], seconds: float = 400.0, what: str = "
     return found
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 class Machine:
     """Everything that runs carries the home in its environment, so that all of it can be found and killed."""
 
@@ -96,7 +92,7 @@ class Machine:
 
     def server(self) -> None:
         self.spawn("server", "prefect", "server", "start")
-        wait_for(self.healthy, 120, "the server's answer")
+        wait_for(self.healthy, 300, "the server's answer")
 
     def healthy(self) -> bool:
         try:
@@ -117,7 +113,8 @@ class Machine:
         """The id of a new flow run."""
         flow, _, name = deployment.partition("/")
         found = self.post(f"deployments/name/{flow}/{name}", method="GET")
-        body = {"parameters": parameters, "state": {"type": "SCHEDULED"}}
+        # With a key of its own, a request that is sent again asks for the same flow run.
+        body = {"parameters": parameters, "state": {"type": "SCHEDULED"}, "idempotency_key": uuid.uuid4().hex}
         return str(self.post(f"deployments/{found['id']}/create_flow_run", body)["id"])
 
     def state(self, flow_run: str) -> str:
@@ -128,13 +125,14 @@ class Machine:
         return found
 
     def post(self, path: str, body: Mapping[str, Any] | None = None, method: str = "POST") -> Any:
-        for _ in range(10):  # SQLite answers 503 while it is busy; Prefect's own client asks again too
-            answer = httpx.request(method, f"{self.url}/{path}", json=body, timeout=60.0, trust_env=False)
-            if answer.status_code != 503:
-                break
+        for _ in range(30):  # SQLite answers 503 while it is busy; Prefect's own client asks again too
+            with contextlib.suppress(httpx.TransportError):
+                answer = httpx.request(method, f"{self.url}/{path}", json=body, timeout=60.0, trust_env=False)
+                if answer.status_code != 503:
+                    answer.raise_for_status()
+                    return answer.json() if answer.content else None
             time.sleep(1.0)
-        answer.raise_for_status()
-        return answer.json() if answer.content else None
+        raise AssertionError(f"the server does not take {method} {path}: {self.said()}")
 
     def spawn(self, name: str, *command: str, environment: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
         with (self.logs / f"{name}.log").open("ab") as log:
@@ -168,17 +166,27 @@ class Machine:
         return [str(program) if program.exists() else command[0], *command[1:]]
 
     def processes(self) -> list[psutil.Process]:
+        """Those that live: what ended a moment ago, or only waits to be buried, is none."""
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
-                if process.pid != os.getpid() and process.environ().get("USERRL_HOME") == str(self.home):
+                ours = process.pid != os.getpid() and process.environ().get("USERRL_HOME") == str(self.home)
+                if ours and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        return found
+
+    def trainers(self) -> list[psutil.Process]:
+        found = []
+        for process in self.processes():
+            with contextlib.suppress(psutil.Error):
+                if "flows.trainer" in process.cmdline():
                     found.append(process)
         return found
 
     def kill_everything(self) -> int:
         """SIGKILL to server, workers, flows and trainers, until none is left."""
         count = 0
-        while alive := [p for p in self.processes() if p.status() != psutil.STATUS_ZOMBIE]:
+        while alive := self.processes():
             for process in alive:
                 with contextlib.suppress(psutil.Error):
                     process.kill()
