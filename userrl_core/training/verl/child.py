@@ -110,7 +110,7 @@ def kill_bearers(token: str) -> int:
     """Kill every bearer, and what they start while being killed."""
     killed = 0
     for _ in range(5):
-        found = [process for process in bearers(token) if process.status() != psutil.STATUS_ZOMBIE]
+        found = bearers(token)
         if not found:
             break
         killed += len(found)
