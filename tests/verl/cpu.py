@@ -27,6 +27,10 @@ ENV = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "VERL_USE_EXTERNAL_MODULES": "tests.verl.cpu",
     "OMP_NUM_THREADS": "1",
+    # Ray's own patience is a minute each: enough for two idle cores, and not for two busy ones.
+    "RAY_worker_register_timeout_seconds": "600",
+    "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "600",
+    "RAY_gcs_server_request_timeout_seconds": "600",
 }
 MOST_SAMPLED = 24
 

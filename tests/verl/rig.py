@@ -144,7 +144,7 @@ def make_job(out_dir: Path, init: Path, **more: Any) -> VerlJob:
         "seed": 7,
         "cluster": cluster(),
         "stage": "rl-1",
-        "stall": 240.0,
+        "stall": 900.0,
     }
     return VerlJob(**{**values, **more})
 

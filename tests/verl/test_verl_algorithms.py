@@ -13,7 +13,7 @@ from userrl_core.training.verl.launch import run_stage
 from warehouse import open_warehouse
 from warehouse.log import TurnLog
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 CRITIC = (
     "critic.model.use_remove_padding=False",

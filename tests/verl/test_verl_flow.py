@@ -15,7 +15,7 @@ from tests.verl.rig import CPU, REPLIES, ROOT, SFT_CPU, make_model
 from userrl_core.gyms import registry
 from warehouse import open_warehouse
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def flow(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path
             patch.setenv(key, value)
         patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
         patch.setenv("USERRL_TEST_REPLIES", json.dumps(REPLIES))
-        done, said = result(start(home, recipe="r2g-r2g", backend="verl", overrides=overrides), 800)
+        done, said = result(start(home, recipe="r2g-r2g", backend="verl", overrides=overrides), 2700)
     return done, home, said
 
 
