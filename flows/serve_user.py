@@ -8,6 +8,7 @@ whoever asked for it. Conversations that meet a pause wait (see `userrl_core.use
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import secrets
@@ -124,9 +125,9 @@ class Supervisor:
         for attempt in range(1, self.options.give_up + 1):
             if self._launch():
                 return
+            self._end_child()  # also when told to stop: it was started after `stop` looked for it
             if self._stopped.is_set():
                 return
-            self._end_child()
             if attempt < self.options.give_up:
                 self.say(f"start {attempt} of {self.options.give_up} failed; next one in {pause:g} s")
                 self._stopped.wait(pause)
@@ -187,7 +188,7 @@ def answers(options: ServeOptions, timeout: float = 5.0) -> bool:
     try:
         with urllib.request.urlopen(url, timeout=timeout) as reply:
             return bool(200 <= reply.status < 300)
-    except (OSError, ValueError):
+    except (OSError, ValueError, http.client.HTTPException):  # the last: what answers there does not speak HTTP
         return False
 
 
