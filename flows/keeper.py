@@ -68,19 +68,16 @@ class Shared:
             return 1
         signal.signal(signal.SIGTERM, _stop_waiting)
         server = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=die_with_parent)
-        try:
+        with contextlib.ExitStack() as end:
+            end.callback(_end, server, mine)
             while server.poll() is None:
                 time.sleep(LOOK_SECONDS)
                 with self._gate(wait=False) as entered:
                     if entered and self._deserted():
-                        # Within the gate: whoever comes now waits, and then finds no server rather than a dying one.
-                        stop_group(server, STOP_SECONDS)
-            return server.returncode
-        finally:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            stop_group(server, STOP_SECONDS)
-            os.ftruncate(mine, 0)  # nobody may take our process id for a later keeper's
-            os.close(mine)
+                        # Within the gate: whoever comes now waits, and then finds neither a dying server nor its keeper.
+                        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+                        end.close()
+        return server.returncode
 
     @contextlib.contextmanager
     def _gate(self, *, wait: bool = True) -> Iterator[bool]:
@@ -114,6 +111,14 @@ class Shared:
                     os.kill(pid, signal.SIGTERM)
                 asked = True
             time.sleep(0.05)
+
+
+def _end(server: subprocess.Popen[bytes], mine: int) -> None:
+    """The server's end, then the keeper's: what its lock says is true at any moment."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    stop_group(server, STOP_SECONDS)
+    os.ftruncate(mine, 0)  # nobody may take our process id for a later keeper's
+    os.close(mine)
 
 
 def _stop_waiting(number: int, frame: object) -> None:
