@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,8 @@ import pytest
 from flows.keeper import Shared
 from flows.launch import Services, server_state
 from flows.slots import held
+from tests.flows.alive import alive
+from tests.ports import free_port
 
 LAUNCHER = """
 import subprocess, sys, time
@@ -81,7 +82,7 @@ def server(home):
 
 def gone(pid, seconds=20.0):
     deadline = time.monotonic() + seconds
-    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+    while alive(pid):
         if time.monotonic() > deadline:
             return False
         time.sleep(0.05)
@@ -150,10 +151,9 @@ def test_each_command_s_worker_has_a_log_of_its_own():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_two_commands_at_once_both_reach_their_result_and_leave_nothing(tmp_path):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     environment = {**os.environ, "USERRL_HOME": str(tmp_path), "USERRL_PORT": str(port)}
     environment.pop("PREFECT_API_URL", None)
 
@@ -169,7 +169,7 @@ def test_two_commands_at_once_both_reach_their_result_and_leave_nothing(tmp_path
     first = command()
     assert first.stdout.readline() == f"server   http://127.0.0.1:{port}\n"
     second = command()
-    said = {process: process.communicate(timeout=280)[0] for process in (first, second)}
+    said = {process: process.communicate(timeout=1000)[0] for process in (first, second)}
     assert (first.returncode, second.returncode) == (0, 0), said
     assert "(was running)" in said[second]
     assert server_state(port) == "free"
