@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from tests.flows.small import OVERRIDES
 from userrl_core.errors import TrainingError
 from warehouse import open_warehouse
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 FULL_DISK = """
 import errno, os
@@ -123,10 +124,16 @@ def test_a_limit_on_the_size_of_files_is_one_sentence_too(tmp_path, monkeypatch)
 
 
 def test_a_stage_whose_hours_are_spent_leaves_a_checkpoint(learnt, tmp_path, monkeypatch):
-    plan, run = begin(tmp_path, monkeypatch, steps=4000, budget={"hours": 15 / 3600})
-    with pytest.raises(TrainingError, match=r"^The budget of 0\.00416667 hours is spent in stage rl-1; raise it"):
-        execute(plan.job(run, "rl-1", learnt))
-    assert checkpoints(run)
+    hours = 15 / 3600
+    while True:
+        plan, run = begin(tmp_path, monkeypatch, steps=4000, budget={"hours": hours})
+        spent = f"The budget of {hours:g} hours is spent in stage rl-1; raise it and run again"
+        with pytest.raises(TrainingError, match=f"^{re.escape(spent)}"):
+            execute(plan.job(run, "rl-1", learnt))
+        if checkpoints(run):
+            break
+        hours *= 2  # a busy machine may need all of it to load, but none needs ten minutes
+        assert hours < 0.2
     with pytest.raises(TrainingError, match="is spent in stage rl-1"):  # what it has used is not forgotten
         execute(plan.job(run, "rl-1", learnt))
     assert go_on(run, begin(tmp_path, monkeypatch, steps=4000)[0], learnt) > 1
