@@ -54,7 +54,7 @@ def start(home: Path, **parameters: Any) -> subprocess.Popen[str]:
     )
 
 
-def result(process: subprocess.Popen[str], timeout: float = 280) -> tuple[dict[str, Any], str]:
+def result(process: subprocess.Popen[str], timeout: float = 900) -> tuple[dict[str, Any], str]:
     """What the flow returned, and what it said."""
     said, _ = process.communicate(timeout=timeout)
     lines = [line for line in said.splitlines() if line.startswith("RESULT ")]

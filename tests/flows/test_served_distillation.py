@@ -18,7 +18,7 @@ from userrl_core.users.chat import ChatServer
 from userrl_core.users.prices import price_of
 from warehouse import open_warehouse
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 SECRET = "sk-not-to-be-found-anywhere-4711"
 USER = {"kind": "openai", "options": {"model": "gpt-4o", "timeout": 1.0, "retries": 1, "backoff": 0.01}}
@@ -78,7 +78,7 @@ def distilled(tmp_path_factory):
             env=environment(home) | {"OPENAI_API_KEY": SECRET, "OPENAI_BASE_URL": server.base_url},
             capture_output=True,
             text=True,
-            timeout=400,
+            timeout=1500,
         )
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
     assert lines, done.stdout[-2000:] + done.stderr[-3000:]

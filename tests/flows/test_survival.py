@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from flows.job import ProgressReader
 from flows.process import bearers
 from tests.flows.small import result, start
 from warehouse import open_warehouse
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
 
 
 def stage_folder(home: Path, stage: str) -> Path:
@@ -21,7 +22,7 @@ def stage_folder(home: Path, stage: str) -> Path:
     return run / "stages" / stage
 
 
-def wait_for(condition, seconds=240.0):
+def wait_for(condition, seconds=900.0):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it never happened"
@@ -29,9 +30,7 @@ def wait_for(condition, seconds=240.0):
 
 
 def lines(path: Path) -> list[dict]:
-    if not path.exists():
-        return []
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return list(ProgressReader(path))
 
 
 def weights(home: Path, stage: str) -> str:

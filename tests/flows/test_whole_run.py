@@ -13,7 +13,7 @@ from tests.flows.small import OVERRIDES
 from userrl_core.rewards import turn_advantages
 from warehouse import open_warehouse
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 COUNTER = """
 import os

@@ -31,10 +31,11 @@ def visible(log: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1500)
 def test_a_run_killed_in_every_step_equals_the_uninterrupted_one(tmp_path: Path) -> None:
     start = train_sft(sft_job(tmp_path, sft=SftConfig(steps=60, lr=5e-3, batch=16))).checkpoint
     command = [sys.executable, "-m", PROGRAM, str(tmp_path), str(start)]
-    done = subprocess.run(command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, timeout=280, text=True)
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, timeout=1200, text=True)
     assert [int(line) for line in done.stdout.split()] == [0, *[-signal.SIGKILL] * 12, 0]
 
     whole, killed = tmp_path / "whole", tmp_path / "killed"
