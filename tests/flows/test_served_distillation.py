@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 SECRET = "sk-not-to-be-found-anywhere-4711"
 USER = {"kind": "openai", "options": {"model": "gpt-4o", "timeout": 1.0, "retries": 1, "backoff": 0.01}}
-SETTINGS = {"demonstrations.episodes": 40, "demonstrations.horizon": 5, "gyms.travel": {"tasks": {"tier": "tiny"}}}
+SETTINGS = {"demonstrations.episodes": 60, "demonstrations.horizon": 5, "gyms.travel": {"tasks": {"tier": "tiny"}}}
 FAULTS = dict.fromkeys(("429", "500", "timeout", "broken_json"), 0.05)
 PROGRAM = """
 import json, sys
@@ -51,7 +51,7 @@ def played_without_faults():
     with MockServer(both(agent, agreeable_user)) as server:
         users = {gym: (kind, {**o, "base_url": server.base_url}) for gym, (kind, o) in _served(recipe).items()}
         policy = OpenAIPolicy(ChatServer(base_url=server.base_url))
-        tasks = demonstration_tasks(recipe, "travel", 0)[:40]
+        tasks = demonstration_tasks(recipe, "travel", 0)[:60]
         played = asyncio.run(
             run_episodes(
                 tasks, policy, horizon=5, user=users, gym_config=gym_config(recipe), prompt_style="brief", seed=0
@@ -94,7 +94,7 @@ def test_it_completes_and_keeps_the_best(distilled):
     _, result, server, _ = distilled
     assert set(server.injected) == set(FAULTS)
     assert 0.1 < len(server.injected) / len(server.requests) < 0.3
-    assert (result["played"], result["kept"], result["policy"]) == (40, 12, "gpt-4o")
+    assert (result["played"], result["kept"], result["policy"]) == (60, 12, "gpt-4o")
     assert result["dropped"]["not_admitted"] > 0  # a user with one retry gave up now and then
 
 
@@ -103,7 +103,7 @@ def test_no_fault_became_a_reward(distilled):
     expected = played_without_faults()
     admitted = dict(ask(home, "select traj_id, admitted from trajectories"))
     rows = ask(home, "select traj_id, task_id, attempt, list(reward order by turn) from turns group by all")
-    assert len(rows) == 40
+    assert len(rows) == 60
     for traj_id, task, attempt, rewards in rows:
         whole = expected[task, attempt]
         if admitted[traj_id]:
