@@ -83,7 +83,8 @@ def test_a_sweep_killed_with_everything_repeats_no_finished_trial(machine: Machi
 def test_a_cancelled_trial_stops_its_trainer_leaves_a_checkpoint_and_is_taken_up_again(
     machine: Machine, tmp_path: Path
 ) -> None:
-    long = {"stages": [{"steps": 400, "horizon": 4, "mix": {"travel": 1}}], "evaluate.every": 2}
+    # No worker is so slow to see a cancel that it comes too late.
+    long = {"stages": [{"steps": 4000, "horizon": 4, "mix": {"travel": 1}}], "evaluate.every": 2}
     space = small_space(tmp_path, parameters={"gamma": {"key": "credit.gamma", "options": [0.6]}})
     begin(machine)
     sweep = machine.run(
