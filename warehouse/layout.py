@@ -53,7 +53,9 @@ class Snapshot:
 
     live: dict[str, list[Path]] = field(default_factory=dict)
     sealed: dict[str, list[Path]] = field(default_factory=dict)
-    packs: list[str] = field(default_factory=list)
+    packs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The manifest's entry of each pack: its segments, and its rows by table."""
+
     runs: list[Path] = field(default_factory=list)
 
     def files(self) -> Iterator[Path]:
@@ -61,6 +63,25 @@ class Snapshot:
         for group in (self.live, self.sealed):
             for paths in group.values():
                 yield from paths
+
+    def of_turns(self, run_id: str, writer: int) -> Snapshot:
+        """What may hold the turns that one writer of a run logged, and credits that any of its writers gave them."""
+        wanted = {"turns": f"turns.{writer:05d}.", "credits": "credits."}
+        folder = f"run={run_id}"
+
+        def near(files: dict[str, list[Path]]) -> dict[str, list[Path]]:
+            return {
+                table: [p for p in files.get(table, []) if p.parent.parent.name == folder and p.name.startswith(start)]
+                for table, start in wanted.items()
+            }
+
+        def has(entry: dict[str, Any]) -> bool:
+            mine = entry["segments"].get(run_id, {})
+            # Credits that found their turns when they were packed lie in the turns.
+            return str(writer) in mine.get("turns", {}) or ("credits" in mine and entry["rows"].get("credits", 1) > 0)
+
+        packs = {name: entry for name, entry in self.packs.items() if has(entry)}
+        return Snapshot(near(self.live), near(self.sealed), packs)
 
 
 def default_root() -> Path:
@@ -132,7 +153,7 @@ def snapshot(root: Path) -> Snapshot:
     live = {segment: path for run in seen.runs for segment, path in segments_in(run, "live")}
     sealed = {segment: path for run in seen.runs for segment, path in segments_in(run, "sealed")}
     manifest = Manifest.read(root)
-    seen.packs = list(manifest.packs)
+    seen.packs = manifest.packs
     for segment, path in live.items():
         if segment not in sealed and not manifest.holds(segment):
             seen.live.setdefault(segment.table, []).append(path)

@@ -24,7 +24,7 @@ from warehouse.answers import FILE_ERRORS, damage, fetch
 from warehouse.encode import fitting
 from warehouse.layout import Snapshot, default_root, snapshot
 from warehouse.reference import reference_statements
-from warehouse.rewind import Rewind, statements
+from warehouse.rewind import Rewind, standing, statements
 from warehouse.safe import check_statement
 from warehouse.sources import quote
 from warehouse.store import find_run, read_run
@@ -64,11 +64,12 @@ class Warehouse:
         self._lock = threading.RLock()
         self._seen: Snapshot | None = None
         self._listed = Snapshot()
-        self._runs: set[str] = set()
+        self._runs: dict[str, int] = {}
         self._packs: dict[str, str] = {}
         self._pack_columns: dict[str, dict[str, list[str]]] = {}
         self._rewinds: list[Rewind] | None = None
         self._rewinds_of: Snapshot | None = None
+        self._asked: list[str] | None = None
         self._con = duckdb.connect(":memory:", config={"autoinstall_known_extensions": False})
         self._con.execute("SET enable_progress_bar = false")
         # Results live in a database of their own, so that a relation outlives the warehouse it came from.
@@ -127,6 +128,9 @@ class Warehouse:
                 # Settings of re-scoring that were not given are the run's own.
                 if key.startswith("with_"):
                     params.setdefault(key, row[key.removeprefix("with_")])
+        if name == "trajectory" and type(params["id"]) is int:
+            found = self._steady(lambda cursor: self._trajectory(cursor, params["id"]))
+            return self._results.cursor().from_arrow(found)
         arguments = ", ".join(f"{key} := ${key}" for key in params)
         return self._results.cursor().from_arrow(self.arrow(f"FROM {name}({arguments})", **params))
 
@@ -203,6 +207,7 @@ class Warehouse:
             self._steady(lambda _: None)
             assert self._seen is not None
             made = {table: self._source(table, self._seen) for table in schema.LOGGED}
+            made["credited_turns"] = sources.credited(self._seen)
             made["trials"] = sources.trials(self.root)
             files = [folder / "run.json" for folder in self._seen.runs if folder.name in self._runs]
             return dict(self._packs), made, self._read_rewinds(), files
@@ -292,11 +297,36 @@ class Warehouse:
     def _define(self, seen: Snapshot) -> None:
         for table in schema.LOGGED:
             self._con.execute(f"CREATE OR REPLACE VIEW store.{table} AS {self._source(table, seen)}")
+        self._con.execute(f"CREATE OR REPLACE VIEW store.credited_turns AS {sources.credited(seen)}")
         self._con.execute(f"CREATE OR REPLACE VIEW store.trials AS {sources.trials(self.root)}")
 
-    def _source(self, table: str, seen: Snapshot) -> str:
-        packs = {alias: self._pack_columns[pack].get(table, []) for pack, alias in self._packs.items()}
-        return sources.rows(table, seen, packs)
+    def _source(self, table: str, seen: Snapshot, only: list[str] | None = None, where: str = "") -> str:
+        packs = {
+            self._packs[pack]: self._pack_columns[pack].get(table, []) if entry["rows"].get(table, 1) else []
+            for pack, entry in seen.packs.items()
+        }
+        return sources.rows(table, seen, packs, only=only, where=where)
+
+    def _trajectory(self, cursor: duckdb.DuckDBPyConnection, traj_id: int) -> pa.Table:
+        """The query ``trajectory``, put to the files alone that the id's run and writer have: planning is most of it."""
+        import pyarrow as pa
+
+        with self._lock:
+            run_no, writer = traj_id >> 40, traj_id >> 24 & 0xFFFF
+            owners = [folder.removeprefix("run=") for folder, number in self._runs.items() if number == run_no]
+            if len(owners) != 1 or self._seen is None:
+                return fetch(cursor, "FROM trajectory(id := $id)", {"id": traj_id})
+            if self._asked is None:
+                self._asked = cursor.sql("FROM trajectory(id := 0)").columns
+            near, where = self._seen.of_turns(owners[0], writer), f"traj_id = {traj_id}"
+            turns = self._source("turns", near, [*self._asked, "traj_id", "incarnation"], where)
+            credits = self._source("credits", near, None, where)
+            rows = standing(sources.credited(near, turns, credits), self._rewinds or [])
+            kinds = pa.schema([schema.arrow_schema("turns").field(name) for name in self._asked])
+        # Fetched as rows, since a relation is planned twice.
+        found = cursor.execute(f"SELECT {', '.join(self._asked)} FROM ({rows}) ORDER BY turn").fetchall()
+        columns = zip(*found, strict=True) if found else [()] * len(kinds)
+        return pa.Table.from_arrays([pa.array(c, f.type) for c, f in zip(columns, kinds, strict=True)], schema=kinds)
 
     def _load_runs(self, seen: Snapshot) -> None:
         kinds = {column.name: column.type for column in schema.tables()["runs"].columns.values()}
@@ -307,7 +337,7 @@ class Warehouse:
                 with contextlib.suppress(LogError):
                     if (row := read_run(folder)) is not None:
                         self._con.execute(insert, list(fitting(kinds, row)[0].values()))
-                        self._runs.add(folder.name)
+                        self._runs[folder.name] = row["run_no"]
 
     def _attach(self, pack: str) -> None:
         alias = f"pack_{pack.removesuffix('.duckdb').replace('-', '_')}"
@@ -351,4 +381,4 @@ class Warehouse:
 
 
 def _files(seen: Snapshot) -> tuple[object, ...]:
-    return (seen.live, seen.sealed, seen.packs)
+    return (seen.live, seen.sealed, list(seen.packs))

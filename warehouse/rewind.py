@@ -43,16 +43,16 @@ def statements(rewinds: Sequence[Rewind]) -> list[str]:
         made.append(f"INSERT INTO store.refitted VALUES {', '.join(map(_literal, cold))}")
     if stages:
         made.append(f"INSERT INTO store.restarted VALUES {', '.join(map(_literal, stages))}")
-    by_step = _ANTI.format("rewound", "t.phase = r.phase AND t.step > r.step") if steps else ""
     by_stage = _ANTI.format("restarted", "t.stage = r.stage") if stages else ""
     made += [
-        f"CREATE OR REPLACE VIEW {name} AS {_hiding(f'{name}_all', by_step, by_stage)}"
+        f"CREATE OR REPLACE VIEW {name} AS {standing(f'SELECT * FROM {name}_all', rewinds)}"
         for name in ("turns", "trajectories", "model_calls")
     ]
     untouched = ", ".join(f"'{stage}'" for stage in UNTOUCHED_STAGES)
     by_metric = _ANTI.format("rewound", f"t.stage NOT IN ({untouched}) AND t.step > r.step") if steps else ""
     by_cold = _ANTI.format("refitted", "t.stage = r.stage AND t.step > r.step") if cold else ""
-    made.append(f"CREATE OR REPLACE VIEW metrics AS {_hiding('metrics_all', by_metric, by_cold, by_stage)}")
+    metrics = _hiding("SELECT * FROM metrics_all", by_metric, by_cold, by_stage)
+    made.append(f"CREATE OR REPLACE VIEW metrics AS {metrics}")
     credits = "SELECT * FROM credits_all"
     if steps or stages:
         credits += " SEMI JOIN turns USING (traj_id, turn)"
@@ -60,12 +60,19 @@ def statements(rewinds: Sequence[Rewind]) -> list[str]:
     return made
 
 
+def standing(source: str, rewinds: Sequence[Rewind]) -> str:
+    """SQL of the rows of `source` (turns, trajectories or model calls, as SQL) that no rewind hides."""
+    stepped = any(r.step is not None and r.stage != COLD_START for r in rewinds)
+    by_step = _ANTI.format("rewound", "t.phase = r.phase AND t.step > r.step") if stepped else ""
+    by_stage = _ANTI.format("restarted", "t.stage = r.stage") if any(r.step is None for r in rewinds) else ""
+    return _hiding(source, by_step, by_stage)
+
+
 _PHASES = ("train", "validate")
 _ANTI = "ANTI JOIN store.{0} r ON t.run_id = r.run_id AND t.incarnation < r.incarnation AND {1}"
 
 
-def _hiding(source: str, *joins: str) -> str:
-    text = f"SELECT * FROM {source}"
+def _hiding(text: str, *joins: str) -> str:
     for join in filter(None, joins):
         text = f"SELECT t.* FROM ({text}) t {join}"
     return text

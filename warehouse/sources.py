@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from warehouse import schema
@@ -10,20 +10,29 @@ from warehouse.journal import LIVE_LINE_BYTES
 from warehouse.layout import Snapshot
 
 
-def rows(table: str, seen: Snapshot, packs: Mapping[str, Sequence[str]]) -> str:
+def rows(
+    table: str,
+    seen: Snapshot,
+    packs: Mapping[str, Sequence[str]],
+    *,
+    only: Collection[str] | None = None,
+    where: str = "",
+) -> str:
     """The table's rows with the newest schema's columns; what older files lack is null.
 
-    packs: the columns that each attached pack has of this table, by the pack's alias; empty where it lacks the table.
+    packs: the columns that each attached pack has of this table, by the pack's alias; empty where it lacks the table or
+    holds no row of it. only: the columns wanted, all by default. where: a condition on them, put to every part by itself.
     A torn last line of a live file becomes a null row in DuckDB, hence the test of a key that is never null.
     """
-    kinds = schema.tables()[table].columns.values()
+    kinds = [c for c in schema.tables()[table].columns.values() if only is None or c.name in only]
     columns = ", ".join(c.name for c in kinds)
     key = "traj_id" if "traj_id" in schema.tables()[table].columns else "run_id"
-    made = [f"SELECT {columns} FROM template.{table}"]
+    where = f" WHERE {where}" if where else ""
+    made = []
     for alias, has in packs.items():
         if has:
             listed = ", ".join(c.name if c.name in has else f"NULL::{c.type} AS {c.name}" for c in kinds)
-            made.append(f"SELECT {listed} FROM {alias}.{table}")
+            made.append(f"SELECT {listed} FROM {alias}.{table}{where}")
     files = []
     if sealed := seen.sealed.get(table):
         files.append(f"FROM read_parquet({file_list(sealed)}, union_by_name = true, hive_partitioning = false)")
@@ -34,8 +43,30 @@ def rows(table: str, seen: Snapshot, packs: Mapping[str, Sequence[str]]) -> str:
         )
     if files:
         by_name = "".join(f" UNION ALL BY NAME ({part})" for part in files)
-        made.append(f"SELECT {columns} FROM (FROM template.{table}{by_name})")
+        made.append(f"SELECT {columns} FROM (FROM template.{table}{by_name}){where}")
+    if not made or not where:
+        # It has no rows; it is there for the types, which one row's question can do without.
+        made.insert(0, f"SELECT {columns} FROM template.{table}")
     return " UNION ALL ".join(made)
+
+
+def has_rows(table: str, seen: Snapshot) -> bool:
+    """Whether there is anything of the table: packs say how many rows of it they hold, a file always holds some."""
+    packed = any(entry["rows"].get(table, 1) for entry in seen.packs.values())
+    return packed or bool(seen.sealed.get(table) or seen.live.get(table))
+
+
+def credited(seen: Snapshot, turns: str = "FROM store.turns", credits: str = "FROM store.credits") -> str:
+    """Turns with their credit, from the SQL of both; when no credits lie apart, packed turns have theirs already.
+
+    To plan a join with nothing would cost a question for one trajectory a quarter of its time.
+    """
+    if not has_rows("credits", seen):
+        return turns
+    return (
+        "SELECT t.* REPLACE (coalesce(t.shaped, c.shaped) AS shaped, coalesce(t.advantage, c.advantage) AS advantage) "
+        f"FROM ({turns}) t LEFT JOIN ({credits}) c ON c.traj_id = t.traj_id AND c.turn = t.turn"
+    )
 
 
 def trials(root: Path) -> str:

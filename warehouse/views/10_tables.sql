@@ -15,9 +15,7 @@ CREATE OR REPLACE VIEW tasks AS
     SELECT * FROM store.tasks
     QUALIFY row_number() OVER (PARTITION BY run_id, gym, task_id, version ORDER BY writer, seq) = 1;
 
-CREATE OR REPLACE VIEW turns_all AS
-    SELECT t.* REPLACE (coalesce(t.shaped, c.shaped) AS shaped, coalesce(t.advantage, c.advantage) AS advantage)
-    FROM store.turns t LEFT JOIN store.credits c ON c.traj_id = t.traj_id AND c.turn = t.turn;
+CREATE OR REPLACE VIEW turns_all AS SELECT * FROM store.credited_turns;
 CREATE OR REPLACE VIEW trajectories_all AS SELECT * FROM store.trajectories;
 CREATE OR REPLACE VIEW model_calls_all AS SELECT * FROM store.model_calls;
 CREATE OR REPLACE VIEW metrics_all AS SELECT * FROM store.metrics;

@@ -1,0 +1,67 @@
+"""One trajectory by its id takes a way of its own to the files; it finds what the view finds, wherever the rows lie."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.warehouse.makers import play
+from warehouse import TurnLog, open_warehouse
+from warehouse.compact import compact
+
+
+def assert_both_ways_agree(root: Path, ids: list[int]) -> int:
+    """How many of the ids have turns."""
+    found = 0
+    with open_warehouse(root) as warehouse:
+        for traj_id in ids:
+            by_query, by_sql = warehouse.query("trajectory", id=traj_id), warehouse.sql(f"FROM trajectory({traj_id})")
+            assert by_query.columns == by_sql.columns
+            assert by_query.types == by_sql.types
+            rows = by_query.fetchall()
+            assert rows == by_sql.fetchall()
+            found += bool(rows)
+    return found
+
+
+def test_a_trajectory_is_found_live_sealed_packed_and_with_credits_that_lie_apart(tmp_path: Path) -> None:
+    ids = []
+    with TurnLog.open(tmp_path, "r1") as trainer, TurnLog.open(tmp_path, "r1", join=trainer.incarnation) as worker:
+        other = TurnLog.open(tmp_path, "r2")
+        for step in (1, 2):
+            ids += [play(trainer, [0.0, 1.0], step=step, credits=[1.0, 2.0]).traj_id or 0]
+            played = play(worker, [0.5, None, 0.25], step=step)
+            # The trainer knows the credit of what a worker played.
+            trainer.credits(played.traj_id or 0, [0.1, 0.2, 0.3], [1.0, 2.0, 3.0])
+            ids += [played.traj_id or 0, play(other, [1.0], step=step, text="other").traj_id or 0]
+        assert assert_both_ways_agree(tmp_path, ids) == 6
+        late = play(worker, [1.0, 1.0], step=3)
+        ids.append(late.traj_id or 0)
+    assert assert_both_ways_agree(tmp_path, ids) == 7
+    compact(tmp_path, everything=True)
+    assert assert_both_ways_agree(tmp_path, ids) == 7
+    with TurnLog.open(tmp_path, "r1") as again:
+        again.credits(late.traj_id or 0, [0.5, 0.5], [7.0, 8.0])
+    compact(tmp_path, everything=True)
+    assert assert_both_ways_agree(tmp_path, ids) == 7
+    with open_warehouse(tmp_path) as warehouse:
+        assert warehouse.query("trajectory", id=late.traj_id).pl()["advantage"].to_list() == [7.0, 8.0]
+    other.close()
+
+
+def test_a_rewound_trajectory_is_hidden_from_both(tmp_path: Path) -> None:
+    with TurnLog.open(tmp_path, "r1") as log:
+        kept, lost = (play(log, [1.0], step=step).traj_id or 0 for step in (1, 2))
+    with TurnLog.open(tmp_path, "r1") as log:
+        log.event("rewind", stage="rl-1", step=1)
+        again = play(log, [0.5], step=2).traj_id or 0
+        assert assert_both_ways_agree(tmp_path, [kept, lost, again]) == 2
+    compact(tmp_path, everything=True)
+    assert assert_both_ways_agree(tmp_path, [kept, lost, again]) == 2
+
+
+def test_an_id_of_nothing_finds_nothing(tmp_path: Path) -> None:
+    with TurnLog.open(tmp_path, "r1") as log:
+        traj_id = play(log, [1.0]).traj_id or 0
+    assert (
+        assert_both_ways_agree(tmp_path, [traj_id, traj_id + 1, traj_id + (1 << 24), traj_id + (1 << 40), 0, -1]) == 1
+    )
