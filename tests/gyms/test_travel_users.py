@@ -166,7 +166,7 @@ def gullible(body: Body) -> Answer:
 
 
 def llm_gym(server: MockServer, task: Task) -> TravelGym:
-    gym = gyms.make("travel", task, ("openai", {"base_url": server.base_url, "backoff": 0.001, "timeout": 2.0}))
+    gym = gyms.make("travel", task, ("openai", {"base_url": server.base_url, "backoff": 0.001, "timeout": 60.0}))
     gym.reset(seed=0)
     assert isinstance(gym, TravelGym)
     return gym
@@ -259,7 +259,7 @@ async def test_a_fifth_of_faults_changes_no_reward():
 
     faults = dict.fromkeys(("429", "500", "broken_json", "truncated", "empty_choices", "wrong_schema"), 0.2 / 6)
     with MockServer(brain, faults=faults, seed=3) as server:
-        options = {"base_url": server.base_url, "backoff": 0.001, "timeout": 2.0, "retries": 12}
+        options = {"base_url": server.base_url, "backoff": 0.001, "timeout": 60.0, "retries": 12}
         played = await run_episodes(tasks, ScriptedPolicy(), horizon=16, user=("openai", options))
         assert server.injected
     assert {(t.stop_reason, t.score) for t in played} == {("success", 1.0)}

@@ -37,7 +37,9 @@ async def _no_open_connections() -> AsyncIterator[None]:
 
 
 def at(server: MockServer, **fields: Any) -> ChatServer:
-    return ChatServer(base_url=server.base_url, **{"backoff": 0.001, "timeout": 1.0, "retries": 12, **fields})
+    """With a short limit where the server lets some requests hang, else with one that no sound answer meets."""
+    limit = 1.0 if "timeout" in server.faults else 60.0
+    return ChatServer(base_url=server.base_url, **{"backoff": 0.001, "timeout": limit, "retries": 12, **fields})
 
 
 def told(trajectories: list[Trajectory]) -> list[tuple[Any, ...]]:
