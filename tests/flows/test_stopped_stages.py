@@ -83,7 +83,7 @@ def test_a_full_disk_under_the_log_stops_training_and_the_next_start_goes_on(lea
     with monkeypatch.context() as full:
         full.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
         full.setenv("FULL_DISK", str(home / "warehouse"))
-        full.setenv("DISK_LEFT", "350000")
+        full.setenv("DISK_LEFT", "600000")
         with pytest.raises(
             TrainingError, match=r"^The turn log cannot write to .*: No space left on device\. Free space"
         ):
