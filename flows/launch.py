@@ -29,7 +29,7 @@ import yaml
 from flows.home import home, quiet
 from flows.keeper import Shared
 from flows.process import die_with_parent
-from flows.slots import lock
+from flows.slots import held, lock
 from userrl_core.errors import ConfigError, UserRLError
 from userrl_core.nearest import nearest
 
@@ -210,7 +210,10 @@ def _ended_undisturbed() -> Iterator[contextlib.ExitStack]:
 
 
 def _server(running: Services, port: int, url: str) -> None:
-    state = server_state(port)
+    state, patience = server_state(port), time.monotonic() + SERVER_SECONDS
+    while state == "taken" and held(Shared(port).file("keeper")) and time.monotonic() < patience:
+        time.sleep(0.25)  # it is ours, and too busy to say so at once
+        state = server_state(port)
     if state == "ours":
         print(f"server   http://127.0.0.1:{port} (was running)", flush=True)
         return

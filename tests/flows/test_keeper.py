@@ -1,20 +1,24 @@
 """Several `make run` at once: the server is there as long as any of them is, and no longer; real processes all of them."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import psutil
 import pytest
 
 from flows.keeper import Shared
-from flows.launch import Services, server_state
-from flows.slots import held
+from flows.launch import Services, _server, server_state
+from flows.slots import alone, held
 from tests.flows.alive import alive
 from tests.ports import free_port
+from userrl_core.errors import ConfigError
 
 LAUNCHER = """
 import subprocess, sys, time
@@ -148,6 +152,33 @@ def test_each_command_s_worker_has_a_log_of_its_own():
         "worker-10.log",
     ]
     assert Services({}, logs, "run-1").log("deploy").name == "deploy.log"
+
+
+def test_a_kept_server_that_is_too_busy_to_answer_at_once_is_no_stranger(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path))
+    answers = [(503, {}), (503, {}), (200, {"home": str(tmp_path)})]
+
+    class Busy(BaseHTTPRequestHandler):
+        def do_GET(self):
+            status, settings = answers.pop(0)
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(json.dumps(settings).encode())
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Busy) as busy:
+        port = busy.server_address[1]
+        threading.Thread(target=busy.serve_forever, daemon=True).start()
+        with alone(Shared(port).file("keeper"), "the keeper's lock"):
+            _server(Services({}, tmp_path), port, f"http://127.0.0.1:{port}/api")
+        assert answers == []
+        answers.append((503, {}))
+        with pytest.raises(ConfigError, match="taken by another program"):
+            _server(Services({}, tmp_path), port, f"http://127.0.0.1:{port}/api")
+        busy.shutdown()
+    assert capsys.readouterr().out == f"server   http://127.0.0.1:{port} (was running)\n"
 
 
 @pytest.mark.slow
