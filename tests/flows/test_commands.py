@@ -49,7 +49,7 @@ def test_bad_input_is_refused_in_one_sentence_before_anything_starts(parameters,
 
 def test_a_busy_port_is_said_and_nothing_is_started(tmp_path):
     with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
+        other.bind(("127.0.0.1", free_port()))
         other.listen()
         port = other.getsockname()[1]
         assert server_state(port) == "taken"
