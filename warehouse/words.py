@@ -1,0 +1,91 @@
+"""The words of a text exactly as SQLite's `unicode61` tokenizer cuts them, and short marks for words that are neighbours.
+
+The text index stores for each turn which words it has, not where: positions are most of an index's size. So that phrases
+are found quickly all the same, each two neighbouring words leave a mark, one of 4,096. A turn without the marks of a
+phrase cannot hold it; one with them may, and is then read.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import chain
+from zlib import crc32
+
+import numpy as np
+
+_LETTERS = [chr(0x2000 + n) for n in range(64)]
+"""Letters of marks: general punctuation, which unicode61 takes for gaps, so that no word of any text looks like a mark."""
+
+_MARKS = np.array([first + second for first in _LETTERS for second in _LETTERS])
+_SPACED = np.char.add(_MARKS, " ")
+_BITS = len(_MARKS).bit_length() - 1
+
+_LONGEST = 32_768
+"""Bytes of a word that FTS5 looks at."""
+
+_BLOCK = 256
+_REMEMBERED = 200_000
+
+
+def words(text: str) -> list[str]:
+    """Words in their order, folded as unicode61 does: lower case, without diacritics."""
+    return text.translate(_FOLDED).split()
+
+
+def marks(found: list[str]) -> set[str]:
+    """Marks of each two neighbours."""
+    return set(_MARKS[_pairs(found)].tolist())
+
+
+def documents(texts: list[str]) -> Iterator[str]:
+    """What the index stores of each text: its words and marks, for FTS5's `ascii` tokenizer."""
+    folded = [text.translate(_FOLDED) for text in texts]
+    found = [text.split() for text in folded]
+    # All texts at once, which is much quicker; what one text's end and the next one's start would leave is cut out.
+    spaced = _SPACED[_pairs(list(chain.from_iterable(found)))].tobytes().decode(f"utf-32-{sys.byteorder[0]}e")
+    size, at = len(_SPACED[0]), 0
+    for text, own in zip(folded, found, strict=True):
+        yield f"{text} {spaced[size * at : size * (at + len(own) - 1)]}" if own else ""
+        at += len(own)
+
+
+def _pairs(found: list[str]) -> np.ndarray:
+    """Numbers of the marks that neighbours leave, shape [words - 1]."""
+    codes = np.fromiter(map(_CODES.__getitem__, found), np.uint32, len(found))
+    return (codes[:-1] ^ codes[1:] >> _BITS) & (len(_MARKS) - 1)
+
+
+class _Folded(dict[int, str]):
+    """What unicode61 makes of a character: a gap, nothing (a combining diacritic), or one folded character.
+
+    SQLite itself is asked, for a block of characters at a time, as its tables of Unicode differ from Python's.
+    """
+
+    def __missing__(self, point: int) -> str:
+        first = point - point % _BLOCK
+        block = [p for p in range(first, first + _BLOCK) if not 0xD800 <= p < 0xE000]
+        folded = dict.fromkeys(range(first, first + _BLOCK), " ")
+        with closing(sqlite3.connect(":memory:")) as probe:
+            probe.execute("CREATE VIRTUAL TABLE seen USING fts5(body, content='', tokenize='unicode61')")
+            probe.execute("CREATE VIRTUAL TABLE terms USING fts5vocab(seen, 'instance')")
+            probe.executemany("INSERT INTO seen(rowid, body) VALUES (?, ?)", ((p, f"a{chr(p)}b") for p in block))
+            for p, term in probe.execute("SELECT doc, term FROM terms WHERE term GLOB 'a*b'"):
+                folded[p] = term[1:-1]
+        self.update(folded)
+        return self[point]
+
+
+class _Codes(dict[str, int]):
+    """Remembered check sums of words."""
+
+    def __missing__(self, word: str) -> int:
+        if len(self) >= _REMEMBERED:
+            self.clear()
+        code = self[word] = crc32(word.encode()[:_LONGEST])
+        return code
+
+
+_FOLDED, _CODES = _Folded(), _Codes()
