@@ -87,6 +87,7 @@ def postgres() -> Iterator[int]:
             check=True,
             cwd=folder,
             stdout=subprocess.DEVNULL,
+            env={**os.environ, "PGCTLTIMEOUT": "170"},
             timeout=180,
         )
 
@@ -123,7 +124,7 @@ def test_two_worker_environments_on_postgres_run_every_trial_exactly_once(postgr
 
         assert machine.state(sweep) == "COMPLETED", machine.said()
         loaded = load_space(space)
-        study = open_study(loaded, tmp_path / "elsewhere", storage)
+        study = open_study(loaded, tmp_path / "elsewhere", storage, queue=False)
         assert [t.state for t in study.trials] == [TrialState.COMPLETE] * 4
         assert sorted(t.params["gamma"] for t in study.trials) == [0.6, 0.7, 0.8, 0.9]
         runs = [run for run in machine.flow_runs() if "attempt" in (run["idempotency_key"] or "")]
