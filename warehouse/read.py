@@ -19,7 +19,7 @@ import duckdb
 
 from userrl_core.errors import ConfigError, LogError
 from userrl_core.nearest import nearest
-from warehouse import schema, search, sources, views
+from warehouse import hits, schema, search, sources, views
 from warehouse.answers import FILE_ERRORS, damage, fetch
 from warehouse.encode import fitting
 from warehouse.layout import Snapshot, default_root, snapshot
@@ -31,8 +31,6 @@ from warehouse.store import find_run, read_run
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from warehouse.search import Question
 
 T = TypeVar("T")
 
@@ -142,47 +140,9 @@ class Warehouse:
         Superseded turns are left out. The index reaches up to the last compaction; `unindexed()` counts later turns.
         Raises ConfigError when there is no index yet.
         """
-        import pyarrow as pa
-
         if run is not None:
             run = find_run(self.root, run)["run_id"]
-        found: list[pa.Table] = []
-        missing, step = limit, min(limit + limit // 4 + 1, search.MOST)
-        with search.asking(self.root, text) as question:
-            while True:
-                hits = question.more(step)
-                found.append(self._matches(hits, run, question))
-                missing -= found[-1].num_rows
-                if missing <= 0 or len(hits) < step:
-                    return self._results.cursor().from_arrow(pa.concat_tables(found).slice(0, limit))
-                step = min(4 * step, search.MOST)
-
-    def _matches(self, hits: list[tuple[int, int]], run: str | None, question: Question) -> pa.Table:
-        """The turns of a search's candidates that match, as they stand now, in the order of `hits`."""
-        import pyarrow as pa
-
-        ids = sorted({traj_id for traj_id, _ in hits}) or [0]
-        # The range lets files be skipped also where there are too many ids for that.
-        where = f"t.traj_id BETWEEN {ids[0]} AND {ids[-1]} AND t.traj_id IN ({', '.join(map(str, ids))})"
-        keys = ", ".join(f"({traj_id}, {turn}, {rank})" for rank, (traj_id, turn) in enumerate(hits))
-        table = self.arrow(
-            f"SELECT t.run_id, t.traj_id, t.turn, t.gym, t.stage, t.step, t.phase, t.reward, t.choice, t.content, "
-            f"t.observation, t.thought FROM (FROM turns t WHERE {where}) t "
-            f"JOIN (VALUES {keys or '(NULL, NULL, NULL)'}) h(traj_id, turn, rank) USING (traj_id, turn) "
-            "WHERE $run IS NULL OR t.run_id = $run ORDER BY h.rank",
-            run=run,
-        )
-        if question.exact or not table.num_rows:
-            return table
-        said = table.select(["thought", "content", "observation", "choice", "traj_id", "turn"]).to_pylist()
-        if any(row["choice"] is None for row in said):
-            # Only what could not be read as a call is searched as it was sent: it costs a question of its own.
-            sent = self.arrow(f"SELECT t.traj_id, t.turn, t.message FROM turns t WHERE {where} AND t.choice IS NULL")
-            messages = {(row["traj_id"], row["turn"]): row["message"] for row in sent.to_pylist()}
-            for row in said:
-                if row["choice"] is None:
-                    row["content"] = messages.get((row["traj_id"], row["turn"]))
-        return table.filter(pa.array(question.matching([search.text_of(row) for row in said]), pa.bool_()))
+        return self._results.cursor().from_arrow(hits.newest(self, text, limit, run))
 
     def unindexed(self) -> int:
         """How many turns the text index does not know yet."""

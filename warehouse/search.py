@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -116,11 +116,6 @@ def _update(root: Path, path: Path) -> int:
         index.execute("INSERT INTO size VALUES (?)", (doc,))
         index.execute("COMMIT")
         return doc - first
-
-
-def text_of(turn: Mapping[str, str | None]) -> str:
-    """The same in Python; `content` is the message where there was no choice."""
-    return " ".join(part for part in (turn["thought"], turn["content"], turn["observation"]) if part is not None)
 
 
 def marks(root: Path) -> list[tuple[str, int, int]]:

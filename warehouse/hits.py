@@ -1,0 +1,64 @@
+"""The turns that a search finds: candidates of the text index, read from the warehouse in rounds until there are enough."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from warehouse import search
+
+if TYPE_CHECKING:
+    from warehouse.read import Warehouse
+
+
+def newest(warehouse: Warehouse, text: str, limit: int, run_id: str | None) -> pa.Table:
+    """At most `limit` matching turns, newest first. Raises ConfigError when there is no index.
+
+    Few candidates are asked for at first, as turns that lie far from each other cost most of a search's time. Memory is
+    bounded by one round of `search.MOST` turns.
+    """
+    found: list[pa.Table] = []
+    missing, step = limit, min(limit + limit // 4 + 1, search.MOST)
+    with search.asking(warehouse.root, text) as question:
+        while True:
+            candidates = question.more(step)
+            found.append(_matches(warehouse, candidates, run_id, question))
+            missing -= found[-1].num_rows
+            if missing <= 0 or len(candidates) < step:
+                return pa.concat_tables(found).slice(0, limit)
+            step = min(4 * step, search.MOST)
+
+
+def _matches(
+    warehouse: Warehouse, candidates: list[tuple[int, int]], run_id: str | None, question: search.Question
+) -> pa.Table:
+    """Those that match, as they stand now, in their order."""
+    ids = sorted({traj_id for traj_id, _ in candidates}) or [0]
+    # The range lets most of a pack be skipped also where there are too many ids for that.
+    where = f"t.traj_id BETWEEN {ids[0]} AND {ids[-1]} AND t.traj_id IN ({', '.join(map(str, ids))})"
+    keys = ", ".join(f"({traj_id}, {turn}, {rank})" for rank, (traj_id, turn) in enumerate(candidates))
+    table = warehouse.arrow(
+        f"SELECT t.run_id, t.traj_id, t.turn, t.gym, t.stage, t.step, t.phase, t.reward, t.choice, t.content, "
+        f"t.observation, t.thought FROM (FROM turns t WHERE {where}) t "
+        f"JOIN (VALUES {keys or '(NULL, NULL, NULL)'}) h(traj_id, turn, rank) USING (traj_id, turn) "
+        "WHERE $run IS NULL OR t.run_id = $run ORDER BY h.rank",
+        run=run_id,
+    )
+    if question.exact or not table.num_rows:
+        return table
+    said = table.select(["thought", "content", "observation", "choice", "traj_id", "turn"]).to_pylist()
+    if any(row["choice"] is None for row in said):
+        # Only what could not be read as a call is searched as it was sent: it costs a question of its own.
+        sent = warehouse.arrow(f"SELECT t.traj_id, t.turn, t.message FROM turns t WHERE {where} AND t.choice IS NULL")
+        messages = {(row["traj_id"], row["turn"]): row["message"] for row in sent.to_pylist()}
+        for row in said:
+            if row["choice"] is None:
+                row["content"] = messages.get((row["traj_id"], row["turn"]))
+    return table.filter(pa.array(question.matching([_text(row) for row in said]), pa.bool_()))
+
+
+def _text(turn: Mapping[str, str | None]) -> str:
+    """`search.TEXT` in Python; `content` is the message where there was no choice."""
+    return " ".join(part for part in (turn["thought"], turn["content"], turn["observation"]) if part is not None)
