@@ -20,15 +20,17 @@ def newest(warehouse: Warehouse, text: str, limit: int, run_id: str | None) -> p
     bounded by one round of `search.MOST` turns.
     """
     found: list[pa.Table] = []
-    missing, step = limit, min(limit + limit // 4 + 1, search.MOST)
+    missing, step = limit, min(limit + limit // 10 + 1, search.MOST)
     with search.asking(warehouse.root, text) as question:
         while True:
             candidates = question.more(step)
             found.append(_matches(warehouse, candidates, run_id, question))
-            missing -= found[-1].num_rows
+            got = found[-1].num_rows
+            missing -= got
             if missing <= 0 or len(candidates) < step:
                 return pa.concat_tables(found).slice(0, limit)
-            step = min(4 * step, search.MOST)
+            # Twice what the share of matches so far calls for; where hardly any matched, four times as many.
+            step = min(4 * step, 1 + 2 * missing * step // max(got, 1), search.MOST)
 
 
 def _matches(
