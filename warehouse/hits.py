@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from userrl_core.errors import ConfigError
 from warehouse import search
 
 if TYPE_CHECKING:
     from warehouse.read import Warehouse
 
 
-def newest(warehouse: Warehouse, text: str, limit: int, run_id: str | None) -> pa.Table:
-    """At most `limit` matching turns, newest first. Raises ConfigError when there is no index.
+def newest(warehouse: Warehouse, text: str, limit: int, run_id: str | None, seconds: float) -> pa.Table:
+    """At most `limit` matching turns, newest first. Raises ConfigError when there is no index, or the time is up.
 
     Few candidates are asked for at first, as turns that lie far from each other cost most of a search's time. Memory is
-    bounded by one round of `search.MOST` turns.
+    bounded by one round of `search.MOST` turns; time by `seconds`, as common words that never stand as the expression
+    wants them would have every turn read.
     """
     found: list[pa.Table] = []
-    missing, step = limit, min(limit + limit // 10 + 1, search.MOST)
+    missing, step, read = limit, min(limit + limit // 10 + 1, search.MOST), 0
+    end = time.monotonic() + seconds
     with search.asking(warehouse.root, text) as question:
         while True:
             candidates = question.more(step)
@@ -29,6 +33,14 @@ def newest(warehouse: Warehouse, text: str, limit: int, run_id: str | None) -> p
             missing -= got
             if missing <= 0 or len(candidates) < step:
                 return pa.concat_tables(found).slice(0, limit)
+            read += len(candidates)
+            if time.monotonic() > end:
+                have = limit - missing
+                less = f", or ask for the first {have}" if have else ""
+                raise ConfigError(
+                    f"After {seconds:.0f} s, {have} of {read:,} turns that hold these words match; "
+                    f"name a rarer word{less}."
+                )
             # Twice what the share of matches so far calls for; where hardly any matched, four times as many.
             step = min(4 * step, 1 + 2 * missing * step // max(got, 1), search.MOST)
 

@@ -134,15 +134,17 @@ class Warehouse:
         arguments = ", ".join(f"{key} := ${key}" for key in params)
         return self._results.cursor().from_arrow(self.arrow(f"FROM {name}({arguments})", **params))
 
-    def search(self, text: str, *, limit: int = 20, run: str | None = None) -> duckdb.DuckDBPyRelation:
+    def search(
+        self, text: str, *, limit: int = 20, run: str | None = None, seconds: float = 60.0
+    ) -> duckdb.DuckDBPyRelation:
         """Turns whose thought, content, observation or message matches (words, "a phrase", AND, OR, NEAR), newest first.
 
         Superseded turns are left out. The index reaches up to the last compaction; `unindexed()` counts later turns.
-        Raises ConfigError when there is no index yet.
+        Raises ConfigError when there is no index yet, and after `seconds` without enough matches.
         """
         if run is not None:
             run = find_run(self.root, run)["run_id"]
-        return self._results.cursor().from_arrow(hits.newest(self, text, limit, run))
+        return self._results.cursor().from_arrow(hits.newest(self, text, limit, run, seconds))
 
     def unindexed(self) -> int:
         """How many turns the text index does not know yet."""
@@ -232,21 +234,24 @@ class Warehouse:
 
     def _steady(self, ask: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
         """Ask until no file vanished and no rewind arrived meanwhile."""
+        alone = False
         for attempt in range(TRIES):
             listed = None
             try:
-                with self._lock:
-                    self._refresh()
-                    listed = self._listed
-                    self._apply(self._read_rewinds())
-                    cursor = self._con.cursor()
-                answer = ask(cursor)
+                with self._lock if alone else contextlib.nullcontext():
+                    with self._lock:
+                        self._refresh()
+                        listed = self._listed
+                        self._apply(self._read_rewinds())
+                        cursor = self._con.cursor()
+                    answer = ask(cursor)
                 with self._lock:
                     moved = self._rewound_meanwhile()
             except duckdb.CatalogException:
-                # It may be a view replaced by another thread in this moment; a real one comes again.
-                if attempt >= 3:
+                # It may be a view that another thread replaced in this moment; without the others a real one comes again.
+                if alone:
                     raise
+                alone = True
             except FILE_ERRORS as error:
                 self._blame(error, listed or self._listed)
             else:

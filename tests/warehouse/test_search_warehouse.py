@@ -59,6 +59,17 @@ def test_phrases_and_distances_are_found_over_many_small_rounds(tmp_path: Path, 
     assert sum(small_rounds) > 30
 
 
+@pytest.mark.usefixtures("small_rounds")
+def test_a_search_that_reads_too_long_says_how_many_it_has(tmp_path: Path) -> None:
+    some_texts(tmp_path)
+    with open_warehouse(tmp_path) as warehouse:
+        with pytest.raises(ConfigError, match=r"After 0 s, 3 of 3 turns .* rarer word, or ask for the first 3\."):
+            warehouse.search('"north star"', seconds=0.0)
+        assert len(warehouse.search('"north star"', limit=3, seconds=0.0)) == 3
+        with pytest.raises(ConfigError, match=r"0 of 3 turns .* match; name a rarer word\."):
+            warehouse.search("NEAR(star observation thinking, 0)", seconds=0.0)
+
+
 def test_words_alone_need_no_texts(tmp_path: Path, small_rounds: list[int]) -> None:
     some_texts(tmp_path)
     assert {step for step, *_ in told(tmp_path, "north AND star NOT (the OR of)")} == {0, 1}
