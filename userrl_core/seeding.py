@@ -17,8 +17,10 @@ def derive_seed(*parts: object) -> int:
 
 def content_hash(value: object) -> str:
     """16 hex digits over the canonical JSON of a value: the identity of a task's content."""
-    text = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+    return hashlib.blake2b(_canonical(value).encode(), digest_size=8).hexdigest()
+
+
+_canonical = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode
 
 
 def split_of(content: str, *, test: float = 0.2, validation: float = 0.05) -> Split:
