@@ -257,20 +257,46 @@ def queries(root: Path) -> dict[str, float]:
     cold("search, one word", lambda w: w.search(word[0]))
     cold("search, phrase", lambda w: w.search(f'"{" ".join(word)}"'))
     cold("one trajectory, first", lambda w: w.query("trajectory", id=ids[0]))
+    found |= lookups(root, ids)
+    return found
+
+
+def lookups(root: Path, ids: list[int]) -> dict[str, float]:
+    """Median milliseconds of trajectories by their ids and of searches."""
+    from warehouse import open_warehouse
+
+    found: dict[str, float] = {}
+
+    def median(name: str, asks: list[Callable[[], Any]]) -> None:
+        took = []
+        for ask in asks:
+            start = time.perf_counter()
+            ask()
+            took.append((time.perf_counter() - start) * 1000)
+        found[name] = round(statistics.median(took), 1)
+        tell({name: found[name]})
+
+    for name in ("from the disk", "from the page cache"):
+        with open_warehouse(root) as warehouse:
+            asks = [lambda one=one: warehouse.query("trajectory", id=one) for one in ids]  # type: ignore[misc]
+            asks[0]()
+            median(f"one trajectory, {name}, median", asks[1:])
+            if name == "from the page cache":
+                median("one trajectory, asked again, median", asks[1:])
     with open_warehouse(root) as warehouse:
-        warehouse.query("trajectory", id=ids[0])
-        took = []
-        for traj_id in ids[1:]:
-            start = time.perf_counter()
-            warehouse.query("trajectory", id=traj_id)
-            took.append((time.perf_counter() - start) * 1000)
-        found["one trajectory, median"] = round(statistics.median(took), 1)
-        took = []
-        for n in range(10):
-            start = time.perf_counter()
-            warehouse.search(word[n % 2])
-            took.append((time.perf_counter() - start) * 1000)
-        found["search, median"] = round(statistics.median(took), 1)
+        said = warehouse.sql(
+            "FROM (SELECT content FROM turns WHERE turn = 2) USING SAMPLE 20 (reservoir, 5)"
+        ).fetchall()
+        words = [content.split() for (content,) in said]
+        for name, texts in (
+            ("one word", [some[3] for some in words]),
+            ("two words", [f"{some[2]} {some[3]}" for some in words]),
+            ("phrase of two words", [f'"{some[2]} {some[3]}"' for some in words]),
+            ("phrase of four words", [f'"{" ".join(some[2:6])}"' for some in words]),
+        ):
+            asks = [lambda text=text: warehouse.search(text) for text in texts]  # type: ignore[misc]
+            median(f"search, {name}, median of {len(texts)} not asked before", asks)
+            median(f"search, {name}, asked again", asks)
     return found
 
 

@@ -7,12 +7,20 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from userrl_core.errors import ConfigError
 from warehouse import search
 
 if TYPE_CHECKING:
     from warehouse.read import Warehouse
+
+
+SHOWN = (
+    *("run_id", "traj_id", "turn", "gym", "stage", "step", "phase"),
+    *("reward", "choice", "content", "observation", "thought"),
+)
+"""Columns of a hit."""
 
 
 def newest(warehouse: Warehouse, text: str, limit: int, run_id: str | None, seconds: float) -> pa.Table:
@@ -49,24 +57,16 @@ def _matches(
     warehouse: Warehouse, candidates: list[tuple[int, int]], run_id: str | None, question: search.Question
 ) -> pa.Table:
     """Those that match, as they stand now, in their order."""
-    ids = sorted({traj_id for traj_id, _ in candidates}) or [0]
-    # The range lets most of a pack be skipped also where there are too many ids for that.
-    where = f"t.traj_id BETWEEN {ids[0]} AND {ids[-1]} AND t.traj_id IN ({', '.join(map(str, ids))})"
-    keys = ", ".join(f"({traj_id}, {turn}, {rank})" for rank, (traj_id, turn) in enumerate(candidates))
-    table = warehouse.arrow(
-        f"SELECT t.run_id, t.traj_id, t.turn, t.gym, t.stage, t.step, t.phase, t.reward, t.choice, t.content, "
-        f"t.observation, t.thought FROM (FROM turns t WHERE {where}) t "
-        f"JOIN (VALUES {keys or '(NULL, NULL, NULL)'}) h(traj_id, turn, rank) USING (traj_id, turn) "
-        "WHERE $run IS NULL OR t.run_id = $run ORDER BY h.rank",
-        run=run_id,
-    )
+    table = warehouse.turns_at(candidates, SHOWN)
+    if run_id is not None:
+        table = table.filter(pc.equal(table.column("run_id"), run_id))
     if question.exact or not table.num_rows:
         return table
     said = table.select(["thought", "content", "observation", "choice", "traj_id", "turn"]).to_pylist()
-    if any(row["choice"] is None for row in said):
-        # Only what could not be read as a call is searched as it was sent: it costs a question of its own.
-        sent = warehouse.arrow(f"SELECT t.traj_id, t.turn, t.message FROM turns t WHERE {where} AND t.choice IS NULL")
-        messages = {(row["traj_id"], row["turn"]): row["message"] for row in sent.to_pylist()}
+    # Only what could not be read as a call is searched as it was sent: it costs a question of its own.
+    if unread := [(row["traj_id"], row["turn"]) for row in said if row["choice"] is None]:
+        sent = warehouse.turns_at(unread, ["traj_id", "turn", "message"]).to_pylist()
+        messages = {(row["traj_id"], row["turn"]): row["message"] for row in sent}
         for row in said:
             if row["choice"] is None:
                 row["content"] = messages.get((row["traj_id"], row["turn"]))

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -64,21 +64,22 @@ class Snapshot:
             for paths in group.values():
                 yield from paths
 
-    def of_turns(self, run_id: str, writer: int) -> Snapshot:
-        """What may hold the turns that one writer of a run logged, and credits that any of its writers gave them."""
-        wanted = {"turns": f"turns.{writer:05d}.", "credits": "credits."}
-        folder = f"run={run_id}"
+    def of_turns(self, writers: Collection[tuple[str, int]]) -> Snapshot:
+        """What may hold turns that these writers, (run_id, writer), logged, and credits that any of their runs gave."""
+        runs = {run_id for run_id, _ in writers}
+        starts = {(f"run={run_id}", f"turns.{writer:05d}") for run_id, writer in writers}
 
         def near(files: dict[str, list[Path]]) -> dict[str, list[Path]]:
-            return {
-                table: [p for p in files.get(table, []) if p.parent.parent.name == folder and p.name.startswith(start)]
-                for table, start in wanted.items()
-            }
+            turns = [p for p in files.get("turns", []) if (p.parent.parent.name, p.name[:11]) in starts]
+            credits = [p for p in files.get("credits", []) if p.parent.parent.name.removeprefix("run=") in runs]
+            return {"turns": turns, "credits": credits}
 
         def has(entry: dict[str, Any]) -> bool:
-            mine = entry["segments"].get(run_id, {})
+            segments = entry["segments"]
+            if any(str(writer) in segments.get(run_id, {}).get("turns", {}) for run_id, writer in writers):
+                return True
             # Credits that found their turns when they were packed lie in the turns.
-            return str(writer) in mine.get("turns", {}) or ("credits" in mine and entry["rows"].get("credits", 1) > 0)
+            return entry["rows"].get("credits", 1) > 0 and any("credits" in segments.get(run_id, {}) for run_id in runs)
 
         packs = {name: entry for name, entry in self.packs.items() if has(entry)}
         return Snapshot(near(self.live), near(self.sealed), packs)

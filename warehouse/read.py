@@ -11,7 +11,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,8 +23,9 @@ from warehouse import hits, schema, search, sources, views
 from warehouse.answers import FILE_ERRORS, damage, fetch
 from warehouse.encode import fitting
 from warehouse.layout import Snapshot, default_root, snapshot
+from warehouse.lookup import rows_of, standing_turns
 from warehouse.reference import reference_statements
-from warehouse.rewind import Rewind, standing, statements
+from warehouse.rewind import Rewind, statements
 from warehouse.safe import check_statement
 from warehouse.sources import quote
 from warehouse.store import find_run, read_run
@@ -145,6 +146,22 @@ class Warehouse:
         if run is not None:
             run = find_run(self.root, run)["run_id"]
         return self._results.cursor().from_arrow(hits.newest(self, text, limit, run, seconds))
+
+    def turns_at(self, keys: Sequence[tuple[int, int]], columns: Sequence[str]) -> pa.Table:
+        """Some columns of the turns (traj_id, turn) as they stand now, in the order of `keys`; superseded ones left out."""
+        ids = sorted({traj_id for traj_id, _ in keys}) or [0]
+        pairs = ", ".join(map(str, keys)) or "(NULL, NULL)"
+        ranks = ", ".join(f"({traj_id}, {turn}, {rank})" for rank, (traj_id, turn) in enumerate(keys))
+        # The range lets most of a pack be skipped, which a list does not.
+        where = f"traj_id BETWEEN {ids[0]} AND {ids[-1]} AND (traj_id, turn) IN ({pairs})"
+        placed = f"(VALUES {ranks or '(NULL, NULL, NULL)'}) h(traj_id, turn, rank) USING (traj_id, turn)"
+
+        def ask(cursor: duckdb.DuckDBPyConnection) -> pa.Table:
+            rows = self._turns_of(ids, columns, where, scattered=True)
+            text = f"SELECT {', '.join(columns)} FROM ({rows}) t JOIN {placed} ORDER BY h.rank"
+            return rows_of(cursor, text, columns)
+
+        return self._steady(ask)
 
     def unindexed(self) -> int:
         """How many turns the text index does not know yet."""
@@ -289,33 +306,33 @@ class Warehouse:
         self._con.execute(f"CREATE OR REPLACE VIEW store.credited_turns AS {sources.credited(seen)}")
         self._con.execute(f"CREATE OR REPLACE VIEW store.trials AS {sources.trials(self.root)}")
 
-    def _source(self, table: str, seen: Snapshot, only: list[str] | None = None, where: str = "") -> str:
+    def _source(
+        self,
+        table: str,
+        seen: Snapshot,
+        only: Collection[str] | None = None,
+        where: str = "",
+        *,
+        scattered: bool = False,
+    ) -> str:
         packs = {
             self._packs[pack]: self._pack_columns[pack].get(table, []) if entry["rows"].get(table, 1) else []
             for pack, entry in seen.packs.items()
         }
-        return sources.rows(table, seen, packs, only=only, where=where)
+        return sources.rows(table, seen, packs, only=only, where=where, scattered=scattered)
+
+    def _turns_of(self, ids: list[int], only: Collection[str], where: str, *, scattered: bool = False) -> str:
+        with self._lock:
+            assert self._seen is not None
+            return standing_turns(
+                self._source, self._seen, self._runs, self._rewinds or [], ids, only, where, scattered=scattered
+            )
 
     def _trajectory(self, cursor: duckdb.DuckDBPyConnection, traj_id: int) -> pa.Table:
-        """The query ``trajectory``, put to the files alone that the id's run and writer have: planning is most of it."""
-        import pyarrow as pa
-
-        with self._lock:
-            run_no, writer = traj_id >> 40, traj_id >> 24 & 0xFFFF
-            owners = [folder.removeprefix("run=") for folder, number in self._runs.items() if number == run_no]
-            if len(owners) != 1 or self._seen is None:
-                return fetch(cursor, "FROM trajectory(id := $id)", {"id": traj_id})
-            if self._asked is None:
-                self._asked = cursor.sql("FROM trajectory(id := 0)").columns
-            near, where = self._seen.of_turns(owners[0], writer), f"traj_id = {traj_id}"
-            turns = self._source("turns", near, [*self._asked, "traj_id", "incarnation"], where)
-            credits = self._source("credits", near, None, where)
-            rows = standing(sources.credited(near, turns, credits), self._rewinds or [])
-            kinds = pa.schema([schema.arrow_schema("turns").field(name) for name in self._asked])
-        # Fetched as rows, since a relation is planned twice.
-        found = cursor.execute(f"SELECT {', '.join(self._asked)} FROM ({rows}) ORDER BY turn").fetchall()
-        columns = zip(*found, strict=True) if found else [()] * len(kinds)
-        return pa.Table.from_arrays([pa.array(c, f.type) for c, f in zip(columns, kinds, strict=True)], schema=kinds)
+        if self._asked is None:
+            self._asked = cursor.sql("FROM trajectory(id := 0)").columns
+        rows = self._turns_of([traj_id], self._asked, f"traj_id = {traj_id}")
+        return rows_of(cursor, f"SELECT {', '.join(self._asked)} FROM ({rows}) ORDER BY turn", self._asked)
 
     def _load_runs(self, seen: Snapshot) -> None:
         kinds = {column.name: column.type for column in schema.tables()["runs"].columns.values()}

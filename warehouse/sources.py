@@ -17,11 +17,13 @@ def rows(
     *,
     only: Collection[str] | None = None,
     where: str = "",
+    scattered: bool = False,
 ) -> str:
     """The table's rows with the newest schema's columns; what older files lack is null.
 
     packs: the columns that each attached pack has of this table, by the pack's alias; empty where it lacks the table or
     holds no row of it. only: the columns wanted, all by default. where: a condition on them, put to every part by itself.
+    scattered: a few rows here and there are wanted; a pack then finds them first, and reads no other row's text.
     A torn last line of a live file becomes a null row in DuckDB, hence the test of a key that is never null.
     """
     kinds = [c for c in schema.tables()[table].columns.values() if only is None or c.name in only]
@@ -32,7 +34,8 @@ def rows(
     for alias, has in packs.items():
         if has:
             listed = ", ".join(c.name if c.name in has else f"NULL::{c.type} AS {c.name}" for c in kinds)
-            made.append(f"SELECT {listed} FROM {alias}.{table}{where}")
+            some = f" WHERE rowid IN (SELECT rowid FROM {alias}.{table}{where})" if scattered else where
+            made.append(f"SELECT {listed} FROM {alias}.{table}{some}")
     files = []
     if sealed := seen.sealed.get(table):
         files.append(f"FROM read_parquet({file_list(sealed)}, union_by_name = true, hive_partitioning = false)")
