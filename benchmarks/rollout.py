@@ -22,7 +22,7 @@ from typing import Any
 from userrl_core.gyms import tasks
 from userrl_core.interact import InteractCall, render_call
 from userrl_core.policies import PolicyReply
-from userrl_core.records import Message, Trajectory, Turn
+from userrl_core.records import Message, Task, Trajectory, Turn
 from userrl_core.rollout import run_episodes
 from warehouse.log import TurnLog
 
@@ -64,6 +64,11 @@ class TimedLog:
         self.seconds += time.perf_counter() - began
         return traj_id
 
+    def tasks(self, tasks: Sequence[Task]) -> None:
+        began = time.perf_counter()
+        self.log.tasks(tasks)
+        self.seconds += time.perf_counter() - began
+
     def turn(self, trajectory: Trajectory, turn: Turn) -> None:
         began = time.perf_counter()
         self.log.turn(trajectory, turn)
@@ -87,6 +92,8 @@ def measure(
     policy = AskingPolicy(median)
     log = TimedLog(TurnLog.open(folder, "benchmark")) if folder is not None else None
     began = time.perf_counter()
+    if log is not None:
+        log.tasks(problems)  # as a trainer does before it plays a batch
     played = asyncio.run(run_episodes(problems, policy, horizon=turns, concurrency=concurrency, sink=log))  # type: ignore[arg-type]
     wall = time.perf_counter() - began
     if log is not None:

@@ -214,7 +214,7 @@ class TurnLog:
         """One line per task version not yet written by this log."""
         lines = []
         for task in tasks:
-            version = content_hash(task.payload)
+            version = self._version(task)
             key = (task.gym, task.id, version)
             if key in self._tasks:
                 continue
