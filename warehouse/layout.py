@@ -75,11 +75,11 @@ class Snapshot:
             return {"turns": turns, "credits": credits}
 
         def has(entry: dict[str, Any]) -> bool:
+            # Credits that found no turn when they were packed lie in the last pack made then, whose segments do not tell.
             segments = entry["segments"]
-            if any(str(writer) in segments.get(run_id, {}).get("turns", {}) for run_id, writer in writers):
-                return True
-            # Credits that found their turns when they were packed lie in the turns.
-            return entry["rows"].get("credits", 1) > 0 and any("credits" in segments.get(run_id, {}) for run_id in runs)
+            return entry["rows"].get("credits", 1) > 0 or any(
+                str(writer) in segments.get(run_id, {}).get("turns", {}) for run_id, writer in writers
+            )
 
         packs = {name: entry for name, entry in self.packs.items() if has(entry)}
         return Snapshot(near(self.live), near(self.sealed), packs)

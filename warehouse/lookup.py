@@ -42,7 +42,10 @@ def standing_turns(
     named: dict[int, list[str]] = {}
     for folder, number in runs.items():
         named.setdefault(number, []).append(folder.removeprefix("run="))
-    near = seen.of_turns({(run, i >> 24 & 0xFFFF) for i in traj_ids for run in named.get(i >> 40, [])})
+    near = seen
+    # A run whose row is lost has no number; its turns may be anywhere.
+    if all(i >> 40 in named for i in traj_ids):
+        near = seen.of_turns({(run, i >> 24 & 0xFFFF) for i in traj_ids for run in named[i >> 40]})
     needed = {*only, "traj_id", "turn", "run_id", "incarnation", "stage", "step", "phase"}
     if not needed & {"shaped", "advantage"}:
         return standing(source("turns", near, needed, where, scattered=scattered), rewinds)

@@ -149,11 +149,12 @@ class Warehouse:
 
     def turns_at(self, keys: Sequence[tuple[int, int]], columns: Sequence[str]) -> pa.Table:
         """Some columns of the turns (traj_id, turn) as they stand now, in the order of `keys`; superseded ones left out."""
-        ids = sorted({traj_id for traj_id, _ in keys}) or [0]
+        ids = sorted({traj_id for traj_id, _ in keys})
+        first, last = (ids[0], ids[-1]) if ids else (0, 0)
         pairs = ", ".join(map(str, keys)) or "(NULL, NULL)"
         ranks = ", ".join(f"({traj_id}, {turn}, {rank})" for rank, (traj_id, turn) in enumerate(keys))
         # The range lets most of a pack be skipped, which a list does not.
-        where = f"traj_id BETWEEN {ids[0]} AND {ids[-1]} AND (traj_id, turn) IN ({pairs})"
+        where = f"traj_id BETWEEN {first} AND {last} AND (traj_id, turn) IN ({pairs})"
         placed = f"(VALUES {ranks or '(NULL, NULL, NULL)'}) h(traj_id, turn, rank) USING (traj_id, turn)"
 
         def ask(cursor: duckdb.DuckDBPyConnection) -> pa.Table:
@@ -293,6 +294,7 @@ class Warehouse:
             if pack not in self._packs:
                 self._attach(pack)
         for pack in [pack for pack in self._packs if pack not in seen.packs]:
+            self._seen = None  # whatever stops us before the new list is in force: the old one is no more
             self._con.execute(f"DETACH {self._packs.pop(pack)}")
             self._pack_columns.pop(pack)
         if self._seen is not None and _files(seen) == _files(self._seen):
@@ -323,6 +325,10 @@ class Warehouse:
 
     def _turns_of(self, ids: list[int], only: Collection[str], where: str, *, scattered: bool = False) -> str:
         with self._lock:
+            if self._seen is None:
+                # Another thread's question found files gone since this one took its list.
+                self._refresh()
+                self._apply(self._read_rewinds())
             assert self._seen is not None
             return standing_turns(
                 self._source, self._seen, self._runs, self._rewinds or [], ids, only, where, scattered=scattered

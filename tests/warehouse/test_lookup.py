@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import duckdb
+import pytest
+
 from tests.warehouse.makers import play
 from warehouse import TurnLog, open_warehouse
 from warehouse.compact import compact
+from warehouse.layout import Snapshot
 
 
 def assert_both_ways_agree(root: Path, ids: list[int]) -> int:
@@ -65,3 +69,61 @@ def test_an_id_of_nothing_finds_nothing(tmp_path: Path) -> None:
     assert (
         assert_both_ways_agree(tmp_path, [traj_id, traj_id + 1, traj_id + (1 << 24), traj_id + (1 << 40), 0, -1]) == 1
     )
+
+
+def test_credits_are_found_in_a_pack_that_has_nothing_else_of_their_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with TurnLog.open(tmp_path, "r1") as log:
+        late = play(log, [1.0, 1.0]).traj_id or 0
+    compact(tmp_path, everything=True)
+    with TurnLog.open(tmp_path, "r1") as log:
+        log.credits(late, [0.5, 0.5], [7.0, 8.0])
+    for run in ("r2", "r3"):
+        with TurnLog.open(tmp_path, run) as log:
+            play(log, [1.0, 1.0])
+    monkeypatch.setattr("warehouse.compact.PACK_TURNS", 2)
+    assert len(compact(tmp_path, everything=True).packs) == 2
+    assert assert_both_ways_agree(tmp_path, [late]) == 1
+    with open_warehouse(tmp_path) as warehouse:
+        assert warehouse.query("trajectory", id=late).pl()["advantage"].to_list() == [7.0, 8.0]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("row", [None, b"{"])
+def test_a_run_whose_row_is_lost_still_has_its_turns(tmp_path: Path, row: bytes | None, packed: bool) -> None:
+    ids = []
+    for run in ("r1", "r2"):
+        with TurnLog.open(tmp_path, run) as log:
+            ids.append(play(log, [0.0, 1.0], text="needle").traj_id or 0)
+    compact(tmp_path, everything=packed)
+    lost = tmp_path / "runs" / "run=r1" / "run.json"
+    lost.unlink() if row is None else lost.write_bytes(row)
+    assert assert_both_ways_agree(tmp_path, ids) == 2
+    with open_warehouse(tmp_path) as warehouse:
+        assert warehouse.search("needle").pl()["run_id"].to_list() == ["r2", "r2", "r1", "r1"]
+
+
+def test_a_lookup_outlives_what_another_thread_meets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with TurnLog.open(tmp_path, "r1") as log:
+        ids = [play(log, [0.0, 1.0]).traj_id or 0]
+    compact(tmp_path)
+    with open_warehouse(tmp_path) as warehouse:
+        assert len(warehouse.query("trajectory", id=ids[0])) == 2
+        with TurnLog.open(tmp_path, "r1") as log:
+            ids.append(play(log, [1.0]).traj_id or 0)
+        monkeypatch.setattr("warehouse.compact.MANY_SMALL_PACKS", 1)
+        assert compact(tmp_path).merged
+
+        def vanished(_: Snapshot) -> None:
+            raise duckdb.IOException("a file that was sealed away")
+
+        where = f"traj_id = {ids[0]}"
+        with monkeypatch.context() as patch:
+            # What another thread leaves whose new list of files did not hold: packs are gone, no list is in force.
+            patch.setattr(warehouse, "_define", vanished)
+            with pytest.raises(duckdb.IOException):
+                warehouse._refresh()
+        assert warehouse._seen is None
+        rows = warehouse._turns_of(ids[:1], ["turn"], where)
+        assert len(warehouse._con.cursor().execute(rows).fetchall()) == 2
