@@ -143,6 +143,8 @@ class Warehouse:
         Superseded turns are left out. The index reaches up to the last compaction; `unindexed()` counts later turns.
         Raises ConfigError when there is no index yet, and after `seconds` without enough matches.
         """
+        if limit < 1:
+            raise ConfigError(f"A search finds at least one turn; limit={limit} asks for none.")
         if run is not None:
             run = find_run(self.root, run)["run_id"]
         return self._results.cursor().from_arrow(hits.newest(self, text, limit, run, seconds))

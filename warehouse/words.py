@@ -26,6 +26,9 @@ _BITS = len(_MARKS).bit_length() - 1
 _LONGEST = 32_768
 """Bytes of a word that FTS5 looks at."""
 
+_AT_ONCE = 4_000_000
+"""Characters of texts whose words are in memory at once: as objects they take 16 times the text's own bytes."""
+
 _BLOCK = 256
 _REMEMBERED = 200_000
 
@@ -42,9 +45,21 @@ def marks(found: list[str]) -> set[str]:
 
 def documents(texts: list[str]) -> Iterator[str]:
     """What the index stores of each text: its words and marks, for FTS5's `ascii` tokenizer."""
+    some: list[str] = []
+    size = 0
+    for text in texts:
+        some.append(text)
+        size += len(text)
+        if size >= _AT_ONCE:
+            yield from _documents(some)
+            some, size = [], 0
+    yield from _documents(some)
+
+
+def _documents(texts: list[str]) -> Iterator[str]:
     folded = [text.translate(_FOLDED) for text in texts]
     found = [text.split() for text in folded]
-    # All texts at once, which is much quicker; what one text's end and the next one's start would leave is cut out.
+    # Many texts at once, which is much quicker; what one text's end and the next one's start would leave is cut out.
     spaced = _SPACED[_pairs(list(chain.from_iterable(found)))].tobytes().decode(f"utf-32-{sys.byteorder[0]}e")
     size, at = len(_SPACED[0]), 0
     for text, own in zip(folded, found, strict=True):

@@ -47,7 +47,7 @@ def sql(
     try:
         if search:
             with open_root(root) as warehouse:
-                found = warehouse.search(text, limit=limit).to_arrow_table()
+                found = warehouse.search(text, limit=limit, seconds=seconds).to_arrow_table()
                 newer = warehouse.unindexed()
             print_rows(found, Format.JSON if as_json else format)
             typer.echo(f"{found.num_rows} turns, newest first; {newer} newer turns are not indexed yet.", err=True)

@@ -153,6 +153,15 @@ def test_marks_do_not_depend_on_the_process() -> None:
     assert marks(["one", "two"]) != marks(["two", "one"])
 
 
+def test_texts_make_the_same_documents_however_many_are_in_memory_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["a b c", "", "-", "d", "e f", "a b c"]
+    alone = [next(documents([text])) for text in texts]
+    assert list(documents(texts)) == alone
+    monkeypatch.setattr("warehouse.words._AT_ONCE", 4)
+    assert list(documents(texts)) == alone
+    assert list(documents([])) == []
+
+
 def test_only_what_the_index_cannot_tell_is_read() -> None:
     assert weaken("a b OR (c* NOT d)").exact
     assert [weaken(text).exact for text in ('"a b"', "NEAR(a b)", "^a", "body: a", 'a NOT "b c"', "x_y")] == [False] * 6

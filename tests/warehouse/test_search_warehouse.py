@@ -70,6 +70,13 @@ def test_a_search_that_reads_too_long_says_how_many_it_has(tmp_path: Path) -> No
             warehouse.search("NEAR(star observation thinking, 0)", seconds=0.0)
 
 
+@pytest.mark.parametrize("limit", [0, -1])
+def test_a_search_for_no_turns_is_refused(tmp_path: Path, limit: int) -> None:
+    some_texts(tmp_path)
+    with open_warehouse(tmp_path) as warehouse, pytest.raises(ConfigError, match="at least one turn"):
+        warehouse.search("north", limit=limit)
+
+
 def test_words_alone_need_no_texts(tmp_path: Path, small_rounds: list[int]) -> None:
     some_texts(tmp_path)
     assert {step for step, *_ in told(tmp_path, "north AND star NOT (the OR of)")} == {0, 1}

@@ -3,13 +3,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
 from flows.commands.sql import app
 from tests.warehouse.makers import play
-from warehouse import TurnLog
+from warehouse import TurnLog, hits
 from warehouse.compact import compact
+from warehouse.read import Warehouse
 
 QUESTION = "select stage, step, avg(score) from trajectories where split='train' group by all order by step"
 
@@ -49,6 +51,19 @@ def test_words_are_searched_for(root: Path) -> None:
     rows, told = ask(root, "needle", "--search", "--json")
     assert [(row["step"], row["turn"]) for row in json.loads(rows)] == [(2, 2), (2, 1)]
     assert "0 newer turns" in told
+
+
+def test_a_search_gets_the_time_that_was_given(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[float] = []
+    newest = hits.newest
+
+    def noted(warehouse: Warehouse, text: str, limit: int, run_id: str | None, seconds: float) -> pa.Table:
+        given.append(seconds)
+        return newest(warehouse, text, limit, run_id, seconds)
+
+    monkeypatch.setattr(hits, "newest", noted)
+    assert len(json.loads(ask(root, "needle", "--search", "--json", "--seconds", "7")[0])) == 2
+    assert given == [7.0]
 
 
 @pytest.mark.parametrize("text", ["COPY turns TO 'x.csv'", "SELEC 1", "SELECT nothing FROM turns", ""])
