@@ -20,6 +20,7 @@ import urllib.request
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -248,8 +249,8 @@ def server_state(port: int) -> str:
         # A relative home is that of a server started by hand in this folder.
         theirs = Path(str(settings["home"])).expanduser()
         return "ours" if theirs.resolve() == home() else "taken"
-    except (URLError, OSError, ValueError, KeyError):
-        return "taken"
+    except (URLError, OSError, HTTPException, ValueError, KeyError, TypeError):
+        return "taken"  # also where no HTTP is spoken, or what is said is no server's settings
 
 
 def _once(running: Services, name: str, *command: str) -> None:

@@ -1,8 +1,10 @@
 """Several `make run` at once: the server is there as long as any of them is, and no longer; real processes all of them."""
 
+import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -179,6 +181,23 @@ def test_a_kept_server_that_is_too_busy_to_answer_at_once_is_no_stranger(tmp_pat
             _server(Services({}, tmp_path), port, f"http://127.0.0.1:{port}/api")
         busy.shutdown()
     assert capsys.readouterr().out == f"server   http://127.0.0.1:{port} (was running)\n"
+
+
+@pytest.mark.parametrize("said", [b"220 mail.example ESMTP\r\n", b"HTTP/1.0 200 OK\r\n\r\n[]"])
+def test_a_port_where_something_else_answers_is_taken(said):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+
+        def answer():
+            for _ in range(2):  # whether anybody listens, then the question
+                with contextlib.suppress(OSError), other.accept()[0] as connection:
+                    connection.recv(4096)
+                    connection.sendall(said)
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        assert server_state(port) == "taken"
+        answering.join()
 
 
 @pytest.mark.slow
