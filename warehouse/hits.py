@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -23,7 +24,15 @@ SHOWN = (
 """Columns of a hit."""
 
 
-def newest(warehouse: Warehouse, text: str, limit: int, run_id: str | None, seconds: float) -> pa.Table:
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The one run whose turns are wanted, and the numbers of runs that it is certainly not (upper bits of a traj_id)."""
+
+    run_id: str
+    others: frozenset[int]
+
+
+def newest(warehouse: Warehouse, text: str, limit: int, wanted: Wanted | None, seconds: float) -> pa.Table:
     """At most `limit` matching turns, newest first. Raises ConfigError when there is no index, or the time is up.
 
     Few candidates are asked for at first, as turns that lie far from each other cost most of a search's time. Memory is
@@ -36,10 +45,15 @@ def newest(warehouse: Warehouse, text: str, limit: int, run_id: str | None, seco
     with search.asking(warehouse.root, text) as question:
         while True:
             candidates = question.more(step)
-            found.append(_matches(warehouse, candidates, run_id, question))
-            got = found[-1].num_rows
+            last = len(candidates) < step
+            if wanted is not None:
+                candidates = [key for key in candidates if key[0] >> 40 not in wanted.others]
+            got = 0
+            if candidates or not found:
+                found.append(_matches(warehouse, candidates, wanted, question))
+                got = found[-1].num_rows
             missing -= got
-            if missing <= 0 or len(candidates) < step:
+            if missing <= 0 or last:
                 return pa.concat_tables(found).slice(0, limit)
             read += len(candidates)
             if time.monotonic() > end:
@@ -54,12 +68,12 @@ def newest(warehouse: Warehouse, text: str, limit: int, run_id: str | None, seco
 
 
 def _matches(
-    warehouse: Warehouse, candidates: list[tuple[int, int]], run_id: str | None, question: search.Question
+    warehouse: Warehouse, candidates: list[tuple[int, int]], wanted: Wanted | None, question: search.Question
 ) -> pa.Table:
     """Those that match, as they stand now, in their order."""
     table = warehouse.turns_at(candidates, SHOWN)
-    if run_id is not None:
-        table = table.filter(pc.equal(table.column("run_id"), run_id))
+    if wanted is not None:
+        table = table.filter(pc.equal(table.column("run_id"), wanted.run_id))
     if question.exact or not table.num_rows:
         return table
     said = table.select(["thought", "content", "observation", "choice", "traj_id", "turn"]).to_pylist()

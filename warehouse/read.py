@@ -38,7 +38,6 @@ T = TypeVar("T")
 TRIES = 40
 """How often a query is run again because files moved under it; each try takes a new list."""
 
-
 MOST_THREADS = 8
 """Most threads of an untrusted question, whose memory is limited."""
 
@@ -145,9 +144,13 @@ class Warehouse:
         """
         if limit < 1:
             raise ConfigError(f"A search finds at least one turn; limit={limit} asks for none.")
+        wanted = None
         if run is not None:
-            run = find_run(self.root, run)["run_id"]
-        return self._results.cursor().from_arrow(hits.newest(self, text, limit, run, seconds))
+            run_id = find_run(self.root, run)["run_id"]
+            numbers = self._steady(lambda _: dict(self._runs))
+            own = numbers.pop(f"run={run_id}", None)
+            wanted = hits.Wanted(run_id, frozenset(set(numbers.values()) - {own}))
+        return self._results.cursor().from_arrow(hits.newest(self, text, limit, wanted, seconds))
 
     def turns_at(self, keys: Sequence[tuple[int, int]], columns: Sequence[str]) -> pa.Table:
         """Some columns of the turns (traj_id, turn) as they stand now, in the order of `keys`; superseded ones left out."""
@@ -261,12 +264,12 @@ class Warehouse:
                 with self._lock if alone else contextlib.nullcontext():
                     with self._lock:
                         self._refresh()
-                        listed = self._listed
-                        self._apply(self._read_rewinds())
+                        listed, rewinds = self._listed, self._read_rewinds()
+                        self._apply(rewinds)
                         cursor = self._con.cursor()
                     answer = ask(cursor)
                 with self._lock:
-                    moved = self._rewound_meanwhile()
+                    moved = self._rewound_since(listed, rewinds)
             except duckdb.CatalogException:
                 # It may be a view that another thread replaced in this moment; without the others a real one comes again.
                 if alone:
@@ -376,15 +379,14 @@ class Warehouse:
         )
         return [Rewind(*row) for row in rows.fetchall()]
 
-    def _rewound_meanwhile(self) -> bool:
+    def _rewound_since(self, listed: Snapshot, rewinds: list[Rewind]) -> bool:
         """Whether a rewind may have arrived since the list was taken: rows after it could be in the answer."""
         if self._seen is None:
             # Another thread's question found files gone.
             return True
-        now = snapshot(self.root)
-        known = {path for form in (self._seen.live, self._seen.sealed) for path in form.get("events", [])}
-        fresh = set(now.live.get("events", [])) - known
-        return bool(fresh) or self._read_rewinds() != self._rewinds
+        known = {path for form in (listed.live, listed.sealed) for path in form.get("events", [])}
+        fresh = set(snapshot(self.root).live.get("events", [])) - known
+        return bool(fresh) or self._read_rewinds() != rewinds
 
     def _apply(self, rewinds: list[Rewind]) -> None:
         if rewinds == self._rewinds:

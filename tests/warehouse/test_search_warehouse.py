@@ -137,10 +137,12 @@ def test_a_trajectory_indexed_in_two_parts_is_found_whole(tmp_path: Path, monkey
 def test_hits_of_one_run_are_found_among_those_of_others(tmp_path: Path, small_rounds: list[int]) -> None:
     for run in ("r1", "r2", "r3"):
         some_texts(tmp_path, run)
-    assert told(tmp_path, '"north star"', run="r1") == told(tmp_path, '"north star"', run="r3")
+    first = told(tmp_path, '"north star"', run="r1")
+    # No text of the newer runs was read for it.
+    assert len(first) == 6 <= sum(small_rounds) <= 2 * len(TEXTS)
+    assert first == told(tmp_path, '"north star"', run="r3")
     assert len(told(tmp_path, '"north star"', run="r2")) == 6
     assert len(told(tmp_path, '"north star"')) == 18
-    assert sum(small_rounds) > 0
 
 
 OLD = """
