@@ -92,8 +92,7 @@ def test_checkpoints_descend_from_each_other(flow: tuple[dict[str, Any], Path, s
         "SELECT c.stage, c.step, p.stage FROM checkpoints c LEFT JOIN checkpoints p ON p.checkpoint = c.parent "
         "ORDER BY c.logged_at",
     )
-    assert [row[:2] for row in lineage] == [("sft", 4), ("rl-1", 1), ("rl-2", 2)]
-    assert lineage[2][2] == "rl-1"
+    assert lineage == [("sft", 4, None), ("rl-1", 1, "sft"), ("rl-2", 2, "rl-1")]
 
 
 def test_held_out_tasks_compare_the_cold_start_and_what_verl_trained(flow: tuple[dict[str, Any], Path, str]) -> None:

@@ -55,7 +55,9 @@ class _Launch:
         self.folder = job.out_dir / "verl"
         self.root = self.folder / "checkpoints"
         self.resume, self.at = starting_point(job, self.root)
-        self.parent = _id_of(self.resume.path) if self.resume.path else None
+        # The cold start, or a stage before whose shards do not fit: their Hugging Face folder lies within a checkpoint.
+        sources = [*filter(None, [self.resume.path]), job.init, *list(job.init.parents)[:2]]
+        self.parent = next((found for folder in sources if (found := _id_of(folder))), None)
         self.done: set[int] = set()
         self.metrics: dict[str, float] = {}
 
