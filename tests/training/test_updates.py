@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from userrl_core.errors import ConfigError
@@ -160,6 +160,7 @@ def test_the_surrogate_is_clipped(ratio: float, advantage: float, changes: dict[
 
 
 @given(st.floats(-30, 0), st.floats(-30, 0))
+@example(0.0, -4.377947405055205e-08)
 def test_the_distance_is_never_negative_and_zero_where_models_agree(a: float, b: float) -> None:
     assert float(low_var_kl(torch.tensor(a), torch.tensor(b))) >= 0
     assert float(low_var_kl(torch.tensor(a), torch.tensor(a))) == 0

@@ -120,7 +120,8 @@ def surrogate(ratio: Tensor, advantage: Tensor, config: AlgorithmConfig) -> Tens
 def low_var_kl(other: Tensor, own: Tensor) -> Tensor:
     """Estimate per token of the distance from own to other: never negative, zero where they agree."""
     d = (other - own).clamp(-_RATIO_BOUND, _RATIO_BOUND)
-    return d.exp() - d - 1
+    # exp(d) - 1 - d in one: where models nearly agree, float32 would leave rounding of either sign.
+    return (torch.expm1(d) - d).clamp(min=0)
 
 
 def _backward(
