@@ -1,7 +1,7 @@
 """From an FTS5 expression to a filter over an index that knows which words a turn has, but not where they stand.
 
 The filter lets through every turn that the expression matches, and perhaps others: a phrase or NEAR becomes its words
-(and a phrase the marks of its neighbours), `^` and column filters are left out, and so is what NOT takes away unless the
+(and a phrase its bigrams), `^` and column filters are left out, and so is what NOT takes away unless the
 index can tell it for certain. Where nothing had to be left out the filter is exact.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from warehouse.words import marks, words
+from warehouse.words import bigrams, words
 
 _TOKEN = re.compile(r'[ \t\n\r]*(?:("(?:[^"]|"")*")|([A-Za-z0-9_\x1a\x80-\U0010ffff]+)|([(){}:,+*^-]))')
 
@@ -163,7 +163,7 @@ def _phrase(found: list[str], begins: list[bool]) -> Filter:
     asked = {f'"{word}"' + "*" * begin: None for word, begin in zip(found, begins, strict=True)}
     for at in range(1, len(found)):
         if not begins[at - 1] and not begins[at]:
-            asked |= dict.fromkeys(marks(found[at - 1 : at + 1]))
+            asked |= dict.fromkeys(bigrams(found[at - 1 : at + 1]))
     return _join(" AND ", [Filter(part, False) for part in asked])
 
 

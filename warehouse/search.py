@@ -1,6 +1,6 @@
 """Text search over turns: an SQLite FTS5 index beside the packs, brought up to date by the compactor.
 
-Contentless: the index holds words, the warehouse holds the text. It knows which words, and which neighbours roughly, each
+Contentless: the index holds words, the warehouse holds the text. It knows which words, and which bigrams roughly, each
 turn has (`words`), so it answers an expression of words alone; for a phrase, NEAR and the like it names candidates
 (`match`), whose text SQLite then matches in memory. Turns of a trajectory are indexed one after the other, so one row
 (first_doc, traj_id, first_turn) places them all. Hits come newest first, which needs no scoring of all matches and is

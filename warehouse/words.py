@@ -1,7 +1,7 @@
-"""The words of a text exactly as SQLite's `unicode61` tokenizer cuts them, and short marks for words that are neighbours.
+"""The words of a text exactly as SQLite's `unicode61` tokenizer cuts them, and hashed bigrams.
 
 The text index stores for each turn which words it has, not where: positions are most of an index's size. So that phrases
-are found quickly all the same, each two neighbouring words leave a mark, one of 4,096. A turn without the marks of a
+are found quickly all the same, each bigram leaves its hash, one of 4,096. A turn without the bigrams of a
 phrase cannot hold it; one with them may, and is then read.
 """
 
@@ -17,11 +17,11 @@ from zlib import crc32
 import numpy as np
 
 _LETTERS = [chr(0x2000 + n) for n in range(64)]
-"""Letters of marks: general punctuation, which unicode61 takes for gaps, so that no word of any text looks like a mark."""
+"""Letters of hashes: general punctuation, which unicode61 takes for gaps, so that no word of any text looks like one."""
 
-_MARKS = np.array([first + second for first in _LETTERS for second in _LETTERS])
-_SPACED = np.char.add(_MARKS, " ")
-_BITS = len(_MARKS).bit_length() - 1
+_HASHES = np.array([first + second for first in _LETTERS for second in _LETTERS])
+_SPACED = np.char.add(_HASHES, " ")
+_BITS = len(_HASHES).bit_length() - 1
 
 _LONGEST = 32_768
 """Bytes of a word that FTS5 looks at."""
@@ -38,13 +38,13 @@ def words(text: str) -> list[str]:
     return text.translate(_FOLDED).split()
 
 
-def marks(found: list[str]) -> set[str]:
-    """Marks of each two neighbours."""
-    return set(_MARKS[_pairs(found)].tolist())
+def bigrams(found: list[str]) -> set[str]:
+    """Hashes of each two neighbours."""
+    return set(_HASHES[_pairs(found)].tolist())
 
 
 def documents(texts: list[str]) -> Iterator[str]:
-    """What the index stores of each text: its words and marks, for FTS5's `ascii` tokenizer."""
+    """What the index stores of each text: its words and bigrams, for FTS5's `ascii` tokenizer."""
     some: list[str] = []
     size = 0
     for text in texts:
@@ -68,9 +68,9 @@ def _documents(texts: list[str]) -> Iterator[str]:
 
 
 def _pairs(found: list[str]) -> np.ndarray:
-    """Numbers of the marks that neighbours leave, shape [words - 1]."""
+    """Numbers of the neighbours' hashes, shape [words - 1]."""
     codes = np.fromiter(map(_CODES.__getitem__, found), np.uint32, len(found))
-    return (codes[:-1] ^ codes[1:] >> _BITS) & (len(_MARKS) - 1)
+    return (codes[:-1] ^ codes[1:] >> _BITS) & (len(_HASHES) - 1)
 
 
 class _Folded(dict[int, str]):

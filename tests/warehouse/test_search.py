@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from warehouse.match import weaken
 from warehouse.search import _SCHEMA, Question
-from warehouse.words import _FOLDED, _LETTERS, documents, marks, words
+from warehouse.words import _FOLDED, _LETTERS, bigrams, documents, words
 
 
 def table(texts: list[str]) -> sqlite3.Connection:
@@ -140,17 +140,17 @@ def test_words_are_those_of_unicode61(text: str) -> None:
     assert words(text) == [term for (term,) in found]
 
 
-def test_no_word_of_any_text_looks_like_a_mark() -> None:
+def test_no_word_of_any_text_looks_like_a_bigram() -> None:
     assert {_FOLDED[ord(letter)] for letter in _LETTERS} == {" "}
-    assert all(set(mark) <= set(_LETTERS) for mark in marks(["a", "b", "c", "d"]))
-    mark = marks(["a", "b"]).pop()
-    assert searched(["a b", "a"], mark) == searched(["a b", "a"], f"{mark}*") == []
+    assert all(set(hashed) <= set(_LETTERS) for hashed in bigrams(["a", "b", "c", "d"]))
+    hashed = bigrams(["a", "b"]).pop()
+    assert searched(["a b", "a"], hashed) == searched(["a b", "a"], f"{hashed}*") == []
 
 
-def test_marks_do_not_depend_on_the_process() -> None:
-    assert [ord(letter) for letter in marks(["one", "two"]).pop()] == [8233, 8217]
-    assert marks(["one"]) == marks([]) == set()
-    assert marks(["one", "two"]) != marks(["two", "one"])
+def test_bigrams_do_not_depend_on_the_process() -> None:
+    assert [ord(letter) for letter in bigrams(["one", "two"]).pop()] == [8233, 8217]
+    assert bigrams(["one"]) == bigrams([]) == set()
+    assert bigrams(["one", "two"]) != bigrams(["two", "one"])
 
 
 def test_texts_make_the_same_documents_however_many_are_in_memory_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
