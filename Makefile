@@ -30,7 +30,7 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 install: $(VENV)/.run
 
 run: $(VENV)/.run
-	@$(VENV)/bin/python -m flows.launch $(ARGS)
+	@$(VENV)/bin/python -m flows.cli.quickstart $(ARGS)
 
 check: $(VENV)/.dev
 	@$(VENV)/bin/ruff check .

@@ -11,14 +11,12 @@ import argparse
 import asyncio
 import time
 from collections.abc import Callable
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from userrl_core import gyms
 from userrl_core.errors import TaskError
-from userrl_core.gyms.registry import REGISTRY
+from userrl_core.gyms.registry import names, part
 from userrl_core.interact import InteractCall
 from userrl_core.records import Task
 
@@ -63,17 +61,15 @@ def main() -> None:
     published = parser.parse_args().published
     print(f"function: {asyncio.run(function_steps()):,.0f} steps/s\n")
     print(f"{'gym':<12}{'tasks':>8}{'load s':>9}{'create ms':>11}{'published':>11}{'load s':>9}")
-    for name, spec in REGISTRY.items():
-        if find_spec(spec.gym.partition(":")[0]) is None:
-            continue
-        import_module(spec.tasks)
+    for name in names():
+        module = part(name, "tasks")
         load = processor_seconds(lambda name=name: [gyms.tasks(name, s) for s in ("train", "validation", "test")])
         own = gyms.tasks(name, "train")
         total = sum(len(gyms.tasks(name, s)) for s in ("train", "validation", "test"))
         some = list(own[:200])
         creation(some[:2])
         line = f"{name:<12}{total:>8}{load:>9.3f}{creation(some):>11.3f}"
-        if published is not None and hasattr(import_module(spec.tasks), "load_published"):
+        if published is not None and hasattr(module, "load_published"):
             line += imported(name, published)
         print(line)
 

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from userrl_core.training.threads import quiet_threads
+from userrl_core.training.local.threads import quiet_threads
 
 HORIZONS = ((15, 4), (30, 5), (60, 6))
 """Last step and horizon of each stage, for 60 steps."""
@@ -71,8 +71,8 @@ def train(seed: int, arguments: argparse.Namespace) -> dict[str, Any]:
     from userrl_core.rollout import run_episodes
     from userrl_core.training.config import AlgorithmConfig, ModelConfig, SftConfig
     from userrl_core.training.jobs import RlJob, SftJob
-    from userrl_core.training.loop import train_rl
-    from userrl_core.training.sft import train_sft
+    from userrl_core.training.local.loop import train_rl
+    from userrl_core.training.local.sft import train_sft
 
     wall, cpu = time.perf_counter(), time.process_time()
     model = ModelConfig(prompt_style="brief")
@@ -152,9 +152,9 @@ SHOWN = (
 
 def evaluate(checkpoint: Path, model: Any, tasks: Sequence[Any], seed: int) -> float:
     """Mean greedy raw reward at horizon 6."""
-    from userrl_core.policies.local import LocalPolicy
     from userrl_core.rollout import run_episodes
-    from userrl_core.training.state import load_checkpoint
+    from userrl_core.training.local.policy import LocalPolicy
+    from userrl_core.training.local.state import load_checkpoint
 
     policy = LocalPolicy(*load_checkpoint(checkpoint, model, "cpu"), max_tokens=48)
     played = asyncio.run(run_episodes(tasks, policy, horizon=6, seed=seed, prompt_style="brief"))

@@ -3,7 +3,7 @@
     python -m benchmarks.orchestration [--repeats 5]
 
 The job is a stage's own: demonstrations of the laptop profile, few of them, in a child process. By hand means
-``python -m flows.trainer JOB.json``; in a flow it goes through the slot, the server's lease, artifacts, result files and
+``python -m flows.worker.main JOB.json``; in a flow it goes through the slot, the server's lease, artifacts, result files and
 Prefect's states. The limit is 2 s per stage. CPU seconds stand beside wall seconds: on a busy machine only they compare.
 """
 
@@ -47,10 +47,10 @@ def main() -> None:
 def _compare(repeats: int) -> None:
     from prefect import flow
 
-    from flows.job import Job
-    from flows.plan import make_plan
-    from flows.runs import Run
-    from flows.stage import run_stage
+    from flows.run.job import Job
+    from flows.run.plan import make_plan
+    from flows.run.run import Run
+    from flows.run.stage import run_stage
 
     def job(seed: int) -> tuple[Run, Job]:
         plan = make_plan("equalized-r2g", "laptop", seed=seed, overrides=SMALL, wandb="off")
@@ -60,7 +60,7 @@ def _compare(repeats: int) -> None:
     def by_hand(seed: int) -> None:
         _, given = job(seed)
         given.folder.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-u", "-m", "flows.trainer", str(given.write())]
+        command = [sys.executable, "-u", "-m", "flows.worker.main", str(given.write())]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     @flow(name="orchestration")

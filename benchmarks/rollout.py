@@ -24,7 +24,7 @@ from userrl_core.interact import InteractCall, render_call
 from userrl_core.policies import PolicyReply
 from userrl_core.records import Message, Task, Trajectory, Turn
 from userrl_core.rollout import run_episodes
-from warehouse.log import TurnLog
+from warehouse.write.turn_log import TurnLog
 
 
 class AskingPolicy:

@@ -112,9 +112,9 @@ def main() -> None:
 
 
 def measure(root: Path, turns: int, writers: int) -> dict[str, Any]:
-    from warehouse.compact import compact
-    from warehouse.layout import Manifest
+    from warehouse.files.layout import Manifest
     from warehouse.search import update_index
+    from warehouse.upkeep.compact import compact
 
     figures: dict[str, Any] = {"machine": machine(), "turns": turns, "writers": writers}
     start = time.perf_counter()

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from curricula.documents import find, read, stem
-from curricula.messages import validated
 from curricula.recipe import Origin, Recipe
 from curricula.spec import Algorithm
+from curricula.validation import validated
+from curricula.yaml_files import find, read, stem
 from userrl_core.errors import ConfigError
-from userrl_core.nearest import nearest
+from userrl_core.suggest import nearest
 from userrl_core.training.config import SftConfig
 
 PROFILE_FIELDS: Mapping[str, frozenset[str] | None] = {
@@ -77,7 +77,7 @@ def load(
     recipe = validated(values, f"recipe '{label}'")
     recipe._origins = origins
     if check:
-        from curricula.checks import check_credit, check_gyms
+        from curricula.feasibility import check_credit, check_gyms
 
         check_gyms(recipe)
         check_credit(recipe)

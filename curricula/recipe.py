@@ -259,7 +259,7 @@ class Recipe(Block):
 
         min_turns_of: fewest solving turns of every task of a gym; the gyms themselves answer when it is not given.
         """
-        from curricula.checks import check_horizons
+        from curricula.feasibility import check_horizons
 
         return check_horizons(self, min_turns_of)
 
@@ -282,6 +282,6 @@ class Recipe(Block):
 
 def from_resolved(values: Mapping[str, Any]) -> Recipe:
     """The recipe that `Recipe.resolved` described; ConfigError in one sentence where it does not fit."""
-    from curricula.messages import validated
+    from curricula.validation import validated
 
     return validated(values, "resolved recipe")

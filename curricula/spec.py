@@ -16,7 +16,7 @@ from pydantic import (
     model_validator,
 )
 
-from curricula.keys import check_options, check_url
+from curricula.options import check_options, check_url
 from curricula.schedule import Gate
 from userrl_core.training.config import AlgorithmConfig
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flows.home import settle
+from flows.machine.home import settle
 
 settle()
 
@@ -10,8 +10,8 @@ from typing import Any  # noqa: E402
 
 from prefect import flow  # noqa: E402
 
-from flows.plan import make_plan  # noqa: E402
-from flows.stage import run_stage  # noqa: E402
+from flows.run.plan import make_plan  # noqa: E402
+from flows.run.stage import run_stage  # noqa: E402
 
 
 @flow(name="distill", flow_run_name="{recipe}-{seed}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flows.home import settle
+from flows.machine.home import settle
 
 settle()
 
@@ -11,12 +11,12 @@ from typing import Any  # noqa: E402
 
 from prefect import flow  # noqa: E402
 
-from curricula.keys import check_url  # noqa: E402
-from flows.job import Actor, Job, file_hash  # noqa: E402
-from flows.plan import Plan, make_plan  # noqa: E402
-from flows.report import report, write_report  # noqa: E402
-from flows.runs import Run, find, newest_trained  # noqa: E402
-from flows.stage import execute, run_stage  # noqa: E402
+from curricula.options import check_url  # noqa: E402
+from flows.run.job import Actor, Job, file_hash  # noqa: E402
+from flows.run.plan import Plan, make_plan  # noqa: E402
+from flows.run.report import report, write_report  # noqa: E402
+from flows.run.run import Run, find, newest_trained  # noqa: E402
+from flows.run.stage import execute, run_stage  # noqa: E402
 from userrl_core.errors import CheckpointError, ConfigError  # noqa: E402
 
 

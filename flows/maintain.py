@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flows.home import settle
+from flows.machine.home import settle
 
 settle()
 
@@ -12,13 +12,13 @@ from typing import Any  # noqa: E402
 from prefect import flow, get_run_logger  # noqa: E402
 from prefect.artifacts import create_markdown_artifact  # noqa: E402
 
-from flows.home import warehouse_dir  # noqa: E402
+from flows.machine.home import warehouse_dir  # noqa: E402
 
 
 @flow(name="maintain")
 def maintain() -> dict[str, Any]:
     """Compact and check the warehouse of this home; a home without one has nothing to do."""
-    from warehouse.store import maintain as work
+    from warehouse import maintain as work
 
     if not warehouse_dir().is_dir():
         get_run_logger().info("there is no warehouse at %s yet", warehouse_dir())

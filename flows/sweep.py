@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flows.home import settle
+from flows.machine.home import settle
 
 settle()
 
@@ -16,10 +16,10 @@ import yaml  # noqa: E402
 from prefect import flow, get_run_logger  # noqa: E402
 from prefect.artifacts import create_image_artifact, create_markdown_artifact  # noqa: E402
 
-from flows.home import home, warehouse_dir  # noqa: E402
-from flows.launchers import DeploymentLauncher, ProcessLauncher  # noqa: E402
-from flows.runs import read_json, write_json  # noqa: E402
-from flows.slots import alone  # noqa: E402
+from flows.machine.home import home, warehouse_dir  # noqa: E402
+from flows.machine.slots import alone  # noqa: E402
+from flows.run.run import read_json, write_json  # noqa: E402
+from flows.trials.launchers import DeploymentLauncher, ProcessLauncher  # noqa: E402
 from sweeps.driver import Sweep  # noqa: E402
 from sweeps.report import Winner, importance, pictures, table, winner  # noqa: E402
 from sweeps.space import Space, load_space  # noqa: E402

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flows.home import settle
+from flows.machine.home import settle
 
 settle()
 
@@ -12,13 +12,13 @@ from typing import Any, Literal  # noqa: E402
 
 from prefect import flow, get_run_logger  # noqa: E402
 
-from flows.budget import check_budget  # noqa: E402
-from flows.page import notify, show_page  # noqa: E402
-from flows.plan import Plan, make_plan  # noqa: E402
-from flows.report import report  # noqa: E402
-from flows.runs import Run  # noqa: E402
-from flows.stage import run_stage  # noqa: E402
-from flows.users import served_users  # noqa: E402
+from flows.run.artifacts import notify, show_page  # noqa: E402
+from flows.run.budget import check_budget  # noqa: E402
+from flows.run.plan import Plan, make_plan  # noqa: E402
+from flows.run.report import report  # noqa: E402
+from flows.run.run import Run  # noqa: E402
+from flows.run.stage import run_stage  # noqa: E402
+from flows.serving.run_users import served_users  # noqa: E402
 
 
 @flow(name="train", flow_run_name="{recipe}-{seed}", on_failure=[notify], on_crashed=[notify])

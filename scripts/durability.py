@@ -38,9 +38,9 @@ from prefect.client.orchestration import get_client  # noqa: E402  the environme
 from prefect.deployments import run_deployment  # noqa: E402
 from prefect.states import Cancelling  # noqa: E402
 
-from flows.launch import Services, deployments, server_state  # noqa: E402
-from flows.process import TOKEN, bearers  # noqa: E402
-from flows.runs import of_flow_run, read_json  # noqa: E402
+from flows.cli.quickstart import Services, deployments, server_state  # noqa: E402
+from flows.machine.process import TOKEN, bearers  # noqa: E402
+from flows.run.run import of_flow_run, read_json  # noqa: E402
 
 OVERRIDES = {
     "demonstrations.episodes": 120,
@@ -79,7 +79,7 @@ class Lab:
         (HOME / "logs").mkdir(parents=True)
         self.services = Services(dict(os.environ), HOME / "logs")
         self.server = self.start_server()
-        subprocess.run([sys.executable, "-m", "flows.provision"], check=True)
+        subprocess.run([sys.executable, "-m", "flows.machine.provision"], check=True)
         assert "train/equalized-r2g" in deployments()
         prefect = str(Path(sys.executable).with_name("prefect"))
         command = [prefect, "deploy", "--no-prompt", "--name", "train/equalized-r2g"]

@@ -25,7 +25,7 @@ from sweeps.pruning import should_prune
 from sweeps.space import Space
 from sweeps.study import counted, exhausted
 from userrl_core.errors import ConfigError, TrainingError
-from warehouse.store import TrialRecord, record_trial
+from warehouse.files.runs import TrialRecord, record_trial
 
 MAX_REPEATS = 20
 _STATES = {TrialState.COMPLETE: "complete", TrialState.PRUNED: "pruned", TrialState.FAIL: "failed"}

@@ -25,8 +25,8 @@ from pydantic import (
 )
 
 from userrl_core.errors import ConfigError
-from userrl_core.nearest import nearest
 from userrl_core.seeding import content_hash
+from userrl_core.suggest import nearest
 
 SPACES = Path(__file__).parent / "spaces"
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"

@@ -14,7 +14,7 @@ from userrl_core.distill import read_chats, select_top_k, to_chat, write_chats
 from userrl_core.errors import ConfigError, TaskError
 from userrl_core.interact import InteractCall, parse_text, render_call
 from userrl_core.records import Flag, Task, Trajectory, Turn
-from userrl_core.training.pairs import read_pairs, write_pairs
+from userrl_core.training.local.algorithms.pairs import read_pairs, write_pairs
 
 
 def make_turn(number: int, message: str | None = None, choice: str | None = "action", flags: int = 0) -> Turn:

@@ -8,20 +8,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from warehouse.log import TurnLog
-    from warehouse.read import Warehouse, open_warehouse
-    from warehouse.store import RunRecord, default_root, maintain, register_run
+    from warehouse.files.layout import default_root
+    from warehouse.files.runs import RunRecord, register_run
+    from warehouse.query.connection import Warehouse, open_warehouse
+    from warehouse.upkeep.maintain import maintain
+    from warehouse.write.turn_log import TurnLog
 
 __all__ = ["RunRecord", "TurnLog", "Warehouse", "default_root", "maintain", "open_warehouse", "register_run"]
 
 _HOMES = {
-    "TurnLog": "warehouse.log",
-    "Warehouse": "warehouse.read",
-    "open_warehouse": "warehouse.read",
-    "RunRecord": "warehouse.store",
-    "default_root": "warehouse.layout",
-    "maintain": "warehouse.store",
-    "register_run": "warehouse.store",
+    "TurnLog": "warehouse.write.turn_log",
+    "Warehouse": "warehouse.query.connection",
+    "open_warehouse": "warehouse.query.connection",
+    "RunRecord": "warehouse.files.runs",
+    "default_root": "warehouse.files.layout",
+    "maintain": "warehouse.upkeep.maintain",
+    "register_run": "warehouse.files.runs",
 }
 
 

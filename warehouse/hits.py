@@ -14,7 +14,7 @@ from userrl_core.errors import ConfigError
 from warehouse import search
 
 if TYPE_CHECKING:
-    from warehouse.read import Warehouse
+    from warehouse.query.connection import Warehouse
 
 
 SHOWN = (

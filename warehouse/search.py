@@ -16,7 +16,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from userrl_core.errors import ConfigError
-from warehouse.layout import sync_folder
+from warehouse.files.layout import sync_folder
 from warehouse.match import Filter, weaken
 from warehouse.words import documents
 
@@ -89,7 +89,7 @@ def _remove(*paths: Path) -> None:
 
 
 def _update(root: Path, path: Path) -> int:
-    from warehouse.read import open_warehouse
+    from warehouse.query.connection import open_warehouse
 
     with open_warehouse(root) as warehouse, closing(sqlite3.connect(path, isolation_level=None)) as index:
         index.execute("PRAGMA cache_size = -131072")

@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from userrl_core.training.threads import quiet_threads
+from userrl_core.training.local.threads import quiet_threads
 
 SIZES: dict[str, dict[str, int]] = {
     "tiny": {"hidden_size": 128, "layers": 2, "heads": 4, "kv_heads": 2, "head_dim": 32, "mlp": 384},
@@ -51,12 +51,12 @@ def main() -> int:
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     import torch
 
-    from userrl_core.policies.local import LocalPolicy
     from userrl_core.training.config import AlgorithmConfig
-    from userrl_core.training.logprobs import reference_logprobs
-    from userrl_core.training.model import parameters
-    from userrl_core.training.optimizer import adamw
-    from userrl_core.training.update import minibatches, update_policy
+    from userrl_core.training.local.logprobs import reference_logprobs
+    from userrl_core.training.local.model import parameters
+    from userrl_core.training.local.optimizer import adamw
+    from userrl_core.training.local.policy import LocalPolicy
+    from userrl_core.training.local.update import minibatches, update_policy
 
     cuda = arguments.device.startswith("cuda")
     tokenizer, model = make_model(arguments)
@@ -123,8 +123,8 @@ def make_model(arguments: argparse.Namespace) -> tuple[Any, Any]:
     from userrl_core.policies.scripted import ScriptedPolicy
     from userrl_core.rollout import run_episodes
     from userrl_core.training.config import ModelConfig
-    from userrl_core.training.model import build_model
-    from userrl_core.training.tokenizer import render, train_tokenizer
+    from userrl_core.training.local.model import build_model
+    from userrl_core.training.local.tokenizer import render, train_tokenizer
 
     shown = list(tasks("travel", "train", tier="tiny"))[:50]
     chats = [to_chat(t) for t in asyncio.run(run_episodes(shown, ScriptedPolicy(1.0), horizon=6, prompt_style="full"))]
@@ -149,7 +149,7 @@ def play(policy: Any, episodes: int, turns: int) -> None:
 def as_items(samples: Sequence[Any]) -> list[Any]:
     import numpy as np
 
-    from userrl_core.training.update import Item
+    from userrl_core.training.local.update import Item
 
     return [
         Item(s, s.of_agent(s.logprobs), np.full(s.agent_tokens, (-1.0) ** i, np.float32), s.of_agent(s.entropies))

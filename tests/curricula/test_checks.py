@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import curricula
-from curricula.checks import reward_range
+from curricula.feasibility import reward_range
 from userrl_core.errors import ConfigError
 from userrl_core.gyms import Pay, gym_class, names, tasks
 from userrl_core.gyms.base import parse_config
@@ -114,7 +114,7 @@ def test_a_list_where_a_gym_wants_one_value_is_refused_in_one_sentence(
 
 
 def test_a_gym_whose_tasks_take_a_list_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    from userrl_core.gyms.tasks import math as module
+    from userrl_core.gyms.math import tasks as module
 
     ours = module.tasks
 

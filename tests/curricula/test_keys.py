@@ -6,7 +6,7 @@ import traceback
 import pytest
 
 import curricula
-from curricula.keys import check_url, is_secret
+from curricula.options import check_url, is_secret
 from userrl_core.errors import ConfigError
 
 KEY = "sk-proj-0123456789abcdef"

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 import curricula
-from curricula.checks import check_credit
+from curricula.feasibility import check_credit
 from userrl_core.errors import ConfigError
 
 ALL = [(name, profile) for name in curricula.recipe_names() for profile in (None, *curricula.profile_names())]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from flows.alarms import RULES, settings, tripped
+from flows.run.alarms import RULES, settings, tripped
 from userrl_core.errors import ConfigError
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from flows.budget import Purse, check_budget, money_spent, seconds_spent
+from flows.run.budget import Purse, check_budget, money_spent, seconds_spent
 from tests.flows.test_runs_and_jobs import make_job
 from userrl_core.errors import TrainingError
 from userrl_core.records import ModelCall, Task, Trajectory, Turn, Where
@@ -59,7 +59,7 @@ def test_a_stage_is_stopped_in_the_middle_when_the_hours_are_spent(tmp_path):
 
 def test_a_stage_is_stopped_in_the_middle_when_the_money_is_spent(tmp_path, monkeypatch):
     job = job_with(tmp_path, money=0.5)
-    monkeypatch.setattr("flows.budget.MONEY_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr("flows.run.budget.MONEY_EVERY_SECONDS", 0.0)
     purse = Purse(job)
     purse()  # there is no warehouse yet
     log = spend(job.warehouse, 0.3)

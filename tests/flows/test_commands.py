@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from flows.job import Job
-from flows.launch import server_state
+from flows.cli.quickstart import server_state
+from flows.run.job import Job
 from tests.flows.small import OVERRIDES
 from tests.ports import free_port
 
@@ -39,7 +39,7 @@ def run(*command, home, **environment):
     ],
 )
 def test_bad_input_is_refused_in_one_sentence_before_anything_starts(parameters, sentence, tmp_path):
-    done = run("flows.launch", *parameters, home=tmp_path)
+    done = run("flows.cli.quickstart", *parameters, home=tmp_path)
     assert done.returncode == 1
     (line,) = done.stderr.strip().splitlines()
     assert line.startswith("error: ")
@@ -53,26 +53,26 @@ def test_a_busy_port_is_said_and_nothing_is_started(tmp_path):
         other.listen()
         port = other.getsockname()[1]
         assert server_state(port) == "taken"
-        done = run("flows.launch", home=tmp_path, USERRL_PORT=str(port))
+        done = run("flows.cli.quickstart", home=tmp_path, USERRL_PORT=str(port))
     assert done.returncode == 1
     assert f"Port {port} on 127.0.0.1 is taken" in done.stderr
     assert server_state(port) == "free"
 
 
 def test_a_missing_checkpoint_a_missing_run_and_a_wrong_call(tmp_path):
-    missing = run("flows.cli", "evaluate", str(tmp_path / "none"), home=tmp_path)
+    missing = run("flows.cli.main", "evaluate", str(tmp_path / "none"), home=tmp_path)
     assert (missing.returncode, missing.stderr.count("\n")) == (1, 1)
     assert "is no checkpoint" in missing.stderr
-    absent = run("flows.cli", "report", "latest", home=tmp_path)
+    absent = run("flows.cli.main", "report", "latest", home=tmp_path)
     assert (absent.returncode, absent.stderr.count("\n")) == (1, 1)
-    assert run("flows.cli", "report", "--nonsense", home=tmp_path).returncode == 2
-    assert run("flows.trainer", home=tmp_path).returncode == 2
+    assert run("flows.cli.main", "report", "--nonsense", home=tmp_path).returncode == 2
+    assert run("flows.worker.main", home=tmp_path).returncode == 2
 
 
 def test_help_loads_neither_torch_nor_prefect_nor_duckdb(tmp_path):
     code = (
         "import sys; sys.argv = ['userrl', '--help']\n"
-        "try:\n    from flows.cli import main; main()\nexcept SystemExit: pass\n"
+        "try:\n    from flows.cli.main import main; main()\nexcept SystemExit: pass\n"
         "print('HEAVY', [name for name in ('torch', 'prefect', 'duckdb', 'transformers') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -94,7 +94,7 @@ def test_a_full_disk_under_the_turn_log_stops_the_trainer_with_one_sentence(tmp_
     )
     path = job.write()
     done = subprocess.run(
-        [sys.executable, "-m", "flows.trainer", str(path)],
+        [sys.executable, "-m", "flows.worker.main", str(path)],
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000)),
         capture_output=True,
         text=True,
@@ -126,7 +126,7 @@ def test_a_cron_schedule_really_fires(tmp_path):
 
 CRON = """
 import asyncio, time
-from flows.launch import services
+from flows.cli.quickstart import services
 with services("maintain/warehouse"):
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterId

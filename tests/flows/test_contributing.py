@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import sys
 import types
 from pathlib import Path
 
@@ -25,13 +24,21 @@ def block(kind: str) -> str:
 
 
 @pytest.fixture
-def coin(monkeypatch):
-    for kind in ("gym", "tasks", "demonstrator"):
-        module = types.ModuleType(f"contributed_{kind}")
-        exec(compile(block(kind), f"CONTRIBUTING.md {kind}", "exec"), module.__dict__)  # noqa: S102
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-    spec = registry.GymSpec("contributed_gym:CoinGym", "contributed_tasks", "contributed_demonstrator:CoinDemonstrator")
-    monkeypatch.setitem(registry.REGISTRY, "coin", spec)
+def coin(tmp_path, monkeypatch):
+    """The page's gym, installed as a package of its own."""
+    package = tmp_path / "userrl_coin"
+    about = tmp_path / "userrl_coin-1.0.dist-info"
+    package.mkdir()
+    about.mkdir()
+    (package / "__init__.py").touch()
+    for module in ("gym", "tasks", "demonstrator"):
+        (package / f"{module}.py").write_text(block(module))
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: userrl-coin\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[userrl.gyms]\ncoin = userrl_coin\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    registry.packages.cache_clear()
+    yield
+    registry.packages.cache_clear()
 
 
 def test_the_gym_of_the_page_is_solved_by_its_demonstrator(coin):

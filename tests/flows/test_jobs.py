@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from curricula import load
-from flows.job import Job, ProgressWriter
-from flows.jobs.curriculum import RecipeCurriculum
-from flows.jobs.demonstrate import distill
-from flows.jobs.tasks import rl_tasks, sample, tasks_of, validation_tasks
+from flows.run.job import Job, ProgressWriter
+from flows.worker.curriculum import RecipeCurriculum
+from flows.worker.distill import distill
+from flows.worker.tasks import rl_tasks, sample, tasks_of, validation_tasks
 from tests.flows.small import OVERRIDES
 from tests.published import published
 from userrl_core.episode import EpisodeRules
@@ -68,7 +68,7 @@ def test_demonstrated_tasks_leave_the_rl_set(distilled):
 
 
 def test_demonstrations_leave_half_of_a_small_gym(tmp_path):
-    from flows.jobs.demonstrate import _attempts
+    from flows.worker.distill import _attempts
 
     tasks, n = _attempts(recipe(**{"demonstrations.episodes": 100_000}), "travel", seed=0)
     every = tasks_of(recipe(), "travel", "train")

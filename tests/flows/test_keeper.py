@@ -15,9 +15,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from flows.keeper import Shared
-from flows.launch import Services, _server, server_state
-from flows.slots import alone, held
+from flows.cli.quickstart import Services, _server, server_state
+from flows.machine.shared_server import Shared
+from flows.machine.slots import alone, held
 from tests.flows.alive import alive
 from tests.ports import free_port
 from userrl_core.errors import ConfigError
@@ -25,8 +25,8 @@ from userrl_core.errors import ConfigError
 LAUNCHER = """
 import subprocess, sys, time
 from pathlib import Path
-from flows.keeper import Shared
-from flows.slots import held
+from flows.machine.shared_server import Shared
+from flows.machine.slots import held
 
 shared, told = Shared(1), Path(sys.argv[1])
 server = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(600)"
@@ -36,7 +36,7 @@ def begin():
         print("found", flush=True)
         return
     told.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "flows.keeper", "1", sys.executable, "-c", server, str(told)]
+    command = [sys.executable, "-m", "flows.machine.shared_server", "1", sys.executable, "-c", server, str(told)]
     subprocess.Popen(command, start_new_session=True)
     while not told.is_file() or not told.read_text():
         time.sleep(0.02)
@@ -209,7 +209,7 @@ def test_two_commands_at_once_both_reach_their_result_and_leave_nothing(tmp_path
 
     def command():
         return subprocess.Popen(
-            [sys.executable, "-m", "flows.launch", "--deployment", "maintain/warehouse"],
+            [sys.executable, "-m", "flows.cli.quickstart", "--deployment", "maintain/warehouse"],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from flows.process import TOKEN, TrainerDied, bearers, reap, run_child
+from flows.machine.process import TOKEN, TrainerDied, bearers, reap, run_child
 from tests.flows.alive import alive
 from userrl_core.errors import TrainingError
 
 PARENT = """
 import os, pathlib, sys
-from flows.process import run_child
+from flows.machine.process import run_child
 run_child([sys.executable, "-c", sys.argv[2]], folder=pathlib.Path(sys.argv[1]), grace=5)
 """
 STUBBORN = """
@@ -125,7 +125,7 @@ def test_a_trainer_that_catches_term_has_its_grace_to_finish(tmp_path):
 
 def test_a_child_dies_with_its_parent(tmp_path):
     child = (
-        "import os, pathlib, sys, time\nfrom flows.process import die_with_parent\ndie_with_parent()\n"
+        "import os, pathlib, sys, time\nfrom flows.machine.process import die_with_parent\ndie_with_parent()\n"
         "pathlib.Path(os.environ['READY']).write_text(str(os.getpid()))\ntime.sleep(600)"
     )
     ready = tmp_path / "ready"

@@ -3,8 +3,8 @@
 import pytest
 
 from curricula import load
-from flows.plan import actors
-from flows.report import markdown
+from flows.run.plan import actors
+from flows.run.report import markdown
 
 
 def summary(format_errors, **changes):

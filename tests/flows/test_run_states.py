@@ -9,10 +9,10 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from flows import cli
+from flows.cli import main as cli
 from flows.evaluate import actor
-from flows.runs import all_runs, claim, delete, find, goes_on_as, identity, load, write_json
-from flows.slots import alone, held
+from flows.machine.slots import alone, held
+from flows.run.run import all_runs, claim, delete, find, goes_on_as, identity, load, write_json
 from userrl_core.errors import CheckpointError, ConfigError
 from warehouse import TurnLog
 
@@ -111,7 +111,7 @@ def test_a_generation_that_cannot_be_read_is_not_written_over(home):
 def test_a_run_is_running_only_while_a_process_holds_it(home):
     run = make_run(home, "a", 1, state="running")
     program = (
-        "import sys\nfrom pathlib import Path\nfrom flows.slots import alone\n"
+        "import sys\nfrom pathlib import Path\nfrom flows.machine.slots import alone\n"
         "with alone(Path(sys.argv[1]), 'it'):\n    print('held', flush=True)\n    sys.stdin.read()\n"
     )
     process = subprocess.Popen(

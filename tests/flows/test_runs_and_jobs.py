@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from flows.job import Actor, Job, ProgressReader, ProgressWriter, begin_line, file_hash
-from flows.runs import all_runs, claim, delete, find, identity, of_flow_run
+from flows.run.job import Actor, Job, ProgressReader, ProgressWriter, begin_line, file_hash
+from flows.run.run import all_runs, claim, delete, find, identity, of_flow_run
 from userrl_core.errors import ConfigError
 
 

@@ -9,13 +9,13 @@ import sys
 import pytest
 
 from curricula import load
-from flows.jobs.tasks import demonstration_tasks, gym_config, users_of
+from flows.worker.tasks import demonstration_tasks, gym_config, users_of
 from tests.flows.small import environment
 from tests.mock_server import Answer, MockServer, _schema, both, fill, tool_call
 from userrl_core.policies.openai import OpenAIPolicy
 from userrl_core.rollout import run_episodes
-from userrl_core.users.chat import ChatServer
-from userrl_core.users.prices import price_of
+from userrl_core.served.client import ChatServer
+from userrl_core.served.prices import price_of
 from warehouse import open_warehouse
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]

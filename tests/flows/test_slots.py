@@ -6,14 +6,14 @@ import sys
 
 import pytest
 
-from flows.job import Job
-from flows.slots import Slot, alone, lock, slots, take
-from flows.stage import _wanted
+from flows.machine.slots import Slot, alone, lock, slots, take
+from flows.run.job import Job
+from flows.run.stage import _wanted
 from userrl_core.errors import ConfigError
 
 HOLD = """
 import pathlib, sys, time
-from flows.slots import slots, take
+from flows.machine.slots import slots, take
 with take(pathlib.Path(sys.argv[1]), 1, slots()) as (slot,):
     print(slot.name, flush=True)
     time.sleep(600)

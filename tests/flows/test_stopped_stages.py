@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from flows.plan import make_plan
-from flows.runs import claim
-from flows.stage import execute
+from flows.run.plan import make_plan
+from flows.run.run import claim
+from flows.run.stage import execute
 from tests.flows.small import OVERRIDES
 from userrl_core.errors import TrainingError
 from warehouse import open_warehouse

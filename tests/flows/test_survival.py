@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from flows.job import ProgressReader
-from flows.process import bearers
+from flows.machine.process import bearers
+from flows.run.job import ProgressReader
 from tests.flows.small import OVERRIDES, result, start
 from warehouse import open_warehouse
 

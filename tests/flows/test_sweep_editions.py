@@ -9,7 +9,7 @@ import yaml
 from typer.testing import CliRunner
 
 from curricula import load
-from flows.runs import write_json
+from flows.run.run import write_json
 from flows.sweep import ENDED, edition, newest, recipe_text
 from sweeps.report import Winner
 from sweeps.space import load_space
@@ -76,7 +76,7 @@ def test_the_winner_s_recipe_is_one_that_train_loads(tmp_path: Path) -> None:
 
 
 def test_status_shows_the_newest_edition_and_dot_one_the_first(home: Path) -> None:
-    from flows.commands.sweep import app
+    from flows.cli.sweep import app
 
     for name in ("gamma", "gamma.2"):
         begin(home, name)

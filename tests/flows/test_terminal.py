@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from flows.commands.play import converse, pick
-from flows.commands.sql import Format, app, print_rows
-from flows.terminal import plain, plain_json
+from flows.cli.play import converse, pick
+from flows.cli.sql import Format, app, print_rows
+from flows.cli.terminal import plain, plain_json
 
 HOSTILE = "see [/INST] a [bold]b :smile: \x1b]0;title\x07\x1b[2J \x9b31m \u202etxt"
 

@@ -5,10 +5,10 @@ from collections import Counter
 
 import pytest
 
-from flows.budget import check_budget
-from flows.plan import make_plan
-from flows.runs import claim
-from flows.stage import execute
+from flows.run.budget import check_budget
+from flows.run.plan import make_plan
+from flows.run.run import claim
+from flows.run.stage import execute
 from tests.flows.small import OVERRIDES
 from userrl_core.rewards import turn_advantages
 from warehouse import open_warehouse

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from userrl_core.gyms import tau_airline, tau_retail
+from userrl_core.gyms.tau import airline as tau_airline
+from userrl_core.gyms.tau import retail as tau_retail
 
 ADDRESS = {"address1": "1 Way", "address2": "", "city": "X", "country": "USA", "state": "CA", "zip": "10000"}
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.published import published
 from userrl_core import gyms
 from userrl_core.errors import ConfigError, GymError, TaskError
-from userrl_core.gyms.function import FunctionGym, read_four
-from userrl_core.gyms.function_rule import compile_rule, evaluate
+from userrl_core.gyms.function.expression import compile_rule, evaluate
+from userrl_core.gyms.function.gym import FunctionGym, read_four
 from userrl_core.gyms.validate import validate
 from userrl_core.interact import InteractCall
 from userrl_core.policies.scripted import ScriptedPolicy

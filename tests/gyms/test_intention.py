@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from tests.published import published
 from userrl_core.errors import ConfigError, JudgeError, TaskError, UserError
 from userrl_core.gyms import generate, load_published, make, min_turns, tasks
-from userrl_core.gyms.intention import Detail, Exchange, IntentionGym, details_of
+from userrl_core.gyms.intention.gym import Detail, Exchange, IntentionGym, details_of
+from userrl_core.gyms.intention.rule_user import RuleIntentionUser
 from userrl_core.gyms.validate import validate
 from userrl_core.interact import InteractCall
 from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.records import Task
 from userrl_core.rollout import run_episodes
-from userrl_core.users.rule.intention import RuleIntentionUser
 
 
 class Judge:

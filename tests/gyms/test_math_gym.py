@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from userrl_core.errors import ConfigError
 from userrl_core.gyms import generate, make, tasks
-from userrl_core.gyms.math import MathConfig, MathGym, read_integer
+from userrl_core.gyms.math.gym import MathConfig, MathGym, read_integer
 from userrl_core.interact import InteractCall
 from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.rollout import run_episodes

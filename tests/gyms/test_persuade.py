@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from tests.published import published
 from userrl_core.errors import ConfigError, JudgeError, TaskError
 from userrl_core.gyms import generate, load_published, make, min_turns, tasks
-from userrl_core.gyms.persuade import STANCES, PersuadeGym, Verdict, rebuttals_of
+from userrl_core.gyms.persuade.gym import STANCES, PersuadeGym, Verdict, rebuttals_of
+from userrl_core.gyms.persuade.rule_user import RulePersuadeUser
 from userrl_core.gyms.validate import validate
 from userrl_core.interact import InteractCall
 from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.records import Task
 from userrl_core.rollout import run_episodes
-from userrl_core.users.rule.persuade import RulePersuadeUser
 
 CLAIM = "Cats should rule the city."
 ARGUMENT = "Cats are calm and clean. A city needs rest. Nobody has ever been bitten by a mayor who sleeps."

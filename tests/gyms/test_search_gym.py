@@ -12,9 +12,9 @@ from tests.mock_server import Answer, MockServer, obedient_user
 from tests.published import published
 from userrl_core.errors import JudgeError, TaskError, UserError
 from userrl_core.gyms import load_published, make, min_turns, tasks
-from userrl_core.gyms.search import SearchConfig, SearchGym
-from userrl_core.gyms.search_backend import LocalBackend
-from userrl_core.gyms.tasks.search_corpus import corpus
+from userrl_core.gyms.search.backend import LocalBackend
+from userrl_core.gyms.search.corpus import corpus
+from userrl_core.gyms.search.gym import SearchConfig, SearchGym
 from userrl_core.gyms.validate import validate
 from userrl_core.interact import InteractCall
 from userrl_core.policies.scripted import ScriptedPolicy

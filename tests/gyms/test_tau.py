@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 from tests.mock_server import Answer, MockServer, obedient_user, prompt_text
 from userrl_core.errors import ConfigError, GymError, TaskError, UserError
 from userrl_core.gyms import make, min_turns, tasks
-from userrl_core.gyms.tasks.tau import domain, replay
-from userrl_core.gyms.tau import TauConfig, TauGym, conversation
-from userrl_core.gyms.tau_database import Database
-from userrl_core.gyms.tau_tools import TRANSFER, ToolError, calculate, read_call
+from userrl_core.gyms.tau.database import Database
+from userrl_core.gyms.tau.gym import TauConfig, TauGym, conversation
+from userrl_core.gyms.tau.rule_user import first_person
+from userrl_core.gyms.tau.tasks import domain, replay
+from userrl_core.gyms.tau.tools import TRANSFER, ToolError, calculate, read_call
 from userrl_core.gyms.validate import validate
 from userrl_core.interact import InteractCall
 from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.records import Task
 from userrl_core.rollout import run_episodes
-from userrl_core.users.chat import close_clients
-from userrl_core.users.rule.tau import first_person
+from userrl_core.served.client import close_clients
 
 
 class Says:

@@ -11,10 +11,10 @@ from tests.gyms import tau_sample
 from tests.published import published
 from userrl_core.errors import TaskError
 from userrl_core.gyms import load_published, make
-from userrl_core.gyms import tau_airline as air
-from userrl_core.gyms import tau_retail as shop
-from userrl_core.gyms.tau_database import Database
-from userrl_core.gyms.tau_tools import ToolError
+from userrl_core.gyms.tau import airline as air
+from userrl_core.gyms.tau import retail as shop
+from userrl_core.gyms.tau.database import Database
+from userrl_core.gyms.tau.tools import ToolError
 from userrl_core.gyms.validate import validate
 from userrl_core.interact import InteractCall
 

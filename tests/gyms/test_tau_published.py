@@ -9,9 +9,9 @@ import pytest
 from tests.published import published
 from userrl_core.errors import TaskError
 from userrl_core.gyms import load_published
-from userrl_core.gyms.tasks.tau import domain, replay
-from userrl_core.gyms.tau_database import Database
-from userrl_core.gyms.tau_tools import ToolError
+from userrl_core.gyms.tau.database import Database
+from userrl_core.gyms.tau.tasks import domain, replay
+from userrl_core.gyms.tau.tools import ToolError
 from userrl_core.gyms.validate import validate_async
 
 OVERNIGHT = "search_onestop_flight"

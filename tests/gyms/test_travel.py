@@ -10,14 +10,14 @@ import pytest
 
 from userrl_core import gyms
 from userrl_core.errors import ConfigError, UserError
-from userrl_core.gyms.travel import TravelGym
-from userrl_core.gyms.travel_config import TravelConfig
-from userrl_core.gyms.travel_world import Judgement, Preference, Said, SearchJudgement
+from userrl_core.gyms.travel.config import TravelConfig
+from userrl_core.gyms.travel.gym import TravelGym
+from userrl_core.gyms.travel.rule_user import question_for
+from userrl_core.gyms.travel.world import Judgement, Preference, Said, SearchJudgement
 from userrl_core.interact import InteractCall
 from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.records import Task
 from userrl_core.rollout import run_episodes
-from userrl_core.users.rule.travel import question_for
 
 
 def make_task(aspects: Sequence[str] = ("hotel", "flight")) -> Task:

@@ -8,9 +8,9 @@ import pytest
 
 from userrl_core import gyms
 from userrl_core.errors import ConfigError
-from userrl_core.gyms.tasks.travel_check import faults
-from userrl_core.gyms.tasks.travel_library import Wish, library, problems, wishes
-from userrl_core.gyms.tasks.travel_options import OptionCounts
+from userrl_core.gyms.travel.library import Wish, library, problems, wishes
+from userrl_core.gyms.travel.options import OptionCounts
+from userrl_core.gyms.travel.task_faults import faults
 from userrl_core.gyms.validate import validate
 from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.records import Task
@@ -114,7 +114,7 @@ def test_tiers_hold_their_compositions(tier: str, compositions: set[str]):
 
 
 def test_more_than_ten_thousand_distinct_scenarios_can_be_drawn():
-    from userrl_core.gyms.tasks.travel import _draw
+    from userrl_core.gyms.travel.tasks import _draw
 
     assert len(_draw(10_500, 3, "all", OptionCounts())) == 10_500
 

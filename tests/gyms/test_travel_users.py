@@ -9,14 +9,14 @@ import pytest
 
 from tests.mock_server import Answer, Body, MockServer, fill, prompt_text, unquoted
 from userrl_core import gyms
-from userrl_core.gyms.tasks.travel_library import library
-from userrl_core.gyms.travel import TravelGym
-from userrl_core.gyms.travel_world import Preference, World
+from userrl_core.gyms.travel.gym import TravelGym
+from userrl_core.gyms.travel.library import library
+from userrl_core.gyms.travel.query import days_in, match_query
+from userrl_core.gyms.travel.rule_user import RuleTravelUser, question_for
+from userrl_core.gyms.travel.world import Preference, World
 from userrl_core.interact import InteractCall
 from userrl_core.records import Task
-from userrl_core.users.chat import close_clients
-from userrl_core.users.rule.travel import RuleTravelUser, question_for
-from userrl_core.users.rule.travel_query import days_in, match_query
+from userrl_core.served.client import close_clients
 
 HOTEL = {"city": "Rome", "date_start": "2026-05-01", "date_end": "2026-05-04"}
 FLIGHT = {"origin": "Oslo", "destination": "Rome", "date": "2026-05-01"}

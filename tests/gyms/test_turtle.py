@@ -11,7 +11,7 @@ from tests.mock_server import Answer, MockServer, obedient_user
 from tests.published import published
 from userrl_core.errors import JudgeError, TaskError, UserError
 from userrl_core.gyms import load_published, make, min_turns, tasks
-from userrl_core.gyms.turtle import TurtleConfig, TurtleGym, full_explanation
+from userrl_core.gyms.turtle.gym import TurtleConfig, TurtleGym, full_explanation
 from userrl_core.interact import InteractCall
 from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.records import Task
@@ -112,7 +112,7 @@ async def test_the_attempt_ends_at_the_threshold_and_not_below():
 
 
 async def test_feedback_never_holds_a_word_of_a_covered_criterion():
-    from userrl_core.users.rule.stems import content_words
+    from userrl_core.gyms.stemming import content_words
 
     for task in everything():
         first = task.payload["criteria"][0]

@@ -12,7 +12,7 @@ from sweeps.space import Space
 from sweeps.study import open_study
 from userrl_core.records import ModelCall, Task, Trajectory, Turn, Where
 from userrl_core.seeding import content_hash
-from warehouse.log import TurnLog
+from warehouse.write.turn_log import TurnLog
 
 
 class Interrupted(BaseException):

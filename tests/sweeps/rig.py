@@ -101,7 +101,7 @@ class Machine:
             return False
 
     def provision(self, *deployments: str) -> None:
-        self.once(sys.executable, "-m", "flows.provision")
+        self.once(sys.executable, "-m", "flows.machine.provision")
         names = [part for name in deployments for part in ("--name", name)]
         self.once("prefect", "deploy", "--no-prompt", *names)
 
@@ -179,7 +179,7 @@ class Machine:
         found = []
         for process in self.processes():
             with contextlib.suppress(psutil.Error):
-                if "flows.trainer" in process.cmdline():
+                if "flows.worker.main" in process.cmdline():
                     found.append(process)
         return found
 

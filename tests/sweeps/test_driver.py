@@ -18,7 +18,7 @@ from userrl_core.errors import ConfigError
 from userrl_core.records import Where
 from userrl_core.seeding import content_hash
 from warehouse import open_warehouse
-from warehouse.log import TurnLog
+from warehouse.write.turn_log import TurnLog
 
 TWO_GAMMAS = {"gamma": {"key": "credit.gamma", "options": [0.6, 0.8]}}
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from flows.commands.sweep import app
-from flows.runs import write_json
+from flows.cli.sweep import app
+from flows.run.run import write_json
 from sweeps.space import Space, load_space
 from sweeps.storage import VARIABLE, hidden, storage_of
 from sweeps.study import open_study

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from userrl_core.training.threads import fix_threads, quiet_threads
+from userrl_core.training.local.threads import fix_threads, quiet_threads
 
 if "torch" not in sys.modules:
     quiet_threads()

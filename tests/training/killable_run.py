@@ -15,14 +15,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from userrl_core.training.threads import quiet_threads
+from userrl_core.training.local.threads import quiet_threads
 
 quiet_threads()
 
 from tests.training.toys import KeepingSink, ListCurriculum, rl_job, travel  # noqa: E402  threads first
 from userrl_core.records import Trajectory  # noqa: E402
 from userrl_core.training.config import AlgorithmConfig  # noqa: E402
-from userrl_core.training.loop import train_rl  # noqa: E402
+from userrl_core.training.local.loop import train_rl  # noqa: E402
 
 STAGES = ((4, 4), (8, 5), (12, 6))
 """Last step and horizon."""

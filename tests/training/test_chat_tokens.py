@@ -15,8 +15,8 @@ from tests.training.toys import chats
 from userrl_core.errors import CheckpointError, TrainingError
 from userrl_core.gyms.registry import tasks
 from userrl_core.interact import InteractCall, render_call, tool_schema
-from userrl_core.training.chat import ChatFormat, control_tokens
-from userrl_core.training.tokenizer import load_tokenizer, render, train_tokenizer
+from userrl_core.training.local.chat import ChatFormat, control_tokens
+from userrl_core.training.local.tokenizer import load_tokenizer, render, train_tokenizer
 
 CHATS = chats()
 TOKENIZER = train_tokenizer(render(CHATS), 512)

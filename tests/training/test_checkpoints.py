@@ -10,7 +10,7 @@ import torch
 
 from tests.training.toys import TINY, chats
 from userrl_core.errors import CheckpointError
-from userrl_core.training.checkpoint import (
+from userrl_core.training.local.checkpoint import (
     CheckpointState,
     newest,
     prune,
@@ -18,10 +18,10 @@ from userrl_core.training.checkpoint import (
     step_folder,
     write_checkpoint,
 )
-from userrl_core.training.model import build_model, load_model
-from userrl_core.training.optimizer import adamw, clip_and_step
-from userrl_core.training.state import TrainState, load_checkpoint
-from userrl_core.training.tokenizer import render, train_tokenizer
+from userrl_core.training.local.model import build_model, load_model
+from userrl_core.training.local.optimizer import adamw, clip_and_step
+from userrl_core.training.local.state import TrainState, load_checkpoint
+from userrl_core.training.local.tokenizer import render, train_tokenizer
 
 TOKENIZER = train_tokenizer(render(chats(20)), TINY.vocab_size)
 

@@ -11,15 +11,15 @@ import torch
 from tests.training.toys import TINY, chats, travel
 from userrl_core.errors import ConfigError
 from userrl_core.policies.base import BatchPolicy
-from userrl_core.policies.local import LocalPolicy
 from userrl_core.records import Trajectory
 from userrl_core.rollout import run_episodes
-from userrl_core.training.chat import ChatFormat
-from userrl_core.training.decode import GenericDecoder, Qwen3Decoder, make_decoder
-from userrl_core.training.logprobs import token_logprobs
-from userrl_core.training.model import build_model
-from userrl_core.training.sft import encode_chats
-from userrl_core.training.tokenizer import render, train_tokenizer
+from userrl_core.training.local.chat import ChatFormat
+from userrl_core.training.local.decode import GenericDecoder, Qwen3Decoder, make_decoder
+from userrl_core.training.local.logprobs import token_logprobs
+from userrl_core.training.local.model import build_model
+from userrl_core.training.local.policy import LocalPolicy
+from userrl_core.training.local.sft import encode_chats
+from userrl_core.training.local.tokenizer import render, train_tokenizer
 
 CHATS = chats(40)
 TOKENIZER = train_tokenizer(render(CHATS), TINY.vocab_size)

@@ -13,7 +13,7 @@ import pytest
 
 from tests.training.toys import sft_job
 from userrl_core.training.config import SftConfig
-from userrl_core.training.sft import train_sft
+from userrl_core.training.local.sft import train_sft
 
 PROGRAM = "tests.training.killable_run"
 

@@ -12,15 +12,15 @@ import pytest
 from tests.mock_server import MockServer, modest_user
 from tests.training.toys import TINY, KeepingSink, ListCurriculum, rl_job, sft_job, travel
 from userrl_core.errors import CheckpointError, TrainingError, UserError
-from userrl_core.gyms.travel import TravelGym
+from userrl_core.gyms.travel.gym import TravelGym
+from userrl_core.gyms.travel.rule_user import RuleTravelUser
 from userrl_core.records import Trajectory
 from userrl_core.rewards import CreditConfig, turn_advantages
+from userrl_core.served import health as outage
 from userrl_core.training.config import AlgorithmConfig, SftConfig
 from userrl_core.training.jobs import RlJob, StageResult
-from userrl_core.training.loop import train_rl
-from userrl_core.training.sft import train_sft
-from userrl_core.users import outage
-from userrl_core.users.rule.travel import RuleTravelUser
+from userrl_core.training.local.loop import train_rl
+from userrl_core.training.local.sft import train_sft
 
 STAGES = ((2, 4), (4, 5))
 

@@ -11,17 +11,17 @@ import torch
 from tests.training.toys import TINY, KeepingSink, chats, demonstrations, sft_job
 from userrl_core.distill import write_chats
 from userrl_core.errors import CheckpointError, TaskError, TrainingError
-from userrl_core.training.chat import ChatFormat
 from userrl_core.training.config import ModelConfig, SftConfig
-from userrl_core.training.dpo import train_dpo
 from userrl_core.training.jobs import DpoConfig, DpoJob
-from userrl_core.training.logprobs import token_logprobs
-from userrl_core.training.model import build_model
-from userrl_core.training.pairs import preference_pairs, read_pairs, write_pairs
-from userrl_core.training.rejection import train_rejection
-from userrl_core.training.sft import encode_chats, learning_rate, train_sft
-from userrl_core.training.state import load_checkpoint
-from userrl_core.training.tokenizer import render, train_tokenizer
+from userrl_core.training.local.algorithms.dpo import train_dpo
+from userrl_core.training.local.algorithms.pairs import preference_pairs, read_pairs, write_pairs
+from userrl_core.training.local.algorithms.rejection import train_rejection
+from userrl_core.training.local.chat import ChatFormat
+from userrl_core.training.local.logprobs import token_logprobs
+from userrl_core.training.local.model import build_model
+from userrl_core.training.local.sft import encode_chats, learning_rate, train_sft
+from userrl_core.training.local.state import load_checkpoint
+from userrl_core.training.local.tokenizer import render, train_tokenizer
 
 
 class Stopped(Exception):

@@ -11,7 +11,7 @@ import pytest
 
 from userrl_core.errors import ConfigError
 from userrl_core.training.config import AlgorithmConfig, ModelConfig, SftConfig
-from userrl_core.training.threads import SETTINGS, fix_threads
+from userrl_core.training.local.threads import SETTINGS, fix_threads
 
 
 def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -24,7 +24,7 @@ def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
 def test_settings_jobs_and_protocols_load_no_torch() -> None:
     code = (
         "import sys, userrl_core.distill, userrl_core.training.config, userrl_core.training.jobs, "
-        "userrl_core.training.protocols, userrl_core.training.threads, userrl_core.training.pairs\n"
+        "userrl_core.training.protocols, userrl_core.training.local.threads, userrl_core.training.local.algorithms.pairs\n"
         "sys.exit(any(name in sys.modules for name in ('torch', 'transformers', 'tokenizers')))"
     )
     assert run(code).returncode == 0
@@ -32,7 +32,7 @@ def test_settings_jobs_and_protocols_load_no_torch() -> None:
 
 def test_quiet_threads_keeps_what_the_environment_says() -> None:
     code = (
-        "import os; from userrl_core.training.threads import quiet_threads; quiet_threads()\n"
+        "import os; from userrl_core.training.local.threads import quiet_threads; quiet_threads()\n"
         "print(os.environ['OMP_WAIT_POLICY'], os.environ['GOMP_SPINCOUNT'])"
     )
     assert run(code).stdout.split() == ["PASSIVE", "0"]
@@ -40,7 +40,7 @@ def test_quiet_threads_keeps_what_the_environment_says() -> None:
 
 
 def test_quiet_threads_after_torch_is_refused() -> None:
-    code = "import torch; from userrl_core.training.threads import quiet_threads; quiet_threads()"
+    code = "import torch; from userrl_core.training.local.threads import quiet_threads; quiet_threads()"
     assert "ConfigError: quiet_threads() comes too late" in run(code).stderr
 
 

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from userrl_core.errors import ConfigError
 from userrl_core.records import Task, Trajectory, Turn
 from userrl_core.rewards import CreditConfig, turn_advantages
-from userrl_core.training.algorithms import advantages_for
-from userrl_core.training.batch import Advantages, Batch
 from userrl_core.training.config import AlgorithmConfig
-from userrl_core.training.dpo import dpo_loss
-from userrl_core.training.ppo import Critic, gae, place_rewards
-from userrl_core.training.samples import Sample
-from userrl_core.training.update import Item, _entropy_threshold, _weights, low_var_kl, minibatches, surrogate
+from userrl_core.training.local.algorithms.dpo import dpo_loss
+from userrl_core.training.local.algorithms.ppo import Critic, gae, place_rewards
+from userrl_core.training.local.algorithms.registry import advantages_for
+from userrl_core.training.local.batch import Advantages, Batch
+from userrl_core.training.local.samples import Sample
+from userrl_core.training.local.update import Item, _entropy_threshold, _weights, low_var_kl, minibatches, surrogate
 
 REWARDS: list[list[float | None]] = [[0, 0, 1], [0, 0.5], [0, 0, 0], [1]]
 

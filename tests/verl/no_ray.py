@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from userrl_core.training.verl import agent_loop, book
+from userrl_core.training.verl import agent_loop
+from userrl_core.training.verl import credit_actor as book
 
 
 class _Answer:

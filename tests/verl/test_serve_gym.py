@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from flows.serve_gym import GymServer, app_of, read_action
+from flows.serving.gym_server import GymServer, app_of, read_action
 from userrl_core.errors import ConfigError
 from userrl_core.interact import InteractCall, render_call
 

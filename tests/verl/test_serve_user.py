@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.serve_user import ServeOptions, Supervisor, answers, serving
+from flows.serving.user_server import ServeOptions, Supervisor, answers, serving
 from tests.ports import free_port
 from userrl_core.errors import ConfigError, UserError
 
@@ -112,7 +112,7 @@ def test_the_command_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
     port = free_port()
     command = ["serve-user", "--model", "m", "--port", str(port), "--command", f"{sys.executable} {SERVER} {{port}}"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "flows.cli", *command],
+        [sys.executable, "-m", "flows.cli.main", *command],
         env={**os.environ, "USERRL_HOME": str(tmp_path)},
         stdout=subprocess.PIPE,
         text=True,

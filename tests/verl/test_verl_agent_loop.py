@@ -22,10 +22,10 @@ from userrl_core.interact import InteractCall, render_call
 from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.records import Task
 from userrl_core.rollout import run_episodes
-from userrl_core.training.tokenizer import render, train_tokenizer
+from userrl_core.training.local.tokenizer import render, train_tokenizer
 from userrl_core.training.verl.estimator import estimate, recover_turns
 from userrl_core.training.verl.job import HorizonFrom, StageFile, read_stage_file
-from userrl_core.training.verl.plan import write_tasks
+from userrl_core.training.verl.step_plan import write_tasks
 
 TRAVEL = TwoStages().pool[0]
 
@@ -165,7 +165,7 @@ async def test_an_unscored_attempt_is_masked_whole_and_moves_no_mean(tmp_path: P
 async def test_an_attempt_waits_until_its_user_is_back_and_is_played_anew(
     tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from userrl_core.users import outage
+    from userrl_core.served import health as outage
 
     monkeypatch.setattr(outage, "PAUSE", 0.02)
     with MockServer(modest_user, faults={"500": 1.0}) as server:

@@ -11,7 +11,7 @@ from userrl_core.rewards import CreditConfig
 from userrl_core.training.config import AlgorithmConfig
 from userrl_core.training.verl.launch import run_stage
 from warehouse import open_warehouse
-from warehouse.log import TurnLog
+from warehouse.write.turn_log import TurnLog
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 

@@ -15,10 +15,10 @@ from userrl_core.rewards import CreditConfig
 from userrl_core.training.config import AlgorithmConfig
 from userrl_core.training.verl import checkpoints as files
 from userrl_core.training.verl.config import Resume, compose, literal, merged, micro_tokens, rl_overrides, sft_overrides
+from userrl_core.training.verl.from_recipe import rl_settings, sft_settings
 from userrl_core.training.verl.job import Cluster, VerlJob, VerlSftJob
 from userrl_core.training.verl.launch import check_gpus, stage_before, starting_point
 from userrl_core.training.verl.memory import check_memory
-from userrl_core.training.verl.recipe import rl_settings, sft_settings
 
 GOLDEN = Path(__file__).parent / "golden"
 PROFILES = ("qwen3-4b", "qwen3-8b", "qwen2.5-3b", "qwen2.5-7b")

@@ -15,19 +15,19 @@ import pyarrow.parquet as pq
 import pytest
 
 from curricula.schedule import Adaptive, Gate, ScalingInter, Schedule, Span, Stages
-from flows.plan import make_plan as make_train_plan
+from flows.run.plan import make_plan as make_train_plan
 from tests.verl.rig import TwoStages, make_job
 from userrl_core.errors import CheckpointError, ConfigError, TaskError, TrainingError
 from userrl_core.records import Task
 from userrl_core.training.jobs import Best
 from userrl_core.training.verl import checkpoints as files
-from userrl_core.training.verl.alive import Watch, keep_beating
-from userrl_core.training.verl.child import TOKEN, bearers, reap, run_tree
 from userrl_core.training.verl.data import write_rl_parquet, write_sft_parquet
+from userrl_core.training.verl.heartbeat import Watch, keep_beating
 from userrl_core.training.verl.job import Cluster, HorizonFrom, SinkSpec, StageFile, horizons_of, read_stage_file
 from userrl_core.training.verl.launch import Lines, stage_file
 from userrl_core.training.verl.metrics import step_metrics, validation_score
-from userrl_core.training.verl.plan import make_plan, read_tasks, refuse_schedule
+from userrl_core.training.verl.process_tree import TOKEN, bearers, reap, run_tree
+from userrl_core.training.verl.step_plan import make_plan, read_tasks, refuse_schedule
 
 STAGES = [(1, 5), (6, 10)]
 

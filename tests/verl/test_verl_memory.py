@@ -91,7 +91,7 @@ def test_a_dry_run_shows_what_a_profile_needs_and_refuses_a_doomed_one() -> None
     import warnings
 
     import curricula
-    from userrl_core.training.verl.recipe import check_machine
+    from userrl_core.training.verl.from_recipe import check_machine
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

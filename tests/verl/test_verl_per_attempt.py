@@ -18,10 +18,10 @@ from tests.verl.rig import warehouse_sink
 from tests.verl.test_verl_estimator import config, lay_out, per_turn
 from userrl_core.records import Task, Trajectory, Turn, Where
 from userrl_core.rewards import CreditConfig
-from userrl_core.training.batch import Advantages, Batch
-from userrl_core.training.rloo import rloo
-from userrl_core.training.samples import Sample
-from userrl_core.training.verl.book import Attempt, CreditBook
+from userrl_core.training.local.algorithms.rloo import rloo
+from userrl_core.training.local.batch import Advantages, Batch
+from userrl_core.training.local.samples import Sample
+from userrl_core.training.verl.credit_actor import Attempt, CreditBook
 from userrl_core.training.verl.estimator import estimate, signature
 from userrl_core.training.verl.job import HorizonFrom, StageFile
 from userrl_core.training.verl.metrics import step_metrics

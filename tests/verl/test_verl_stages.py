@@ -28,13 +28,13 @@ from userrl_core.rewards import turn_advantages
 from userrl_core.rollout import run_episodes
 from userrl_core.training.config import ModelConfig, SftConfig
 from userrl_core.training.jobs import StageResult
-from userrl_core.training.verl.child import TOKEN, bearers
 from userrl_core.training.verl.job import VerlSftJob
 from userrl_core.training.verl.launch import run_stage
 from userrl_core.training.verl.main import READY
+from userrl_core.training.verl.process_tree import TOKEN, bearers
 from userrl_core.training.verl.sft import run_sft
 from warehouse import open_warehouse
-from warehouse.log import TurnLog
+from warehouse.write.turn_log import TurnLog
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 RUN = "verl-story"

@@ -7,9 +7,9 @@ import duckdb
 from tests.warehouse.makers import play
 from tests.warehouse.test_compact import some_run
 from warehouse import TurnLog, schema
-from warehouse.attach import attach_script
-from warehouse.compact import compact
-from warehouse.dictionary import page
+from warehouse.query.attach import attach_script
+from warehouse.upkeep.compact import compact
+from warehouse.upkeep.data_dictionary import page
 
 
 def test_the_script_shows_any_duckdb_client_the_same_rows(tmp_path: Path) -> None:

@@ -5,13 +5,13 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from flows.commands.warehouse import app
+from flows.cli.warehouse import app
 from tests.warehouse.makers import play
 from tests.warehouse.test_compact import counts, some_run
 from warehouse import TurnLog, maintain
-from warehouse.check import check
-from warehouse.compact import compact
-from warehouse.layout import Manifest
+from warehouse.files.layout import Manifest
+from warehouse.upkeep.check import check
+from warehouse.upkeep.compact import compact
 
 
 def kinds(root: Path, *, repair: bool = False) -> list[tuple[str, bool]]:

@@ -7,9 +7,9 @@ import pytest
 from tests.warehouse.makers import play
 from userrl_core.errors import ConfigError, LogError
 from warehouse import TurnLog, open_warehouse
-from warehouse.compact import compact
-from warehouse.layout import Manifest
-from warehouse.lock import FolderLock
+from warehouse.files.layout import Manifest
+from warehouse.files.lock import FolderLock
+from warehouse.upkeep.compact import compact
 
 COUNTS = """
     SELECT (SELECT count(*) FROM turns), (SELECT count(DISTINCT (traj_id, turn)) FROM turns),
@@ -69,7 +69,7 @@ def test_many_small_packs_become_one(tmp_path: Path) -> None:
 
 
 def test_a_large_compaction_is_cut_into_several_packs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("warehouse.compact.PACK_TURNS", 20)
+    monkeypatch.setattr("warehouse.upkeep.compact.PACK_TURNS", 20)
     for n in range(4):
         some_run(tmp_path, f"r{n}")
     assert len(compact(tmp_path).packs) == 4
@@ -83,7 +83,8 @@ def test_two_compactors_do_not_run_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "where", ["warehouse.layout.Manifest.write", "warehouse.pack._sync", "warehouse.pack._write_ledger"]
+    "where",
+    ["warehouse.files.layout.Manifest.write", "warehouse.upkeep.pack._sync", "warehouse.upkeep.pack._write_ledger"],
 )
 def test_a_compaction_that_dies_before_publishing_leaves_everything_readable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str

@@ -17,10 +17,10 @@ from tests.warehouse.makers import play
 from tests.warehouse.test_compact import counts, some_run
 from userrl_core.errors import ConfigError, LogError
 from warehouse import TurnLog, maintain, open_warehouse
-from warehouse.check import check
-from warehouse.compact import compact
-from warehouse.layout import Manifest
-from warehouse.safe import ask
+from warehouse.files.layout import Manifest
+from warehouse.query.sandbox import ask
+from warehouse.upkeep.check import check
+from warehouse.upkeep.compact import compact
 
 ROOT = Path(__file__).parents[2]
 TURNS = "SELECT count(*) FROM turns"
@@ -219,7 +219,7 @@ FULL = """
 import resource, signal, sys
 from pathlib import Path
 from userrl_core.errors import LogError
-from warehouse.compact import compact
+from warehouse.upkeep.compact import compact
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, int(resource.RLIM_INFINITY)))
 try:

@@ -18,7 +18,7 @@ from tests.warehouse.makers import play
 from tests.warehouse.test_compact import some_run
 from userrl_core.errors import ConfigError
 from warehouse import TurnLog, open_warehouse
-from warehouse.export import export
+from warehouse.upkeep.export import export
 
 
 def ask(text: str) -> list[tuple[Any, ...]]:
@@ -57,9 +57,9 @@ def test_a_second_export_writes_only_what_is_new(tmp_path: Path) -> None:
 
 def test_an_export_that_died_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root, out = tmp_path / "warehouse", tmp_path / "out"
-    monkeypatch.setattr("warehouse.export.OBJECT_ROWS", 4)
+    monkeypatch.setattr("warehouse.upkeep.export.OBJECT_ROWS", 4)
     some_run(root, "r1")
-    left, put = [3], __import__("warehouse.export", fromlist=["_put"])._put
+    left, put = [3], __import__("warehouse.upkeep.export", fromlist=["_put"])._put
 
     def put_three(*arguments: Any) -> None:
         if not left[0]:
@@ -68,7 +68,7 @@ def test_an_export_that_died_goes_on_where_it_stopped(tmp_path: Path, monkeypatc
         put(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr("warehouse.export._put", put_three)
+        patch.setattr("warehouse.upkeep.export._put", put_three)
         with pytest.raises(KeyboardInterrupt):
             export(root, str(out))
     export(root, str(out))

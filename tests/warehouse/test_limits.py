@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 from tests.warehouse.makers import make_task, make_turn, play
 from userrl_core.errors import LogError
 from userrl_core.records import Trajectory
-from warehouse import TurnLog, open_warehouse, safe, schema
-from warehouse.check import check
-from warehouse.compact import compact
-from warehouse.encode import fitting
-from warehouse.journal import LIVE_LINE_BYTES
-from warehouse.seal import NULLED
-from warehouse.store import TrialRecord, record_trial
+from warehouse import TurnLog, open_warehouse, schema
+from warehouse.files.encode import fitting
+from warehouse.files.runs import TrialRecord, record_trial
+from warehouse.files.seal import NULLED
+from warehouse.query import sandbox as safe
+from warehouse.upkeep.check import check
+from warehouse.upkeep.compact import compact
+from warehouse.write.wal import LIVE_LINE_BYTES
 
 TOKENS = "SELECT turn, prompt_tokens, token_ids, content FROM turns ORDER BY turn"
 
@@ -85,7 +86,7 @@ def test_a_journal_whose_thread_fails_says_so_when_it_is_closed(
     def fail(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("warehouse.seal.seal", fail)
+    monkeypatch.setattr("warehouse.files.seal.seal", fail)
     log = TurnLog.open(tmp_path, "r1")
     play(log, [1.0])
     with pytest.raises(LogError, match=r"cannot write .*a bug"):
@@ -102,8 +103,8 @@ def test_a_writer_does_not_wait_for_ever_for_a_thread_that_failed(
     def fail(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("warehouse.seal.seal", fail)
-    monkeypatch.setattr("warehouse.journal.SEGMENT_ROWS", 1)
+    monkeypatch.setattr("warehouse.files.seal.seal", fail)
+    monkeypatch.setattr("warehouse.write.wal.SEGMENT_ROWS", 1)
     log = TurnLog.open(tmp_path, "r1")
     with pytest.raises(LogError, match="a bug"):
         play(log, [0.0] * 20)

@@ -14,7 +14,7 @@ from tests.warehouse.makers import make_task, make_turn, play
 from userrl_core.errors import ConfigError, LogError
 from userrl_core.records import CheckpointRecord, Flag, Task
 from warehouse import TurnLog, open_warehouse
-from warehouse.compact import compact
+from warehouse.upkeep.compact import compact
 
 ROOT = Path(__file__).parents[2]
 
@@ -101,7 +101,7 @@ def test_what_was_logged_is_read_at_once_and_again_after_sealing(tmp_path: Path)
 
 
 def test_segments_are_sealed_while_the_writer_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("warehouse.journal.SEGMENT_ROWS", 10)
+    monkeypatch.setattr("warehouse.write.wal.SEGMENT_ROWS", 10)
     with TurnLog.open(tmp_path, "r1") as log:
         for _ in range(100):
             play(log, [0.0, 1.0, 0.5])

@@ -9,8 +9,8 @@ import pytest
 
 from tests.warehouse.makers import play
 from warehouse import TurnLog, open_warehouse
-from warehouse.compact import compact
-from warehouse.layout import Snapshot
+from warehouse.files.layout import Snapshot
+from warehouse.upkeep.compact import compact
 
 
 def assert_both_ways_agree(root: Path, ids: list[int]) -> int:
@@ -82,7 +82,7 @@ def test_credits_are_found_in_a_pack_that_has_nothing_else_of_their_run(
     for run in ("r2", "r3"):
         with TurnLog.open(tmp_path, run) as log:
             play(log, [1.0, 1.0])
-    monkeypatch.setattr("warehouse.compact.PACK_TURNS", 2)
+    monkeypatch.setattr("warehouse.upkeep.compact.PACK_TURNS", 2)
     assert len(compact(tmp_path, everything=True).packs) == 2
     assert assert_both_ways_agree(tmp_path, [late]) == 1
     with open_warehouse(tmp_path) as warehouse:
@@ -112,7 +112,7 @@ def test_a_lookup_outlives_what_another_thread_meets(tmp_path: Path, monkeypatch
         assert len(warehouse.query("trajectory", id=ids[0])) == 2
         with TurnLog.open(tmp_path, "r1") as log:
             ids.append(play(log, [1.0]).traj_id or 0)
-        monkeypatch.setattr("warehouse.compact.MANY_SMALL_PACKS", 1)
+        monkeypatch.setattr("warehouse.upkeep.compact.MANY_SMALL_PACKS", 1)
         assert compact(tmp_path).merged
 
         def vanished(_: Snapshot) -> None:

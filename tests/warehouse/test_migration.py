@@ -9,8 +9,8 @@ import pytest
 from tests.warehouse.makers import play
 from userrl_core.errors import ConfigError
 from warehouse import TurnLog, open_warehouse, schema
-from warehouse.check import check
-from warehouse.compact import compact
+from warehouse.upkeep.check import check
+from warehouse.upkeep.compact import compact
 
 DATA = Path(__file__).parent / "data"
 
@@ -44,7 +44,7 @@ def test_old_and_new_rows_live_together_and_are_packed_together(old: Path, monke
         demonstration = play(log, [1.0], phase="distill", stage="distill")
         log.demonstrations([demonstration.traj_id or 0])
     assert orjson.loads((old / "FORMAT").read_bytes()) == {"schema": schema.version()}
-    monkeypatch.setattr("warehouse.compact.MANY_SMALL_PACKS", 1)
+    monkeypatch.setattr("warehouse.upkeep.compact.MANY_SMALL_PACKS", 1)
     done = compact(old)
     assert len(done.merged) == 1
     with open_warehouse(old) as warehouse:

@@ -10,7 +10,7 @@ import pytest
 from tests.warehouse.makers import play
 from userrl_core.errors import ConfigError, Refused
 from warehouse import TurnLog, open_warehouse
-from warehouse.store import TrialRecord, find_run, record_trial
+from warehouse.files.runs import TrialRecord, find_run, record_trial
 
 ROOT = Path(__file__).parents[2]
 

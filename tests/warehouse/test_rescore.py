@@ -9,7 +9,7 @@ from tests.warehouse.makers import play
 from userrl_core.records import Trajectory
 from userrl_core.rewards import assign_credit, turn_advantages
 from warehouse import TurnLog, Warehouse, open_warehouse
-from warehouse.compact import compact
+from warehouse.upkeep.compact import compact
 
 GOLDEN: list[list[float | None]] = [[0, 0, 1], [0, 0.5], [0, 0, 0], [1]]
 

@@ -9,8 +9,8 @@ import pytest
 from tests.warehouse.makers import play
 from userrl_core.errors import Refused
 from warehouse import TurnLog, open_warehouse
-from warehouse.compact import compact
-from warehouse.safe import _check_nodes, _check_words, ask, check_statement
+from warehouse.query.sandbox import _check_nodes, _check_words, ask, check_statement
+from warehouse.upkeep.compact import compact
 
 
 @pytest.fixture(scope="module")

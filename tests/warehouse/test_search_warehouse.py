@@ -12,8 +12,8 @@ from tests.warehouse.makers import make_task, make_turn, play
 from userrl_core.errors import ConfigError
 from userrl_core.records import Trajectory, Turn, Where
 from warehouse import TurnLog, open_warehouse, search
-from warehouse.compact import compact
 from warehouse.search import INDEX, Question
+from warehouse.upkeep.compact import compact
 
 TEXTS = ["north star", "star north", "north of a star", "star", "north", "the north star", "a star in the north star"]
 
@@ -115,7 +115,7 @@ def test_what_was_no_call_is_searched_as_it_was_sent(tmp_path: Path) -> None:
 
 
 def test_a_trajectory_indexed_in_two_parts_is_found_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("warehouse.journal.SEGMENT_ROWS", 2)
+    monkeypatch.setattr("warehouse.write.wal.SEGMENT_ROWS", 2)
     with TurnLog.open(tmp_path, "r1") as log:
         played = play(log, [0.0, 0.5], text="first half", end=False)
         for number in (3, 4):

@@ -7,11 +7,11 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from flows.commands.sql import app
+from flows.cli.sql import app
 from tests.warehouse.makers import play
 from warehouse import TurnLog, hits
-from warehouse.compact import compact
-from warehouse.read import Warehouse
+from warehouse.query.connection import Warehouse
+from warehouse.upkeep.compact import compact
 
 QUESTION = "select stage, step, avg(score) from trajectories where split='train' group by all order by step"
 

@@ -29,11 +29,11 @@ ROOT = Path(__file__).parents[2]
 
 def write(root: Path, run: str) -> None:
     """Play for ever, acknowledging each trajectory with its id, turns and reward sum."""
-    import warehouse.journal
+    import warehouse.write.wal
     from tests.warehouse.makers import play
     from warehouse import TurnLog
 
-    warehouse.journal.SEGMENT_ROWS = 60
+    warehouse.write.wal.SEGMENT_ROWS = 60
     draw = random.Random(os.getpid())
     log = TurnLog.open(root, run)
     step = 0
@@ -46,13 +46,13 @@ def write(root: Path, run: str) -> None:
 
 def pack(root: Path) -> None:
     """Compact for ever, as often as it can."""
-    import warehouse.compact
+    import warehouse.upkeep.compact
     from userrl_core.errors import LogError
 
-    warehouse.compact.MANY_SMALL_PACKS = 4
+    warehouse.upkeep.compact.MANY_SMALL_PACKS = 4
     while True:
         try:
-            warehouse.compact.compact(root, everything=True)
+            warehouse.upkeep.compact.compact(root, everything=True)
         except LogError:
             time.sleep(0.05)
 
@@ -117,9 +117,9 @@ class Worker:
 
 def torture(root: Path, kills: int, *, writers: int = 4, seed: int = 0, tell: Callable[[str], None] = print) -> Outcome:
     """Run until `kills` processes were killed, then compare what was acknowledged with what is there."""
-    from warehouse.check import check
-    from warehouse.compact import compact
-    from warehouse.read import open_warehouse
+    from warehouse.query.connection import open_warehouse
+    from warehouse.upkeep.check import check
+    from warehouse.upkeep.compact import compact
 
     draw, found, started = random.Random(seed), Outcome(), time.perf_counter()
     crew = [Worker(root, "--write", f"r{n % 2}") for n in range(writers)]
@@ -160,7 +160,7 @@ def torture(root: Path, kills: int, *, writers: int = 4, seed: int = 0, tell: Ca
 
 def _read(root: Path, done: threading.Event, found: Outcome) -> None:
     from userrl_core.errors import UserRLError
-    from warehouse.read import open_warehouse
+    from warehouse.query.connection import open_warehouse
 
     while not done.is_set() and not (root / "runs").is_dir():
         time.sleep(0.05)

@@ -1,74 +1,62 @@
-"""Which gyms there are: one line each. Modules are imported on first use, so that starting up stays quick."""
+"""Which gyms there are: the folders beside this file, and packages that name themselves under the entry point ``userrl.gyms``.
+
+A gym is a package with ``gym`` (its `Gym` class), ``tasks`` (``tasks(split, **options)``, ``generate(n, seed, **options)`` and,
+where published tasks exist, ``load_published(root)``) and ``demonstrator`` (a class ``(task, rng, skill, config)`` with
+``act(observation) -> InteractCall``). Its name is the folder's, or the entry point's. Modules are imported on first use, so
+that starting up stays quick.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, lru_cache
 from importlib import import_module
+from importlib.metadata import entry_points
 from pathlib import Path
+from pkgutil import iter_modules
+from types import ModuleType
 from typing import Any
 
 from pydantic import ValidationError
 
 from userrl_core.errors import ConfigError, TaskError
 from userrl_core.gyms.base import Gym, GymConfig, parse_config
-from userrl_core.nearest import nearest
 from userrl_core.records import Task
 from userrl_core.seeding import derive_seed
+from userrl_core.suggest import nearest
+
+ENTRY_POINT = "userrl.gyms"
 
 
-@dataclass(frozen=True, slots=True)
-class GymSpec:
-    """Where the parts of a gym are: ``module:Class`` paths.
-
-    tasks: a module with ``tasks(split, **options) -> Sequence[Task]``, ``generate(n, seed, **options) -> list[Task]`` and,
-    where published tasks exist, ``load_published(root: Path) -> list[Task]``. demonstrator: a class
-    ``(task, rng, skill, config)`` with ``act(observation: str) -> InteractCall``.
-    """
-
-    gym: str
-    tasks: str
-    demonstrator: str
-
-
-def _spec(name: str, kind: str) -> GymSpec:
-    return GymSpec(
-        gym=f"userrl_core.gyms.{name}:{kind}Gym",
-        tasks=f"userrl_core.gyms.tasks.{name}",
-        demonstrator=f"userrl_core.policies.demonstrators.{name}:{kind}Demonstrator",
-    )
-
-
-REGISTRY: dict[str, GymSpec] = {
-    "travel": _spec("travel", "Travel"),
-    "function": _spec("function", "Function"),
-    "intention": _spec("intention", "Intention"),
-    "turtle": _spec("turtle", "Turtle"),
-    "persuade": _spec("persuade", "Persuade"),
-    "telepathy": _spec("telepathy", "Telepathy"),
-    "search": _spec("search", "Search"),
-    "tau": _spec("tau", "Tau"),
-    "math": _spec("math", "Math"),
-}
+@cache
+def packages() -> Mapping[str, str]:
+    """Import path of every gym's package by the gym's name; our own first, by name. Raises ConfigError for a name given twice."""
+    here = __name__.rpartition(".")[0]
+    found = {m.name: f"{here}.{m.name}" for m in iter_modules([str(Path(__file__).parent)]) if m.ispkg}
+    for point in sorted(entry_points(group=ENTRY_POINT), key=lambda point: point.name):
+        if found.setdefault(point.name, point.value) != point.value:
+            raise ConfigError(
+                f"Two packages bring a gym '{point.name}', {found[point.name]} and {point.value}; uninstall one of them."
+            )
+    return found
 
 
 def names() -> tuple[str, ...]:
-    """All gyms, in the registry's order."""
-    return tuple(REGISTRY)
+    """All gyms that are installed."""
+    return tuple(packages())
 
 
-def spec(name: str) -> GymSpec:
-    """Raises ConfigError naming the nearest known gym."""
-    if name not in REGISTRY:
-        raise ConfigError(f"There is no gym '{name}'{nearest(name, REGISTRY)}. Known: {', '.join(REGISTRY)}.")
-    return REGISTRY[name]
+def part(name: str, module: str) -> ModuleType:
+    """A module of a gym's package: ``gym``, ``tasks``, ``demonstrator``. Raises ConfigError naming the nearest known gym."""
+    if name not in packages():
+        raise ConfigError(f"There is no gym '{name}'{nearest(name, names())}. Known: {', '.join(names())}.")
+    return import_module(f"{packages()[name]}.{module}")
 
 
 def gym_class(name: str) -> type[Gym[Any]]:
     """The gym's class."""
-    kind: type[Gym[Any]] = _load(spec(name).gym)
+    kind: type[Gym[Any]] = _class_in(part(name, "gym"), lambda kind: issubclass(kind, Gym) and kind.name == name)
     return kind
 
 
@@ -133,7 +121,7 @@ def hashable(value: object) -> bool:
 
 @lru_cache(maxsize=64)
 def _tasks(name: str, split: str, options: tuple[tuple[str, Any], ...]) -> Sequence[Task]:
-    module = import_module(spec(name).tasks)
+    module = part(name, "tasks")
     try:
         found: Sequence[Task] = module.tasks(split, **dict(options))
     except TypeError as error:
@@ -145,7 +133,7 @@ def _tasks(name: str, split: str, options: tuple[tuple[str, Any], ...]) -> Seque
 
 def generate(name: str, n: int, seed: int, **options: Any) -> list[Task]:
     """n new tasks from the gym's generator, the same for the same seed."""
-    found: list[Task] = import_module(spec(name).tasks).generate(n, seed, **options)
+    found: list[Task] = part(name, "tasks").generate(n, seed, **options)
     return found
 
 
@@ -154,7 +142,7 @@ def load_published(name: str, path: str | Path) -> list[Task]:
 
     Raises TaskError naming file, index and field for a bad row, and for a gym that has none.
     """
-    module = import_module(spec(name).tasks)
+    module = part(name, "tasks")
     loader: Callable[[Path], list[Task]] | None = getattr(module, "load_published", None)
     if loader is None:
         raise TaskError(f"Gym '{name}' has no published tasks; use its own with tasks('{name}', split).")
@@ -175,9 +163,16 @@ def min_turns(task: Task, config: GymConfig | None = None) -> int:
 
 def demonstrator_class(name: str) -> Any:
     """The gym's scripted demonstrator: ``(task, rng, skill, config)`` with ``act(observation) -> InteractCall``."""
-    return _load(spec(name).demonstrator)
+    return _class_in(part(name, "demonstrator"), lambda kind: kind.__name__.endswith("Demonstrator"))
 
 
-def _load(path: str) -> Any:
-    module, _, attribute = path.partition(":")
-    return getattr(import_module(module), attribute)
+def _class_in(module: ModuleType, fits: Callable[[type[Any]], bool]) -> type[Any]:
+    """The one class of a module that fits. Raises ConfigError where there is none, or more than one."""
+    found = [kind for kind in vars(module).values() if isinstance(kind, type) and kind.__module__ == module.__name__]
+    fitting = [kind for kind in found if fits(kind)]
+    if len(fitting) != 1:
+        has = ", ".join(kind.__name__ for kind in fitting) or "none"
+        raise ConfigError(
+            f"{module.__name__} must define the one class that the gym's folder is found by; it has {has}."
+        )
+    return fitting[0]

@@ -8,8 +8,8 @@ from typing import Any
 
 from userrl_core.errors import TaskError, UserRLError
 from userrl_core.gyms.base import Gym, GymConfig, parse_config
-from userrl_core.gyms.blocking import complete
 from userrl_core.gyms.registry import gym_class, make_user
+from userrl_core.gyms.sync import complete
 from userrl_core.interact import InteractCall
 from userrl_core.records import Task
 

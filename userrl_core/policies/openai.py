@@ -15,7 +15,7 @@ from userrl_core.gyms.base import Gym
 from userrl_core.interact import TOOL_NAME, tool_schema
 from userrl_core.policies.base import PolicyReply, Session
 from userrl_core.records import Message, ModelCall
-from userrl_core.users.chat import ChatServer, ToolsRefused, client_for
+from userrl_core.served.client import ChatServer, ToolsRefused, client_for
 
 Tools = Literal["auto", "on", "off"]
 

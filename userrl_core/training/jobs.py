@@ -103,7 +103,7 @@ class DpoJob(Job):
     """Optimisation."""
 
     pairs: Path
-    """JSONL of ``{"chosen": chat, "rejected": chat}`` as `userrl_core.training.pairs.write_pairs` writes it."""
+    """JSONL of ``{"chosen": chat, "rejected": chat}`` as `userrl_core.training.local.algorithms.pairs.write_pairs` writes it."""
 
     init: Path
     """The checkpoint to start from, which is also the model that distances are measured to."""

@@ -32,13 +32,13 @@ from userrl_core.policies.base import PolicyReply
 from userrl_core.records import Message, Phase, Task, Trajectory, Where
 from userrl_core.rewards.optional import adjusted_rewards
 from userrl_core.rollout import build_episode
-from userrl_core.training.chat import control_tokens, harmless
-from userrl_core.training.verl.alive import keep_beating
-from userrl_core.training.verl.book import Attempt, find_book, record_step
+from userrl_core.served.health import served_user, until_it_answers, user_was_down
+from userrl_core.training.local.chat import control_tokens, harmless
+from userrl_core.training.verl.credit_actor import Attempt, find_book, record_step
 from userrl_core.training.verl.estimator import signature
+from userrl_core.training.verl.heartbeat import keep_beating
 from userrl_core.training.verl.job import ALIVE, StageFile, read_stage_file
-from userrl_core.training.verl.plan import read_tasks
-from userrl_core.users.outage import served_user, until_it_answers, user_was_down
+from userrl_core.training.verl.step_plan import read_tasks
 
 NAME = "userrl"
 """As the parquet column ``agent_name`` and the agents file call this loop."""

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from userrl_core.errors import ConfigError
 from userrl_core.rewards import CreditConfig, Credits, credit
-from userrl_core.training.verl.book import record_credits
+from userrl_core.training.verl.credit_actor import record_credits
 
 NAME = "userrl"
 

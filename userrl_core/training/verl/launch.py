@@ -21,20 +21,20 @@ from typing import Any
 
 from userrl_core.errors import CheckpointError, ConfigError, TrainingError
 from userrl_core.records import CheckpointRecord
+from userrl_core.served.health import check_users
 from userrl_core.sink import Sink
 from userrl_core.training.jobs import Best, StageResult, begun_marker
+from userrl_core.training.local.threads import SETTINGS
 from userrl_core.training.protocols import Curriculum, Progress
-from userrl_core.training.threads import SETTINGS
 from userrl_core.training.verl import checkpoints as files
-from userrl_core.training.verl.alive import Watch
-from userrl_core.training.verl.child import last_words, run_tree
 from userrl_core.training.verl.config import Resume, agents_file, rl_overrides
 from userrl_core.training.verl.data import write_rl_parquet
+from userrl_core.training.verl.heartbeat import Watch
 from userrl_core.training.verl.job import ALIVE, SinkSpec, StageFile, VerlJob, horizons_of
 from userrl_core.training.verl.memory import check_memory
 from userrl_core.training.verl.metrics import step_metrics, validation_score
-from userrl_core.training.verl.plan import Plan, make_plan, write_tasks
-from userrl_core.users.outage import check_users
+from userrl_core.training.verl.process_tree import last_words, run_tree
+from userrl_core.training.verl.step_plan import Plan, make_plan, write_tasks
 
 
 def run_stage(job: VerlJob, curriculum: Curriculum, sink: Sink, progress: Progress | None = None) -> StageResult:

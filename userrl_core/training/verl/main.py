@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from userrl_core.errors import TrainingError, UserRLError
-from userrl_core.training.verl.child import STAGE_ENV
+from userrl_core.training.verl.process_tree import STAGE_ENV
 
 READY = "userrl: plugin registered"
 """The line after which the stage's processes may spend a step."""
@@ -97,7 +97,7 @@ def start_ray(config: Any) -> Any:
     from omegaconf import OmegaConf
     from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 
-    from userrl_core.training.verl.book import ACTOR, CreditBook
+    from userrl_core.training.verl.credit_actor import ACTOR, CreditBook
 
     runtime = get_ppo_ray_runtime_env(config)
     runtime.setdefault("env_vars", {})["TRANSFER_QUEUE_ENABLE"] = "1"

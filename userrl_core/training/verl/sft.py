@@ -13,14 +13,14 @@ from userrl_core.errors import ConfigError, TrainingError
 from userrl_core.records import CheckpointRecord
 from userrl_core.sink import Sink
 from userrl_core.training.jobs import StageResult
+from userrl_core.training.local.threads import SETTINGS
 from userrl_core.training.protocols import Progress
-from userrl_core.training.threads import SETTINGS
 from userrl_core.training.verl import checkpoints as files
-from userrl_core.training.verl.child import run_tree
 from userrl_core.training.verl.config import sft_overrides
 from userrl_core.training.verl.data import write_sft_parquet
 from userrl_core.training.verl.job import VerlSftJob
 from userrl_core.training.verl.launch import Lines
+from userrl_core.training.verl.process_tree import run_tree
 
 NAMES = {"train/loss": "sft/loss/mean", "train/grad_norm": "sft/grad_norm/mean", "train/lr": "sft/lr/value"}
 

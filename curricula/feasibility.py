@@ -1,0 +1,144 @@
+"""What only the gyms can say about a recipe: can its tasks be solved in time, and do its rewards fit its credit?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+from curricula.recipe import Recipe
+from userrl_core.errors import ConfigError
+from userrl_core.gyms.base import Gym, GymConfig, parse_config
+from userrl_core.gyms.registry import gym_class, hashable, min_turns, names, tasks
+from userrl_core.suggest import nearest
+
+REMOTE = ("webarena", "searchqa", "textcraft", "babyai", "sciworld")
+"""Environments that run behind their own servers; they say nothing about their tasks beforehand."""
+
+
+SAMPLE = 128
+"""About how many tasks of a gym say whether a horizon is long enough."""
+
+
+def check_gyms(recipe: Recipe) -> None:
+    """Raise ConfigError for a gym that does not exist, naming the nearest one."""
+    known = {*names(), *REMOTE}
+    evaluated = () if recipe.evaluate.gyms == "all" else recipe.evaluate.gyms
+    for gym in (*recipe.training_gyms, *recipe.gyms, *evaluated):
+        if gym not in known:
+            raise ConfigError(
+                f"Recipe '{recipe.name}' names a gym '{gym}', which does not exist{nearest(gym, known)}. "
+                f"Known: {', '.join(sorted(known))}."
+            )
+
+
+def check_horizons(recipe: Recipe, min_turns_of: Callable[[str], Sequence[int]] | None = None) -> list[str]:
+    """Warnings about stages in which fewer than half of a gym's tasks can be solved in time.
+
+    Where none can, raises ConfigError, or warns when the recipe allows short horizons: such a stage teaches blind
+    guessing (measured: travel ends at 0.3 with horizons 2, 4, 6 and at 0.8 with 4, 5, 6).
+    """
+    found: list[str] = []
+    for planned in recipe.plan:
+        horizon = planned.horizon if planned.horizon is not None else recipe.schedule.levels()[0].horizon
+        for gym in planned.stage.gyms:
+            options = {**recipe.gym(gym).tasks, **planned.stage.tasks.get(gym, {})}
+            turns = min_turns_of(gym) if min_turns_of is not None else solving_turns(recipe, gym, options, horizon)
+            if turns is None:
+                found.append(f"Gym '{gym}' is not installed here, so nothing says whether horizon {horizon} is enough.")
+            if not turns:
+                continue
+            share = sum(t <= horizon for t in turns) / len(turns)
+            where = f"stages[{planned.number - 1}]" if recipe.horizons is None else f"stage {planned.name}"
+            if share == 0.0:
+                sentence = (
+                    f"Horizon {horizon} of {where} cannot solve any task of gym '{gym}' (the shortest takes "
+                    f"{min(turns)} turns). Raise it to {min(turns)} or more, or set allow_short_horizon: true."
+                )
+                if not recipe.allow_short_horizon:
+                    raise ConfigError(sentence)
+                found.append(sentence)
+            elif share < 0.5:
+                found.append(
+                    f"Horizon {horizon} of {where} lets only {share:.0%} of gym '{gym}' be solved "
+                    f"(half of its tasks take {sorted(turns)[len(turns) // 2]} turns or more)."
+                )
+    return found
+
+
+def solving_turns(recipe: Recipe, gym: str, options: dict[str, Any], horizon: int) -> Sequence[int] | None:
+    """Fewest solving turns of a gym's training tasks; empty for tasks that are not at hand, None without the gym.
+
+    A sample of them decides, and all of them before a horizon is refused: some gyms plan a whole conversation per task.
+    """
+    if gym not in names() or recipe.gym(gym).published is not None:
+        return ()
+    kind = _installed(gym)
+    if kind is None:
+        return None
+    config = parse_config(kind, recipe.gym(gym).config)
+    words = tuple(sorted(options.items()))
+    turns_of = _turns if hashable(words) else _turns.__wrapped__
+    sampled = turns_of(gym, words, config, SAMPLE)
+    return sampled if any(t <= horizon for t in sampled) else turns_of(gym, words, config, None)
+
+
+@lru_cache(maxsize=64)
+def _turns(gym: str, options: tuple[tuple[str, Any], ...], config: GymConfig, most: int | None) -> tuple[int, ...]:
+    found = tasks(gym, "train", **dict(options))
+    step = 1 if most is None else max(len(found) // most, 1)
+    return tuple(min_turns(task, config) for task in found[::step])
+
+
+def check_credit(recipe: Recipe, reward_range_of: Callable[[str], tuple[float, float] | None] | None = None) -> None:
+    """Raise ConfigError where a training gym's rewards do not fit the credit settings.
+
+    Form ``released`` with shaped credit that may be negative inverts signs; shaping ``em`` needs rewards in [0, 1].
+    """
+    credit = recipe.credit
+    less = " (less credit.terms.unsupported_penalty)" if credit.terms.unsupported_penalty else ""
+    for gym in recipe.training_gyms:
+        known = reward_range_of(gym) if reward_range_of is not None else reward_range(recipe, gym)
+        if known is None:
+            continue
+        low, high = known
+        if recipe.judge is not None:
+            low, high = min(low, recipe.judge.deviation), recipe.judge.terminal + recipe.judge.good
+        if credit.form == "released" and credit.shaping in ("naive", "r2g") and low < 0:
+            raise ConfigError(
+                f"Gym '{gym}' gives rewards down to {low:g}{less}, and form released inverts the sign of negative credit; "
+                "set credit.form to paper, or credit.shaping to equalized."
+            )
+        if credit.shaping == "em" and (low < 0 or high > 1):
+            raise ConfigError(
+                f"Gym '{gym}' gives rewards from {low:g} to {high:g}{less}, and shaping em needs them in [0, 1]; "
+                f"set gyms.{gym}.config.reward_scale, or another shaping."
+            )
+
+
+def reward_range(recipe: Recipe, gym: str) -> tuple[float, float] | None:
+    """Least and greatest reward of one turn of a gym, under the recipe's config of it and its optional terms.
+
+    None where the gym is not at hand.
+    """
+    kind = _installed(gym) if gym in names() else None
+    if kind is None:
+        return None
+    config = parse_config(kind, recipe.gym(gym).config)
+    pay = kind.pay(config)
+    ends = [end * config.reward_scale - config.step_penalty for end in (pay.least, pay.most)]
+    low, high = min(ends), max(ends)
+    penalty = recipe.credit.terms.unsupported_penalty
+    if penalty:
+        # Only rewarded answers lose it, so the smallest of them falls lowest.
+        smallest = pay.answer * config.reward_scale - config.step_penalty if config.step_penalty >= 0 else 0.0
+        low = min(low, max(smallest, 0.0) - penalty)
+    return low, high
+
+
+def _installed(gym: str) -> type[Gym[Any]] | None:
+    """The gym's class; None where it, or a package that it needs, is not installed."""
+    try:
+        return gym_class(gym)
+    except ImportError:
+        return None

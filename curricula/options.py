@@ -1,0 +1,76 @@
+"""Keys and passwords stay in the environment: what a recipe says is written to run folders, the warehouse and trackers.
+
+No sentence here repeats a value that it refuses.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from pydantic import ValidationError
+
+from userrl_core.served.client import ChatServer
+from userrl_core.suggest import nearest
+
+INSTEAD = "set the key in the environment variable that api_key_env names (OPENAI_API_KEY where it is left out)"
+_SECRET = re.compile(
+    r"^(x[-_]?)?(api|access|auth|secret|client)?[-_]?(key|token|secret|password|passwd|pwd|authorization|bearer)$", re.I
+)
+_VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+
+
+def is_secret(name: str) -> bool:
+    """Whether a field of this name would hold a key or a password."""
+    return _SECRET.match(name) is not None
+
+
+def check_options(kind: str, options: Mapping[str, Any]) -> None:
+    """Raise ValueError for options that this kind of user lacks, for unusable values, and for keys anywhere in them."""
+    for name in _names(options):
+        if is_secret(name):
+            raise ValueError(f"a recipe holds no keys, and '{name}' would be written down with it; {INSTEAD}")
+    if kind in ("rule", "human") and options:
+        raise ValueError(
+            f"a {kind} user takes no options, and there are {', '.join(map(repr, options))}; leave them out"
+        )
+    if kind == "openai":
+        _check_server(options)
+
+
+def check_url(url: str, what: str) -> None:
+    """Raise ValueError for an address that holds a user and a password, or a key among its parameters."""
+    try:
+        parts = urlsplit(url)
+        held = "@" in parts.netloc or any(is_secret(name) for name, _ in parse_qsl(parts.query, keep_blank_values=True))
+    except ValueError:
+        raise ValueError(f"{what} is no address, such as http://127.0.0.1:8000/v1") from None
+    if held:
+        raise ValueError(f"{what} holds a password or a key, which would be written down with it; {INSTEAD}")
+
+
+def _check_server(options: Mapping[str, Any]) -> None:
+    known = list(ChatServer.model_fields)
+    for name in options:
+        if name not in known:
+            raise ValueError(f"an openai user has no option '{name}'{nearest(name, known)}; it has {', '.join(known)}")
+    if options.get("base_url") is not None:
+        check_url(str(options["base_url"]), "base_url")
+    if not _VARIABLE.match(str(options.get("api_key_env", "OPENAI_API_KEY"))):
+        raise ValueError("api_key_env is the name of an environment variable, not the key itself")
+    try:
+        ChatServer(**options)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ValueError(f"option {first['loc'][0]}: {first['msg'].removeprefix('Value error, ').lower()}") from None
+
+
+def _names(value: Any) -> list[str]:
+    """Every key in a nest of mappings and lists."""
+    if isinstance(value, Mapping):
+        return [found for key, inner in value.items() for found in (str(key), *_names(inner))]
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return [found for inner in value for found in _names(inner)]
+    return []

@@ -1,0 +1,67 @@
+"""A validation error as one sentence for the person who wrote the recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from curricula.recipe import Recipe
+from userrl_core.errors import ConfigError
+from userrl_core.suggest import nearest
+
+
+def validated(values: Mapping[str, Any], what: str) -> Recipe:
+    """The recipe of these values; ConfigError in one sentence where they do not fit."""
+    try:
+        return Recipe.model_validate(dict(values))
+    except ValidationError as error:
+        raise ConfigError(f"{what[0].upper()}{what[1:]}: {_sentence(error).rstrip('.')}.") from error
+
+
+def _sentence(error: ValidationError) -> str:
+    """The first problem in words, and how many more there are."""
+    problems = error.errors()
+    first = problems[0]
+    where = ".".join(str(part) for part in first["loc"] if part not in _KINDS)
+    if first["type"] == "extra_forbidden":
+        known = _known_keys(first["loc"])
+        text = f"unknown key '{where}'{nearest(str(first['loc'][-1]), known)}; known here: {', '.join(sorted(known))}"
+    elif first["type"] == "union_tag_invalid":
+        text = f"{where}.kind must be one of fixed, stages, scaling_inter, adaptive"
+    elif first["type"] == "missing":
+        text = f"'{where}' is missing"
+    else:
+        message = first["msg"].removeprefix("Value error, ")
+        given = first["input"]
+        shown = f" (given: {given!r})" if isinstance(given, (str, int, float)) else ""
+        text = f"{where}: {message[0].lower()}{message[1:]}{shown}" if where else message
+    text = text.rstrip(".")
+    return text if len(problems) == 1 else f"{text} (and {len(problems) - 1} more)"
+
+
+_KINDS = ("fixed", "scaling_inter", "adaptive")
+
+
+def _known_keys(loc: Sequence[int | str]) -> set[str]:
+    """The keys that are known where an unknown one was found."""
+    models: list[type[BaseModel]] = [Recipe]
+    for part in loc[:-1]:
+        inner: list[type[BaseModel]] = []
+        for model in models:
+            for name, info in model.model_fields.items():
+                if part == (info.alias or name):
+                    inner += _models(info.annotation)
+            kind = model.model_fields.get("kind")
+            if kind is not None and kind.default == part:
+                inner = [model]
+                break
+        models = inner or models
+    return {info.alias or name for model in models for name, info in model.model_fields.items()}
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for inner in get_args(annotation) for model in _models(inner)]

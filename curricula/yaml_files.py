@@ -1,0 +1,82 @@
+"""The YAML files of recipes and profiles: where they lie, and how they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from userrl_core.errors import ConfigError
+from userrl_core.suggest import nearest
+
+HERE = Path(__file__).resolve().parent
+
+
+def recipe_names() -> tuple[str, ...]:
+    """The recipes that are shipped; a leading underscore marks what is there to be extended, and is left out."""
+    return tuple(name for name in _names("recipe") if not name.startswith("_"))
+
+
+def profile_names() -> tuple[str, ...]:
+    """The profiles that are shipped."""
+    return _names("profile")
+
+
+def _names(what: str) -> tuple[str, ...]:
+    return tuple(sorted(path.stem for path in (HERE / f"{what}s").glob("*.yaml")))
+
+
+def find(name: str | Path, what: Literal["recipe", "profile"]) -> Path:
+    """The file of a recipe or profile, by shipped name or by path. ConfigError names the nearest one known."""
+    if isinstance(name, Path) or str(name).endswith((".yaml", ".yml")) or "/" in str(name):
+        path = Path(name)
+        if not path.is_file():
+            raise ConfigError(f"There is no {what} file {path}.")
+        return path
+    if name not in _names(what):
+        known = recipe_names() if what == "recipe" else profile_names()
+        raise ConfigError(f"There is no {what} '{name}'{nearest(str(name), known)}. Known: {', '.join(known)}.")
+    return HERE / f"{what}s" / f"{name}.yaml"
+
+
+def stem(name: str | Path) -> str:
+    """The bare name of a recipe or profile given by name or path."""
+    return Path(name).stem if isinstance(name, Path) or str(name).endswith((".yaml", ".yml")) else str(name)
+
+
+def read(path: Path) -> Mapping[str, Any]:
+    """One YAML mapping. ConfigError for anything else, for unreadable files and for a key given twice."""
+    try:
+        document = yaml.load(path.read_text(encoding="utf-8"), Loader=_loader())
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        at = f" in line {mark.line + 1}" if mark is not None else ""
+        raise ConfigError(f"{path} is no readable YAML{at}: {getattr(error, 'problem', None) or error}.") from error
+    except (OSError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}.") from error
+    if not isinstance(document, Mapping):
+        raise ConfigError(f"{path} holds no mapping of fields; start it with 'name: ...'.")
+    return document
+
+
+@cache
+def _loader() -> type[yaml.SafeLoader]:
+    """A safe loader that refuses a key given twice, where YAML would silently keep the last."""
+
+    class Strict(yaml.SafeLoader):
+        pass
+
+    def mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
+        keys = [loader.construct_object(key) for key, _ in node.value]
+        for index, key in enumerate(keys):
+            if key in keys[:index]:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"'{key}' is given twice", node.value[index][0].start_mark
+                )
+        return yaml.SafeLoader.construct_mapping(loader, node, deep=True)
+
+    Strict.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, mapping)
+    return Strict

@@ -1,0 +1,184 @@
+"""``userrl doctor``: what a run needs, checked one by one, with what to do about each."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import typer
+
+from flows.cli.arguments import Json
+from flows.machine.home import configured_url, home, settle, warehouse_dir
+from userrl_core.errors import UserRLError
+
+PINS = {"prefect": "3.8.8", "duckdb": "2.0.0"}
+CEILINGS = {"fastapi": (0, 151), "sqlalchemy": (2, 1), "transformers": (5, 11)}
+"""First version that breaks something: Prefect's server, its cron schedules, verl."""
+FREE_GB = 2.0
+
+
+def doctor(as_json: Json = False) -> None:
+    """Check pins, server, pool, limits, automation, disk, GPU, user model and warehouse; say what to do about each."""
+    findings = examine()
+    if as_json:
+        print(json.dumps([finding.__dict__ for finding in findings], indent=1))
+    else:
+        for finding in findings:
+            print(f"{'ok  ' if finding.ok else 'BAD ' if finding.fatal else 'note'}  {finding.what}: {finding.said}")
+    if any(finding.fatal and not finding.ok for finding in findings):
+        raise typer.Exit(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One check. fatal: nothing works without it; else it is worth knowing."""
+
+    what: str
+    ok: bool
+    said: str
+    fatal: bool = False
+
+
+def examine() -> list[Finding]:
+    """All checks; none of them changes anything."""
+    settle()
+    checks: list[Callable[[], list[Finding]]] = [_python, _pins, _disk, _slots, _warehouse, _user_model, _server]
+    return [finding for check in checks for finding in check()]
+
+
+def _python() -> list[Finding]:
+    ok = (3, 11) <= sys.version_info[:2] < (3, 13)
+    said = f"{sys.version.split()[0]}" + ("" if ok else "; use 3.11 or 3.12 (make run PYTHON=python3.11)")
+    return [Finding("python", ok, said, fatal=True)]
+
+
+def _pins() -> list[Finding]:
+    found = []
+    for package, wanted in PINS.items():
+        have = _version(package)
+        how = "" if have == wanted else f", but {wanted} is needed; reinstall with -c constraints.txt"
+        found.append(Finding(package, have == wanted, f"{have}{how}", fatal=True))
+    for package, ceiling in CEILINGS.items():
+        have = _version(package)
+        ok = have is not None and tuple(int(part) for part in have.split(".")[:2]) < ceiling
+        limit = ".".join(map(str, ceiling))
+        how = "" if ok else f", but below {limit} is needed; reinstall with -c constraints.txt"
+        found.append(Finding(package, ok, f"{have}{how}", fatal=True))
+    return found
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _disk() -> list[Finding]:
+    place = home()
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free / 1e9
+    ok = free >= FREE_GB
+    said = f"{free:.1f} GB free for {home()}" + (
+        "" if ok else f"; free some, or set USERRL_HOME (wanted: {FREE_GB:g} GB)"
+    )
+    writable = os.access(place, os.W_OK)
+    found = [Finding("disk", ok, said)]
+    if not writable:
+        found.append(Finding("home", False, f"{place} cannot be written to; set USERRL_HOME", fatal=True))
+    return found
+
+
+def _slots() -> list[Finding]:
+    from flows.machine.slots import slots
+
+    names = ", ".join(slot.name for slot in slots())
+    gpu = any(slot.gpu is not None for slot in slots())
+    return [Finding("slots", True, f"{names}" + ("" if gpu else " (no GPU: the laptop profile is what fits)"))]
+
+
+def _warehouse() -> list[Finding]:
+    if not warehouse_dir().is_dir():
+        return [Finding("warehouse", True, f"none yet at {warehouse_dir()}; `make run` starts one")]
+    import duckdb
+
+    from warehouse import open_warehouse
+
+    try:
+        with open_warehouse(warehouse_dir()) as found:
+            row = found.sql("select count(*), count(distinct run_id) from turns").fetchall()[0]
+    except (UserRLError, OSError, duckdb.Error) as error:
+        return [Finding("warehouse", False, f"{error}; `userrl warehouse check` says more", fatal=True)]
+    return [Finding("warehouse", True, f"{row[0]} turns of {row[1]} runs in {warehouse_dir()}")]
+
+
+def _user_model() -> list[Finding]:
+    key, url = os.environ.get("OPENAI_API_KEY"), os.environ.get("OPENAI_BASE_URL")
+    if not key and not url:
+        said = "none; rule users answer. Set OPENAI_API_KEY or OPENAI_BASE_URL for served users"
+        return [Finding("user model", True, said)]
+    if not url:
+        return [Finding("user model", True, "OPENAI_API_KEY is set; not called, since a call costs money")]
+    import httpx
+
+    try:
+        answer = httpx.get(f"{url.rstrip('/')}/models", headers={"Authorization": f"Bearer {key or 'none'}"}, timeout=5)
+    except httpx.HTTPError as error:
+        return [
+            Finding("user model", False, f"{url} does not answer ({type(error).__name__}); start it or unset the URL")
+        ]
+    ok = answer.status_code == 200
+    return [Finding("user model", ok, f"{url} answers {answer.status_code}" + ("" if ok else "; check URL and key"))]
+
+
+def _server() -> list[Finding]:
+    url = os.environ.get("PREFECT_API_URL")
+    if not url:
+        said = f"{configured_url() or 'no URL'} is not up; `make run` starts one, or `prefect server start`"
+        return [Finding("server", True, said)]
+    return asyncio.run(_ask_server(url))
+
+
+async def _ask_server(url: str) -> list[Finding]:
+    from prefect.client.orchestration import get_client
+    from prefect.exceptions import ObjectNotFound
+
+    from flows.machine.provision import POOL, ZOMBIES
+    from flows.machine.slots import slots
+
+    again = "`python -m flows.machine.provision`"
+    async with get_client() as client:
+        problem = await client.api_healthcheck()
+        if problem is not None:
+            return [Finding("server", False, f"{url} does not answer; `prefect server start`")]
+        found = [Finding("server", True, url)]
+        found.append(
+            await _there("pool", client.read_work_pool(POOL), f"there is no pool '{POOL}'; {again}", ObjectNotFound)
+        )
+        workers = await client.read_workers_for_work_pool(POOL) if found[-1].ok else []
+        online = sum(str(worker.status).upper().endswith("ONLINE") for worker in workers)
+        how = f"{online} online" if online else "none online; `prefect worker start --pool gpu`"
+        found.append(Finding("worker", online > 0, how))
+        for slot in slots():
+            limit = client.read_global_concurrency_limit_by_name(slot.name)
+            found.append(await _there(f"limit {slot.name}", limit, f"missing; {again}", ObjectNotFound))
+        rules = await client.read_automations_by_name(ZOMBIES.name)
+        how = "finds dead runs" if rules else f"missing, dead runs stay Running; {again}"
+        found.append(Finding("automation", bool(rules), how))
+    return found
+
+
+async def _there(what: str, call: Coroutine[Any, Any, Any], missing: str, absent: type[Exception]) -> Finding:
+    try:
+        await call
+    except absent:
+        return Finding(what, False, missing)
+    return Finding(what, True, "there")

@@ -1,0 +1,51 @@
+"""``userrl evaluate``: play held-out tasks."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from flows.cli.arguments import Json
+from flows.cli.terminal import plain
+
+
+def evaluate(
+    checkpoint: Annotated[
+        str, typer.Argument(help="A checkpoint's folder, a run, latest, or demonstrator.")
+    ] = "latest",
+    recipe: Annotated[str, typer.Option(help="Whose gyms, horizon and prompts count.")] = "equalized-r2g",
+    profile: Annotated[str, typer.Option(help="Sizes and machine.")] = "laptop",
+    gym: Annotated[list[str] | None, typer.Option(help="A gym to play; may be repeated.")] = None,
+    horizon: Annotated[int | None, typer.Option(help="Most agent turns.")] = None,
+    tasks: Annotated[int | None, typer.Option(help="Test tasks per gym.")] = None,
+    attempts: Annotated[int | None, typer.Option(help="Attempts per task.")] = None,
+    model: Annotated[str | None, typer.Option(help="A served model in place of a checkpoint.")] = None,
+    base_url: Annotated[str | None, typer.Option(help="Its OpenAI-compatible server.")] = None,
+    seed: Annotated[int, typer.Option(help="Fixes every draw.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Play held-out tasks with a checkpoint, a served model or the demonstrator."""
+    from flows.evaluate import evaluate_here
+
+    summary = evaluate_here(
+        checkpoint,
+        recipe=recipe,
+        profile=profile,
+        gyms=gym,
+        horizon=horizon,
+        tasks=tasks,
+        attempts=attempts,
+        model=model,
+        base_url=base_url,
+        seed=seed,
+    )
+    if as_json:
+        print(json.dumps(summary, indent=1))
+        return
+    for actor, rows in summary["table"].items():
+        for name, row in rows.items():
+            score = "not scored" if row["score"] is None else f"{row['score']:.3f} ± {row['stderr']:.3f}"
+            print(f"{plain(actor)}  {name}  {score}  ({row['attempts']} attempts, {row['rejected']} rejected)")
+    print(f"every turn: userrl sql \"from trajectories where run_id = '{summary['run']}'\"")

@@ -1,0 +1,327 @@
+"""``make run``: server, worker, deployments, one training run with live progress, the result; then stops what it started.
+
+``python -m flows.cli.quickstart [--deployment train/equalized-r2g] [-p KEY=VALUE ...]``. Exit status: the run's (0 done, 1 failed).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import inspect
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+
+import yaml
+
+from flows.machine.home import home, quiet
+from flows.machine.process import die_with_parent
+from flows.machine.shared_server import Shared
+from flows.machine.slots import held, lock
+from userrl_core.errors import ConfigError, UserRLError
+from userrl_core.suggest import nearest
+
+SERVER_SECONDS = 120
+PORT = 4311
+QUEUES = ("default", "sweeps")
+"""What every worker of ours takes beside its own command's runs: trials, schedules, runs started by hand."""
+
+
+@dataclass(slots=True)
+class Services:
+    """What this command started, stopped in reverse order."""
+
+    environment: dict[str, str]
+    logs: Path
+    queue: str = "default"
+    """The work queue that this command's own worker takes from, and none of another's."""
+    started: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def spawn(self, name: str, *command: str) -> subprocess.Popen[bytes]:
+        """A service in its own session, so that Ctrl-C reaches us alone and we stop it in order."""
+        with self.log(name).open("wb") as log:
+            process = subprocess.Popen(
+                [str(Path(sys.executable).with_name(command[0])), *command[1:]],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self.environment,
+                start_new_session=True,
+                preexec_fn=_die_with_us,
+            )
+        self.started.append(process)
+        return process
+
+    def spawn_keeper(self, port: int) -> subprocess.Popen[bytes]:
+        """The server's keeper: it outlives us while another command uses the server (flows/machine/shared_server.py)."""
+        server = [str(Path(sys.executable).with_name("prefect")), "server", "start"]
+        with self.log("server").open("wb") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "flows.machine.shared_server", str(port), *server],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self.environment,
+                start_new_session=True,
+                preexec_fn=_default_signals,
+            )
+
+    def log(self, name: str) -> Path:
+        """What a service says; each of several commands at once has its own worker, and a file for it."""
+        number = self.queue.rpartition("-")[2]
+        return self.logs / (
+            f"worker-{number}.log" if name == "worker" and number.strip("0").isdigit() else f"{name}.log"
+        )
+
+    def stop(self) -> None:
+        """The worker before the server, so that its runs can still report."""
+        for process in reversed(self.started):
+            _stop(process)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one deployment from nothing to its result."""
+    parser = argparse.ArgumentParser(prog="make run", description="Train a recipe through its deployment.")
+    parser.add_argument("--deployment", default="train/equalized-r2g")
+    parser.add_argument(
+        "-p", "--param", action="append", default=[], metavar="KEY=VALUE", help="a parameter; JSON or text"
+    )
+    arguments = parser.parse_args(argv)
+    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a script's `&` made us ignore it
+    try:
+        parameters = dict(_parameter(text) for text in arguments.param)
+        with services(arguments.deployment, lambda: check(arguments.deployment, parameters)) as running:
+            return _run(running, arguments.deployment, parameters)
+    except KeyboardInterrupt:
+        print("\nstopped; `make run` continues from the last checkpoint")
+        return 130
+    except UserRLError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+def check(deployment: str, parameters: dict[str, Any]) -> None:
+    """Refuse what cannot work before anything is started. Raises ConfigError or CheckpointError in one sentence."""
+    known_deployments = deployments()
+    if deployment not in known_deployments:
+        raise ConfigError(
+            f"prefect.yaml has no deployment '{deployment}'{nearest(deployment, known_deployments)}; "
+            "add a line for it, or run another."
+        )
+    flow, _, name = deployment.partition("/")
+    if flow != "train":
+        return
+    from flows.run.plan import make_plan
+    from flows.train import train
+
+    known = inspect.signature(train.fn).parameters
+    for key in parameters:
+        if key not in known:
+            raise ConfigError(f"train has no parameter '{key}'{nearest(key, known)}; it has {', '.join(known)}.")
+    accepted = inspect.signature(make_plan).parameters
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the run itself says them
+        make_plan(**{"recipe": name} | {key: value for key, value in parameters.items() if key in accepted})
+
+
+def deployments() -> list[str]:
+    """``flow/name`` of everything in prefect.yaml."""
+    rows = yaml.safe_load(Path("prefect.yaml").read_text())["deployments"]
+    return [f"{row['entrypoint'].rpartition(':')[2]}/{row['name']}" for row in rows]
+
+
+@contextlib.contextmanager
+def services(deployment: str, before: Callable[[], None] = lambda: None) -> Iterator[Services]:
+    """A server, a pool with its limits, the deployment and a worker; stopped at the end, the server by the last that uses it.
+
+    before: called when the environment is settled and nothing is started yet.
+    """
+    port = int(os.environ.get("USERRL_PORT", PORT))
+    url = f"http://127.0.0.1:{port}/api"
+    environment = quiet() | {
+        "PREFECT_HOME": str(home()),
+        "PREFECT_API_URL": url,
+        "PREFECT_SERVER_API_PORT": str(port),
+        "USERRL_HOME": str(home()),
+        "PWD": str(Path.cwd()),
+    }
+    os.environ.update(environment)
+    before()
+    logs = home() / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    running = Services(environment, logs)
+    with _own_queue(running), _ended_undisturbed() as ending:
+        ending.enter_context(Shared(port).used(lambda: _begin(running, deployment, port, url)))
+        ending.callback(running.stop)
+        queues = [word for queue in (running.queue, *QUEUES) for word in ("--work-queue", queue)]
+        command = ("prefect", "worker", "start", "--pool", "gpu", "--type", "process", "--install-policy", "never")
+        running.spawn("worker", *command, *queues)
+        yield running
+
+
+def _begin(running: Services, deployment: str, port: int, url: str) -> None:
+    """What is there for all: server, pool, queues, limits, deployments. Called by one command at a time."""
+    _server(running, port, url)
+    _once(running, "provision", sys.executable, "-m", "flows.machine.provision", running.queue, *QUEUES)
+    # A sweep's trials are runs of a train deployment.
+    also = ("--name", "train/equalized-r2g") if deployment.startswith("sweep/") else ()
+    prefect = str(Path(sys.executable).with_name("prefect"))
+    _once(running, "deploy", prefect, "deploy", "--no-prompt", "--name", deployment, *also)
+
+
+@contextlib.contextmanager
+def _own_queue(running: Services) -> Iterator[None]:
+    """``run-0``, or the next number that no other command has: a run must not die with another command's worker."""
+    folder = home() / "launch"
+    folder.mkdir(parents=True, exist_ok=True)
+    number, descriptor = 0, lock(folder / "run-0.lock")
+    while descriptor is None:
+        number += 1
+        descriptor = lock(folder / f"run-{number}.lock")
+    running.queue = f"run-{number}"
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _ended_undisturbed() -> Iterator[contextlib.ExitStack]:
+    """What is entered here ends in reverse order, and a second Ctrl-C does not leave half of it behind."""
+    with contextlib.ExitStack() as stack:
+        try:
+            yield stack
+        finally:
+            with _undisturbed():
+                stack.close()
+
+
+def _server(running: Services, port: int, url: str) -> None:
+    state, patience = server_state(port), time.monotonic() + SERVER_SECONDS
+    while state == "taken" and held(Shared(port).file("keeper")) and time.monotonic() < patience:
+        time.sleep(0.25)  # it is ours, and too busy to say so at once
+        state = server_state(port)
+    if state == "ours":
+        print(f"server   http://127.0.0.1:{port} (was running)", flush=True)
+        return
+    if state == "taken":
+        raise ConfigError(
+            f"Port {port} on 127.0.0.1 is taken by another program; stop it, or choose a free one with USERRL_PORT=4312."
+        )
+    process = running.spawn_keeper(port)
+    deadline = time.monotonic() + SERVER_SECONDS
+    while server_state(port) != "ours":
+        if process.poll() is not None:
+            last = (running.logs / "server.log").read_text(errors="replace").strip().splitlines()[-1:]
+            raise ConfigError(f"The server ended at once ({''.join(last)}); see {running.logs / 'server.log'}.")
+        if time.monotonic() > deadline:
+            raise ConfigError(
+                f"The server did not answer within {SERVER_SECONDS} s; see {running.logs / 'server.log'}."
+            )
+        time.sleep(0.25)
+    print(f"server   http://127.0.0.1:{port}", flush=True)
+
+
+def server_state(port: int) -> str:
+    """``free``, ``ours`` (a healthy Prefect server with this home) or ``taken``."""
+    with socket.socket() as probe:
+        probe.settimeout(2.0)
+        if probe.connect_ex(("127.0.0.1", port)) != 0:
+            return "free"
+    try:
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(f"http://127.0.0.1:{port}/api/admin/settings", timeout=5) as answer:
+            settings = json.load(answer)
+        # A relative home is that of a server started by hand in this folder.
+        theirs = Path(str(settings["home"])).expanduser()
+        return "ours" if theirs.resolve() == home() else "taken"
+    except (URLError, OSError, HTTPException, ValueError, KeyError, TypeError):
+        return "taken"  # also where no HTTP is spoken, or what is said is no server's settings
+
+
+def _once(running: Services, name: str, *command: str) -> None:
+    log = running.log(name)
+    with log.open("wb") as file:
+        done = subprocess.run(
+            list(command),
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env=running.environment,
+            check=False,
+        )
+    if done.returncode:
+        last = log.read_text(errors="replace").strip().splitlines()[-1:]
+        raise ConfigError(f"`{name}` failed ({''.join(last)}); see {log}.")
+
+
+def _run(running: Services, deployment: str, parameters: dict[str, Any]) -> int:
+    from flows.cli.watch import follow  # Prefect reads its settings when it is imported: only now are they right
+
+    worker, log = running.started[-1], running.log("worker")
+    return asyncio.run(follow(deployment, parameters, worker=worker, queue=running.queue, log=log))
+
+
+def _parameter(text: str) -> tuple[str, Any]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise ConfigError(f"-p takes KEY=VALUE, such as -p seed=1; got '{text}'.")
+    try:
+        return key, json.loads(value)
+    except json.JSONDecodeError:
+        return key, value
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    for number, seconds in ((signal.SIGTERM, 15.0), (signal.SIGKILL, 5.0)):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+            break
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)  # what the leader left in its group
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """A second Ctrl-C must not leave half of the services behind."""
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _die_with_us() -> None:
+    """In the child: default signals again (make and shells may have ignored SIGINT), and an end when we are killed."""
+    _default_signals()
+    die_with_parent()
+
+
+def _default_signals() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _interrupt(number: int, frame: Any) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,148 @@
+"""``userrl recipe``: what an experiment would do, value by value, before anything is run."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flows.cli.terminal import plain, plain_json
+from userrl_core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from curricula import Recipe
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Look at recipes and profiles.")
+
+Profile = Annotated[
+    str | None, typer.Option("--profile", help="Sizes and machine; 'none' shows the recipe as published.")
+]
+
+
+@app.command(name="list")
+def list_recipes(as_json: Annotated[bool, typer.Option("--json", help="As a JSON list.")] = False) -> None:
+    """Name every recipe and profile, with its source."""
+    import curricula
+
+    recipes = [curricula.load(name, check=False) for name in curricula.recipe_names()]
+    if as_json:
+        rows = [{"name": r.name, "source": r.source, "steps": r.total_steps, "hash": r.hash} for r in recipes]
+        typer.echo(json.dumps({"recipes": rows, "profiles": list(curricula.profile_names())}, indent=2))
+        return
+    width = max(len(recipe.name) for recipe in recipes)
+    for recipe in recipes:
+        typer.echo(plain(f"{recipe.name:<{width}}  {recipe.total_steps:>4} steps  {recipe.source}"))
+    typer.echo(f"\nProfiles: {', '.join(curricula.profile_names())}")
+    typer.echo("Next: userrl recipe show equalized-r2g --profile laptop")
+
+
+@app.command(name="show")
+def show(
+    name: Annotated[str, typer.Argument(help="A recipe's name, or a YAML file.")],
+    profile: Profile = "laptop",
+    changes: Annotated[list[str] | None, typer.Option("--set", help="key=value, such as algorithm.lr=1e-4.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The resolved recipe and its sources as JSON.")] = False,
+) -> None:
+    """Print the stage table and every resolved value with where it came from."""
+    import curricula
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            recipe = curricula.load(name, None if profile == "none" else profile, parse_changes(changes or []))
+    except ConfigError as error:
+        typer.echo(f"userrl recipe: {plain(str(error))}", err=True)
+        raise typer.Exit(1) from None
+    if as_json:
+        typer.echo(plain_json(as_document(recipe), indent=2))
+        return
+    for line in as_lines(recipe):
+        typer.echo(plain(line))
+
+
+def parse_changes(changes: list[str]) -> dict[str, Any]:
+    """Overrides from ``key=value`` words; values are read as YAML. Raises ConfigError for a word without ``=``."""
+    import yaml
+
+    found: dict[str, Any] = {}
+    for change in changes:
+        key, equals, value = change.partition("=")
+        if not equals or not key:
+            raise ConfigError(f"'{change}' is no change; write key=value, such as algorithm.lr=1e-4.")
+        try:
+            found[key] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"The value of '{key}' cannot be read as YAML: {value}.") from error
+    return found
+
+
+def as_document(recipe: Recipe) -> dict[str, Any]:
+    """Resolved values, stage table, sources by dotted key, warnings and hash."""
+    return {
+        "name": recipe.name,
+        "hash": recipe.hash,
+        "total_steps": recipe.total_steps,
+        "stages": recipe.stage_table(),
+        "resolved": recipe.resolved(),
+        "sources": {
+            key: {"where": recipe.origin(key).where, "citation": recipe.origin(key).citation}
+            for key, _ in leaves(recipe.resolved())
+        },
+        "warnings": list(recipe.warnings),
+    }
+
+
+def as_lines(recipe: Recipe) -> Iterator[str]:
+    """The same for people; also what ``--dry-run`` prints."""
+    yield f"{recipe.name} ({recipe.profile or 'as published'}), {recipe.total_steps} RL steps, hash {recipe.hash}"
+    yield recipe.source
+    yield ""
+    yield from stage_lines(recipe)
+    yield ""
+    rows = [(key, shown(value), recipe.origin(key)) for key, value in leaves(recipe.resolved())]
+    key_width = max(len(key) for key, _, _ in rows)
+    value_width = min(max(len(value) for _, value, _ in rows), 40)
+    for key, value, origin in rows:
+        came_from = f"{origin.where}: {origin.citation}" if origin.citation else origin.where
+        yield f"{key:<{key_width}}  {value:<{value_width}}  {came_from}"
+    for sentence in recipe.warnings:
+        yield f"warning: {sentence}"
+    yield ""
+    yield f"Next: prefect deployment run train/{recipe.name} -p profile={recipe.profile or 'laptop'}"
+
+
+def stage_lines(recipe: Recipe) -> Iterator[str]:
+    """The stage table."""
+    if not recipe.plan:
+        yield "No RL stages: the cold start is evaluated as it is."
+        return
+    yield f"{'stage':<6} {'steps':>6} {'from':>5} {'to':>5} {'horizon':>8}  tasks"
+    for row in recipe.stage_table():
+        mix = (" / " if row["alternate"] else " + ").join(
+            gym if weight == 1 else f"{gym} x{weight:g}" for gym, weight in row["mix"].items()
+        )
+        gates = f"  (ends early: {shown(row['gates'])})" if row["gates"] else ""
+        yield f"{row['stage']:<6} {row['steps']:>6} {row['first']:>5} {row['last']:>5} {row['horizon']!s:>8}  {mix}{gates}"
+
+
+def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys and their values; lists and empty mappings are values."""
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def shown(value: Any) -> str:
+    """A value on one line; what says nothing is left out."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{k}: {shown(v)}" for k, v in value.items() if v not in (None, {}, [])) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(shown, value)) + "]"
+    if value is None:
+        return "-"
+    return f"{value:g}" if isinstance(value, float) else str(value)

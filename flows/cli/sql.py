@@ -1,0 +1,119 @@
+"""``userrl sql``: ask the warehouse."""
+
+from __future__ import annotations
+
+import csv
+import sys
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from flows.cli.terminal import plain, plain_json
+from userrl_core.errors import UserRLError
+
+app = typer.Typer(add_completion=False, help="Ask the warehouse in SQL.")
+
+
+class Format(StrEnum):
+    """How rows are printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+    MARKDOWN = "markdown"
+
+
+@app.command(name="sql")
+def sql(
+    text: Annotated[str, typer.Argument(help="One SELECT (also DESCRIBE, EXPLAIN, PIVOT); '-' reads it from stdin.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Rows as a JSON list.")] = False,
+    format: Annotated[Format, typer.Option("--format", help="table, json, csv or markdown.")] = Format.TABLE,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Most rows to print.")] = 200,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="Most time the answer may take.")] = 60.0,
+    search: Annotated[bool, typer.Option("--search", help="TEXT is words to find in turns, not SQL.")] = False,
+    root: Annotated[Path | None, typer.Option("--warehouse", help="Folder of the warehouse.")] = None,
+) -> None:
+    """Ask one question; running experiments are included up to this moment."""
+    import duckdb
+
+    from warehouse.files.layout import default_root
+    from warehouse.query.sandbox import ask
+
+    root = root or default_root()
+    text = sys.stdin.read() if text == "-" else text
+    try:
+        if search:
+            with open_root(root) as warehouse:
+                found = warehouse.search(text, limit=limit, seconds=seconds).to_arrow_table()
+                newer = warehouse.unindexed()
+            print_rows(found, Format.JSON if as_json else format)
+            typer.echo(f"{found.num_rows} turns, newest first; {newer} newer turns are not indexed yet.", err=True)
+            return
+        answer = ask(root, text, limit=limit, seconds=seconds)
+    except (UserRLError, duckdb.Error) as error:
+        typer.echo(f"userrl sql: {plain(str(error).strip())}", err=True)
+        raise typer.Exit(1) from None
+    print_rows(answer.table, Format.JSON if as_json else format)
+    more = f"; there are more, --limit {limit * 10} shows more of them" if answer.truncated else ""
+    moment = time.strftime("%H:%M:%S", time.localtime(answer.as_of))
+    typer.echo(f"{answer.table.num_rows} rows as of {moment}, running experiments included{more}.", err=True)
+
+
+def open_root(root: Path) -> Any:
+    """The warehouse at a folder; imported late so that other commands start without DuckDB."""
+    from warehouse import open_warehouse
+
+    return open_warehouse(root)
+
+
+def print_rows(table: Any, format: Format) -> None:
+    """Print an Arrow table. What models and users said is in it: no markup and no escape sequence of theirs takes effect."""
+    names = [str(name) for name in table.column_names]
+    rows = list(zip(*(_values(column) for column in table.columns), strict=True))
+    if format is Format.JSON:
+        typer.echo(plain_json([dict(zip(names, row, strict=True)) for row in rows], indent=2))
+    elif format is Format.CSV:
+        # A file gets the text as it is; a terminal must not obey it.
+        clean = plain if sys.stdout.isatty() else str
+        out = csv.writer(sys.stdout)
+        out.writerow(clean(name) for name in names)
+        out.writerows([clean(value) if isinstance(value, str) else value for value in row] for row in rows)
+    elif format is Format.MARKDOWN:
+        lines = [names, ["---"] * len(names), *(row for row in rows)]
+        typer.echo(
+            "\n".join("| " + " | ".join(_cell(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
+        )
+    else:
+        import rich.box
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        shown = Table(box=rich.box.SIMPLE_HEAD)
+        for name in names:
+            shown.add_column(Text(_cell(name)), overflow="fold")
+        for row in rows:
+            shown.add_row(*(Text(_cell(value)) for value in row))
+        Console().print(shown)
+
+
+def _values(column: Any) -> list[Any]:
+    """A column's values; as text where Python has no such values (a date in the year 300000, an infinite one)."""
+    import duckdb
+    import pyarrow
+
+    try:
+        return list(column.to_pylist())
+    except (OverflowError, ValueError, pyarrow.ArrowException):
+        with duckdb.connect() as connection:
+            relation = connection.from_arrow(pyarrow.table({"value": column})).project("value::VARCHAR")
+            return [text for (text,) in relation.fetchall()]
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else plain(str(value)).replace("\n", "\\n")

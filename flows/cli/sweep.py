@@ -1,0 +1,96 @@
+"""``userrl sweep run|status|best``: run a sweep here, see what it has found so far, print its winner as a recipe.
+
+Heavy modules are imported inside the commands: ``userrl --help`` stays quick.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flows.cli.terminal import plain
+
+if TYPE_CHECKING:
+    from optuna import Study
+
+    from sweeps.space import Space
+
+app = typer.Typer(no_args_is_help=True, help="Sweeps: run, status, the best recipe.")
+
+
+@app.command()
+def run(
+    space: Annotated[str, typer.Argument(help="A shipped space or a YAML file.")],
+    parallel: Annotated[int, typer.Option(help="Trials at once.")] = 2,
+    trials: Annotated[int | None, typer.Option(help="In place of the space's budget.")] = None,
+    storage: Annotated[
+        str | None, typer.Option(help="An Optuna RDB URL in place of the journal file; or $USERRL_SWEEP_STORAGE.")
+    ] = None,
+    renew: Annotated[bool, typer.Option("--renew", help="Begin anew when the last edition has ended.")] = False,
+) -> None:
+    """Run a sweep here, its trials as child processes; `prefect deployment run sweep/gamma` uses workers instead."""
+    from flows.sweep import sweep
+
+    done = sweep(space, parallel, trials, workers="processes", storage=storage, renew=renew)
+    typer.echo(f"{done['sweep']}: {done['claim']}\nnext: userrl sweep best {done['sweep']}")
+
+
+@app.command()
+def status(
+    name: Annotated[str, typer.Argument(help="The sweep's name.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Rows as JSON.")] = False,
+) -> None:
+    """Every trial with its state, values and run."""
+    from sweeps.report import importance, table
+
+    space, study = _open(name)
+    rows = table(study)
+    if as_json:
+        typer.echo(json.dumps(rows, default=str))
+        return
+    done = sum(row["state"] in ("complete", "pruned") for row in rows)
+    typer.echo(f"{name}: {done} of {space.budget.trials} trials done, recipe {space.recipe}, profile {space.profile}")
+    for row in rows:
+        values = ", ".join(f"{v:.3f}" for v in row["values"] or []) or "-"
+        parameters = " ".join(f"{k}={v}" for k, v in row["params"].items())
+        typer.echo(plain(f"{row['trial']:4d} {row['state']:9s} {values:>16s}  {parameters}  {row['note'] or ''}"))
+    shares = importance(study)
+    if shares:
+        typer.echo("importance: " + ", ".join(f"{key} {share:.0%}" for key, share in shares.items()))
+    typer.echo(f"next: userrl sweep best {name}")
+
+
+@app.command()
+def best(name: Annotated[str, typer.Argument(help="The sweep's name.")]) -> None:
+    """The winning recipe as YAML, which the train flow takes as its recipe."""
+    from flows.sweep import recipe_text
+    from sweeps.report import winner
+
+    space, study = _open(name)
+    found = winner(space, study)
+    typer.echo(f"# {found.claim}")
+    typer.echo(recipe_text(space, found), nl=False)
+
+
+def _open(name: str) -> tuple[Space, Study]:
+    from flows.machine.home import home
+    from flows.run.run import read_json
+    from flows.sweep import edition_name, newest
+    from sweeps.space import NAME, Space
+    from sweeps.storage import storage_of
+    from sweeps.study import open_study
+    from userrl_core.errors import ConfigError
+
+    if re.fullmatch(NAME, name) is None:
+        raise ConfigError(f"'{name}' is no sweep's name; a name is made of letters, digits, '.', '_' and '-'.")
+    # `gamma` means its newest edition, `gamma.1` the first.
+    folder = home() / "sweeps" / (name.removesuffix(".1") if name.endswith(".1") else edition_name(name, newest(name)))
+    kept = read_json(folder / "space.json")
+    if kept is None:
+        known = ", ".join(sorted(p.parent.name for p in folder.parent.glob("*/space.json"))) or "none yet"
+        raise ConfigError(f"Sweep '{name}' has not been run here; known: {known}.")
+    space = Space.model_validate(kept["space"])
+    return space, open_study(space, folder, storage_of(None, kept, name), queue=False)

@@ -1,0 +1,258 @@
+"""``userrl tasks``: what there is to play, whether it can be solved, more of it, and the published ones."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from flows.cli.terminal import plain, plain_json
+from flows.machine.home import home
+from userrl_core.errors import ConfigError, TaskError, UserRLError
+from userrl_core.gyms import generate as generate_tasks
+from userrl_core.gyms import gym_class, load_published, names
+from userrl_core.gyms import tasks as own_tasks
+from userrl_core.gyms.taskfile import read_tasks, write_tasks
+from userrl_core.records import Task
+
+SPLITS = ("train", "validation", "test")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Look at, check, make and import tasks.")
+AsJson = Annotated[bool, typer.Option("--json", help="The outcome as JSON.")]
+
+
+@app.command(name="list")
+def list_tasks(
+    gym: Annotated[str | None, typer.Argument(help="A gym, to see its tasks' ids; none counts them all.")] = None,
+    split: Annotated[str | None, typer.Option("--split", help="train, validation or test.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Count the tasks of every gym, or name those of one."""
+    with _sentences():
+        if gym is not None:
+            found = [task for task in every_task(gym) if split in (None, task.split)]
+            if as_json:
+                typer.echo(
+                    json.dumps([{"id": t.id, "split": t.split, "source": t.source, "tier": t.tier} for t in found])
+                )
+                return
+            for task in found:
+                typer.echo(plain(f"{task.id:<38} {task.split:<10} {task.source:<18} {task.tier}".rstrip()))
+            typer.echo(f"{len(found):,} tasks. Next: userrl tasks show {gym} ID")
+            return
+        rows = [_counts(name) for name in names()]
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    typer.echo(f"{'gym':<11}{'train':>8}{'valid.':>8}{'test':>8}   imported")
+    for row in rows:
+        if "problem" in row:
+            typer.echo(f"{row['gym']:<11}{row['problem']}")
+            continue
+        typer.echo(
+            f"{row['gym']:<11}{row['train']:>8,}{row['validation']:>8,}{row['test']:>8,}   {row['imported'] or '-'}"
+        )
+    typer.echo("Next: userrl tasks validate --all   or: userrl tasks import --from FOLDER --gym NAME")
+
+
+@app.command()
+def show(
+    gym: Annotated[str, typer.Argument(help="The gym.")],
+    task_id: Annotated[str | None, typer.Argument(help="A task's id or its beginning; else the first ones.")] = None,
+    split: Annotated[str | None, typer.Option("--split", help="Only this split.")] = None,
+    count: Annotated[int, typer.Option("-n", help="How many, without an id.", min=1)] = 1,
+) -> None:
+    """Print tasks as JSON, the hidden answers included."""
+    with _sentences():
+        found = [task for task in every_task(gym) if split in (None, task.split)]
+        if task_id is not None:
+            found = [task for task in found if task.id.startswith(task_id)]
+        if not found:
+            raise ConfigError(f"Gym '{gym}' has no such task; see userrl tasks list {gym}.")
+    for task in found[:count]:
+        typer.echo(plain_json(asdict(task), indent=2, default=dict))
+
+
+@app.command()
+def validate(
+    gyms: Annotated[list[str] | None, typer.Argument(help="Gyms to check.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every gym, imported tasks included.")] = False,
+    limit: Annotated[
+        int | None, typer.Option("--limit", help="At most this many tasks a gym and source.", min=1)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Play every task's gold solution with the rule user. Exit 1 when one misses the full score, or ours has no proof."""
+    if not gyms and not everything:
+        typer.echo("userrl tasks validate: name gyms, or give --all.", err=True)
+        raise typer.Exit(2)
+    outcomes: list[Outcome] = []
+    with _sentences():
+        for gym in gyms or names():
+            try:
+                found = every_task(gym)
+            except ModuleNotFoundError as error:
+                typer.echo(f"{gym:<11} {_missing(error)}", err=True)
+                continue
+            outcomes += _progress(gym, list(check(_limited(found, limit))), quiet=as_json)
+    # A published task may lack its data or its proof, and is listed as such; one of ours may not.
+    failed = [o for o in outcomes if o.state == "failed" or (o.source == "ours" and o.state != "solved")]
+    if as_json:
+        typer.echo(json.dumps([asdict(o) for o in outcomes if o.state != "solved"] + [dict(_states(outcomes))]))
+    else:
+        typer.echo(
+            f"{len(outcomes):,} tasks: " + ", ".join(f"{n:,} {state}" for state, n in _states(outcomes).items()) + "."
+        )
+    raise typer.Exit(1 if failed else 0)
+
+
+@app.command()
+def generate(
+    gym: Annotated[str, typer.Argument(help="The gym.")],
+    count: Annotated[int, typer.Option("-n", help="How many.", min=1)] = 10,
+    seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same tasks.")] = 0,
+    out: Annotated[Path | None, typer.Option("--out", help="A JSONL file; the terminal by default.")] = None,
+    tier: Annotated[str | None, typer.Option("--tier", help="A difficulty tier, where the gym has them.")] = None,
+) -> None:
+    """Make new tasks with a gym's generator."""
+    with _sentences():
+        try:
+            made = generate_tasks(gym, count, seed, **({"tier": tier} if tier else {}))
+        except TypeError as error:
+            raise ConfigError(f"The generator of gym '{gym}' does not take this option ({error}).") from None
+        if out is None:
+            for task in made:
+                typer.echo(plain_json(asdict(task), default=dict))
+            return
+        write_tasks(out, made)
+    typer.echo(f"{len(made):,} tasks in {out}.")
+
+
+@app.command(name="import")
+def import_tasks(
+    source: Annotated[Path, typer.Option("--from", help="The root of a copy of the released repository.")],
+    gym: Annotated[str, typer.Option("--gym", help="The gym whose tasks to read.")],
+    as_json: AsJson = False,
+) -> None:
+    """Read published tasks into this home. All of them, or none when a row is bad."""
+    with _sentences():
+        found = load_published(gym, source)
+        path = imported_path(gym)
+        write_tasks(path, found)
+    counts: Counter[str] = Counter(task.split for task in found)
+    if as_json:
+        typer.echo(json.dumps({"gym": gym, "file": str(path), **{split: counts[split] for split in SPLITS}}))
+        return
+    split = ", ".join(f"{counts[name]:,} {name}" for name in SPLITS)
+    typer.echo(f"{len(found):,} {gym} tasks ({split}) in {path}.")
+    typer.echo(f"Next: userrl tasks validate {gym}; a recipe trains on them with gyms.{gym}.published: imported")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What playing one task's gold solution showed.
+
+    state: ``solved``; ``failed`` (there is a gold and it misses the full score); ``not provable`` (there is no gold);
+    ``not playable`` (the task lacks data that the gym needs).
+    """
+
+    gym: str
+    id: str
+    source: str
+    state: str
+    score: float | None
+    reason: str
+
+
+def imported_path(gym: str) -> Path:
+    """Where the imported tasks of a gym lie in this home."""
+    return home() / "tasks" / gym / "published.jsonl"
+
+
+def imported_tasks(gym: str) -> list[Task]:
+    """The imported tasks of a gym; empty when none were imported."""
+    path = imported_path(gym)
+    return read_tasks(path) if path.is_file() else []
+
+
+def every_task(gym: str) -> list[Task]:
+    """Our own and the imported tasks of a gym, in the order of splits."""
+    return [task for split in SPLITS for task in own_tasks(gym, split)] + imported_tasks(gym)
+
+
+def check(tasks: Iterable[Task]) -> Iterator[Outcome]:
+    """Play each task's gold solution."""
+    from userrl_core.gyms.validate import validate as prove
+
+    for task in tasks:
+        result = prove(task)
+        if result.ok:
+            state = "solved"
+        elif not result.playable:
+            state = "not playable"
+        elif result.score is None and not has_gold(task):
+            state = "not provable"
+        else:
+            state = "failed"
+        yield Outcome(task.gym, task.id, task.source, state, result.score, result.reason)
+
+
+def has_gold(task: Task) -> bool:
+    """Whether the gym knows a solution of this task. A gold that cannot be replayed at all is none."""
+    kind: Any = gym_class(task.gym)
+    try:
+        return bool(kind.gold(task, kind.config_type())) if hasattr(kind, "gold") else False
+    except TaskError:
+        return False
+
+
+def _progress(gym: str, outcomes: Sequence[Outcome], *, quiet: bool) -> Sequence[Outcome]:
+    if quiet:
+        return outcomes
+    for source in dict.fromkeys(outcome.source for outcome in outcomes):
+        mine = [outcome for outcome in outcomes if outcome.source == source]
+        states = ", ".join(f"{n:,} {state}" for state, n in _states(mine).items())
+        typer.echo(plain(f"{gym:<11} {source:<18} {states}"))
+        for reason, n in Counter((o.state, o.reason) for o in mine if o.state != "solved").most_common(5):
+            one = next(o.id for o in mine if (o.state, o.reason) == reason)
+            typer.echo(plain(f"  {reason[0]}: {n:,} x {reason[1]} (such as {one})"))
+    return outcomes
+
+
+def _states(outcomes: Iterable[Outcome]) -> Counter[str]:
+    return Counter(outcome.state for outcome in outcomes)
+
+
+def _limited(tasks: Sequence[Task], limit: int | None) -> list[Task]:
+    if limit is None:
+        return list(tasks)
+    sources = dict.fromkeys(task.source for task in tasks)
+    return [task for source in sources for task in [t for t in tasks if t.source == source][:limit]]
+
+
+def _counts(gym: str) -> dict[str, Any]:
+    try:
+        counts = {split: len(own_tasks(gym, split)) for split in SPLITS}
+    except ModuleNotFoundError as error:
+        return {"gym": gym, "problem": _missing(error)}
+    return {"gym": gym, **counts, "imported": len(imported_tasks(gym))}
+
+
+def _missing(error: ModuleNotFoundError) -> str:
+    return f"not available: the module {error.name} is not installed"
+
+
+@contextmanager
+def _sentences() -> Iterator[None]:
+    """A refusal is one sentence and exit 1."""
+    try:
+        yield
+    except (UserRLError, OSError) as error:
+        print(f"userrl tasks: {plain(str(error))}", file=sys.stderr)
+        raise typer.Exit(1) from None

@@ -1,0 +1,129 @@
+"""``userrl warehouse``: keep the warehouse in order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flows.cli.terminal import plain
+from userrl_core.errors import UserRLError
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Keep the warehouse in order.")
+Root = Annotated[Path | None, typer.Option("--warehouse", help="Folder of the warehouse.")]
+AsJson = Annotated[bool, typer.Option("--json", help="The outcome as JSON.")]
+
+
+@app.command()
+def compact(
+    root: Root = None,
+    everything: Annotated[bool, typer.Option("--all", help="Also the few segments of running experiments.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Seal what dead writers left, pack sealed segments, bring the text index up to date."""
+    from warehouse.upkeep.compact import compact as run
+
+    with _sentences():
+        done = run(_root(root), everything=everything)
+    if as_json:
+        typer.echo(json.dumps(asdict(done)))
+        return
+    typer.echo(
+        f"Packed {done.segments} segments with {done.turns:,} turns into {len(done.packs)} packs in {done.seconds:.1f} s"
+        f" ({len(done.merged)} small packs merged); sealed {done.recovered} files of dead writers; "
+        f"indexed {done.indexed:,} turns."
+    )
+    if done.nulled:
+        typer.echo(f"{done.nulled} values did not fit their columns and are null.")
+    if done.torn_bytes:
+        typer.echo(f"{done.torn_bytes} bytes at the ends of dead writers' files were half a line and no row.")
+
+
+@app.command()
+def check(
+    root: Root = None,
+    repair: Annotated[bool, typer.Option("--repair", help="Repair what needs no invention.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Verify ledgers, keys, gaps and schema versions. Exit 1 when something is wrong."""
+    from warehouse.upkeep.check import check as run
+
+    with _sentences():
+        report = run(_root(root), repair=repair)
+    if as_json:
+        typer.echo(json.dumps(asdict(report) | {"sound": report.sound}))
+    else:
+        for problem in report.problems:
+            typer.echo(plain(f"{'repaired' if problem.repaired else 'WRONG':8}  {problem.kind}: {problem.sentence}"))
+        rows = ", ".join(f"{count:,} {table}" for table, count in report.rows.items() if count)
+        typer.echo(f"{'Sound' if report.sound else 'Not sound'}: {rows or 'no rows'}.")
+        if not report.sound and not repair:
+            typer.echo("Next: userrl warehouse check --repair")
+    raise typer.Exit(0 if report.sound else 1)
+
+
+@app.command()
+def stats(root: Root = None, as_json: AsJson = False) -> None:
+    """How many rows there are, and in which files."""
+    from warehouse.upkeep.stats import stats as run
+
+    with _sentences():
+        found = run(_root(root))
+    if as_json:
+        typer.echo(json.dumps(asdict(found)))
+        return
+    typer.echo(f"{found.runs} runs")
+    for table, count in found.rows.items():
+        typer.echo(f"{count:>14,}  {table}")
+    for form, files in found.files.items():
+        typer.echo(f"{found.bytes[form] / 1e6:>11.1f} MB  {form} ({files} files)")
+
+
+@app.command()
+def attach(root: Root = None) -> None:
+    """Print SQL that shows everything to any DuckDB client: userrl warehouse attach > attach.sql; duckdb -init attach.sql."""
+    from warehouse.query.attach import attach_script
+
+    with _sentences():
+        typer.echo(attach_script(_root(root)))
+
+
+@app.command()
+def export(
+    target: Annotated[str, typer.Argument(help="A folder, or a URL such as s3://bucket/prefix.")],
+    root: Root = None,
+    option: Annotated[list[str] | None, typer.Option("--option", help="key=value for the file system.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Copy what is new as Parquet, partitioned by run, for any other engine (docs/scale.md)."""
+    from warehouse.upkeep.export import export as run
+
+    pairs = [text.partition("=") for text in option or []]
+    with _sentences():
+        done = run(_root(root), target, options={key: value for key, _, value in pairs})
+    if as_json:
+        typer.echo(json.dumps(asdict(done)))
+        return
+    typer.echo(f"Wrote {done.rows:,} rows in {done.objects} objects ({done.bytes / 1e6:.1f} MB) to {target}.")
+    typer.echo(f"Next: duckdb -c \"SELECT count(*) FROM read_parquet('{target}/turns/*/*.parquet')\"")
+
+
+def _root(root: Path | None) -> Path:
+    from warehouse.files.layout import default_root
+
+    return root or default_root()
+
+
+@contextmanager
+def _sentences() -> Iterator[None]:
+    """A boundary error becomes one line and exit 1."""
+    try:
+        yield
+    except UserRLError as error:
+        typer.echo(f"userrl warehouse: {plain(str(error))}", err=True)
+        raise typer.Exit(1) from None

@@ -1,0 +1,180 @@
+"""One flow run as a person watches it: the stage, the step, the reward, the time that is left, and the result."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from prefect.client.orchestration import PrefectClient, get_client
+from prefect.client.schemas.objects import FlowRun
+from prefect.deployments import run_deployment
+from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
+
+from flows.cli.terminal import plain
+from flows.run.job import ProgressReader
+from flows.run.report import markdown, number
+from flows.run.run import Run, of_flow_run, read_json
+from userrl_core.errors import ConfigError, TrainingError
+
+POLL_SECONDS = 0.5
+
+
+async def follow(
+    deployment: str, parameters: Mapping[str, Any], *, worker: subprocess.Popen[bytes], queue: str, log: Path
+) -> int:
+    """Start a deployment and show it until it ends; 0 when it completed. Cancelled with this coroutine.
+
+    queue: the one that ``worker`` takes from. log: what the worker says.
+    """
+    async with get_client() as client:
+        started = await _start(deployment, parameters, queue)
+        screen = Screen()
+        screen.say(f"run      {deployment} as flow run {started.name} ({time.strftime('%H:%M:%S')})")
+        try:
+            ended = await _watch(client, started.id, worker, log, screen)
+        except (asyncio.CancelledError, KeyboardInterrupt):
+            await _cancel(client, started.id, screen)
+            raise KeyboardInterrupt from None
+        screen.end()
+        run = of_flow_run(str(started.id))
+        if ended.state is not None and ended.state.is_completed():
+            _show_result(run)
+            return 0
+        message = ended.state.message if ended.state is not None else "no state"
+        print(f"error: {_reason(run, message)}", file=sys.stderr)
+        print(f"logs: {log.parent}; `prefect flow-run logs {started.id}`", file=sys.stderr)
+        return 1
+
+
+async def _start(deployment: str, parameters: Mapping[str, Any], queue: str) -> FlowRun:
+    try:
+        started: Any = run_deployment(
+            deployment, parameters=dict(parameters), timeout=0, as_subflow=False, work_queue_name=queue
+        )
+        found: FlowRun = await started
+        return found
+    except ObjectNotFound as error:
+        raise ConfigError(f"There is no deployment '{deployment}'; `prefect deployment ls` lists them.") from error
+    except PrefectHTTPStatusError as error:
+        detail = error.response.json().get("detail", str(error)) if error.response.content else str(error)
+        raise ConfigError(f"The server refused these parameters: {detail}") from error
+
+
+async def _watch(
+    client: PrefectClient, flow_run: UUID, worker: subprocess.Popen[bytes], log: Path, screen: Screen
+) -> FlowRun:
+    while True:
+        found = await client.read_flow_run(flow_run)
+        screen.update(of_flow_run(str(flow_run)))
+        if found.state is not None and found.state.is_final():
+            return found
+        if worker.poll() is not None:
+            raise TrainingError(f"The worker ended with status {worker.returncode}; see {log}.")
+        await asyncio.sleep(POLL_SECONDS)
+
+
+async def _cancel(client: PrefectClient, flow_run: UUID, screen: Screen) -> None:
+    """Ask for a cancel and wait a moment, so that the trainer stops in its own time; what is left dies with the worker."""
+    from prefect.states import Cancelling
+
+    screen.say("stopping ...")
+    await client.set_flow_run_state(flow_run, Cancelling())
+    for _ in range(40):
+        found = await client.read_flow_run(flow_run)
+        if found.state is not None and found.state.is_final():
+            return
+        await asyncio.sleep(POLL_SECONDS)
+
+
+class Screen:
+    """One line that is rewritten on a terminal, and a line per stage and every ten seconds elsewhere."""
+
+    def __init__(self) -> None:
+        self._terminal = sys.stdout.isatty()
+        self._stage = ""
+        self._line = ""
+        self._due = 0.0
+        self._reader: ProgressReader | None = None
+        self._first: tuple[int, float] | None = None
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        self.end()
+        print(text, flush=True)
+
+    def end(self) -> None:
+        """Leave the rewritten line as it is."""
+        if self._line and self._terminal:
+            print(flush=True)
+        self._line = ""
+
+    def update(self, run: Run | None) -> None:
+        """What is new in the run's folder."""
+        if run is None:
+            return
+        stage = str(run.status.get("stage", ""))
+        if stage and stage != self._stage:
+            self._enter(run, stage)
+        for line in self._reader or ():
+            self._show(line)
+
+    def _enter(self, run: Run, stage: str) -> None:
+        self.end()
+        self._stage, self._due, self._first = stage, 0.0, None
+        self._reader = ProgressReader(run.stage(stage) / "progress.jsonl")
+
+    def _show(self, line: Mapping[str, Any]) -> None:
+        step, total, seconds = int(line["step"]), int(line["total"]), float(line["seconds"])
+        reward = "" if line.get("reward") is None else f"  reward {number(line['reward'])}"
+        text = f"{self._stage:9}step {step:4d}/{total}{reward}{self._eta(step, total, seconds)}"
+        now = time.monotonic()
+        if self._terminal:
+            print(f"\r\033[K{text}", end="", flush=True)
+            self._line = text
+        elif now >= self._due or step == total:
+            print(text, flush=True)
+            self._due = now + 10.0
+
+    def _eta(self, step: int, total: int, seconds: float) -> str:
+        """From the pace since the stage's first line: the time before it was spent on loading."""
+        if self._first is None or step <= self._first[0]:
+            self._first = (step, seconds)
+            return ""
+        pace = (seconds - self._first[1]) / (step - self._first[0])
+        return f"  ETA {_clock(pace * (total - step))}"
+
+
+def _show_result(run: Run | None) -> None:
+    summary = read_json(run.folder / "report.json") if run else None
+    if run is None or summary is None:
+        return
+    print()
+    from_scratch = run.about.get("init_from") is None and not run.about["resolved"]["model"].get("path")
+    page = markdown(summary, from_scratch=from_scratch)
+    print(plain("\n".join(line for line in page.split("\n") if not line.startswith("!["))))
+    print(
+        "\nTry next:\n"
+        '  .venv/bin/userrl sql "select stage, step, avg(score) from trajectories '
+        "where split='train' group by all order by step\"\n"
+        "  .venv/bin/userrl report latest\n"
+        "  make run ARGS='-p seed=1'"
+    )
+
+
+def _reason(run: Run | None, message: str | None) -> str:
+    """The sentence of the run's own error where it has one, else the state's message."""
+    said = run.status.get("error") if run is not None else None
+    text = str(said or message or "the run failed")
+    return plain(re.sub(r"^(Flow run encountered an exception: )?(\w+: )?", "", text, count=1))
+
+
+def _clock(seconds: float) -> str:
+    whole = max(0, round(seconds))
+    return f"{whole // 60}:{whole % 60:02d}"

@@ -1,0 +1,129 @@
+"""One Prefect server for every `make run` of a home that works at the same time: it ends with the last of them.
+
+No launcher owns the server, or its end would be the others' too. A keeper does, a process of its own, and three lock files in
+``$USERRL_HOME/launch`` say the rest; the kernel drops a lock when its holder dies, so kill -9 of anyone leaves nothing behind:
+
+    <port>.users    shared by every launcher while it works
+    <port>.keeper   held by the keeper while the server lives
+    <port>.gate     held while someone looks whether there is a server, starts one, or stops it
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from flows.machine.home import home
+from flows.machine.process import die_with_parent, stop_group
+from flows.machine.slots import held, holder_pid, lock
+
+LOOK_SECONDS = 0.5
+STOP_SECONDS = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """The lock files of the server at one port."""
+
+    port: int
+
+    def file(self, name: str) -> Path:
+        """One of them; its folder is made."""
+        folder = home() / "launch"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder / f"{self.port}.{name}"
+
+    @contextlib.contextmanager
+    def used(self, begin: Callable[[], None]) -> Iterator[None]:
+        """The server is there until this block ends, whoever else comes and goes.
+
+        begin: finds the server or starts a keeper; called while nobody else starts or stops one.
+        """
+        user = -1
+        try:
+            with self._gate():
+                user = os.open(self.file("users"), os.O_RDWR | os.O_CREAT, 0o644)
+                fcntl.flock(user, fcntl.LOCK_SH)
+                begin()
+            yield
+        finally:
+            with self._gate():
+                if user >= 0:
+                    os.close(user)
+                if self._deserted():
+                    self._stop()
+
+    def keep(self, command: list[str]) -> int:
+        """Be the keeper: run the server until nobody uses it, or until told to stop. Returns its exit status."""
+        mine = lock(self.file("keeper"))
+        if mine is None:
+            return 1
+        signal.signal(signal.SIGTERM, _stop_waiting)
+        server = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=die_with_parent)
+        with contextlib.ExitStack() as end:
+            end.callback(_end, server, mine)
+            while server.poll() is None:
+                time.sleep(LOOK_SECONDS)
+                with self._gate(wait=False) as entered:
+                    if entered and self._deserted():
+                        # Within the gate: whoever comes now waits, and then finds neither a dying server nor its keeper.
+                        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+                        end.close()
+        return server.returncode
+
+    @contextlib.contextmanager
+    def _gate(self, *, wait: bool = True) -> Iterator[bool]:
+        """Whether the gate is ours; always, unless ``wait`` is off."""
+        descriptor = os.open(self.file("gate"), os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            entered = True
+        except BlockingIOError:
+            entered = False
+        try:
+            yield entered
+        finally:
+            os.close(descriptor)
+
+    def _deserted(self) -> bool:
+        descriptor = lock(self.file("users"))
+        if descriptor is not None:
+            os.close(descriptor)
+        return descriptor is not None
+
+    def _stop(self) -> None:
+        """Ask the keeper to end, and wait for it."""
+        path = self.file("keeper")
+        deadline = time.monotonic() + 2 * STOP_SECONDS
+        asked = False
+        while held(path) and time.monotonic() < deadline:
+            pid = holder_pid(path)
+            if pid is not None and not asked:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGTERM)
+                asked = True
+            time.sleep(0.05)
+
+
+def _end(server: subprocess.Popen[bytes], mine: int) -> None:
+    """The server's end, then the keeper's: what its lock says is true at any moment."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    stop_group(server, STOP_SECONDS)
+    os.ftruncate(mine, 0)  # nobody may take our process id for a later keeper's
+    os.close(mine)
+
+
+def _stop_waiting(number: int, frame: object) -> None:
+    raise SystemExit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(Shared(int(sys.argv[1])).keep(sys.argv[2:]))

@@ -1,0 +1,229 @@
+"""A served model under supervision: vLLM's OpenAI server in an interpreter of its own, for users, evaluation, distillation.
+
+vLLM and Prefect cannot share an environment, so the server is a process that is spoken to over HTTP and nothing else. The
+supervisor waits until it is healthy, restarts it with growing pauses when it dies or stops answering, and stops it with
+whoever asked for it. Conversations that meet a pause wait (see `userrl_core.served.health`) or are not scored.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import secrets
+import shlex
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from flows.machine.process import TOKEN, reap, stop_group
+from userrl_core.errors import ConfigError, UserError
+
+PAUSES = (1.0, 60.0)
+"""Seconds before the first restart, and the most before any; each failure in a row doubles them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """What is served, and how. command: another server in place of vLLM's; ``{port}`` in it becomes the port.
+
+    python: vLLM's interpreter. start_timeout: seconds until the first healthy answer. give_up: failed starts in a row
+    after which there is no further one. extra: more arguments for vLLM. gpus: CUDA_VISIBLE_DEVICES of the server.
+    """
+
+    model: str
+    port: int = 8000
+    host: str = "127.0.0.1"
+    python: str = "python3"
+    tensor_parallel: int = 1
+    max_model_len: int | None = None
+    memory: float = 0.9
+    gpus: str | None = None
+    extra: tuple[str, ...] = ()
+    command: str | None = None
+    health: str = "/health"
+    start_timeout: float = 900.0
+    give_up: int = 5
+    every: float = 5.0
+    misses: int = 3
+
+    @property
+    def base_url(self) -> str:
+        """What a client is given."""
+        host = "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host
+        return f"http://{host}:{self.port}/v1"
+
+    def argv(self) -> list[str]:
+        """The server's command line. Raises ConfigError for a command that cannot be read."""
+        if self.command is not None:
+            try:
+                return [part.replace("{port}", str(self.port)) for part in shlex.split(self.command)]
+            except ValueError as error:
+                raise ConfigError(f"The command '{self.command}' cannot be read: {error}.") from error
+        found = [self.python, "-m", "vllm.entrypoints.openai.api_server", "--model", self.model]
+        found += ["--served-model-name", self.model, "--host", self.host, "--port", str(self.port)]
+        found += ["--tensor-parallel-size", str(self.tensor_parallel), "--gpu-memory-utilization", str(self.memory)]
+        if self.max_model_len is not None:
+            found += ["--max-model-len", str(self.max_model_len)]
+        return [*found, *self.extra]
+
+
+@dataclass(slots=True)
+class Supervisor:
+    """Keeps one server alive. `start`, then `watch` (blocking) or `serving`; `stop` from any thread."""
+
+    options: ServeOptions
+    folder: Path
+    say: Callable[[str], None] = field(default=lambda text: None)
+    pauses: tuple[float, float] = PAUSES
+    restarts: int = 0
+    _child: subprocess.Popen[bytes] | None = None
+    _stopped: threading.Event = field(default_factory=threading.Event)
+
+    def start(self) -> None:
+        """Start the server and wait until it answers, trying again as `options` allow.
+
+        Raises ConfigError when the port is taken or the command does not exist, UserError when no start succeeds.
+        """
+        reap(self.folder)
+        if answers(self.options):
+            raise ConfigError(
+                f"Something already answers on port {self.options.port}; use it by its address, or give another --port."
+            )
+        self._until_healthy()
+
+    def watch(self) -> None:
+        """Keep the server alive until `stop`. Raises UserError when it cannot be brought back."""
+        missed = 0
+        while not self._stopped.wait(self.options.every):
+            child = self._child
+            dead = child is None or child.poll() is not None
+            missed = 0 if not dead and answers(self.options) else missed + 1
+            if not dead and missed < self.options.misses:
+                continue
+            why = f"ended with status {child.poll()}" if dead and child is not None else "stopped answering"
+            self.say(f"the server {why}; it is started again")
+            self._end_child()
+            missed = 0
+            self.restarts += 1
+            self._until_healthy()
+
+    def stop(self) -> None:
+        """Stop the server and the watch; safe to call twice."""
+        self._stopped.set()
+        self._end_child()
+
+    def _until_healthy(self) -> None:
+        pause = self.pauses[0]
+        for attempt in range(1, self.options.give_up + 1):
+            if self._launch():
+                return
+            self._end_child()  # also when told to stop: it was started after `stop` looked for it
+            if self._stopped.is_set():
+                return
+            if attempt < self.options.give_up:
+                self.say(f"start {attempt} of {self.options.give_up} failed; next one in {pause:g} s")
+                self._stopped.wait(pause)
+                pause = min(2 * pause, self.pauses[1])
+        raise UserError(
+            f"The server for {self.options.model} did not become healthy in {self.options.give_up} starts; its output is "
+            f"in {self.output}. {_tail(self.output)}"
+        )
+
+    @property
+    def output(self) -> Path:
+        """What the server says."""
+        return self.folder / "server.txt"
+
+    def _launch(self) -> bool:
+        """One start; True once it answers."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        token = secrets.token_hex(16)
+        # Whoever serves here next finds this server by the token, even if this supervisor is killed.
+        (self.folder / "child.json").write_text(json.dumps({"token": token}))
+        environment = {**os.environ, TOKEN: token}
+        if self.options.gpus is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = self.options.gpus
+        argv = self.options.argv()
+        with self.output.open("ab") as sink:
+            try:
+                child = subprocess.Popen(
+                    argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=sink,
+                    stderr=subprocess.STDOUT,
+                    env=environment,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise ConfigError(
+                    f"The server cannot be started ({argv[0]}: {error.strerror}); name vLLM's interpreter with --python."
+                ) from error
+        self._child = child
+        deadline = time.monotonic() + self.options.start_timeout
+        while time.monotonic() < deadline and child.poll() is None and not self._stopped.is_set():
+            if answers(self.options):
+                self.say(f"{self.options.model} answers at {self.options.base_url}")
+                return True
+            self._stopped.wait(min(self.options.every, 0.2))
+        return False
+
+    def _end_child(self) -> None:
+        child, self._child = self._child, None
+        if child is not None:
+            stop_group(child, grace=10.0)
+            reap(self.folder)
+
+
+def answers(options: ServeOptions, timeout: float = 5.0) -> bool:
+    """Whether a server on that port says that it is healthy."""
+    url = options.base_url.removesuffix("/v1") + options.health
+    try:
+        with urllib.request.urlopen(url, timeout=timeout) as reply:
+            return bool(200 <= reply.status < 300)
+    except (OSError, ValueError, http.client.HTTPException):  # the last: what answers there does not speak HTTP
+        return False
+
+
+@contextlib.contextmanager
+def serving(options: ServeOptions, folder: Path, say: Callable[[str], None] = lambda text: None) -> Iterator[str]:
+    """A served model for as long as the block lasts; yields its base URL. Watched from a thread.
+
+    A server that cannot be brought back ends nothing by itself: its clients see that it is down, and say so.
+    """
+    supervisor = Supervisor(options, folder, say)
+    supervisor.start()
+
+    def watch() -> None:
+        try:
+            supervisor.watch()
+        except UserError as error:
+            say(str(error))
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield options.base_url
+    finally:
+        supervisor.stop()
+        thread.join(timeout=30.0)
+
+
+def _tail(path: Path, lines: int = 5) -> str:
+    try:
+        said: Sequence[str] = path.read_text(errors="replace").splitlines()[-lines:]
+    except OSError:
+        return ""
+    return "Its last lines:\n" + "\n".join(said) if said else "It said nothing."
+
+
+def default_python() -> str:
+    """vLLM's interpreter: ``$USERRL_VLLM_PYTHON``, else this one's."""
+    return os.environ.get("USERRL_VLLM_PYTHON") or sys.executable

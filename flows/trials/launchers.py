@@ -1,0 +1,287 @@
+"""Where a sweep's trials run: as flow runs that any worker may take, or as child processes of this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+from uuid import UUID
+
+import httpx
+import psutil
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.objects import FlowRun, StateType
+from prefect.deployments import run_deployment
+from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
+from prefect.settings import get_current_settings
+from prefect.states import Cancelling, Crashed
+from prefect.types._datetime import now
+
+from flows.machine.home import home, quiet, runs_dir
+from flows.run.plan import Plan, make_plan
+from flows.run.run import goes_on_as, read_json
+from sweeps.launcher import Started, Status
+from sweeps.space import Space
+from userrl_core.errors import TrainingError
+
+T = TypeVar("T")
+
+LABEL = "USERRL_TRIAL"
+"""Carried by a trial's process, so that it is found again by its label alone."""
+
+OUTAGE_SECONDS = 1800.0
+"""How long a server that does not answer is waited for before the sweep gives up (its trials go on meanwhile)."""
+
+UNTAKEN_SECONDS = 60.0
+"""A trial that no worker has taken for this long is worth a word."""
+
+PENDING_SECONDS = 300.0
+"""A flow run that a worker took but never began within this time died with its worker."""
+
+
+@dataclass(slots=True)
+class _Trials:
+    """What both launchers need: a trial's parameters for the train flow, and its run's id before it starts."""
+
+    space: Space
+    say: Callable[[str], None] = print
+    storage: Path = field(default_factory=lambda: home() / "sweeps")
+
+    def parameters(self, overrides: Mapping[str, Any], seed: int) -> dict[str, Any]:
+        plan = self.plan(overrides, seed)
+        return {
+            "recipe": self.space.recipe,
+            "profile": self.space.profile,
+            "seed": seed,
+            "name": self.space.name,
+            "overrides": dict(overrides),
+            # A trial ends with its last validation: the test split is for the winner's confirmation by `train`.
+            "until": plan.rl_stages[-1],
+            "wandb": "off",
+        }
+
+    def plan(self, overrides: Mapping[str, Any], seed: int) -> Plan:
+        return make_plan(
+            self.space.recipe, self.space.profile, seed=seed, name=self.space.name, overrides=dict(overrides)
+        )
+
+    def gpu_hours(self, run_id: str) -> float:
+        """Trainer hours times accelerators so far, killed attempts and the running stage included; a CPU slot counts as 1."""
+        folder = runs_dir() / run_id
+        about = read_json(folder / "run.json") or {}
+        gpus = int(about.get("resolved", {}).get("hardware", {}).get("gpus") or 0)
+        return sum(_stage_seconds(stage) for stage in folder.glob("stages/*") if stage.is_dir()) / 3600 * max(1, gpus)
+
+
+def _stage_seconds(stage: Path) -> float:
+    """Each start of a stage's trainer counts its progress lines' seconds from 0; the last one's end is in the result."""
+    starts, last = [], 0.0
+    try:
+        lines = (stage / "progress.jsonl").read_text(errors="replace").split("\n")
+    except FileNotFoundError:
+        lines = []
+    for line in lines:
+        try:
+            seconds = float(json.loads(line)["seconds"])
+        except (ValueError, KeyError, TypeError):
+            continue  # torn by a kill
+        if seconds < last:
+            starts.append(last)
+        last = seconds
+    result = read_json(stage / "result.json")
+    done = float(result["value"].get("seconds", 0.0)) if result else 0.0
+    return sum(starts) + max(last, done)
+
+
+class DeploymentLauncher(_Trials):
+    """A trial is a run of a ``train`` deployment; every worker of the pool may take it."""
+
+    def start(self, overrides: Mapping[str, Any], *, seed: int, label: str) -> Started:
+        """Ask the server for a flow run; the label as idempotency key makes a repeated request the same flow run.
+
+        Raises TrainingError when there is no train deployment.
+        """
+        parameters = self.parameters(overrides, seed)
+        flow_run: Any = self._patiently(lambda: self._request(parameters, label))
+        return Started(str(flow_run.id), goes_on_as(self.plan(overrides, seed).run_id))
+
+    def _request(self, parameters: dict[str, Any], label: str) -> Any:
+        for deployment in (f"train/{Path(self.space.recipe).stem}", "train/equalized-r2g"):
+            try:
+                return run_deployment(
+                    deployment,
+                    parameters=parameters,
+                    flow_run_name=label,
+                    idempotency_key=label,
+                    timeout=0,
+                    as_subflow=False,
+                    tags=["sweep", self.space.name],
+                )
+            except ObjectNotFound:
+                continue  # a recipe without a deployment of its own: any train deployment takes it as a parameter
+        raise TrainingError(
+            "There is no train deployment on the server; `prefect deploy --all --no-prompt` makes them."
+        )
+
+    def status(self, handle: str) -> Status:
+        """By the flow run's state; one that the server does not know has failed."""
+        try:
+            flow_run = self._client.read_flow_run(UUID(handle))
+            if flow_run.state is None:
+                return "running"
+            if not flow_run.state.is_final():
+                return "failed" if self._buried(flow_run) else "running"
+            return "completed" if flow_run.state.is_completed() else "failed"
+        except ObjectNotFound:
+            return "failed"
+        except (httpx.TransportError, PrefectHTTPStatusError) as error:
+            if not _away(error):
+                raise
+            return "running"
+
+    def cancel(self, handle: str) -> None:
+        """The worker stops the process within its grace. A server that is away is told once and not waited for."""
+        try:
+            flow_run = self._client.read_flow_run(UUID(handle))
+            if flow_run.state is not None and not flow_run.state.is_final():
+                self._client.set_flow_run_state(flow_run.id, Cancelling())
+        except ObjectNotFound:
+            return
+        except (httpx.TransportError, PrefectHTTPStatusError) as error:
+            if not _away(error):
+                raise
+            self.say(f"The server is away; cancel flow run {handle} by hand if it still runs.")
+
+    @cached_property
+    def _client(self) -> SyncPrefectClient:
+        """Kept open: making one costs several times what a request does, and a sweep asks for days."""
+        return get_client(sync_client=True).__enter__()
+
+    def _buried(self, flow_run: FlowRun) -> bool:
+        """Mark a flow run as Crashed whose process is surely gone, rather than wait for the automation to miss its heartbeat.
+
+        Sure on one machine alone (server on the loopback interface): there a process id means something here.
+        """
+        assert flow_run.state is not None
+        age = float((now("UTC") - flow_run.state.timestamp).total_seconds())
+        pid = flow_run.infrastructure_pid
+        if flow_run.state.type == StateType.SCHEDULED:
+            if age > UNTAKEN_SECONDS and int(age) % 60 < 3:
+                self.say(
+                    f"No worker has taken {flow_run.name} for {age:.0f} s; start one with "
+                    "`prefect worker start --pool gpu --work-queue default`."
+                )
+            return False
+        if flow_run.state.type == StateType.PENDING:
+            dead: bool = age > PENDING_SECONDS or (_one_machine() and pid is not None and not _lives(pid) and age > 10)
+        else:
+            dead = _one_machine() and pid is not None and not _lives(pid) and age > 10
+        if dead:
+            self._client.set_flow_run_state(flow_run.id, Crashed(message="Its process is gone."), force=True)
+        return dead
+
+    def _patiently(self, ask: Callable[[], T]) -> T:
+        """Ask again while the server is away. Raises what it last said after half an hour."""
+        deadline, told = time.monotonic() + OUTAGE_SECONDS, False
+        while True:
+            try:
+                return ask()
+            except (httpx.TransportError, PrefectHTTPStatusError) as error:
+                if not _away(error) or time.monotonic() > deadline:
+                    raise
+            if not told:
+                self.say("The server is away; waiting for it. Trials that run go on.")
+                told = True
+            time.sleep(2.0)
+
+
+def _away(error: Exception) -> bool:
+    return isinstance(error, httpx.TransportError) or (
+        isinstance(error, PrefectHTTPStatusError) and error.response.status_code >= 500
+    )
+
+
+def _one_machine() -> bool:
+    return urlsplit(get_current_settings().api.url or "").hostname in ("127.0.0.1", "localhost", "::1")
+
+
+def _lives(pid: str) -> bool:
+    """A recycled id counts as alive; then the automation decides."""
+    if not pid.isdigit():
+        return True
+    try:
+        return bool(psutil.Process(int(pid)).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+class ProcessLauncher(_Trials):
+    """A trial is a child process that calls the train flow as a plain Python function; for one machine."""
+
+    def start(self, overrides: Mapping[str, Any], *, seed: int, label: str) -> Started:
+        """Start it in a session of its own, output beside the sweep; its pid and start time are its handle."""
+        parameters = self.parameters(overrides, seed)
+        run_id = goes_on_as(self.plan(overrides, seed).run_id)
+        process = _bearer(label)
+        if process is None:
+            process = psutil.Process(self._spawn(parameters, label))
+        return Started(f"{process.pid}:{process.create_time()}:{run_id}", run_id)
+
+    def _spawn(self, parameters: dict[str, Any], label: str) -> int:
+        folder = self.storage / self.space.name / "trials"
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / f"{label}.log").open("ab") as log:
+            child = subprocess.Popen(
+                [sys.executable, "-m", "flows.trials.trial", json.dumps(parameters)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**quiet(os.environ), LABEL: label},
+                start_new_session=True,
+            )
+        return child.pid
+
+    def status(self, handle: str) -> Status:
+        """Alive by pid and start time, so that a recycled pid is never taken for the trial; else by the run's own word."""
+        process = self._process(handle)
+        if process is not None:
+            return "running"
+        run_id = handle.split(":", 2)[2]
+        status = read_json(runs_dir() / run_id / "status.json") or {}
+        return "completed" if status.get("state") == "completed" else "failed"
+
+    def cancel(self, handle: str) -> None:
+        """TERM; the flow stops its trainer, which leaves a checkpoint."""
+        process = self._process(handle)
+        if process is not None:
+            process.terminate()
+
+    def _process(self, handle: str) -> psutil.Process | None:
+        pid, began, _ = handle.split(":", 2)
+        try:
+            process = psutil.Process(int(pid))
+            if process.status() == psutil.STATUS_ZOMBIE:
+                process.wait(0)
+                return None
+            return process if abs(process.create_time() - float(began)) < 0.01 else None
+        except psutil.Error:
+            return None
+
+
+def _bearer(label: str) -> psutil.Process | None:
+    """The living trial process of this label, which an earlier driver started just before it was killed."""
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(LABEL) == label and "flows.trials.trial" in process.cmdline():
+                return process
+        except (psutil.Error, OSError):
+            continue  # gone meanwhile, or another user's
+    return None

@@ -1,0 +1,117 @@
+"""Distillation: play demonstrations, keep the best, write the chats that SFT reads (UserRL section 4.1, appendix E)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+
+from curricula.recipe import Recipe
+from flows.run.job import Job, ProgressWriter, file_hash
+from flows.run.run import write_json
+from flows.worker.tasks import demonstration_tasks, gym_config, users_of
+from userrl_core.distill import select_top_k, write_chats
+from userrl_core.errors import TrainingError
+from userrl_core.policies import Policy, ScriptedPolicy
+from userrl_core.records import Trajectory, Where
+from userrl_core.rollout import run_episodes
+from userrl_core.sink import Sink
+
+MOST_OF_A_GYM = 0.5
+"""Share of a gym's training tasks that may be demonstrated; the rest is left for reinforcement learning (ours)."""
+
+
+def demonstrator(recipe: Recipe) -> Policy:
+    """Who demonstrates: ``scripted``, or a model behind an OpenAI-compatible server."""
+    setup = recipe.demonstrations
+    if setup.policy == "scripted":
+        return ScriptedPolicy(setup.skill)
+    from userrl_core.policies.openai import OpenAIPolicy
+    from userrl_core.served.client import ChatServer
+
+    return OpenAIPolicy(
+        ChatServer(
+            model=setup.policy, base_url=os.environ.get("OPENAI_BASE_URL") or None, temperature=setup.temperature
+        )
+    )
+
+
+def distill(job: Job, recipe: Recipe, sink: Sink, progress: ProgressWriter) -> dict[str, Any]:
+    """Play, select, write. The result counts what was dropped, and why."""
+    setup = recipe.demonstrations
+    policy = demonstrator(recipe)
+    where = Where(stage=job.stage, phase="distill", policy=policy.name)
+    horizon = setup.horizon or recipe.evaluate.horizon
+    users = users_of(recipe, recipe.training_gyms, role="demonstrate")
+    plan = {gym: _attempts(recipe, gym, job.seed) for gym in recipe.training_gyms}
+    total = sum(len(tasks) * n for tasks, n in plan.values())
+    seen: list[Trajectory] = []
+
+    def tell(trajectory: Trajectory) -> None:
+        seen.append(trajectory)
+        if len(seen) % 50 == 0 or len(seen) == total:
+            progress(len(seen), total, reward=_mean(seen[-50:]))
+
+    played: list[Trajectory] = []
+    for tasks, n in plan.values():
+        sink.tasks(tasks)
+        played += asyncio.run(
+            run_episodes(
+                tasks,
+                policy,
+                horizon=horizon,
+                n=n,
+                sink=sink,
+                user=users,
+                where=where,
+                seed=job.seed,
+                gym_config=gym_config(recipe),
+                on_format_error=recipe.on_format_error,
+                prompt_style=recipe.model.prompt_style,
+                progress=tell,
+            )
+        )
+    chosen = select_top_k(played, setup.top_k)
+    if not chosen.kept:
+        why = ", ".join(f"{count} {reason}" for reason, count in chosen.dropped.items()) or "none was played"
+        raise TrainingError(
+            f"No demonstration of {policy.name} can be learnt from ({why}); see the turns of stage distill."
+        )
+    chats, used = job.folder / "chats.jsonl", job.folder / "used_tasks.json"
+    write_chats(chats, chosen.kept)
+    sink.demonstrations(t.traj_id for t in chosen.kept if t.traj_id is not None)
+    write_json(used, {"tasks": sorted(chosen.task_keys)})
+    return {
+        "chats": str(chats),
+        "used_tasks": str(used),
+        "policy": policy.name,
+        "played": len(played),
+        "kept": len(chosen.kept),
+        "dropped": chosen.dropped,
+        "mean": _mean(played),
+        "mean_kept": _mean(chosen.kept),
+        "by_gym": {
+            gym: {"seen": c.seen, "kept": c.kept, "mean_seen": c.mean_seen, "mean_kept": c.mean_kept, "cut": c.cut}
+            for gym, c in chosen.by_gym.items()
+        },
+        "turns": sum(len(t.turns) for t in played),
+        "files": {str(path): file_hash(path) for path in (chats, used)},
+        "sha256": file_hash(chats),
+        "step": 0,
+    }
+
+
+def _attempts(recipe: Recipe, gym: str, seed: int) -> tuple[list[Any], int]:
+    """Tasks to demonstrate and attempts at each: as many as asked for, without using up the gym."""
+    setup = recipe.demonstrations
+    tasks = demonstration_tasks(recipe, gym, seed)
+    most = max(1, int(len(tasks) * MOST_OF_A_GYM))
+    if setup.episodes is None:
+        return tasks[:most], setup.attempts
+    n = max(setup.attempts, -(-setup.episodes // most))
+    return tasks[: max(1, setup.episodes // n)], n
+
+
+def _mean(trajectories: list[Trajectory]) -> float | None:
+    scores = [t.score for t in trajectories if t.admitted and t.score is not None]
+    return sum(scores) / len(scores) if scores else None

@@ -1,0 +1,130 @@
+"""The training process: ``python -m flows.worker.main JOB.json``. Started by a flow, one per stage.
+
+It does one job, logs every turn, writes a progress line per step and leaves a result file. On SIGTERM it stops at once: the
+log is sealed, and the last checkpoint is what the next start continues from. A failure is one sentence and exit status 1.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from flows.machine.home import settle
+from userrl_core.errors import LogError, UserRLError
+from userrl_core.training.local.threads import quiet_threads
+
+if TYPE_CHECKING:
+    from flows.run.job import Job
+    from userrl_core.sink import Sink
+
+
+class Stopped(BaseException):
+    """SIGTERM arrived. Not an Exception: nothing on the way may swallow it."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit status: 0 done, 1 failed (one sentence), 2 wrong call, 143 stopped."""
+    arguments = sys.argv[1:] if argv is None else argv
+    if len(arguments) != 1:
+        print("usage: python -m flows.worker.main JOB.json", file=sys.stderr)
+        return 2
+    settle()
+    quiet_threads()
+    from flows.machine.process import die_with_parent
+
+    signal.signal(signal.SIGTERM, _stop)
+    die_with_parent()
+    from flows.run.job import Job
+
+    job = Job.model_validate_json(Path(arguments[0]).read_text())
+    try:
+        run(job)
+    except Stopped:
+        print(f"stopped in {job.stage}; the next start continues from the last checkpoint", flush=True)
+        return 143
+    except UserRLError as error:
+        print(f"error: {error}", flush=True)
+        return 1
+    except OSError as error:
+        if error.errno is None:
+            raise
+        print(f"error: {job.stage} could not go on: {error.strerror} ({error.filename or job.folder}).", flush=True)
+        return 1
+    return 0
+
+
+def run(job: Job) -> None:
+    """Do the job with its sinks, and leave the result."""
+    from curricula.recipe import from_resolved
+    from flows.run.job import ProgressWriter, begin_line
+    from flows.worker.sinks import open_sink
+
+    recipe = from_resolved(job.recipe)
+    job.folder.mkdir(parents=True, exist_ok=True)
+    begin_line(job.progress_file)
+    progress = ProgressWriter(job.progress_file)
+    began, cpu = time.monotonic(), time.process_time()
+    sink = open_sink(job, recipe)
+    finished: Mapping[str, Any] = {}
+    try:
+        _void_earlier_start(job, sink)
+        sink.stage(job.stage, "started")
+        finished = _work(job)(job, recipe, sink, progress)
+        used = {"seconds": time.monotonic() - began, "cpu_seconds": time.process_time() - cpu}
+        finished = {**finished, **used}
+        sink.stage(job.stage, "finished", **{k: v for k, v in finished.items() if isinstance(v, (int, float, str))})
+    except LogError:
+        raise  # nothing more can be written there
+    except BaseException as error:
+        sink.stage(job.stage, "failed", reason=type(error).__name__)
+        raise
+    finally:
+        sink.close()
+        progress.close()
+    job.finish(finished)
+
+
+def _void_earlier_start(job: Job, sink: Sink) -> None:
+    """Demonstrations and evaluations have no checkpoint: they begin again, so what a start before this one logged is void.
+
+    Only of the same job: an evaluation of another checkpoint under the same name stands. Training declares its own.
+    """
+    if job.kind not in ("distill", "evaluate"):
+        return
+    from userrl_core.training.jobs import begun_marker
+
+    begun = begun_marker(job.folder)
+    if begun.exists() and begun.read_text() == job.key:
+        sink.event("rewind", stage=job.stage)
+    begun.write_text(job.key)
+
+
+def _work(job: Job) -> Any:
+    if job.kind == "distill":
+        from flows.worker.distill import distill
+
+        return distill
+    if job.kind == "evaluate":
+        from flows.worker.evaluate import evaluate
+
+        return evaluate
+    if job.backend == "verl":
+        from flows.worker import train_verl as on_verl
+
+        return on_verl.sft if job.kind == "sft" else on_verl.rl
+    from flows.worker import train as learn
+
+    return learn.sft if job.kind == "sft" else learn.rl
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise Stopped
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,164 @@
+"""Which tasks a run trains on, chooses on and is tested on."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any
+
+from curricula.recipe import Recipe
+from curricula.spec import UserSetup
+from flows.machine.home import home
+from userrl_core import gyms
+from userrl_core.errors import ConfigError
+from userrl_core.gyms.taskfile import read_tasks
+from userrl_core.records import Task
+from userrl_core.seeding import content_hash, derive_seed, validation_of
+
+PAPER_GYMS = ("travel", "turtle", "function", "tau", "persuade", "intention", "telepathy", "search")
+"""The eight gyms of UserRL's table 3; ``evaluate.gyms: all`` means these."""
+
+
+def tasks_of(recipe: Recipe, gym: str, split: str, options: dict[str, Any] | None = None) -> list[Task]:
+    """The tasks of a gym's split as the recipe sets it up.
+
+    Published tasks keep their split, and a share of their training tasks becomes validation by a hash of the content.
+    options: task options in place of the recipe's, such as a stage's simpler tier. Raises ConfigError for an empty split.
+    """
+    setup = recipe.gym(gym)
+    if setup.published is None:
+        found = list(gyms.tasks(gym, split, **(setup.tasks if options is None else options)))
+    else:
+        resplit = [_resplit(task, recipe.split.validation) for task in given_tasks(gym, setup.published)]
+        found = _playable([task for task in resplit if task.split == split], gym, split)
+    if not found:
+        raise ConfigError(f"Gym '{gym}' has no {split} task with these options; check gyms.{gym} in the recipe.")
+    return found
+
+
+def given_tasks(gym: str, published: str) -> list[Task]:
+    """The tasks that ``gyms.NAME.published`` means: ``imported``, a file of tasks (.jsonl), or a released repository.
+
+    Raises ConfigError, TaskError for what is not there or belongs to another gym.
+    """
+    if published == "imported":
+        path = home() / "tasks" / gym / "published.jsonl"
+        if not path.is_file():
+            raise ConfigError(f"No {gym} tasks were imported; run: userrl tasks import --from FOLDER --gym {gym}.")
+    elif published.endswith(".jsonl"):
+        path = Path(published).expanduser()
+    else:
+        return gyms.load_published(gym, published)
+    found = read_tasks(path)
+    other = next((task for task in found if task.gym != gym), None)
+    if other is not None:
+        raise ConfigError(
+            f"{path} holds a {other.gym} task, and gyms.{gym}.published names it; give a file of {gym} tasks."
+        )
+    return found
+
+
+def _playable(tasks: list[Task], gym: str, split: str) -> list[Task]:
+    """Without those that were published without their data, which is said; ConfigError when none is left."""
+    left = [task for task in tasks if "unplayable" not in task.payload]
+    if len(left) < len(tasks):
+        why = next(task.payload["unplayable"] for task in tasks if "unplayable" in task.payload)
+        count = f"{len(tasks) - len(left)} of {len(tasks)} published {split} tasks of gym '{gym}'"
+        if not left:
+            raise ConfigError(f"No task is left, since {count} cannot be played: {why}.")
+        print(f"left out {count}: {why}", flush=True)
+    return left
+
+
+def _resplit(task: Task, share: float) -> Task:
+    if task.split != "train":
+        return task
+    return dataclasses.replace(task, split=validation_of(content_hash(task.payload), share))
+
+
+def sample(tasks: list[Task], most: int | None, *seed: object) -> list[Task]:
+    """At most this many of the tasks: those with the lowest draw, which no order of the list can change."""
+    if most is None or len(tasks) <= most:
+        return tasks
+    return sorted(tasks, key=lambda task: derive_seed(*seed, task.key))[:most]
+
+
+def validation_tasks(recipe: Recipe) -> list[Task]:
+    """What checkpoints are chosen on: the same number from every training gym, the same for every seed."""
+    trained = recipe.training_gyms
+    each = max(1, recipe.evaluate.validation_tasks // max(1, len(trained)))
+    return [task for gym in trained for task in sample(tasks_of(recipe, gym, "validation"), each, "validate", gym)]
+
+
+def evaluation_gyms(recipe: Recipe) -> tuple[str, ...]:
+    """The gyms whose test split is played."""
+    return PAPER_GYMS if recipe.evaluate.gyms == "all" else tuple(recipe.evaluate.gyms)
+
+
+def test_tasks(recipe: Recipe) -> list[Task]:
+    """Held-out tasks of every evaluated gym, at most ``evaluate.tasks`` of each, the same for every seed."""
+    return [
+        task
+        for gym in evaluation_gyms(recipe)
+        for task in sample(tasks_of(recipe, gym, "test"), recipe.evaluate.tasks, "evaluate", gym)
+    ]
+
+
+def demonstration_tasks(recipe: Recipe, gym: str, seed: int) -> list[Task]:
+    """All training tasks of a gym in the order in which they are demonstrated: random, and the same for the same seed."""
+    return sorted(tasks_of(recipe, gym, "train"), key=lambda task: derive_seed("demonstrate", seed, task.key))
+
+
+def rl_tasks(recipe: Recipe, gym: str, used: Collection[str], options: dict[str, Any] | None = None) -> list[Task]:
+    """Training tasks without those that demonstrations used up.
+
+    Raises ConfigError when demonstrations left nothing to train on.
+    """
+    left = [task for task in tasks_of(recipe, gym, "train", options) if task.key not in used]
+    if not left:
+        raise ConfigError(
+            f"Demonstrations used every training task of gym '{gym}'; lower demonstrations.episodes or top_k, "
+            "so that some are left for reinforcement learning."
+        )
+    return left
+
+
+def users_of(recipe: Recipe, played: Collection[str], *, role: str) -> dict[str, Any]:
+    """Who answers in each gym that is played. role: train, demonstrate or evaluate; demonstrations name one for all.
+
+    The profile's user model is asked at the address that the profile knows for it, where the recipe gives none.
+    """
+    chosen = (
+        recipe.demonstrations.user if role == "demonstrate" else recipe.evaluate.user if role == "evaluate" else None
+    )
+    return {gym: _placed(recipe.gym(gym).user if chosen is None else chosen, recipe) for gym in played}
+
+
+def own_user_url(recipe: Recipe) -> str | None:
+    """Address of the server that a run starts for its users; None where it starts none."""
+    hardware = recipe.hardware
+    if hardware.user_url is not None or (hardware.user_gpus is None and hardware.user_command is None):
+        return None
+    return f"http://127.0.0.1:{hardware.user_port}/v1"
+
+
+def _placed(user: UserSetup, recipe: Recipe) -> str | tuple[str, dict[str, Any]]:
+    url = recipe.hardware.user_url or own_user_url(recipe)
+    model = user.options.get("model")
+    if url is None or user.kind != "openai" or model != recipe.hardware.user_model or "base_url" in user.options:
+        return user.as_argument()
+    return user.kind, {**user.options, "base_url": url}
+
+
+PLAYED: dict[str, tuple[str, Callable[[Recipe], Collection[str]]]] = {
+    "distill": ("demonstrate", lambda recipe: recipe.training_gyms),
+    "rl": ("train", lambda recipe: recipe.training_gyms),
+    "evaluate": ("evaluate", evaluation_gyms),
+}
+"""Kinds of stages that play conversations: the role of their users, and the gyms."""
+
+
+def gym_config(recipe: Recipe) -> dict[str, dict[str, Any]]:
+    """Options of each gym that has any."""
+    return {name: dict(setup.config) for name, setup in recipe.gyms.items() if setup.config}

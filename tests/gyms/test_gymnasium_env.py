@@ -1,0 +1,125 @@
+"""Every gym as a Gymnasium environment, held to Gymnasium's own checker."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import gymnasium
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from userrl_core import gyms
+from userrl_core.errors import ConfigError
+from userrl_core.gyms.gymnasium_env import environment_id
+from userrl_core.gyms.registry import names
+
+PRESENT = names()
+
+
+def make_env(name: str = "function", **options: Any) -> gymnasium.Env[str, str]:
+    return gymnasium.make(environment_id(name), **options)
+
+
+@pytest.mark.parametrize("name", PRESENT)
+@pytest.mark.filterwarnings("ignore")
+def test_gymnasiums_own_checker_passes(name: str):
+    check_env(make_env(name).unwrapped)
+
+
+def test_the_ids_are_the_gyms_names():
+    assert environment_id("travel") == "userrl/Travel-v0"
+    assert {environment_id(name) for name in names()} <= set(gymnasium.registry)
+
+
+def test_the_id_may_name_the_module_that_registers_it():
+    env = gymnasium.make(f"userrl_core.gyms.gymnasium_env:{environment_id('travel')}", task_options={"tier": "tiny"})
+    assert env.reset(seed=1)[0].startswith("book a hotel by ")
+
+
+def test_the_same_seed_opens_the_same_task():
+    one, two = make_env("travel"), make_env("travel")
+    assert one.reset(seed=5) == two.reset(seed=5)
+
+
+def test_a_released_action_string_and_a_tool_call_do_the_same():
+    env = make_env()
+    env.reset(seed=1)
+    bracket = env.step("[action] 1 2 3 4")[0]
+    call = env.step(
+        '<tool_call>{"name": "interact_with_env", "arguments": {"choice": "action", "content": "1 2 3 4"}}</tool_call>'
+    )
+    assert call[0] == bracket
+
+
+def test_giving_up_terminates_without_reward():
+    env = make_env()
+    env.reset(seed=1)
+    assert env.step("[finish]")[1:4] == (0.0, True, False)
+
+
+def test_the_right_answer_terminates_with_success():
+    task = gyms.tasks("function", "test")[0]
+    env = make_env(task=task)
+    env.reset(seed=0)
+    _, reward, terminated, truncated, info = env.step(f"[answer] {task.payload['expected']}")
+    assert (reward, terminated, truncated, info["success"], info["score"]) == (1.0, True, False, True, 1.0)
+
+
+def test_all_turns_of_the_horizon_are_carried_out_before_truncation():
+    env = make_env(horizon=3)
+    env.reset(seed=1)
+    assert [env.step(message)[3] for message in ("[action] 1 1 1 2", "no call at all", "[search] test")] == [
+        False,
+        False,
+        True,
+    ]
+
+
+def test_a_message_without_a_call_is_a_format_error_worth_nothing():
+    env = make_env()
+    env.reset(seed=1)
+    observation, reward, terminated, _, info = env.step("hello")
+    assert "readable tool call" in observation
+    assert (reward, terminated, info["format_error"]) == (0.0, False, True)
+
+
+def test_characters_outside_the_observation_space_are_replaced_not_refused():
+    class Echo:
+        def __init__(self) -> None:
+            self.ledger: list[Any] = []
+
+        async def judge(self, utterance: str, waiting: Any, history: Any) -> Any:
+            from userrl_core.gyms.travel.world import Judgement
+
+            return Judgement("other")
+
+        async def chat(self, utterance: str, history: Any) -> str:
+            return "fine \U0001f600"
+
+    env = make_env("travel", user=Echo(), task=gyms.tasks("travel", "train", tier="tiny")[0])
+    env.reset(seed=1)
+    observation = env.step("[action] hello")[0]
+    assert observation == "fine \ufffd"
+    assert env.observation_space.contains(observation)
+
+
+def test_an_unscored_turn_is_not_a_zero():
+    from userrl_core.gyms.base import Gym, Reply
+
+    env = make_env().unwrapped
+    env.reset(seed=1)
+
+    async def unscored(content: str) -> Reply:
+        return Reply("", None)
+
+    gym: Gym[Any] = env._gym  # type: ignore[attr-defined]
+    gym._dispatch["search"] = unscored
+    _, reward, terminated, truncated, _ = env.step("[search] test")
+    assert math.isnan(float(reward))
+    assert (terminated, truncated) == (False, True)
+
+
+def test_a_horizon_of_zero_is_refused():
+    with pytest.raises(ConfigError, match="Horizon 0"):
+        make_env(horizon=0)

@@ -1,0 +1,153 @@
+"""A person at the terminal: what they see, what they may type, and that leaving is no reward."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+
+from userrl_core.errors import PolicyError, UserError
+from userrl_core.gyms import gym_class, make, tasks
+from userrl_core.gyms.human_user import Console
+from userrl_core.interact import InteractCall, parse_text
+from userrl_core.policies.human import HumanPolicy
+
+
+class Person:
+    """Types given lines and remembers what was shown."""
+
+    def __init__(self, *lines: str) -> None:
+        self.lines = list(lines)
+        self.seen: list[str] = []
+
+    def ask(self, prompt: str) -> str:
+        self.seen.append(prompt)
+        if not self.lines:
+            raise EOFError
+        return self.lines.pop(0)
+
+    def show(self, text: str) -> None:
+        self.seen.append(text)
+
+    @property
+    def screen(self) -> str:
+        return "\n".join(self.seen)
+
+
+def gym_with(person: Person, name: str) -> Any:
+    gym = make(name, tasks(name, "train")[0], ("human", {"console": Console(person.ask, person.show)}))
+    gym.reset(seed=0)
+    return gym
+
+
+def step(gym: Any, choice: str, content: str) -> Any:
+    return asyncio.run(gym.step(InteractCall(choice, content)))
+
+
+def test_intention_shows_the_open_details_takes_an_answer_and_the_numbers_it_covers() -> None:
+    person = Person("By train, I think.", "1 9", "0 1, 1")
+    gym = gym_with(person, "intention")
+    first = gym.remaining[0]
+    result = step(gym, "action", "How do you travel?")
+    assert result.observation == "By train, I think."
+    assert result.reward == gym.config.base(first.importance)
+    assert all(detail.description in person.screen for detail in gym.details)
+    assert "Do not name what it has not asked for" in person.screen
+    assert first not in gym.remaining
+
+
+def test_intention_takes_none() -> None:
+    gym = gym_with(Person("Why?", "0"), "intention")
+    assert step(gym, "action", "Nice weather?").reward == 0.0
+
+
+def test_persuade_takes_a_response_and_a_stance_by_number_or_name() -> None:
+    person = Person("Hm, maybe.", "nonsense", "2", "All right.", "neutral", "You win.", "strongly d")
+    gym = gym_with(person, "persuade")
+    rewards = [step(gym, "action", text).reward for text in "abc"]
+    assert rewards == [pytest.approx(1 / 6), pytest.approx(2 / 6), pytest.approx(3 / 6)]
+    assert gym.task.payload["claim"] in person.screen
+    assert gym.done
+
+
+def test_a_stance_that_fits_two_levels_is_asked_for_again() -> None:
+    gym = gym_with(Person("Hm.", "agree", "Hm.", "partly", "1"), "persuade")
+    assert step(gym, "action", "a").info["stance"] == "Agree"
+    assert step(gym, "action", "b").info["stance"] == "Strongly Agree"
+
+
+def test_telepathy_shows_the_entity_and_takes_yes_no_and_maybe() -> None:
+    person = Person("y", "perhaps", "N", "maybe", "no")
+    gym = gym_with(person, "telepathy")
+    assert [step(gym, "action", "?").observation for _ in range(3)] == ["Yes", "No", "Maybe"]
+    assert str(gym.task.payload["title"]) in person.screen
+    assert "do not give it away" in person.screen
+    assert step(gym, "answer", "a thing it is not").reward == 0.0
+
+
+def test_a_guess_that_is_the_very_name_needs_no_judge() -> None:
+    gym = gym_with(Person(), "telepathy")
+    assert step(gym, "answer", str(gym.task.payload["title"]).upper()).reward == 1.0
+
+
+def test_turtle_shows_the_story_and_grades_each_criterion() -> None:
+    person = Person()
+    gym = gym_with(person, "turtle")
+    count = len(gym.task.payload["criteria"])
+    person.lines = ["yes", "2", *["1"] * count]
+    assert step(gym, "action", "Was it night?").observation == "Yes"
+    person.lines = ["2", *["1"] * count]
+    result = step(gym, "answer", "It was the butler.")
+    assert result.reward == pytest.approx(1.0)
+    assert gym.task.payload["bottom"] in person.screen
+    assert all(criterion["statement"] in person.screen for criterion in gym.task.payload["criteria"])
+
+
+@pytest.mark.parametrize("name", ["intention", "persuade", "telepathy", "turtle"])
+def test_a_person_who_leaves_is_a_user_error_and_not_a_zero(name: str) -> None:
+    assert "human" in gym_class(name).users
+    with pytest.raises(UserError, match="left"):
+        step(gym_with(Person(), name), "action", "Hello?")
+
+
+def act(person: Person, choices: tuple[str, ...]) -> InteractCall | None:
+    class Like:
+        @staticmethod
+        def choices() -> tuple[str, ...]:
+            return choices
+
+    session = HumanPolicy(person.ask, person.show).session(Like(), 0)  # type: ignore[arg-type]
+    reply = asyncio.run(session.act([{"role": "user", "content": "the opening"}]))
+    return parse_text(reply.text).call
+
+
+ALL = ("action", "search", "answer")
+
+
+@pytest.mark.parametrize(
+    ("typed", "choices", "call"),
+    [
+        (["action: Where to?"], ALL, InteractCall("action", "Where to?")),
+        (["se: flights: Rome"], ALL, InteractCall("search", "flights: Rome")),
+        (["hello", "a: x", "an: F3"], ALL, InteractCall("answer", "F3")),
+        (["Which colour: red or blue?"], ("action",), InteractCall("action", "Which colour: red or blue?")),
+        (["", "ok"], ("action",), InteractCall("action", "ok")),
+    ],
+)
+def test_a_person_acts_by_naming_a_choice(typed: list[str], choices: tuple[str, ...], call: InteractCall) -> None:
+    person = Person(*typed)
+    assert act(person, choices) == call
+    assert "the opening" in person.screen
+
+
+@pytest.mark.parametrize("typed", [[], ["quit"], ["/quit"]])
+def test_a_person_may_leave(typed: list[str]) -> None:
+    with pytest.raises(PolicyError, match="left"):
+        act(Person(*typed), ALL)
+
+
+def test_a_human_user_can_be_made_without_a_console() -> None:
+    task = tasks("telepathy", "train")[0]
+    assert gym_class("telepathy").users["human"](task, random.Random(0)).task is task

@@ -1,0 +1,350 @@
+"""The chat client against a real HTTP server on loopback that fails on purpose."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator
+from typing import Any, Literal
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from tests.mock_server import FAULTS, Answer, Body, MockServer, modest_user
+from userrl_core.errors import ConfigError, JudgeError, PolicyError, UserError
+from userrl_core.records import ModelCall
+from userrl_core.served.client import ChatServer, ToolsRefused, client_for, close_clients
+from userrl_core.served.health import probe
+from userrl_core.served.prices import price_of
+from userrl_core.served.retry import pause_before, redact
+
+HELLO = [{"role": "user", "content": "hello"}]
+
+
+class Verdict(BaseModel):
+    verdict: Literal["No", "Yes"]
+    why: str
+
+
+@pytest.fixture(autouse=True)
+async def _no_open_connections() -> AsyncIterator[None]:
+    yield
+    await close_clients()
+
+
+def at(server: MockServer, **fields: Any) -> ChatServer:
+    """With a limit that no sound answer meets on a busy machine: attempts are counted here."""
+    return ChatServer(base_url=server.base_url, **{"backoff": 0.001, "timeout": 60.0, **fields})
+
+
+def saying(*texts: str) -> Any:
+    """A brain that gives these texts in turn, the last one for ever."""
+    left = list(texts)
+
+    def brain(body: Body) -> Answer:
+        return Answer(left.pop(0) if len(left) > 1 else left[0])
+
+    return brain
+
+
+async def test_an_answer_comes_with_its_tokens_and_one_ledger_row() -> None:
+    ledger: list[ModelCall] = []
+    with MockServer(saying("Hi there.")) as server:
+        answer = await client_for(at(server)).complete(HELLO, role="user", ledger=ledger)
+    assert (answer.text, answer.completion_tokens, answer.truncated) == ("Hi there.", 7, False)
+    [call] = ledger
+    assert (call.role, call.model, call.attempts, call.error, call.completion_tokens) == ("user", "gpt-4o", 1, None, 7)
+    assert call.seconds > 0
+    assert call.price == price_of("gpt-4o", call.prompt_tokens, 7)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_every_kind_of_fault_is_retried_and_then_the_answer_counts(fault: str) -> None:
+    ledger: list[ModelCall] = []
+    with MockServer(modest_user, faults={fault: 0.5}, seed=3) as server:
+        # Only the time-out fault needs a short limit: on a busy machine a sound answer may take longer than that.
+        client = client_for(at(server, timeout=0.5 if fault == "timeout" else 60.0, retries=12))
+        answers = [await client.complete(HELLO, role="judge", ledger=ledger, schema=Verdict) for _ in range(4)]
+        sent, failed = len(server.requests), len(server.injected)
+    assert failed > 0
+    assert [answer.parsed for answer in answers] == [Verdict(verdict="No", why="I see.")] * 4
+    assert sum(call.attempts for call in ledger) == sent
+    assert sent >= 4 + failed if fault == "timeout" else sent == 4 + failed
+    assert [call.error for call in ledger] == [None] * 4
+
+
+@pytest.mark.parametrize(("role", "error"), [("user", UserError), ("judge", JudgeError), ("policy", PolicyError)])
+async def test_a_server_that_stays_down_is_the_error_of_the_role_that_asked(role: Any, error: type[Exception]) -> None:
+    ledger: list[ModelCall] = []
+    with MockServer(modest_user, faults={"500": 1.0}) as server:
+        with pytest.raises(error, match="no usable reply in 3 attempts"):
+            await client_for(at(server, retries=2)).complete(HELLO, role=role, ledger=ledger)
+        assert len(server.requests) == 3
+    assert [(call.attempts, call.error, call.role) for call in ledger] == [(3, "HTTP500", role)]
+
+
+async def test_no_server_at_all_is_a_connection_error_after_all_attempts() -> None:
+    ledger: list[ModelCall] = []
+    with MockServer(modest_user) as server:
+        gone = at(server, retries=1)
+    with pytest.raises(UserError, match="the connection failed"):
+        await client_for(gone).complete(HELLO, role="user", ledger=ledger)
+    assert [(call.attempts, call.error) for call in ledger] == [(2, "Connection")]
+
+
+async def test_a_wrong_key_is_not_tried_twice_and_appears_nowhere(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    key = "sk-very-secret-0123456789"
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    caplog.set_level(logging.INFO)
+    ledger: list[ModelCall] = []
+    with MockServer(modest_user, faults={"401": 1.0}) as server:
+        with pytest.raises(PolicyError) as caught:
+            await client_for(at(server, retries=5)).complete(HELLO, role="policy", ledger=ledger)
+        assert len(server.requests) == 1
+    chain = [
+        caught.value,
+        caught.value.__cause__,
+        caught.value.__context__ if not caught.value.__suppress_context__ else None,
+    ]
+    assert all(key not in repr(error) and key[3:] not in repr(error) for error in chain)
+    assert key not in caplog.text
+    assert key not in repr(ledger)
+
+
+def test_anything_that_looks_like_a_key_is_struck_out() -> None:
+    assert redact("Incorrect API key provided: sk-proj-abc***xyz.", "other") == "Incorrect API key provided: ***."
+    assert redact("token abcdef123", "abcdef123") == "token ***"
+
+
+async def test_a_missing_key_is_one_sentence_that_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    with pytest.raises(ConfigError, match=r"set OPENAI_API_KEY, or give a base_url"):
+        client_for(ChatServer())
+
+
+def test_the_pause_is_never_less_than_the_server_asked_for_and_never_endless() -> None:
+    assert all(pause_before(1, 0.5, 2.0) == 2.0 for _ in range(20))
+    assert pause_before(1, 0.5, 3600.0) == 30.0
+    assert all(0.25 <= pause_before(1, 0.5, None) <= 0.5 for _ in range(50))
+    assert all(1.0 <= pause_before(3, 0.5, None) <= 2.0 for _ in range(50))
+    assert pause_before(60, 0.5, None) <= 30.0
+
+
+async def test_retry_after_is_waited_for() -> None:
+    ledger: list[ModelCall] = []
+    with MockServer(saying("ok"), faults={"429": 0.5}, seed=1, retry_after=0.3) as server:
+        await client_for(at(server, retries=9)).complete(HELLO, role="user", ledger=ledger)
+        waits = len(server.injected)
+    assert waits >= 1
+    assert ledger[0].seconds >= 0.3 * waits
+
+
+async def test_structured_output_is_asked_for_in_the_strict_form() -> None:
+    with MockServer(modest_user) as server:
+        await client_for(at(server)).complete(HELLO, role="judge", ledger=[], schema=Verdict)
+        [body] = server.requests
+    sent = body["response_format"]["json_schema"]
+    assert sent["strict"] is True
+    assert sent["schema"]["additionalProperties"] is False
+    assert sent["schema"]["required"] == ["verdict", "why"]
+
+
+async def test_a_server_without_structured_output_is_asked_in_words_from_then_on() -> None:
+    ledger: list[ModelCall] = []
+    with MockServer(modest_user, structured=False) as server:
+        client = client_for(at(server))
+        for _ in range(2):
+            answer = await client.complete(HELLO, role="judge", ledger=ledger, schema=Verdict)
+            assert answer.parsed.verdict == "No"
+        formats = ["response_format" in body for body in server.requests]
+    assert formats == [True, False, False]
+    assert [call.attempts for call in ledger] == [2, 1]
+
+
+async def test_json_schema_only_does_not_fall_back() -> None:
+    with MockServer(modest_user, structured=False) as server, pytest.raises(JudgeError, match="HTTP 400"):
+        await client_for(at(server, structured="json_schema")).complete(HELLO, role="judge", ledger=[], schema=Verdict)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"verdict": "Yes", "why": "so"}',
+        'Sure!\n```json\n{"verdict": "Yes", "why": "so"}\n```\nAnything else?',
+        'I thought of {this} and {"other": 1}, then: {"verdict": "Yes", "why": "so"}',
+        '<think>{"verdict": ?</think>{"verdict": "Yes", "why": "so"}',
+    ],
+)
+async def test_json_is_found_in_prose(text: str) -> None:
+    with MockServer(saying(text)) as server:
+        answer = await client_for(at(server, structured="off")).complete(HELLO, role="judge", ledger=[], schema=Verdict)
+    assert answer.parsed == Verdict(verdict="Yes", why="so")
+
+
+async def test_a_reply_that_does_not_fit_is_asked_for_again_with_the_field_named_and_no_value_quoted() -> None:
+    with MockServer(saying('{"verdict": "Perhaps <secret>", "why": "x"}', '{"verdict": "Yes", "why": "x"}')) as server:
+        answer = await client_for(at(server)).complete(HELLO, role="judge", ledger=[], schema=Verdict)
+        again = server.requests[1]["messages"][-1]["content"]
+    assert answer.parsed.verdict == "Yes"
+    assert "verdict does not fit" in again
+    assert "secret" not in again
+
+
+async def test_a_reply_that_never_fits_is_an_error_and_the_error_does_not_hold_the_reply() -> None:
+    ledger: list[ModelCall] = []
+    with MockServer(saying("The truth is a lighthouse.")) as server, pytest.raises(JudgeError) as caught:
+        await client_for(at(server, retries=1)).complete(HELLO, role="judge", ledger=ledger, schema=Verdict)
+    assert "lighthouse" not in str(caught.value)
+    assert ledger[0].error == "Unreadable"
+    assert ledger[0].completion_tokens == 14, "both attempts were paid for"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("<think>Hm.</think> Hi", "Hi"),
+        ("<think>\n\n</think>\n\nHi\nthere", "Hi\nthere"),
+        ("opened by the template</think>Hi", "Hi"),
+        ("<think>a</think> no <think>b</think> Hi", "Hi"),
+        (" Hi ", " Hi "),
+    ],
+)
+async def test_of_a_user_or_judge_only_what_follows_its_thoughts_is_kept(text: str, said: str) -> None:
+    with MockServer(saying(text)) as server:
+        client = client_for(at(server))
+        for role in ("user", "judge"):
+            assert (await client.complete(HELLO, role=role, ledger=[])).text == said
+        assert (await client.complete(HELLO, role="policy", ledger=[])).text == text
+
+
+@pytest.mark.parametrize(
+    "cut", ["<think>I must not tell them", "<think>a</think> well <think>b", "<think>a</think>\n", " "]
+)
+async def test_a_thought_without_an_end_or_a_reply_is_asked_for_again(cut: str) -> None:
+    ledger: list[ModelCall] = []
+    with MockServer(saying(cut, "Hi")) as server:
+        assert (await client_for(at(server)).complete(HELLO, role="user", ledger=ledger)).text == "Hi"
+        assert "end of its thoughts" in server.texts()[-1]
+    assert ledger[0].attempts == 2
+    with MockServer(saying(cut)) as server:
+        with pytest.raises(UserError) as caught:
+            await client_for(at(server, retries=1)).complete(HELLO, role="user", ledger=ledger)
+        assert (await client_for(at(server)).complete(HELLO, role="policy", ledger=ledger)).text == cut
+    assert ledger[1].error == "Thought"
+    assert "must not tell" not in str(caught.value)
+
+
+async def test_json_in_a_thought_is_no_verdict_and_tags_in_a_verdict_are_no_thought() -> None:
+    thought = '<think>Is it {"verdict": "Yes", "why": ""}?</think>{"verdict": "No", "why": "x"}'
+    quoting = '{"verdict": "No", "why": "It said </think> and <think>."}'
+    with MockServer(saying(thought, quoting)) as server:
+        client = client_for(at(server))
+        found = [(await client.complete(HELLO, role="judge", ledger=[], schema=Verdict)).parsed for _ in range(2)]
+        assert len(server.requests) == 2
+    assert found == [Verdict(verdict="No", why="x"), Verdict(verdict="No", why="It said </think> and <think>.")]
+
+
+async def test_extra_fields_go_with_every_request_and_settings_stay_hashable() -> None:
+    extra = {"chat_template_kwargs": {"enable_thinking": False}}
+    with MockServer(saying("Hi")) as server:
+        given, written = at(server, extra_body=extra), at(server, extra_body=json.dumps(extra))
+        assert (given, hash(given)) == (written, hash(written))
+        assert ChatServer(**given.model_dump()) == given
+        await client_for(given).complete(HELLO, role="user", ledger=[])
+        await client_for(at(server)).complete(HELLO, role="user", ledger=[])
+        assert [body.get("chat_template_kwargs") for body in server.requests] == [{"enable_thinking": False}, None]
+
+
+@pytest.mark.parametrize("extra", ["no json", "[1]", 3, {"a": {1, 2}}])
+def test_extra_fields_that_are_no_json_object_are_refused(extra: Any) -> None:
+    with pytest.raises(ValidationError, match="JSON"):
+        ChatServer(extra_body=extra)
+
+
+async def test_a_server_that_still_thinks_when_the_probe_ends_is_alive() -> None:
+    with MockServer(lambda body: Answer("<think>Oh", finish_reason="length")) as server:
+        await probe(at(server))
+
+
+async def test_concurrency_is_limited_per_server() -> None:
+    with MockServer(modest_user) as server:
+        client = client_for(at(server, concurrency=3))
+        await asyncio.gather(*(client.complete(HELLO, role="user", ledger=[]) for _ in range(30)))
+        assert server.most_in_flight <= 3
+        assert len(server.requests) == 30
+
+
+async def test_equal_settings_share_one_client_and_different_ones_do_not() -> None:
+    with MockServer(modest_user) as server:
+        assert client_for(at(server)) is client_for(at(server))
+        assert client_for(at(server)) is not client_for(at(server, temperature=0.5))
+
+
+def test_a_client_does_not_outlive_its_event_loop() -> None:
+    from userrl_core.served.client import _clients
+
+    async def ask(server: MockServer) -> None:
+        await client_for(at(server)).complete(HELLO, role="user", ledger=[])
+
+    with MockServer(modest_user) as server:
+        for _ in range(3):
+            asyncio.run(ask(server))
+        assert len(_clients) <= 1
+        assert len(server.requests) == 3
+
+
+async def test_a_cancelled_call_still_leaves_its_row() -> None:
+    ledger: list[ModelCall] = []
+    with MockServer(modest_user, faults={"timeout": 1.0}) as server:
+        call = asyncio.create_task(client_for(at(server)).complete(HELLO, role="user", ledger=ledger))
+        while not server.requests:  # noqa: ASYNC110  the server counts in a thread of its own
+            await asyncio.sleep(0.01)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+    assert [(call.attempts, call.error) for call in ledger] == [(1, "Cancelled")]
+
+
+async def test_tools_refused_is_told_apart_from_other_policy_errors() -> None:
+    with MockServer(modest_user, tools=False) as server, pytest.raises(ToolsRefused):
+        await client_for(at(server)).complete(HELLO, role="policy", ledger=[], tools=[{"type": "function"}])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b'{"choices": null}',
+        b'{"choices": [{}]}',
+        b'{"choices": [{"message": 3}]}',
+        b"\xff\xfe",
+        b"{" * 5000,
+    ],
+)
+def test_a_body_that_is_no_completion_is_retried_whatever_it_holds(body: bytes) -> None:
+    from userrl_core.served.client import _read_body
+    from userrl_core.served.retry import Failure
+
+    with pytest.raises(Failure) as caught:
+        _read_body(body)
+    assert caught.value.retryable
+
+
+def test_missing_usage_counts_as_zero_tokens() -> None:
+    from userrl_core.served.client import _read_body
+
+    body = {"choices": [{"message": {"content": "x"}, "finish_reason": "length"}], "usage": {"prompt_tokens": "many"}}
+    assert _read_body(json.dumps(body).encode())[1:] == (True, (0, 0))
+
+
+def test_prices_are_per_million_tokens_and_unknown_models_have_none() -> None:
+    assert price_of("gpt-4o", 1_000_000, 100_000) == pytest.approx(2.5 + 1.0)
+    assert price_of("gpt-4o-2024-08-06", 1000, 0) == price_of("gpt-4o", 1000, 0)
+    assert price_of("gpt-4o-audio-preview", 1000, 0) is None
+    assert price_of("Qwen/Qwen3-8B", 1000, 0) is None

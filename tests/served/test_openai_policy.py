@@ -1,0 +1,182 @@
+"""A served model as the agent, over HTTP, with faults: distillation completes and no fault becomes a reward."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tests.mock_server import (
+    FAULTS,
+    Answer,
+    Body,
+    DemonstratorAgent,
+    MockServer,
+    both,
+    modest_user,
+    tool_call,
+)
+from userrl_core.distill import select_top_k
+from userrl_core.errors import ConfigError
+from userrl_core.gyms import make, tasks
+from userrl_core.policies.openai import OpenAIPolicy
+from userrl_core.records import Trajectory
+from userrl_core.rollout import run_episodes
+from userrl_core.served.client import ChatServer, close_clients
+
+TWENTY_PERCENT = dict.fromkeys(FAULTS, 0.2 / len(FAULTS))
+
+
+@pytest.fixture(autouse=True)
+async def _no_open_connections() -> AsyncIterator[None]:
+    yield
+    await close_clients()
+
+
+def at(server: MockServer, **fields: Any) -> ChatServer:
+    """With a short limit where the server lets some requests hang, else with one that no sound answer meets."""
+    limit = 1.0 if "timeout" in server.faults else 60.0
+    return ChatServer(base_url=server.base_url, **{"backoff": 0.001, "timeout": limit, "retries": 12, **fields})
+
+
+def told(trajectories: list[Trajectory]) -> list[tuple[Any, ...]]:
+    """What must not depend on faults."""
+    return [(t.task.key, t.rewards, t.score, t.stop_reason, [turn.message for turn in t.turns]) for t in trajectories]
+
+
+@pytest.mark.parametrize("tools", [True, False])
+async def test_distillation_over_http_with_a_fifth_of_faults_equals_distillation_without(tools: bool) -> None:
+    chosen = [
+        *tasks("travel", "train", tier="tiny")[:12],
+        *tasks("intention", "train")[:4],
+        *tasks("persuade", "train")[:4],
+    ]
+    brain = DemonstratorAgent(chosen)
+    with MockServer(brain, tools=tools) as calm:
+        expected = await run_episodes(chosen, OpenAIPolicy(at(calm)), horizon=12)
+    with MockServer(brain, faults=TWENTY_PERCENT, seed=1, tools=tools) as server:
+        found = await run_episodes(chosen, OpenAIPolicy(at(server)), horizon=12, concurrency=16)
+        share = len(server.injected) / len(server.requests)
+    assert 0.1 < share < 0.3
+    assert told(found) == told(expected)
+    assert all(t.admitted and t.stop_reason == "success" for t in found)
+    assert sum(call.attempts - 1 for t in found for turn in t.turns for call in turn.model_calls) > 5
+    selection = select_top_k(found, 9)
+    assert len(selection.kept) == 9
+
+
+async def test_without_retries_a_fault_rejects_the_conversation_and_never_changes_a_reward() -> None:
+    chosen = tasks("travel", "train", tier="tiny")[:40]
+    brain = DemonstratorAgent(chosen)
+    with MockServer(brain) as calm:
+        expected = {t.task.key: t for t in await run_episodes(chosen, OpenAIPolicy(at(calm)), horizon=12)}
+    # Without time-outs, so that a busy machine cannot add faults of its own.
+    quick = [kind for kind in FAULTS if kind != "timeout"]
+    with MockServer(brain, faults=dict.fromkeys(quick, 0.01), seed=5) as server:
+        found = await run_episodes(chosen, OpenAIPolicy(at(server, retries=0, timeout=30.0)), horizon=12)
+        broken = list(server.injected)
+    rejected = [t for t in found if not t.admitted]
+    assert 0 < len(rejected) == len(broken) < len(found)
+    for t in rejected:
+        assert (t.score, t.stop_reason, t.return_sum) == (None, "error", None)
+        assert str(t.reject_reason).startswith("policy: gpt-4o gave no usable reply")
+        assert t.rewards == expected[t.task.key].rewards[: len(t.turns)]
+    assert any(t.admitted and t.stop_reason == "success" for t in found)
+
+
+async def test_the_api_messages_are_append_only_and_every_tool_call_is_answered_by_its_id() -> None:
+    chosen = tasks("persuade", "train")[:1]
+    with MockServer(DemonstratorAgent(chosen)) as server:
+        await run_episodes(chosen, OpenAIPolicy(at(server)), horizon=12)
+        sent = [body["messages"] for body in server.requests]
+    for earlier, later in itertools.pairwise(sent):
+        assert later[: len(earlier)] == earlier
+    for index, message in enumerate(sent[-1]):
+        if message["role"] == "assistant":
+            assert sent[-1][index + 1]["role"] == "tool"
+            assert sent[-1][index + 1]["tool_call_id"] == message["tool_calls"][0]["id"]
+
+
+async def test_only_the_first_of_several_calls_is_carried_out_and_the_others_are_answered_all_the_same() -> None:
+    def brain(body: Body) -> Answer:
+        return Answer("", [tool_call("action", "Which region or city?", 1), tool_call("action", "Who comes along?", 2)])
+
+    with MockServer(brain) as server:
+        [t] = await run_episodes(tasks("intention", "train")[:1], OpenAIPolicy(at(server)), horizon=2)
+        last = server.requests[-1]["messages"]
+    assert [turn.content for turn in t.turns] == ["Which region or city?"] * 2
+    assert [m.get("tool_call_id") for m in last if m["role"] == "tool"] == ["call_1", "call_2"]
+
+
+async def test_a_server_without_tools_is_found_out_once_and_told_the_tool_in_words() -> None:
+    chosen = tasks("intention", "train")[:3]
+    policy = None
+    with MockServer(DemonstratorAgent(chosen), tools=False) as server:
+        policy = OpenAIPolicy(at(server))
+        found = await run_episodes(chosen, policy, horizon=12, concurrency=1)
+        refused = [body for body in server.requests if "tools" in body]
+        systems = {body["messages"][0]["content"] for body in server.requests if "tools" not in body}
+    assert len(refused) == 1
+    assert all("<tool_call>" in system and '"enum": ["action"]' in system for system in systems)
+    assert all(t.stop_reason == "success" for t in found)
+    assert [call.error for call in found[0].turns[0].model_calls] == ["HTTP400", None]
+
+
+async def test_tools_on_does_not_fall_back() -> None:
+    with MockServer(modest_user, tools=False) as server:
+        [t] = await run_episodes(tasks("intention", "train")[:1], OpenAIPolicy(at(server), tools="on"), horizon=2)
+    assert (t.admitted, t.stop_reason) == (False, "error")
+
+
+async def test_a_reply_without_a_call_is_a_format_error_and_not_a_failure_of_the_server() -> None:
+    with MockServer(lambda body: Answer("I would rather talk about the weather.")) as server:
+        [t] = await run_episodes(tasks("intention", "train")[:1], OpenAIPolicy(at(server)), horizon=4)
+    assert (t.stop_reason, t.rewards, t.admitted) == ("format", [0.0], True)
+
+
+async def test_a_reply_cut_at_its_limit_says_so() -> None:
+    with MockServer(lambda body: Answer("<tool_call>{", finish_reason="length")) as server:
+        [t] = await run_episodes(tasks("intention", "train")[:1], OpenAIPolicy(at(server)), horizon=4)
+    assert t.stop_reason == "length"
+
+
+async def test_the_agent_never_sees_the_task() -> None:
+    chosen = tasks("intention", "train")[:5]
+    with MockServer(DemonstratorAgent(chosen)) as server:
+        await run_episodes(chosen, OpenAIPolicy(at(server)), horizon=1)
+        texts = server.texts()
+    for task in chosen:
+        for detail in task.payload["details"]:
+            assert all(detail["inquiry"] not in text for text in texts)
+
+
+async def test_one_server_can_be_agent_and_user_and_the_ledger_tells_them_apart() -> None:
+    chosen = tasks("persuade", "train")[:3]
+    with MockServer(both(DemonstratorAgent(chosen), modest_user), faults=TWENTY_PERCENT) as server:
+        fields = at(server).model_dump()
+        found = await run_episodes(chosen, OpenAIPolicy(at(server)), horizon=3, user=("openai", fields))
+        attempts = len(server.requests)
+    calls = [call for t in found for turn in t.turns for call in turn.model_calls]
+    assert {call.role for call in calls} == {"policy", "judge"}
+    assert sum(call.attempts for call in calls) == attempts
+    assert all(t.admitted and t.score == 0.0 for t in found), "a user who never moves pays nothing"
+    assert found[0].user == "gpt-4o"
+
+
+def test_the_tool_can_only_be_on_off_or_auto() -> None:
+    with pytest.raises(ConfigError, match="auto, on or off"):
+        OpenAIPolicy(tools="maybe")  # type: ignore[arg-type]
+
+
+def test_the_mock_agent_plays_real_demonstrations() -> None:
+    task = tasks("persuade", "train")[0]
+    opening = make("persuade", task).reset(seed=0)
+    body = {"messages": [{"role": "user", "content": opening}], "tools": [{}]}
+    [call] = DemonstratorAgent([task])(body).tool_calls or []
+    assert (
+        json.loads(call["function"]["arguments"])["content"]
+        == max(task.payload["rebuttals"], key=lambda r: r["weight"])["text"]
+    )

@@ -1,0 +1,39 @@
+"""A scripted player of FunctionGym that knows the rule, and works out its value with a given skill."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from userrl_core.gyms.function.gym import show
+from userrl_core.interact import InteractCall
+from userrl_core.records import Task
+
+
+class FunctionDemonstrator:
+    """Tries some numbers, asks for the test case, answers.
+
+    skill: chance that an answer is right; each wrong one is followed by another try. At skill 1 it goes straight for the
+    test case; below, it tries up to three sets of numbers first, the fewer the more skilled.
+    """
+
+    def __init__(self, task: Task, rng: random.Random, skill: float, config: Any) -> None:
+        """task: its rule and expected value are read. skill: in [0, 1]."""
+        self._expected = float(task.payload["expected"])
+        self._rng = rng
+        self._skill = skill
+        self._trials = sum(rng.random() > skill for _ in range(3)) if skill < 1 else 0
+        self._asked = False
+
+    def act(self, observation: str) -> InteractCall:
+        """The next call."""
+        if self._trials > 0:
+            self._trials -= 1
+            return InteractCall("action", " ".join(str(self._rng.randint(1, 9)) for _ in range(4)))
+        if not self._asked:
+            self._asked = True
+            return InteractCall("search", "test")
+        # The draw exists only below full skill, so that full skill does not depend on the generator.
+        if self._skill >= 1 or self._rng.random() < self._skill:
+            return InteractCall("answer", show(self._expected, 12))
+        return InteractCall("answer", str(round(self._expected) + self._rng.choice((-3, -2, -1, 1, 2, 3))))

@@ -1,0 +1,126 @@
+"""FunctionGym's tasks: rules composed here, and the 538 published ones (UserRL appendix C).
+
+A rule of ours uses each of a, b, c, d once, joined by the published operators (sum, difference, product, quotient, square);
+the ``hard`` tier adds remainders, whole division, minimum, maximum and absolute value.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from userrl_core.errors import ConfigError, TaskError
+from userrl_core.gyms.function.expression import compile_rule, evaluate
+from userrl_core.gyms.function.gym import check_payload
+from userrl_core.gyms.released import read_json, read_parquet, text_field
+from userrl_core.records import Task
+from userrl_core.seeding import content_hash, split_of, validation_of
+
+OWN = 1200
+"""Tasks of ours per tier, all splits together."""
+TIERS = ("easy", "hard")
+_PLAIN = ("+", "-", "*", "/", "+", "-", "*")
+_ODD = ("//", "%", "min", "max")
+_LARGEST = 5000.0
+DATA = "gyms/FunctionGym/functiongym/data/functions.json"
+SPLITS = {"train": "data/function_multiturn/train.parquet", "test": "data/function_multiturn/test.parquet"}
+
+
+def tasks(split: str, tier: str = "easy") -> Sequence[Task]:
+    """Our own tasks of a split; tier ``easy`` (published operators) or ``hard``."""
+    return [task for task in _own(tier) if task.split == split]
+
+
+@lru_cache(maxsize=4)
+def _own(tier: str) -> tuple[Task, ...]:
+    return tuple(generate(OWN, 0, tier=tier))
+
+
+def generate(n: int, seed: int, tier: str = "easy") -> list[Task]:
+    """n distinct tasks. Raises ConfigError for an unknown tier."""
+    if tier not in TIERS:
+        raise ConfigError(f"Gym 'function' has no tier '{tier}'; it has {', '.join(TIERS)}.")
+    rng = random.Random(f"function/{tier}/{seed}")
+    found: dict[str, Task] = {}
+    while len(found) < n:
+        payload = _compose(rng, tier)
+        if payload is None:
+            continue
+        digest = content_hash(payload)
+        found.setdefault(digest, Task("function", digest, split_of(digest), payload, tier=tier))
+    return list(found.values())
+
+
+def _compose(rng: random.Random, tier: str) -> dict[str, Any] | None:
+    rule = _expression(rng, rng.sample("abcd", 4), tier)
+    function = compile_rule.__wrapped__(rule)
+    # Whole values on the test case only: an answer within 1e-6 should take arithmetic, not twelve decimals.
+    for _ in range(12):
+        numbers = [rng.randint(1, 10) for _ in range(4)]
+        value = evaluate(function, [float(x) for x in numbers])
+        if value is not None and value == round(value) and abs(value) <= _LARGEST:
+            return {"rule": rule, "test_case": numbers, "expected": value}
+    return None
+
+
+def _expression(rng: random.Random, letters: list[str], tier: str) -> str:
+    if len(letters) == 1:
+        return f"{letters[0]} ** 2" if rng.random() < 0.12 else letters[0]
+    cut = rng.randint(1, len(letters) - 1)
+    left, right = _expression(rng, letters[:cut], tier), _expression(rng, letters[cut:], tier)
+    sign = rng.choice(_ODD if tier == "hard" and rng.random() < 0.3 else _PLAIN)
+    if sign in ("min", "max"):
+        return f"{sign}({left}, {right})"
+    if sign == "-" and tier == "hard" and rng.random() < 0.4:
+        return f"abs({left} - {right})"
+    return f"{_bracket(left)} {sign} {_bracket(right)}"
+
+
+def _bracket(text: str) -> str:
+    closed = len(text) == 1 or (text.startswith(("abs(", "min(", "max(")) and _closes_at_end(text))
+    return text if closed else f"({text})"
+
+
+def _closes_at_end(text: str) -> bool:
+    depth = 0
+    for at, sign in enumerate(text):
+        depth += (sign == "(") - (sign == ")")
+        if sign == ")" and depth == 0:
+            return at == len(text) - 1
+    return False
+
+
+def load_published(root: Path) -> list[Task]:
+    """The published rules with their published splits; validation is 5 % of train, by hash.
+
+    Joins ``functions.json`` with the ids of the two parquet files. Raises TaskError naming file, index and field.
+    """
+    path = root / DATA
+    by_id: dict[str, dict[str, Any]] = {}
+    for index, record in enumerate(read_json(path, list)):
+        where = f"{DATA}, record {index}"
+        if not isinstance(record, dict):
+            raise TaskError(f"{where}: an object was expected.")
+        for field in ("id", "rule", "test_case", "expected_result"):
+            if field not in record:
+                raise TaskError(f"{where}: field '{field}' is missing.")
+        payload = {"rule": record["rule"], "test_case": record["test_case"], "expected": record["expected_result"]}
+        check_payload(payload, where)
+        if record["id"] in by_id:
+            raise TaskError(f"{where}: id '{record['id']}' occurs twice.")
+        by_id[record["id"]] = payload
+    found: dict[str, Task] = {}
+    for split, name in SPLITS.items():
+        for index, row in enumerate(read_parquet(root / name, ["reward_model"])):
+            identity = text_field(row["reward_model"], "id", root / name, index)
+            if identity not in by_id:
+                raise TaskError(f"{name}, row {index}: reward_model.id '{identity}' is not in {DATA}.")
+            if identity in found:
+                raise TaskError(f"{name}, row {index}: reward_model.id '{identity}' is in two splits.")
+            payload = by_id[identity]
+            place = "test" if split == "test" else validation_of(content_hash(payload))
+            found[identity] = Task("function", identity, place, payload, source="published:userrl")
+    return list(found.values())

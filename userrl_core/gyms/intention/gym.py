@@ -1,0 +1,180 @@
+"""Find out what a vague request leaves open, one question at a time (UserRL appendix C, IntentionGym).
+
+Each task has details that the user left out, of importance 1 to 3. A question earns by the most important detail that it
+asks for, less a penalty for every further one in the same message; asking for everything at once earns nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+from pydantic import Field
+
+from userrl_core.errors import JudgeError, TaskError
+from userrl_core.gyms.base import Gym, GymConfig, Pay, Reply
+from userrl_core.gyms.lazy import lazily
+from userrl_core.interact import Choice, InteractCall
+from userrl_core.records import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """Something the request leaves open. importance: 1 low, 2 medium, 3 high. inquiry: a question that asks for it."""
+
+    description: str
+    importance: int
+    inquiry: str
+    options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A question and what the user replied."""
+
+    question: str
+    answer: str
+
+
+class IntentionUser(Protocol):
+    """Who replies and who judges. They may know different things: the replying side is never given the missing details."""
+
+    async def reply(self, question: str, conversation: Sequence[Exchange]) -> str:
+        """The user's answer. Raises UserError."""
+        ...
+
+    async def covered(self, question: str, remaining: Sequence[Detail]) -> Sequence[int]:
+        """Indices into ``remaining`` (from 0) of the details that the question asks for. Raises JudgeError."""
+        ...
+
+
+class IntentionConfig(GymConfig):
+    """Rewards of IntentionGym, as appendix C gives them."""
+
+    high: float = Field(default=1.0, ge=0.0)
+    """Base reward of a detail of importance 3 (appendix C)."""
+
+    medium: float = Field(default=0.7, ge=0.0)
+    """Base reward of a detail of importance 2 (appendix C)."""
+
+    low: float = Field(default=0.4, ge=0.0)
+    """Base reward of a detail of importance 1 (appendix C)."""
+
+    multi_penalty: float = Field(default=0.2, ge=0.0)
+    """Subtracted for each detail after the first that one message covers; never below 0 in all (appendix C)."""
+
+    def base(self, importance: int) -> float:
+        """The base reward of an importance."""
+        return {3: self.high, 2: self.medium, 1: self.low}[importance]
+
+
+class IntentionGym(Gym[IntentionConfig]):
+    """Ask for the missing details of a vague request (UserRL appendix C).
+
+    The metric is the sum of turn rewards, so that its greatest value differs from task to task: the sum of the base rewards
+    of all details. Every detail pays once, however often a judge names it.
+    """
+
+    name = "intention"
+    config_type = IntentionConfig
+    metric = "Sum Turn Reward"
+    users: ClassVar[Mapping[str, Any]] = {
+        "rule": lazily("userrl_core.gyms.intention.rule_user:RuleIntentionUser"),
+        "openai": lazily("userrl_core.gyms.intention.llm_user:LLMIntentionUser"),
+        "human": lazily("userrl_core.gyms.intention.human_user:HumanIntentionUser"),
+    }
+    goal = (
+        "The user's request leaves out details that decide how it should be carried out. Find out what they are by asking; "
+        "do not carry out the request itself."
+    )
+    choice_help: ClassVar[Mapping[str, str]] = {
+        "action": "one clarifying question to the user. Ask for one thing at a time: questions that cover several count less."
+    }
+
+    def __init__(self, task: Task, user: IntentionUser | None = None, config: IntentionConfig | None = None) -> None:
+        super().__init__(task, user, config)
+        self.details = details_of(task)
+        self.remaining = list(self.details)
+        self.conversation: list[Exchange] = []
+        self.full_score = sum(self.config.base(d.importance) for d in self.details)  # type: ignore[misc]
+
+    @staticmethod
+    def min_turns(task: Task, config: IntentionConfig) -> int:
+        """One turn per detail: two details in one message pay less than two messages."""
+        return len(details_of(task))
+
+    @classmethod
+    def pay(cls, config: IntentionConfig) -> Pay:
+        """One detail's base reward at most, however many a message covers."""
+        return Pay(0.0, max(config.high, config.medium, config.low), math.inf)
+
+    @classmethod
+    def gold(cls, task: Task, config: IntentionConfig) -> list[InteractCall]:
+        """Each detail's own inquiry, the most important first."""
+        order = sorted(details_of(task), key=lambda d: -d.importance)
+        return [InteractCall(Choice.ACTION, detail.inquiry) for detail in order]
+
+    def opening(self) -> str:
+        """The request as the user put it."""
+        return f"Category: {self.task.payload['category']}\nRequest: {self.task.payload['task']}"
+
+    def brief(self) -> str:
+        """The bare request."""
+        return str(self.task.payload["task"])
+
+    async def action(self, content: str) -> Reply:
+        """A question: the reply and the judgement of what it covers are made at the same time, by sides that do not meet."""
+        answer, indices = await _both(
+            self.user.reply(content, tuple(self.conversation)), self.user.covered(content, tuple(self.remaining))
+        )
+        hits = self._checked(indices)
+        reward = self._reward([self.remaining[i] for i in hits])
+        self.remaining = [detail for i, detail in enumerate(self.remaining) if i not in hits]
+        self.conversation.append(Exchange(content, answer))
+        done = not self.remaining
+        return Reply(answer, reward, done, success=True if done else None, info={"covered": len(hits)})
+
+    def _checked(self, indices: Sequence[int]) -> set[int]:
+        for index in indices:
+            if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < len(self.remaining):
+                raise JudgeError(f"The judge named detail {index!r}; there are {len(self.remaining)} left.")
+        return set(indices)
+
+    def _reward(self, hits: Sequence[Detail]) -> float:
+        if not hits:
+            return 0.0
+        base = max(self.config.base(detail.importance) for detail in hits)
+        return max(0.0, base - self.config.multi_penalty * (len(hits) - 1))
+
+
+def details_of(task: Task) -> tuple[Detail, ...]:
+    """The task's missing details. Raises TaskError naming the task, the detail and the field."""
+    rows = task.payload.get("details")
+    if not isinstance(rows, (list, tuple)) or not rows:
+        raise TaskError(f"Task {task.key} has no details.")
+    return tuple(_detail(task, i, row) for i, row in enumerate(rows))
+
+
+def _detail(task: Task, number: int, row: Any) -> Detail:
+    for name in ("description", "inquiry"):
+        if not isinstance(row.get(name), str) or not row[name].strip():
+            raise TaskError(f"Task {task.key}, detail {number}: field '{name}' is not a text.")
+    if row.get("importance") not in (1, 2, 3):
+        raise TaskError(
+            f"Task {task.key}, detail {number}: field 'importance' is {row.get('importance')!r}, not 1, 2 or 3."
+        )
+    options = tuple(str(option) for option in row.get("options", ()))
+    return Detail(row["description"], int(row["importance"]), row["inquiry"], options)
+
+
+async def _both(reply: Any, judgement: Any) -> tuple[str, Sequence[int]]:
+    """Run both calls at once; when one fails the other is cancelled, and the first error goes on unwrapped."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            first, second = group.create_task(reply), group.create_task(judgement)
+    except BaseExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    return first.result(), second.result()

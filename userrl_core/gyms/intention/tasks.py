@@ -1,0 +1,131 @@
+"""IntentionGym's tasks: our own vague requests over a bank of details, and the published ones.
+
+Ours: `intentions.json` lists domains; each has details (description, question, options) and requests that leave some of them
+open, with an importance each. Published: the rows of the parquet files, completed from the environment's JSON.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from userrl_core.errors import ConfigError, TaskError
+from userrl_core.gyms.released import read_json, released_splits, text_field
+from userrl_core.records import Task
+from userrl_core.seeding import content_hash, split_of
+
+FOLDER = "gyms/IntentionGym/intentiongym/data"
+ROWS = "intention_multiturn"
+
+PATIENCE = 1000
+"""Draws in a row that give nothing new before the generator says that there is no more."""
+
+
+def tasks(split: str) -> Sequence[Task]:
+    """Our own tasks of a split."""
+    return _by_split().get(split, ())
+
+
+def generate(n: int, seed: int) -> list[Task]:
+    """n requests over our domains, each leaving two to five of the domain's details open with drawn importance."""
+    if n < 1:
+        raise ConfigError(f"n is the number of tasks to generate; {n} gives none.")
+    rng = random.Random(seed)
+    domains = _bank()
+    made: dict[str, Task] = {}
+    repeats = 0
+    while len(made) < n:
+        if repeats > PATIENCE:
+            raise ConfigError(f"This generator has no {n} different tasks; ask for fewer.")
+        domain = rng.choice(domains)
+        request = rng.choice(list(domain["requests"]))
+        names = rng.sample(sorted(domain["details"]), rng.randint(2, min(5, len(domain["details"]))))
+        task = _task(domain, request, [(name, rng.choice((1, 2, 2, 3))) for name in names])
+        repeats = repeats + 1 if task.id in made else 0
+        made[task.id] = task
+    return list(made.values())
+
+
+def load_published(root: Path) -> list[Task]:
+    """The released tasks of both splits (380 train, 40 test; 5 % of train become validation).
+
+    root: a copy of the released repository. Raises TaskError naming file, index and field.
+    """
+    splits = released_splits(root, ROWS, "id")
+    found = []
+    for name in ("all_intentions_train.json", "all_intentions_test.json"):
+        path = root / FOLDER / name
+        for index, row in enumerate(read_json(path, list)):
+            key = text_field(row, "id", path, index)
+            payload = {
+                "category": text_field(row, "category", path, index),
+                "task": text_field(row, "task", path, index),
+                "details": _published_details(row, path, index),
+            }
+            # The environment's files hold 687 further tasks that no released row plays (table 2 counts 380 and 40).
+            if key in splits:
+                found.append(Task("intention", key, splits.pop(key), payload, source="published:userrl"))
+    if splits:
+        raise TaskError(
+            f"{root / FOLDER}: there is no entry with id {next(iter(splits))}, which the released rows name."
+        )
+    return found
+
+
+def _published_details(row: Mapping[str, Any], path: Path, index: int) -> list[dict[str, Any]]:
+    rows = row.get("missing_details")
+    if not isinstance(rows, list) or not rows:
+        raise TaskError(f"{path}, entry {index}: field 'missing_details' is not a list of details.")
+    out = []
+    for i, item in enumerate(rows):
+        name = f"missing_details[{i}]"
+        if not isinstance(item, dict):
+            raise TaskError(f"{path}, entry {index}: field '{name}' is not an object.")
+        if str(item.get("importance")) not in ("1", "2", "3"):
+            raise TaskError(
+                f"{path}, entry {index}: field '{name}.importance' is {item.get('importance')!r}, not 1, 2 or 3."
+            )
+        options = item.get("options") or []
+        if not isinstance(options, list):
+            raise TaskError(f"{path}, entry {index}: field '{name}.options' is not a list.")
+        out.append(
+            {
+                "description": text_field(item, "description", path, f"{index}, {name}"),
+                "importance": int(item["importance"]),
+                "inquiry": text_field(item, "inquiry", path, f"{index}, {name}"),
+                "options": [str(option) for option in options],
+            }
+        )
+    return out
+
+
+@lru_cache(maxsize=1)
+def _by_split() -> dict[str, tuple[Task, ...]]:
+    made = [_task(domain, request, _parse(left)) for domain in _bank() for request, left in domain["requests"].items()]
+    return {split: tuple(t for t in made if t.split == split) for split in ("train", "validation", "test")}
+
+
+def _parse(left: str) -> list[tuple[str, int]]:
+    """``where 3, when 2`` as names with importance."""
+    pairs = (part.split() for part in left.split(","))
+    return [(name, int(importance)) for name, importance in pairs]
+
+
+def _task(domain: Mapping[str, Any], request: str, left: Sequence[tuple[str, int]]) -> Task:
+    details = []
+    for name, importance in left:
+        description, inquiry, *options = domain["details"][name]
+        details.append({"description": description, "importance": importance, "inquiry": inquiry, "options": options})
+    payload = {"category": domain["category"], "task": request, "details": details}
+    key = content_hash(payload)
+    return Task("intention", key, split_of(key), payload)
+
+
+@lru_cache(maxsize=1)
+def _bank() -> list[dict[str, Any]]:
+    bank: list[dict[str, Any]] = read_json(Path(str(files("userrl_core.gyms.intention") / "intentions.json")), list)
+    return bank

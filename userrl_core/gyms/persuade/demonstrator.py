@@ -1,0 +1,54 @@
+"""PersuadeGym's scripted demonstrator: one good argument after another, or chatter when its skill fails it."""
+
+from __future__ import annotations
+
+import random
+
+from userrl_core.gyms.persuade.gym import PersuadeConfig, rebuttals_of
+from userrl_core.gyms.stemming import content_words
+from userrl_core.interact import Choice, InteractCall
+from userrl_core.records import Task
+
+_IDLE = (
+    "You are wrong.",
+    "Please change your mind, it would make me happy.",
+    "Everybody knows better than that.",
+    "Think about it again.",
+    "I simply disagree with you.",
+)
+
+# For claims that come without rebuttals: what can be said against most claims, each in words of its own.
+_GENERAL = (
+    "The costs fall on people who never chose them. For example, families with low wages pay first because prices rise",
+    "Good intentions fail in practice. Inspectors in 12 regions found loopholes since rules were written in a hurry",
+    "A cheaper remedy exists. Towns that tried voluntary agreements report, for instance, equal benefits without coercion",
+    "History speaks against it. Earlier attempts collapsed within 5 years because officials lacked staff and expertise",
+    "Side effects outweigh the gain. One survey counted twice as many complaints, which means trust was destroyed",
+    "Nobody could measure success. Experts quarrel over every indicator, therefore money would flow without control",
+    "Minorities suffer most. Research on excluded neighbourhoods shows deeper gaps, due to biased enforcement",
+    "Circumstances differ between places. A uniform answer ignores local knowledge, thus data from one city misleads",
+    "It invites abuse. Powerful companies bend vague language, as a result newcomers vanish; 3 lawsuits prove it",
+)
+
+
+class PersuadeDemonstrator:
+    """skill: the chance of each turn to bring the strongest argument left; else it insists without a reason."""
+
+    def __init__(self, task: Task, rng: random.Random, skill: float, config: PersuadeConfig) -> None:
+        self._left = [r.text for r in sorted(rebuttals_of(task), key=lambda r: -r.weight)] or _general(task)
+        self._rng = rng
+        self._skill = skill
+
+    def act(self, observation: str) -> InteractCall:
+        """The next argument; the user's words do not change what is left to say."""
+        good = bool(self._left) and self._rng.random() < self._skill
+        return InteractCall(Choice.ACTION, self._left.pop(0) if good else self._rng.choice(_IDLE))
+
+
+def _general(task: Task) -> list[str]:
+    topic = content_words(f"{task.payload['claim']} {task.payload['argument']}")
+    named = ", ".join(topic[:5])
+    return [
+        f"{line}. Your case about {named} overlooks this, and so it does not hold; the argument is flawed where it matters."
+        for line in _GENERAL
+    ]

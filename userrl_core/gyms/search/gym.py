@@ -1,0 +1,138 @@
+"""SearchGym: answer a question with the help of a search engine (UserRL appendix C, figure 11).
+
+A search earns nothing and shows the best results; after five of them the engine refuses. A right answer earns 1.0 and ends
+the attempt; a wrong one earns 0.0, and the attempt goes on.
+
+Departures from the released code: a web search that fails is a null reward (there a polite text); our own tasks are asked of
+a local corpus, the released questions of the web, and without a key for it they are marked as not playable.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal, Protocol
+
+from pydantic import Field
+
+from userrl_core.gyms.base import Gym, GymConfig, Pay, Reply
+from userrl_core.gyms.lazy import lazily
+from userrl_core.gyms.search.backend import Hit, LocalBackend, SearchBackend, SerperBackend
+from userrl_core.gyms.search.rule_user import RuleSearchUser
+from userrl_core.interact import InteractCall
+from userrl_core.records import Task
+
+
+class SearchUser(Protocol):
+    """Who asked the question and judges the answer."""
+
+    async def matches(self, answer: str) -> bool:
+        """Whether the answer is right. Raises JudgeError."""
+        ...
+
+
+class SearchConfig(GymConfig):
+    """Rewards and limits of SearchGym."""
+
+    correct: float = 1.0
+    """Reward of a right answer (appendix C: 1.0)."""
+
+    wrong: float = 0.0
+    """Reward of a wrong answer (appendix C: 0.0)."""
+
+    max_searches: int = Field(default=5, ge=0)
+    """Searches that are carried out; the next one is refused (appendix C: 5)."""
+
+    top_k: int = Field(default=5, ge=1)
+    """Results shown per search (released code: 5)."""
+
+    backend: Literal["auto", "local", "web"] = "auto"
+    """Where results come from; auto takes what the task was made for."""
+
+    web_url: str = "https://google.serper.dev/search"
+    """Address of the web search (appendix C: Serper)."""
+
+    web_key_env: str = "SERPER_API_KEY"
+    """Name of the environment variable with the key for it."""
+
+    web_timeout: float = Field(default=10.0, gt=0)
+    """Seconds one web search may take (released code: 10)."""
+
+    web_retries: int = Field(default=2, ge=0)
+    """Further attempts when a web search fails (ours)."""
+
+
+class SearchGym(Gym[SearchConfig]):
+    """Answer a question by searching."""
+
+    name = "search"
+    config_type = SearchConfig
+    metric = "Final Answer Exact Match"
+    goal = (
+        "The user asks a question of fact. Search step by step for what you need to know, then answer in a few words."
+    )
+    choice_help: ClassVar = {
+        "search": "a few key words to look up, e.g. the name of a person or place; the number of searches is limited",
+        "answer": "the answer alone, without a sentence around it",
+    }
+    users: ClassVar = {"rule": RuleSearchUser, "openai": lazily("userrl_core.gyms.search.llm_user:LLMSearchUser")}
+    user: SearchUser
+
+    @staticmethod
+    def min_turns(task: Task, config: GymConfig) -> int:
+        """A search per hop, and the answer."""
+        return len(task.payload["hops"]) + 1
+
+    def __init__(self, task: Task, user: Any = None, config: SearchConfig | None = None) -> None:
+        """Raises TaskError for a task that needs web search where no key is set."""
+        super().__init__(task, user, config)
+        self._backend = _backend(task, self.config)
+        self.searches = 0
+        """Searches carried out so far."""
+
+    @classmethod
+    def pay(cls, config: SearchConfig) -> Pay:
+        """Right and wrong answers."""
+        return Pay.of_answers(config.correct, config.wrong)
+
+    @classmethod
+    def gold(cls, task: Task, config: SearchConfig) -> list[InteractCall]:
+        """For the local corpus the searches that lead to the answer, as far as the limit allows; then the answer."""
+        hops = task.payload["hops"][: config.max_searches] if task.payload["source"] == "local" else []
+        return [*(InteractCall("search", hop) for hop in hops), InteractCall("answer", task.payload["answer"])]
+
+    def opening(self) -> str:
+        """The question."""
+        return str(self.task.payload["question"])
+
+    async def search(self, content: str) -> Reply:
+        """Show the best results, or refuse when the limit is reached."""
+        if self.searches >= self.config.max_searches:
+            return Reply(f"No search is left: all {self.config.max_searches} were used. Answer with what you know.")
+        if not content.strip():
+            return Reply("Say what to look up.")
+        hits = await self._backend.search(content, self.config.top_k)
+        self.searches += 1
+        return Reply(_show(hits), info={"results": len(hits)})
+
+    async def answer(self, content: str) -> Reply:
+        """Judge an answer."""
+        if content.strip() and await self.user.matches(content):
+            return Reply("That is right, thank you!", self.config.correct, done=True, success=True)
+        return Reply("That is not the answer.", self.config.wrong, success=False)
+
+    async def aclose(self) -> None:
+        """Release the backend too."""
+        await super().aclose()
+        await self._backend.aclose()
+
+
+def _backend(task: Task, config: SearchConfig) -> SearchBackend:
+    kind = task.payload["source"] if config.backend == "auto" else config.backend
+    if kind == "web":
+        return SerperBackend(config.web_url, config.web_key_env, config.web_timeout, config.web_retries)
+    return LocalBackend()
+
+
+def _show(hits: list[Hit]) -> str:
+    if not hits:
+        return "Nothing was found."
+    return "\n".join(f"{number}. {hit.title}: {hit.snippet}" for number, hit in enumerate(hits, 1))

@@ -1,0 +1,64 @@
+"""Tasks of SearchGym: two-hop questions over the local corpus, and the released Bamboogle questions for web search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from random import Random
+
+from userrl_core.errors import ConfigError, TaskError
+from userrl_core.gyms.released import read_json, released_splits, text_field
+from userrl_core.gyms.search.corpus import Question, corpus
+from userrl_core.records import Task
+from userrl_core.seeding import content_hash, split_of
+
+RELEASED_QUESTIONS = Path("gyms/SearchGym/searchgym/data/questions.json")
+
+
+def tasks(split: str) -> Sequence[Task]:
+    """Our questions of a split."""
+    return [task for task in _all() if task.split == split]
+
+
+def generate(n: int, seed: int) -> list[Task]:
+    """n of our questions in an order drawn from the seed. Raises ConfigError when there are fewer than n."""
+    if n > len(_all()):
+        raise ConfigError(f"SearchGym has {len(_all())} questions of its own; {n} were asked for.")
+    return Random(seed).sample(_all(), n)
+
+
+def load_published(root: Path) -> list[Task]:
+    """The 125 released questions, all of them test tasks. They can be played with the web backend only (payload: source).
+
+    Raises TaskError naming file, index and field.
+    """
+    path = root / RELEASED_QUESTIONS
+    known = released_splits(root, "bamboogle_multiturn", "id")
+    found = []
+    for index, row in enumerate(read_json(path, list)):
+        name, question, answer = (text_field(row, field, path, index) for field in ("id", "question", "answer"))
+        if known.get(name, "test") != "test":
+            raise TaskError(
+                f"{path}, entry {index}: field 'id' ({name}) is a training row; this set is for tests only."
+            )
+        payload = {"question": question, "answer": answer, "aliases": [], "source": "web", "hops": [question]}
+        found.append(Task("search", name, "test", payload, "published:userrl"))
+    return found
+
+
+@lru_cache(maxsize=1)
+def _all() -> list[Task]:
+    return [_task(question) for question in corpus().questions]
+
+
+def _task(question: Question) -> Task:
+    payload = {
+        "question": question.text,
+        "answer": question.answer,
+        "aliases": [],
+        "source": "local",
+        "hops": list(question.hops),
+    }
+    name = content_hash(["search", question.text, question.answer])
+    return Task("search", name, split_of(name), payload)

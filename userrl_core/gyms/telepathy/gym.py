@@ -1,0 +1,104 @@
+"""TelepathyGym: find out what the user has in mind by yes/no questions (UserRL appendix C, figures 9 and 10).
+
+A question earns nothing and is answered Yes, No or Maybe. A guess earns 1.0 and ends the attempt when it is right; a wrong
+one earns 0.0, and the game goes on until the horizon, as in the paper.
+
+Departures from the released code: names are compared by rule before a judge is asked, and a judge's ``yes`` counts whatever
+its case (there only ``Yes``); the unused history of clues is not kept.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Protocol
+
+from userrl_core.gyms.base import Gym, GymConfig, Pay, Reply
+from userrl_core.gyms.lazy import lazily
+from userrl_core.gyms.telepathy.rule_user import RuleTelepathyUser
+from userrl_core.gyms.telepathy.tasks import questions_needed
+from userrl_core.interact import InteractCall
+from userrl_core.records import Task
+
+PUBLISHED_QUESTIONS = 4
+"""Questions that a full-skill agent asks about a released entity, which has no attribute table to count them by (ours)."""
+
+
+class TelepathyUser(Protocol):
+    """Who keeps the entity in mind."""
+
+    async def reply(self, question: str) -> str:
+        """Yes, No or Maybe; nothing else reaches the agent. Raises UserError."""
+        ...
+
+    async def matches(self, guess: str) -> bool:
+        """Whether a guess names the entity. Raises JudgeError."""
+        ...
+
+
+class TelepathyConfig(GymConfig):
+    """Rewards of TelepathyGym."""
+
+    correct: float = 1.0
+    """Reward of a right guess (appendix C: 1.0)."""
+
+    wrong: float = 0.0
+    """Reward of a wrong guess (appendix C: 0.0)."""
+
+    wrong_guess_ends: bool = False
+    """Whether a wrong guess ends the attempt (appendix C: only a right one does)."""
+
+
+class TelepathyGym(Gym[TelepathyConfig]):
+    """Guess the entity in the user's mind."""
+
+    name = "telepathy"
+    config_type = TelepathyConfig
+    metric = "Final Guess Correctness"
+    goal = (
+        "The user has one thing in mind and tells you its category. Narrow it down with yes/no questions, then name it. "
+        "The user answers Yes, No or Maybe."
+    )
+    choice_help: ClassVar = {
+        "action": "ask one yes/no question, e.g. 'Can it fly?'",
+        "answer": "name the thing, e.g. 'Eagle'; only the name counts",
+    }
+    users: ClassVar = {
+        "rule": RuleTelepathyUser,
+        "openai": lazily("userrl_core.gyms.telepathy.llm_user:LLMTelepathyUser"),
+        "human": lazily("userrl_core.gyms.telepathy.human_user:HumanTelepathyUser"),
+    }
+    user: TelepathyUser
+
+    @staticmethod
+    def min_turns(task: Task, config: GymConfig) -> int:
+        """The questions that single the entity out, and the guess."""
+        return 1 + (questions_needed(task) if task.payload["yes"] is not None else PUBLISHED_QUESTIONS)
+
+    @classmethod
+    def pay(cls, config: TelepathyConfig) -> Pay:
+        """Right and wrong answers."""
+        return Pay.of_answers(config.correct, config.wrong)
+
+    @classmethod
+    def gold(cls, task: Task, config: TelepathyConfig) -> list[InteractCall]:
+        """The right guess."""
+        return [InteractCall("answer", task.payload["title"])]
+
+    def opening(self) -> str:
+        """The category, as a sentence of the user's."""
+        return str(self.task.payload["opening"])
+
+    def brief(self) -> str:
+        """The category alone."""
+        return f"Guess my {self.task.payload['category'].replace('_', ' ')}."
+
+    async def action(self, content: str) -> Reply:
+        """Answer a question."""
+        if not content.strip():
+            return Reply("Maybe")
+        return Reply(await self.user.reply(content))
+
+    async def answer(self, content: str) -> Reply:
+        """Judge a guess."""
+        if content.strip() and await self.user.matches(content):
+            return Reply("Yes, that is it!", self.config.correct, done=True, success=True)
+        return Reply("No, that is not it.", self.config.wrong, done=self.config.wrong_guess_ends, success=False)

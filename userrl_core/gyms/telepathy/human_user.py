@@ -1,0 +1,29 @@
+"""A person who has an entity in mind (UserRL appendix F)."""
+
+from __future__ import annotations
+
+from userrl_core.gyms.human_user import KEEP_QUIET, Answer, HumanUser
+from userrl_core.gyms.stemming import normalise
+
+
+class HumanTelepathyUser(HumanUser):
+    """Answers about the entity, and judges guesses; a guess that is the entity's name letter by letter is not asked about."""
+
+    async def reply(self, question: str) -> Answer:
+        """Yes, No or Maybe."""
+        self._truth()
+        return self.console.answer(f"The agent asks: {question}\n")
+
+    async def matches(self, guess: str) -> bool:
+        """Whether the guess names the entity."""
+        self._truth()
+        if normalise(guess) == normalise(str(self.task.payload["title"])):
+            return True
+        while True:
+            verdict = self.console.answer(f"The agent guesses: {guess}\nIs that it?")
+            if verdict != "Maybe":
+                return verdict == "Yes"
+            self.console.show("A guess is right or wrong.")
+
+    def _truth(self) -> None:
+        self.console.tell_once(f"You have this in mind: {self.task.payload['title']}. {KEEP_QUIET}")

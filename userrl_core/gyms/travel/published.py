@@ -1,0 +1,182 @@
+"""The published travel tasks: prompts from the parquet files, joined with the option JSON where a user has it.
+
+The option databases are not part of every copy of the released repositories. A prompt without one is imported as it is and
+marked: it holds ``unplayable`` with the reason, and making its gym raises TaskError.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from userrl_core.errors import TaskError
+from userrl_core.gyms.released import read_json, text_field
+from userrl_core.gyms.travel.scenario import COMPOSITIONS, tier_of
+from userrl_core.gyms.travel.world import ASPECTS
+from userrl_core.records import Task
+from userrl_core.seeding import content_hash, validation_of
+
+FOLDERS = ("data/travel{}_multiturn_onechoice", "data/travel{}_multiturn")
+"""The prompts differ by what they say about repeated choices only; the tasks are the same."""
+DATABASES = ("gyms/TravelGym/travelgym/data/travelgym_data_{}.json", "travelgym/data/travelgym_data_{}.json")
+"""Where UserRL and UserBench keep a composition's options."""
+_PART = re.compile(r"(\w+):(\d)-\d+\Z")
+_BEST = re.compile(r"[ACFHR]\d+")
+Data = dict[str, Any]
+
+
+def load_published(root: Path) -> list[Task]:
+    """Every published scenario with its published split; validation is 5 % of train, by hash.
+
+    Raises TaskError naming file, index and field for a row that cannot be read, and when there is no travel folder at all.
+    """
+    found: list[Task] = []
+    for composition in (c for members in COMPOSITIONS.values() for c in members):
+        folder = next((root / f.format(composition) for f in FOLDERS if (root / f.format(composition)).is_dir()), None)
+        if folder is None:
+            continue
+        place = next(
+            (root / f.format(composition) for f in DATABASES if (root / f.format(composition)).is_file()), None
+        )
+        database: Data | None = read_json(place, dict) if place is not None else None
+        for part in ("train", "test"):
+            path = folder / f"{part}.parquet"
+            for index, (row, opening) in enumerate(_rows(path)):
+                found.append(_task(row, opening, part, composition, database, place, path, index))
+    if not found:
+        raise TaskError(
+            f"{root / 'data'} holds no folder travel22_multiturn_onechoice or the like; give the release's root."
+        )
+    return found
+
+
+def _rows(path: Path) -> list[tuple[object, object]]:
+    """Each row's ``reward_model`` and the text of its prompt's last message, which is the user's.
+
+    Only the last message is made a Python string: the system prompt, the same in every row, is most of the file.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    table = _table(path)
+    try:
+        # Flattening, not list_element: a Python number as argument makes pyarrow import pandas.
+        last = pc.list_flatten(pc.list_slice(table.column("prompt"), 1, 2, return_fixed_size_list=True))
+        contents = pc.struct_field(last, "content").to_pylist()
+        if set(pc.struct_field(last, "role").to_pylist()) - {"user"}:
+            contents = [None] * table.num_rows
+    except (pa.ArrowException, IndexError):
+        contents = [None] * table.num_rows
+    return list(zip(table.column("reward_model").to_pylist(), contents, strict=True))
+
+
+def _task(
+    truth: object,
+    opening: object,
+    part: str,
+    composition: str,
+    database: Data | None,
+    place: Path | None,
+    path: Path,
+    index: int,
+) -> Task:
+    where = f"{path}, entry {index}"
+    if not isinstance(opening, str) or not opening.strip():
+        raise TaskError(f"{where}: field 'prompt' holds no second message of role user.")
+    identity = text_field(truth, "id", path, index)
+    best = _BEST.findall(text_field(truth, "ground_truth", path, index))
+    parts = [_PART.match(one) for one in identity.split("|")]
+    if not all(parts) or len(best) != len(parts):
+        raise TaskError(
+            f"{where}: field 'reward_model.id' does not list aspects as 'hotel:2-7|...', found '{identity}'."
+        )
+    payload: Data = {"composition": composition, "opening": opening.strip(), "best": best}
+    if database is None or place is None:
+        payload["aspects"] = {match[1]: {"preferences": [None] * int(match[2])} for match in parts if match}
+        payload["unplayable"] = f"the released option database travelgym_data_{composition}.json is not in this copy"
+    else:
+        payload["aspects"] = _aspects(database, identity, f"{place}, entry '{identity}'")
+        if sorted(best) != sorted(aspect["best"] for aspect in payload["aspects"].values()):
+            raise TaskError(
+                f"{where}: field 'reward_model.ground_truth' {best} differs from the best ids in {place.name}."
+            )
+    split = "test" if part == "test" else validation_of(content_hash(["travel", identity]))
+    return Task("travel", identity, split, payload, source="published:userrl", tier=tier_of(composition))
+
+
+def _aspects(database: Data, identity: str, where: str) -> Data:
+    entry = database.get(identity)
+    if not isinstance(entry, dict):
+        raise TaskError(f"{where} is missing.")
+    dimensions = entry.get("dimensions")
+    if not isinstance(dimensions, list) or not dimensions or not set(dimensions) <= set(ASPECTS):
+        raise TaskError(f"{where}: field 'dimensions' must list aspects ({', '.join(ASPECTS)}).")
+    found: Data = {}
+    number = 0
+    for name in dimensions:
+        aspect = _aspect(entry.get(name), f"{where}, field '{name}'", number)
+        number += len(aspect["preferences"])
+        found[name] = aspect
+    return found
+
+
+def _aspect(data: object, where: str, before: int) -> Data:
+    if not isinstance(data, dict):
+        raise TaskError(f"{where} must be an object.")
+    preferences = data.get("preferences")
+    if not isinstance(preferences, list) or not all(isinstance(p, list) and len(p) >= 4 for p in preferences):
+        raise TaskError(
+            f"{where}: 'preferences' must be a list of [aspect, category, preference, implicit statement, ...]."
+        )
+    options = data.get("options")
+    if not isinstance(options, dict) or not all(
+        isinstance(options.get(kind), list) for kind in ("correct", "wrong", "noise")
+    ):
+        raise TaskError(f"{where}: 'options' must hold the lists correct, wrong and noise.")
+    by_id: Data = {}
+    notes: Data = {}
+    for kind in ("correct", "wrong", "noise"):
+        for option in options[kind]:
+            if not isinstance(option, dict) or not isinstance(option.get("id"), str):
+                raise TaskError(f"{where}: an option of '{kind}' has no id.")
+            # What an option is, and why, is the judge's knowledge: the agent sees the rest.
+            shown = {key: value for key, value in option.items() if key not in ("type", "reason")}
+            by_id[option["id"]] = shown
+            notes[option["id"]] = {"type": kind, "reason": option.get("reason", "")}
+    order = data.get("all_ids", list(by_id))
+    best, correct = data.get("best_id"), data.get("correct_ids")
+    if not isinstance(order, list) or set(order) != set(by_id):
+        raise TaskError(f"{where}: 'all_ids' and the ids of 'options' differ.")
+    if not isinstance(correct, list) or best not in correct or not set(correct) <= set(by_id):
+        raise TaskError(f"{where}: 'best_id' must be one of 'correct_ids', and these ids of options.")
+    held = [
+        {"id": f"P{number}", "category": str(p[1]), "preference": str(p[2]), "implicit": str(p[3]), "rule": {}}
+        for number, p in enumerate(preferences, before + 1)
+    ]
+    arguments = data.get("arguments")
+    if not isinstance(arguments, dict):
+        raise TaskError(f"{where}: 'arguments' must be an object.")
+    return {
+        "arguments": {key: str(value) for key, value in arguments.items()},
+        "wanted": len(held),
+        "preferences": held,
+        "options": [by_id[one] for one in order],
+        "best": best,
+        "correct": sorted(correct),
+        "notes": notes,
+    }
+
+
+def _table(path: Path) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        # One thread: starting a pool costs more than decoding files of this size.
+        return pq.ParquetFile(path).read(columns=["prompt", "reward_model"], use_threads=False)
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise TaskError(
+            f"{path} is not a readable parquet file with columns prompt, reward_model ({reason})."
+        ) from None

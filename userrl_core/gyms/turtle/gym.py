@@ -1,0 +1,126 @@
+"""TurtleGym: uncover the hidden story behind a strange surface (UserRL appendix C, figures 7 and 8).
+
+A question earns nothing and is answered Yes, No or Maybe. An explanation scores the sum of weight x grade over the story's
+criteria, grades in {0, 0.5, 1}; it earns what it is better than the best one so far, and one at the threshold ends the
+attempt.
+
+Departures from the released code: scores are exact fractions (there a perfect explanation of 138 stories sums below 1.0 and
+never ends); feedback is numbers (there it quotes the covered criteria); there is no ``search`` (the paper's text names three
+choices, its table 1 and the released code two).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any, ClassVar, Protocol
+
+from pydantic import Field
+
+from userrl_core.errors import JudgeError
+from userrl_core.gyms.base import Gym, GymConfig, Reply
+from userrl_core.gyms.lazy import lazily
+from userrl_core.gyms.turtle.rule_user import RuleTurtleUser
+from userrl_core.interact import InteractCall
+from userrl_core.records import Task
+
+
+class TurtleUser(Protocol):
+    """Who knows the hidden story."""
+
+    async def reply(self, question: str) -> str:
+        """Yes, No or Maybe; nothing else reaches the agent. Raises UserError."""
+        ...
+
+    async def grade(self, explanation: str) -> list[float]:
+        """One of 0, 0.5 and 1 for each criterion, in the story's order. Raises JudgeError."""
+        ...
+
+
+class TurtleConfig(GymConfig):
+    """Rewards of TurtleGym."""
+
+    threshold: float = Field(default=0.9, gt=0.0, le=1.0)
+    """Score at which the attempt ends as a success (released code: 0.9; its training runs: 1.0)."""
+
+
+class TurtleGym(Gym[TurtleConfig]):
+    """Explain the strange story."""
+
+    name = "turtle"
+    config_type = TurtleConfig
+    metric = "Sum Turn Reward"
+    goal = (
+        "The user tells you the surface of a strange story. Find out what is behind it with yes/no questions, then explain "
+        "the hidden story. You may explain more than once; only what an explanation adds to your best one counts."
+    )
+    choice_help: ClassVar = {
+        "action": "ask one yes/no question about the story; the user answers Yes, No or Maybe",
+        "answer": "explain the whole hidden story in a few sentences",
+    }
+    users: ClassVar = {
+        "rule": RuleTurtleUser,
+        "openai": lazily("userrl_core.gyms.turtle.llm_user:LLMTurtleUser"),
+        "human": lazily("userrl_core.gyms.turtle.human_user:HumanTurtleUser"),
+    }
+    user: TurtleUser
+
+    def __init__(self, task: Task, user: Any = None, config: TurtleConfig | None = None) -> None:
+        super().__init__(task, user, config)
+        weights = [Fraction(criterion["weight"]) for criterion in task.payload["criteria"]]
+        self._weights = [weight / sum(weights) for weight in weights]
+        self._threshold = Fraction(str(self.config.threshold))
+        self.best = Fraction(0)
+        """The best explanation's score so far, exact, in [0, 1]."""
+
+    @staticmethod
+    def min_turns(task: Task, config: GymConfig) -> int:
+        """A question per criterion, then the explanation: without asking, the twist would be a guess."""
+        return len(task.payload["criteria"]) + 1
+
+    @classmethod
+    def gold(cls, task: Task, config: TurtleConfig) -> list[InteractCall]:
+        """The hidden story with every criterion said."""
+        return [InteractCall("answer", full_explanation(task))]
+
+    def opening(self) -> str:
+        """The title and the surface."""
+        return f"{self.task.payload['title']}\n{self.task.payload['surface']}\nWhat is behind this story?"
+
+    def brief(self) -> str:
+        """The surface alone."""
+        return str(self.task.payload["surface"])
+
+    async def action(self, content: str) -> Reply:
+        """Answer a question."""
+        return Reply(await self.user.reply(content) if content.strip() else "Maybe")
+
+    async def answer(self, content: str) -> Reply:
+        """Grade an explanation; pays what it adds to the best one."""
+        grades = await self.user.grade(content) if content.strip() else [0.0] * len(self._weights)
+        score = self._score(grades)
+        reward = float(max(Fraction(0), score - self.best))
+        self.best = max(self.best, score)
+        done = score >= self._threshold
+        return Reply(_feedback(grades, done), reward, done=done, success=done, info={"score": float(score)})
+
+    def _score(self, grades: Sequence[float]) -> Fraction:
+        if len(grades) != len(self._weights) or any(grade not in (0.0, 0.5, 1.0) for grade in grades):
+            raise JudgeError(f"Grades {list(grades)!r} do not fit {len(self._weights)} criteria of 0, 0.5 or 1.")
+        return sum((w * Fraction(g) for w, g in zip(self._weights, grades, strict=True)), Fraction(0))
+
+
+def full_explanation(task: Task) -> str:
+    """The hidden story followed by every criterion's statement."""
+    statements = " ".join(criterion["statement"] for criterion in task.payload["criteria"])
+    return f"{statements} {task.payload['bottom']}"
+
+
+def _feedback(grades: Sequence[float], done: bool) -> str:
+    """How much is right, in numbers only: a criterion's text would give the story away."""
+    if done:
+        return "Yes, that is the story!"
+    full, part = sum(grade == 1.0 for grade in grades), sum(grade == 0.5 for grade in grades)
+    if full == part == 0:
+        return "That is not what happened."
+    return f"Of {len(grades)} points of the story you have {full} right and {part} in part. There is more to it."

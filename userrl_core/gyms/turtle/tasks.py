@@ -1,0 +1,96 @@
+"""Tasks of TurtleGym: stories with a visible surface, a hidden bottom, and weighted criteria for an explanation.
+
+Each of our criteria carries a pattern of word stems, so that an explanation can be graded without a model; `stems` has the
+language. Our stories also say which further questions are answered Yes and which No.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from userrl_core.errors import ConfigError, TaskError
+from userrl_core.gyms.released import read_json, released_splits, text_field
+from userrl_core.gyms.stemming import read_pattern
+from userrl_core.records import Task
+from userrl_core.seeding import content_hash, split_of
+
+RELEASED_STORIES = Path("gyms/TurtleGym/turtlegym/data/all_stories_refined.json")
+
+VALIDATION = 0.1
+"""Share of our non-test stories held out; 5 % of so few would leave two."""
+
+
+def tasks(split: str) -> Sequence[Task]:
+    """Our stories of a split."""
+    return [task for task in _all() if task.split == split]
+
+
+def generate(n: int, seed: int) -> list[Task]:
+    """n of our stories in an order drawn from the seed. Raises ConfigError when there are fewer than n."""
+    if n > len(_all()):
+        raise ConfigError(f"TurtleGym has {len(_all())} stories of its own; {n} were asked for.")
+    return Random(seed).sample(_all(), n)
+
+
+def load_published(root: Path) -> list[Task]:
+    """The 471 released stories, split as the released rows are. Raises TaskError naming file, index and field."""
+    path = root / RELEASED_STORIES
+    stories = read_json(path, dict)
+    splits = released_splits(root, "turtle_multiturn", "title")
+    found = []
+    for key, row in stories.items():
+        title = text_field(row, "new_title", path, key)
+        payload = {
+            "title": title,
+            "surface": text_field(row, "new_surface", path, key),
+            "bottom": text_field(row, "new_bottom", path, key),
+            "criteria": [
+                _released_criterion(c, path, f"{key}, criterion {i}") for i, c in enumerate(_list(row, path, key))
+            ],
+            "yes": None,
+            "no": None,
+        }
+        found.append(Task("turtle", key, splits.get(title, "train"), payload, "published:userrl"))
+    return found
+
+
+def _list(row: Any, path: Path, key: str) -> list[Any]:
+    value = row.get("evaluation")
+    if not isinstance(value, list) or not value:
+        raise TaskError(f"{path}, entry {key}: field 'evaluation' must be a list of criteria.")
+    return value
+
+
+def _released_criterion(row: Any, path: Path, where: str) -> dict[str, Any]:
+    statement = text_field(row, "statement", path, where)
+    weight = row.get("score")
+    if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 < weight <= 1:
+        raise TaskError(f"{path}, entry {where}: field 'score' must be a number in (0, 1], found {weight!r}.")
+    # No pattern: the rule user reads one from the statement, when a task is played and not for all of them when loading.
+    return {"statement": statement, "weight": str(weight), "pattern": None, "ask": f"Is this so: {statement}"}
+
+
+@lru_cache(maxsize=1)
+def _all() -> list[Task]:
+    text = Path(__file__).with_name("stories.json").read_text(encoding="utf-8")
+    return [_task(story) for story in json.loads(text)]
+
+
+def _task(story: dict[str, Any]) -> Task:
+    criteria = [
+        {"statement": statement, "weight": str(percent), "pattern": read_pattern(pattern), "ask": ask}
+        for percent, statement, pattern, ask in story["criteria"]
+    ]
+    payload = {
+        **{name: story[name] for name in ("title", "surface", "bottom")},
+        "criteria": criteria,
+        "yes": [read_pattern(text) for text in story["yes"]],
+        "no": [read_pattern(text) for text in story["no"]],
+    }
+    name = content_hash(["turtle", story["title"], story["bottom"]])
+    return Task("turtle", name, split_of(name, validation=VALIDATION), payload)

@@ -1,0 +1,79 @@
+"""JSON from a language model: asked for by schema where the server can, found in its prose where it cannot."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from userrl_core.records import Message
+from userrl_core.served.retry import Failure
+
+_NOISE = ("title", "default", "examples")
+
+
+def response_format(schema: type[BaseModel]) -> dict[str, Any]:
+    """The request field for structured outputs, in the strict form: closed objects, every property required."""
+    return {
+        "type": "json_schema",
+        "json_schema": {"name": schema.__name__, "schema": _strict(schema.model_json_schema()), "strict": True},
+    }
+
+
+def instruct(messages: Sequence[Message], schema: type[BaseModel]) -> list[Message]:
+    """The messages with the schema told in words, for a server without structured outputs."""
+    text = (
+        "Reply with one JSON object and nothing around it. It must fit this JSON schema:\n"
+        f"{json.dumps(_strict(schema.model_json_schema()), ensure_ascii=False)}"
+    )
+    if messages and messages[0]["role"] == "system":
+        return [{**messages[0], "content": f"{messages[0]['content']}\n\n{text}"}, *messages[1:]]
+    return [{"role": "system", "content": text}, *messages]
+
+
+def fit(text: str, schema: type[BaseModel]) -> BaseModel:
+    """The first JSON object in the text that fits the schema.
+
+    Raises Failure (retryable, with a hint for the model) when there is none. The hint names fields, never values: what
+    stood in the bad reply must not come back as words of ours.
+    """
+    problem = "there is no JSON object in it"
+    for value in _objects(text):
+        try:
+            return schema.model_validate(value)
+        except ValidationError as error:
+            first = error.errors(include_input=False, include_url=False)[0]
+            place = ".".join(str(part) for part in first["loc"]) or "the object"
+            problem = f"{place} does not fit ({first['type']})"
+    hint = f"Your reply could not be used: {problem}. Reply again with the JSON object alone."
+    raise Failure("Unreadable", f"the reply is not the JSON that was asked for: {problem}", retryable=True, hint=hint)
+
+
+def _objects(text: str) -> list[dict[str, Any]]:
+    """Every JSON object that starts in the text outside of an earlier one, in order."""
+    decoder, found, start = json.JSONDecoder(), [], text.find("{")
+    while start >= 0:
+        try:
+            value, end = decoder.raw_decode(text, start)
+        except (ValueError, RecursionError):  # ValueError itself: a whole number of more than 4,300 digits
+            end = start + 1
+        else:
+            if isinstance(value, dict):
+                found.append(value)
+        start = text.find("{", end)
+    return found
+
+
+def _strict(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_strict(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    clean = {key: value for key, value in node.items() if key not in _NOISE or isinstance(value, dict)}
+    closed = {key: _strict(value) for key, value in clean.items()}
+    if closed.get("type") == "object" and "properties" in closed:
+        closed["additionalProperties"] = False
+        closed["required"] = list(closed["properties"])
+    return closed

@@ -1,0 +1,18 @@
+"""GRPO with multi-turn credit (UserRL section 3): attempts at one task are compared with each other.
+
+Shaping, scoring and the form of the advantage are the recipe's `credit` block; a group whose scores are all equal says
+nothing about what to do better and leaves the batch unless the block's filter keeps it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from userrl_core.rewards import CreditConfig, Credits
+from userrl_core.training.local.batch import Advantages, Batch, from_turns
+
+
+def grpo(batch: Batch, credits: Credits, config: CreditConfig) -> Advantages:
+    """Group-normalised advantages per turn."""
+    trains = credits.admitted if config.filter == "keep" else credits.signal
+    return from_turns(batch, [np.asarray(row) for row in credits.advantages], trains.copy(), {})

@@ -1,0 +1,168 @@
+"""PPO with a critic (Schulman et al. 2017; TARL section 2.2 for where multi-turn rewards are put).
+
+The critic is the policy's own backbone, copied at the start, with one number per token in place of the vocabulary. The
+rewards of a conversation lie on the last token of the turn that earned them (``turn``) or all of them on the last token
+(``trajectory``); ``group`` puts the score there, normalised within its group as GRPO does (TARL section 5), so that with
+gamma = lambda = 1 every token's return is that one number. Time runs over the agent's tokens; the environment's are
+skipped. Advantages are whitened over the batch.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from userrl_core.rewards import Credits, OptionalTerms, adjusted_rewards
+from userrl_core.training.config import AlgorithmConfig
+from userrl_core.training.local.batch import Advantages, Batch, Tokens
+from userrl_core.training.local.optimizer import clip_and_step
+from userrl_core.training.local.samples import Sample, pad
+
+
+class Critic(nn.Module):
+    """The expected sum of rewards still to come, before each token."""
+
+    def __init__(self, model: Any) -> None:
+        """A copy of the model's backbone; the new head starts at zero, so the first values are 0 everywhere."""
+        super().__init__()
+        self.backbone = copy.deepcopy(model.base_model)
+        weight = next(self.backbone.parameters())
+        self.head = nn.Linear(model.config.hidden_size, 1, dtype=weight.dtype, device=weight.device)
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+
+    def forward(self, ids: Sequence[Sequence[int]], turns: Sequence[Sequence[int]]) -> Tensor:
+        """Values before each agent token, conversation by conversation, [S] in float32."""
+        device = self.head.weight.device
+        ids_BL, _ = pad(ids, 0, device=device)
+        turns_BL, _ = pad(turns, -1, device=device)
+        hidden = self.backbone(input_ids=ids_BL, use_cache=False).last_hidden_state
+        values: Tensor = self.head(hidden[:, :-1][turns_BL[:, 1:] >= 0])[:, 0].float()
+        return values
+
+
+def ppo(batch: Batch, credits: Credits, critic: Critic, config: AlgorithmConfig, terms: OptionalTerms) -> Advantages:
+    """Advantages from the critic; only admitted attempts with at least one turn train.
+
+    credits: of the same attempts; only ``group`` looks at their normalised scores.
+    """
+    trains = np.array([t.return_sum is not None and s.agent_tokens > 0 for t, s in _pairs(batch)], dtype=np.bool_)
+    values = _values(critic, batch.samples, config.micro_batch)
+    raw, returns = [], []
+    for (trajectory, sample), value, train, z in zip(_pairs(batch), values, trains, credits.z.tolist(), strict=True):
+        if train:
+            rewards = [float(reward or 0.0) for reward in adjusted_rewards(trajectory, terms)]
+            if config.assignment == "group":
+                rewards = [0.0] * (len(rewards) - 1) + [z]
+            reward_S = place_rewards(rewards, sample.turn_tokens(len(rewards)), config.assignment)
+            advantage, target = gae(reward_S, value, config.gae_gamma, config.gae_lambda)
+        else:
+            advantage, target = np.zeros_like(value), value
+        raw.append(advantage)
+        returns.append(target)
+    tokens = _whiten(raw, trains)
+    turns = [_turn_means(t, s, len(trajectory.turns)) for t, (trajectory, s) in zip(tokens, _pairs(batch), strict=True)]
+    return Advantages(tokens, turns, trains, _fit(values, returns, trains), returns)
+
+
+def place_rewards(rewards: Sequence[float], turn_tokens: Sequence[int], assignment: str) -> Tokens:
+    """Token rewards [S] from turn rewards [T]. A turn without tokens passes its reward to the token before it."""
+    reward_S = np.zeros(sum(turn_tokens), dtype=np.float32)
+    ends = np.cumsum(turn_tokens) - 1
+    if assignment != "turn":
+        reward_S[-1] = sum(rewards)
+        return reward_S
+    for reward, end in zip(rewards, ends.tolist(), strict=True):
+        reward_S[max(end, 0)] += reward
+    return reward_S
+
+
+def gae(reward_S: Tokens, value_S: Tokens, gamma: float, lam: float) -> tuple[Tokens, Tokens]:
+    """Generalised advantage estimates and the critic's targets, [S] each (Schulman et al. 2016).
+
+    With gamma = lambda = 1 the target is the plain sum of rewards from the token on, and the advantage what it exceeds
+    the critic's value by.
+    """
+    advantage = np.zeros_like(value_S, dtype=np.float64)
+    later, following = 0.0, 0.0
+    for t in range(len(value_S) - 1, -1, -1):
+        delta = float(reward_S[t]) + gamma * following - float(value_S[t])
+        later = delta + gamma * lam * later
+        advantage[t] = later
+        following = float(value_S[t])
+    return advantage.astype(np.float32), (advantage + value_S).astype(np.float32)
+
+
+def update_critic(
+    critic: Critic,
+    optimizer: torch.optim.Optimizer,
+    samples: Sequence[Sample],
+    returns: Sequence[Tokens],
+    config: AlgorithmConfig,
+    order: Sequence[Sequence[int]],
+) -> dict[str, float]:
+    """Regress the values on the returns. order: the minibatches, as indices into samples."""
+    losses, norms = [], []
+    for minibatch in order:
+        tokens = sum(samples[i].agent_tokens for i in minibatch)
+        total = 0.0
+        for start in range(0, len(minibatch), config.micro_batch):
+            rows = minibatch[start : start + config.micro_batch]
+            value_S = critic([samples[i].ids for i in rows], [samples[i].turns for i in rows])
+            target_S = torch.from_numpy(np.concatenate([returns[i] for i in rows])).to(value_S.device)
+            loss = 0.5 * ((value_S - target_S) ** 2).sum() / tokens
+            loss.backward()
+            total += float(loss.detach())
+        norms.append(clip_and_step(optimizer, critic.parameters(), config.grad_norm))
+        losses.append(total)
+    return {"critic/loss/mean": float(np.mean(losses)), "critic/grad_norm/mean": float(np.mean(norms))}
+
+
+@torch.no_grad()
+def _values(critic: Critic, samples: Sequence[Sample], micro_batch: int) -> list[Tokens]:
+    out: list[Tokens] = []
+    for start in range(0, len(samples), micro_batch):
+        rows = samples[start : start + micro_batch]
+        value_S = critic([s.ids for s in rows], [s.turns for s in rows]).cpu().numpy()
+        out += np.split(value_S, np.cumsum([s.agent_tokens for s in rows])[:-1])
+    return out
+
+
+def _whiten(rows: Sequence[Tokens], trains: np.ndarray) -> list[Tokens]:
+    """Mean 0 and deviation 1 over all training tokens of the batch."""
+    kept = [row for row, train in zip(rows, trains, strict=True) if train]
+    if not kept:
+        return [np.zeros_like(row) for row in rows]
+    flat = np.concatenate(kept).astype(np.float64)
+    mean, std = flat.mean(), flat.std()
+    return [
+        ((row - mean) / (std + 1e-8)).astype(np.float32) if train else np.zeros_like(row)
+        for row, train in zip(rows, trains, strict=True)
+    ]
+
+
+def _turn_means(tokens: Tokens, sample: Sample, turns: int) -> np.ndarray:
+    ends = np.cumsum(sample.turn_tokens(turns))[:-1]
+    return np.array(
+        [float(part.mean()) if part.size else 0.0 for part in np.split(tokens, ends)][:turns], dtype=np.float64
+    )
+
+
+def _fit(values: Sequence[Tokens], returns: Sequence[Tokens], trains: np.ndarray) -> dict[str, float]:
+    """How much of the returns' variance the critic explains: 1 is all of it, 0 no more than their mean."""
+    kept = [(v, r) for v, r, train in zip(values, returns, trains, strict=True) if train]
+    if not kept:
+        return {}
+    value_S, return_S = np.concatenate([v for v, _ in kept]), np.concatenate([r for _, r in kept])
+    variance = float(return_S.var())
+    explained = 1.0 - float((return_S - value_S).var()) / variance if variance > 0 else 0.0
+    return {"critic/value/mean": float(value_S.mean()), "critic/explained_variance/mean": explained}
+
+
+def _pairs(batch: Batch) -> list[tuple[Any, Sample]]:
+    return list(zip(batch.trajectories, batch.samples, strict=True))

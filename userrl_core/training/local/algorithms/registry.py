@@ -1,0 +1,35 @@
+"""Which algorithm a recipe names, and what it makes of a batch."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from userrl_core.errors import ConfigError
+from userrl_core.rewards import CreditConfig, Credits
+from userrl_core.training.config import AlgorithmConfig
+from userrl_core.training.local.algorithms.grpo import grpo
+from userrl_core.training.local.algorithms.ppo import Critic, ppo
+from userrl_core.training.local.algorithms.reinforce_pp import reinforce_pp
+from userrl_core.training.local.algorithms.rloo import rloo
+from userrl_core.training.local.batch import Advantages, Batch
+
+BY_SCORE = {"rloo": rloo, "reinforce_pp": reinforce_pp}
+"""Algorithms that know one score per attempt and give it to all of its tokens."""
+
+
+def advantages_for(
+    config: AlgorithmConfig, batch: Batch, credits: Credits, credit: CreditConfig, critic: nn.Module | None
+) -> Advantages:
+    """The batch's advantages. Raises ConfigError where the credit block asks for what the algorithm does not have."""
+    if config.name == "grpo":
+        return grpo(batch, credits, credit)
+    if config.name == "ppo":
+        if not isinstance(critic, Critic):
+            raise ConfigError("ppo needs a critic and was started without one.")
+        return ppo(batch, credits, critic, config, credit.terms)
+    if credit.shaping != "equalized":
+        raise ConfigError(
+            f"{config.name} gives every token of an attempt the same advantage; credit.shaping '{credit.shaping}' would have "
+            "no effect. Set it to equalized, or algorithm.name to grpo."
+        )
+    return BY_SCORE[config.name](batch, credits, credit)

@@ -1,0 +1,22 @@
+"""REINFORCE++ (Hu et al. 2025): no groups, no critic; scores are normalised over the whole batch of a step.
+
+Tasks of different difficulty then share one baseline, which is what the paper's table sets against GRPO.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from userrl_core.rewards import CreditConfig, Credits
+from userrl_core.training.local.batch import Advantages, Batch, from_scores
+
+EPSILON = 1e-6
+
+
+def reinforce_pp(batch: Batch, credits: Credits, config: CreditConfig) -> Advantages:
+    """Batch-normalised advantages, one per attempt. A batch whose scores are all equal trains nothing."""
+    score_N = credits.scores[credits.admitted]
+    mean, std = (float(score_N.mean()), float(score_N.std(ddof=0))) if score_N.size else (0.0, 0.0)
+    trains = credits.admitted & (std >= EPSILON)
+    values = (np.where(credits.admitted, credits.scores, mean) - mean) / (std + EPSILON)
+    return from_scores(batch, values, trains, {"credit/baseline/mean": mean, "credit/baseline/std": std})

@@ -1,0 +1,98 @@
+"""The loop of the trainers that learn from what is written already (SFT, DPO): steps, checkpoints, exact resume."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+from pathlib import Path
+
+from userrl_core.records import CheckpointRecord
+from userrl_core.seeding import derive_seed
+from userrl_core.sink import Sink
+from userrl_core.training.jobs import Job, StageResult
+from userrl_core.training.local.checkpoint import (
+    CheckpointState,
+    newest,
+    prune,
+    read_state,
+    step_folder,
+    write_checkpoint,
+)
+from userrl_core.training.local.state import TrainState
+from userrl_core.training.protocols import Progress
+
+Step = Callable[[int, Sequence[int]], dict[str, float]]
+"""Carries out step n (from 1) on these rows and returns its numbers."""
+
+
+def own_checkpoint(job: Job) -> Path | None:
+    """The newest whole checkpoint that this job wrote before."""
+    found = newest(_root(job))
+    return found[0] if found else None
+
+
+def fit(
+    job: Job,
+    stage: str,
+    state: TrainState,
+    total: int,
+    batches: Iterator[Sequence[int]],
+    step: Step,
+    sink: Sink | None = None,
+    progress: Progress | None = None,
+) -> StageResult:
+    """Run to step `total`, from the job's newest checkpoint if it has one. The state's model must be that checkpoint's."""
+    root = _root(job)
+    root.mkdir(parents=True, exist_ok=True)
+    found = own_checkpoint(job)
+    saved: CheckpointState | None = None
+    if found is not None and state.restore(found):
+        saved = read_state(found)
+        # A finished job is only asked for its result; what later stages logged stands.
+        if sink is not None and state.step < total:
+            sink.event("rewind", stage=stage, step=state.step)
+    metrics: dict[str, float] = {}
+    for number in range(1, total + 1):
+        rows = next(batches)
+        if number <= state.step:
+            continue
+        metrics = step(number, rows)
+        state.step = number
+        if sink is not None:
+            sink.metrics(metrics, stage=stage, step=number)
+        if number % job.checkpoint_every == 0 and number < total:
+            saved = _save(state, job, stage, sink)
+        if progress is not None:
+            progress(number, total, metrics)
+    if saved is None or saved.step != total:
+        saved = _save(state, job, stage, sink)
+    return StageResult(
+        checkpoint=step_folder(root, total), id=saved.id, sha256=saved.sha256, step=total, metrics=metrics
+    )
+
+
+def shuffled_batches(rows: int, size: int, seed: int) -> Iterator[list[int]]:
+    """Endless batches of row numbers: every epoch is a shuffle of its own, and a batch may span two."""
+    waiting: list[int] = []
+    for epoch in count():
+        order = list(range(rows))
+        random.Random(derive_seed(seed, "epoch", epoch)).shuffle(order)
+        waiting += order
+        while len(waiting) >= size:
+            yield waiting[:size]
+            del waiting[:size]
+
+
+def _save(state: TrainState, job: Job, stage: str, sink: Sink | None) -> CheckpointState:
+    root = _root(job)
+    folder = step_folder(root, state.step)
+    saved = write_checkpoint(folder, state.save, stage=stage, step=state.step)
+    prune(root, job.keep_checkpoints, None)
+    if sink is not None:
+        sink.checkpoint(CheckpointRecord(saved.id, str(folder), stage, state.step, saved.sha256))
+    return saved
+
+
+def _root(job: Job) -> Path:
+    return job.out_dir / "checkpoints"

@@ -1,0 +1,65 @@
+"""Log-probabilities of tokens that are already there, in one forward pass over whole conversations.
+
+Conversations are padded on the right: under a causal mask a token never sees what comes after it, so no attention mask is
+needed. The output layer runs over the chosen tokens only; everything after it is float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812  the customary name
+from torch import Tensor
+
+from userrl_core.training.local.samples import pad
+
+_PLAIN_HEAD = ("qwen2", "qwen3", "llama", "mistral")
+"""Architectures whose logits are the output layer's product and nothing more (no soft cap, no scaling)."""
+
+
+def token_distributions(
+    model: Any, ids: Sequence[Sequence[int]], turns: Sequence[Sequence[int]], temperature: float = 1.0
+) -> tuple[Tensor, Tensor]:
+    """Log-distributions that the agent's tokens were drawn from, [S, vocabulary], and the tokens, [S]."""
+    device = next(model.parameters()).device
+    ids_BL, _ = pad(ids, 0, device=device)
+    turns_BL, _ = pad(turns, -1, device=device)
+    chosen = turns_BL[:, 1:] >= 0
+    logits = _logits(model, ids_BL, chosen).float()
+    if temperature != 1.0:
+        logits = logits / temperature
+    return F.log_softmax(logits, dim=-1), ids_BL[:, 1:][chosen]
+
+
+def token_logprobs(
+    model: Any, ids: Sequence[Sequence[int]], turns: Sequence[Sequence[int]], temperature: float = 1.0
+) -> tuple[Tensor, Tensor]:
+    """Log-probabilities of the agent's tokens and entropies of their distributions, both [S] in nats, with gradients."""
+    log_SV, tokens_S = token_distributions(model, ids, turns, temperature)
+    picked = log_SV.gather(1, tokens_S[:, None])[:, 0]
+    return picked, -(log_SV.exp() * log_SV).sum(-1)
+
+
+@torch.no_grad()
+def reference_logprobs(
+    model: Any, ids: Sequence[Sequence[int]], turns: Sequence[Sequence[int]], temperature: float, micro_batch: int
+) -> list[Tensor]:
+    """Log-probabilities under a frozen model, one tensor per conversation."""
+    out: list[Tensor] = []
+    for start in range(0, len(ids), micro_batch):
+        span = slice(start, start + micro_batch)
+        picked, _ = token_logprobs(model, ids[span], turns[span], temperature)
+        out += torch.split(picked, [sum(turn >= 0 for turn in row) for row in turns[span]])
+    return out
+
+
+def _logits(model: Any, ids_BL: Tensor, chosen: Tensor) -> Tensor:
+    """Logits that predict the chosen tokens, [S, vocabulary]; chosen: [B, L-1]."""
+    if model.config.model_type in _PLAIN_HEAD:
+        hidden = model.model(input_ids=ids_BL, use_cache=False).last_hidden_state
+        head: Tensor = model.lm_head(hidden[:, :-1][chosen])
+        return head
+    logits: Tensor = model(input_ids=ids_BL, use_cache=False).logits
+    return logits[:, :-1][chosen]

@@ -1,0 +1,117 @@
+"""Supervised training on conversations, the loss on the agent's tokens alone (UserRL section 4.1, "SFT cold start").
+
+Also writes the first checkpoint of a run: where the model is made from scratch, its tokenizer is learnt here from the
+same conversations, and with ``enabled: false`` the untrained model is all there is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from userrl_core.distill import read_chats
+from userrl_core.errors import TrainingError
+from userrl_core.seeding import derive_seed
+from userrl_core.sink import Sink
+from userrl_core.training.config import ModelConfig, SftConfig
+from userrl_core.training.jobs import SftJob, StageResult
+from userrl_core.training.local.chat import ChatFormat, Encoded
+from userrl_core.training.local.fit import fit, own_checkpoint, shuffled_batches
+from userrl_core.training.local.logprobs import token_logprobs
+from userrl_core.training.local.model import build_model, load_model
+from userrl_core.training.local.optimizer import adamw, clip_and_step, set_lr
+from userrl_core.training.local.state import TrainState, load_checkpoint
+from userrl_core.training.local.threads import fix_threads
+from userrl_core.training.local.tokenizer import load_tokenizer, render, train_tokenizer
+from userrl_core.training.protocols import Progress
+
+
+def train_sft(job: SftJob, sink: Sink | None = None, progress: Progress | None = None) -> StageResult:
+    """Run the job to its end; a job started again goes on from its newest checkpoint, bit for bit.
+
+    Raises TrainingError where there is nothing to learn from, CheckpointError for an unusable start.
+    """
+    fix_threads(job.threads)
+    chats = read_chats(job.chats) if job.chats is not None else []
+    found = own_checkpoint(job)
+    start = found or job.init
+    if start is not None:
+        model, tokenizer = load_checkpoint(start, job.model, job.device)
+    else:
+        model, tokenizer = new_model(job.model, chats, job.seed, job.device)
+    generator = torch.Generator(job.device).manual_seed(derive_seed(job.seed, "sft"))
+    optimizer = adamw(model, job.sft.lr, job.sft.betas, job.sft.weight_decay)
+    state = TrainState(model, tokenizer, optimizer, generator, kind="sft")
+    examples = encode_chats(ChatFormat(tokenizer), chats, job.sft.cutoff) if job.sft.enabled else []
+    total = _total_steps(job.sft, len(examples))
+    batches = shuffled_batches(len(examples), job.sft.batch, job.seed)
+
+    def step(number: int, rows: Sequence[int]) -> dict[str, float]:
+        return _step(state, [examples[i] for i in rows], job.sft, number, total)
+
+    return fit(job, job.stage, state, total, batches, step, sink, progress)
+
+
+def encode_chats(chat_format: ChatFormat, chats: Sequence[Mapping[str, Any]], cutoff: int) -> list[Encoded]:
+    """Conversations as ids; those without an agent token within the cutoff are left out. Raises TrainingError if all are."""
+    encoded = [chat_format.chat(chat, cutoff) for chat in chats]
+    usable = [example for example in encoded if example.agent_tokens]
+    if not usable:
+        raise TrainingError(
+            f"None of the {len(chats)} conversations has an agent message within {cutoff} tokens; raise cold_start.cutoff "
+            "or distil again."
+        )
+    return usable
+
+
+def learning_rate(config: SftConfig, number: int, total: int) -> float:
+    """The rate of step `number` of 1 ... total: a linear rise, then the schedule."""
+    rise = round(config.warmup * total) if config.warmup < 1 else int(config.warmup)
+    if number <= rise:
+        return config.lr * number / rise
+    done = (number - rise - 1) / max(total - rise, 1)
+    if config.schedule == "cosine":
+        return config.lr * 0.5 * (1 + math.cos(math.pi * done))
+    return config.lr * (1 - done) if config.schedule == "linear" else config.lr
+
+
+def new_model(config: ModelConfig, chats: Sequence[Mapping[str, Any]], seed: int, device: str) -> tuple[Any, Any]:
+    """Model and tokenizer where no checkpoint is continued: from the configured path, or from scratch."""
+    if config.path is not None:
+        return load_model(config.path, config, device), load_tokenizer(config.path)
+    tokenizer = train_tokenizer(render(chats), config.vocab_size)
+    return build_model(config, tokenizer, derive_seed(seed, "weights"), device), tokenizer
+
+
+def _total_steps(config: SftConfig, examples: int) -> int:
+    if not config.enabled:
+        return 0
+    return config.steps or max(1, round(config.epochs * examples / config.batch))
+
+
+def _step(
+    state: TrainState, examples: Sequence[Encoded], config: SftConfig, number: int, total: int
+) -> dict[str, float]:
+    lr = learning_rate(config, number, total)
+    set_lr(state.optimizer, lr)
+    ordered = sorted(examples, key=lambda example: len(example.ids))
+    tokens = sum(example.agent_tokens for example in ordered)
+    loss_sum = 0.0
+    state.model.train()
+    for start in range(0, len(ordered), config.micro_batch):
+        rows = ordered[start : start + config.micro_batch]
+        logprob_S, _ = token_logprobs(state.model, [row.ids for row in rows], [row.turns for row in rows])
+        loss = -logprob_S.sum() / tokens
+        loss.backward()  # type: ignore[no-untyped-call]
+        loss_sum += float(loss.detach())
+    norm = clip_and_step(state.optimizer, state.model.parameters(), config.grad_norm)
+    state.model.eval()
+    return {
+        "sft/loss/mean": loss_sum,
+        "sft/lr/value": lr,
+        "sft/grad_norm/mean": norm,
+        "sft/tokens/count": float(tokens),
+    }

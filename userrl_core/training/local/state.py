@@ -1,0 +1,122 @@
+"""Everything a trainer carries from step to step, and its exact way to disk and back.
+
+Files of a checkpoint's ``trainer`` folder: ``optimizer.safetensors`` (tensors named ``<parameter>/<moment>``),
+``generators.safetensors`` (generator states as bytes), ``critic.safetensors`` with ``critic_optimizer.safetensors`` where
+there is a critic, and ``trainer.json`` (step, curriculum, history).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from userrl_core.errors import CheckpointError
+from userrl_core.training.config import ModelConfig
+from userrl_core.training.local.checkpoint import STATE, read_checkpoint, read_json
+from userrl_core.training.local.model import load_model
+from userrl_core.training.local.optimizer import load_optimizer_tensors, optimizer_tensors
+from userrl_core.training.local.tokenizer import load_tokenizer
+
+TRAINER = "trainer"
+
+
+@dataclass(slots=True)
+class TrainState:
+    """A model in training.
+
+    kind: what trains it (``sft``, ``rl`` ...); another kind's optimiser is not continued. curriculum: what its `state_dict`
+    gave. history: one entry per step, oldest first.
+    """
+
+    model: Any
+    tokenizer: Any
+    optimizer: torch.optim.Optimizer
+    generator: torch.Generator
+    kind: str
+    step: int = 0
+    critic: nn.Module | None = None
+    critic_optimizer: torch.optim.Optimizer | None = None
+    curriculum: dict[str, Any] | None = None
+    history: list[dict[str, float | None]] = field(default_factory=list)
+
+    def save(self, folder: Path) -> None:
+        """Write model, tokenizer and trainer files into a folder (see `checkpoint.write_checkpoint`)."""
+        save_model(self.model, self.tokenizer, folder)
+        inside = folder / TRAINER
+        inside.mkdir()
+        save_file(optimizer_tensors(self.model, self.optimizer), inside / "optimizer.safetensors")
+        states = {"sampling": self.generator.get_state(), "torch": torch.get_rng_state()}
+        save_file(states, inside / "generators.safetensors")
+        if self.critic is not None and self.critic_optimizer is not None:
+            critic = {name: tensor.detach().cpu().contiguous() for name, tensor in self.critic.named_parameters()}
+            save_file(critic, inside / "critic.safetensors")
+            moments = optimizer_tensors(self.critic, self.critic_optimizer)
+            save_file(moments, inside / "critic_optimizer.safetensors")
+        record = {"kind": self.kind, "step": self.step, "curriculum": self.curriculum, "history": self.history}
+        (inside / "trainer.json").write_text(json.dumps(record, sort_keys=True), encoding="utf-8")
+
+    def restore(self, folder: Path) -> bool:
+        """Take over the trainer files of a checkpoint whose model is already loaded.
+
+        Returns False when it has none of this kind (after a cold start RL begins with a fresh optimiser).
+        Raises CheckpointError when they belong to another model or algorithm.
+        """
+        inside = folder / TRAINER
+        if not inside.is_dir():
+            return False
+        record = read_json(inside / "trainer.json")
+        if record["kind"] != self.kind:
+            return False
+        self.step, self.curriculum, self.history = record["step"], record["curriculum"], record["history"]
+        _load_optimizer(self.model, self.optimizer, inside / "optimizer.safetensors")
+        states = _load(inside / "generators.safetensors")
+        self.generator.set_state(states["sampling"])
+        torch.set_rng_state(states["torch"])
+        if self.critic is not None and self.critic_optimizer is not None:
+            if not (inside / "critic.safetensors").is_file():
+                raise CheckpointError(f"{folder} has no critic; ppo continues only from a checkpoint that ppo wrote.")
+            loaded = _load(inside / "critic.safetensors")
+            with torch.no_grad():
+                for name, parameter in self.critic.named_parameters():
+                    parameter.copy_(loaded[name])
+            _load_optimizer(self.critic, self.critic_optimizer, inside / "critic_optimizer.safetensors")
+        return True
+
+
+def save_model(model: Any, tokenizer: Any, folder: Path) -> None:
+    """A Hugging Face folder: config, safetensors, tokenizer with its chat template."""
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def load_checkpoint(path: Path, config: ModelConfig, device: str) -> tuple[Any, Any]:
+    """Model and tokenizer of one of our checkpoints (hashes checked), of a Hugging Face folder, or by a name such as
+    ``Qwen/Qwen3-0.6B``."""
+    hub_name = len(path.parts) == 2 and not path.is_absolute() and not path.exists()
+    if not hub_name and ((path / STATE).exists() or not (path / "config.json").exists()):
+        read_checkpoint(path)
+    return load_model(path, config, device), load_tokenizer(path)
+
+
+def _load_optimizer(module: nn.Module, optimizer: torch.optim.Optimizer, path: Path) -> None:
+    try:
+        load_optimizer_tensors(module, optimizer, _load(path))
+    except KeyError as error:
+        raise CheckpointError(
+            f"{path} belongs to another model: it holds moments of {error}, which this one lacks."
+        ) from error
+
+
+def _load(path: Path) -> Mapping[str, Tensor]:
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{path} cannot be read; the checkpoint is incomplete.") from error

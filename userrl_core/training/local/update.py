@@ -1,0 +1,180 @@
+"""The policy step shared by all algorithms: the clipped surrogate (PPO) over agent tokens, with its optional terms.
+
+Importance ratios compare with the log-probabilities each token was drawn with. Options and where they come from: dual
+clip (Ye et al. 2020), KL term exp(d) - d - 1 (Schulman's k3, "low_var_kl"), entropy bonus, and a mask that lets only the
+tokens of highest entropy carry the loss (Wang et al. 2025, used in TARL).
+
+S agent tokens of a micro-batch.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from userrl_core.training.config import AlgorithmConfig
+from userrl_core.training.local.batch import Advantages, Batch, Tokens
+from userrl_core.training.local.logprobs import token_logprobs
+from userrl_core.training.local.optimizer import clip_and_step
+from userrl_core.training.local.samples import Sample
+
+_RATIO_BOUND = 20.0
+"""Log-ratios are cut here: exp must not overflow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One attempt in the update; arrays over its agent tokens. reference: log-probabilities of the reference model."""
+
+    sample: Sample
+    old: Tokens
+    advantage: Tokens
+    entropy: Tokens
+    reference: Tensor | None = None
+
+
+def items_of(batch: Batch, advantages: Advantages, reference: Sequence[Tensor] | None = None) -> list[Item]:
+    """The attempts that train."""
+    return [
+        Item(
+            sample,
+            sample.of_agent(sample.logprobs),
+            advantages.tokens[i],
+            sample.of_agent(sample.entropies),
+            reference[i] if reference is not None else None,
+        )
+        for i, sample in enumerate(batch.samples)
+        if advantages.trains[i] and sample.agent_tokens
+    ]
+
+
+def minibatches(items: Sequence[Item], config: AlgorithmConfig, seed: int) -> list[list[int]]:
+    """The order of the update: every item once per inner epoch, shuffled, dealt into minibatches of like sizes."""
+    order: list[list[int]] = []
+    rng = random.Random(seed)
+    for _ in range(config.inner_epochs):
+        rows = list(range(len(items)))
+        rng.shuffle(rows)
+        count = min(config.minibatches, len(rows))
+        for part in (rows[k::count] for k in range(count)):
+            # Like lengths side by side: less padding in each forward pass.
+            order.append(sorted(part, key=lambda i: len(items[i].sample.ids)))
+    return order
+
+
+def update_policy(
+    model: Any,
+    optimizer: torch.optim.Optimizer,
+    items: Sequence[Item],
+    config: AlgorithmConfig,
+    order: Sequence[Sequence[int]],
+) -> dict[str, float]:
+    """One optimiser step per minibatch; returns what happened, averaged over tokens where that makes sense."""
+    sums: defaultdict[str, float] = defaultdict(float)
+    norms: list[float] = []
+    gap = 0.0
+    threshold = _entropy_threshold(items, config.entropy_mask)
+    model.train()
+    for number, minibatch in enumerate(order):
+        weights = _weights([len(items[i].old) for i in minibatch], config.loss_aggregation)
+        for start in range(0, len(minibatch), config.micro_batch):
+            rows = minibatch[start : start + config.micro_batch]
+            stats = _backward(model, [items[i] for i in rows], weights[start : start + len(rows)], config, threshold)
+            if number == 0:
+                gap = max(gap, stats.pop("gap"))
+            for name, value in stats.items():
+                sums[name] += value
+        norms.append(clip_and_step(optimizer, model.parameters(), config.grad_norm))
+    model.eval()
+    tokens = max(sums.pop("tokens", 0.0), 1.0)
+    finite = [norm for norm in norms if np.isfinite(norm)]
+    return {
+        "policy/loss/mean": sums["loss"] / max(len(order), 1),
+        "policy/entropy/mean": sums["entropy"] / tokens,
+        "policy/kl_step/mean": sums["kl_step"] / tokens,
+        "policy/kl_reference/mean": sums["kl_reference"] / tokens,
+        "policy/clip/share": sums["clipped"] / tokens,
+        "policy/grad_norm/mean": float(np.mean(finite)) if finite else 0.0,
+        "policy/skipped_updates/count": float(len(norms) - len(finite)),
+        "policy/updates/count": float(len(finite)),
+        "policy/logprob_gap/max": gap,
+    }
+
+
+def surrogate(ratio: Tensor, advantage: Tensor, config: AlgorithmConfig) -> Tensor:
+    """The objective per token, to be maximised."""
+    high = config.clip if config.clip_high is None else config.clip_high
+    clipped = torch.minimum(ratio * advantage, ratio.clamp(1 - config.clip, 1 + high) * advantage)
+    if config.dual_clip is None:
+        return clipped
+    return torch.where(advantage < 0, torch.maximum(clipped, config.dual_clip * advantage), clipped)
+
+
+def low_var_kl(other: Tensor, own: Tensor) -> Tensor:
+    """Estimate per token of the distance from own to other: never negative, zero where they agree."""
+    d = (other - own).clamp(-_RATIO_BOUND, _RATIO_BOUND)
+    # exp(d) - 1 - d in one: where models nearly agree, float32 would leave rounding of either sign.
+    return (torch.expm1(d) - d).clamp(min=0)
+
+
+def _backward(
+    model: Any, items: Sequence[Item], weights: Sequence[float], config: AlgorithmConfig, threshold: float | None
+) -> dict[str, float]:
+    """Accumulate the gradient of some attempts; weights: what each of their tokens counts in the minibatch's loss."""
+    own, entropy = token_logprobs(
+        model, [item.sample.ids for item in items], [item.sample.turns for item in items], config.temperature
+    )
+    device = own.device
+    old = torch.from_numpy(np.concatenate([item.old for item in items])).to(device)
+    advantage = torch.from_numpy(np.concatenate([item.advantage for item in items])).to(device)
+    weight = torch.from_numpy(np.repeat(np.asarray(weights, np.float32), [len(i.old) for i in items])).to(device)
+    ratio = (own - old).clamp(-_RATIO_BOUND, _RATIO_BOUND).exp()
+    objective = surrogate(ratio, advantage, config)
+    if threshold is not None:
+        drawn = torch.from_numpy(np.concatenate([item.entropy for item in items])).to(device)
+        objective = objective * (drawn >= threshold)
+    loss = -(objective * weight).sum()
+    if config.entropy_coef:
+        loss = loss - config.entropy_coef * (entropy * weight).sum()
+    kl_reference = torch.zeros(())
+    if items[0].reference is not None:
+        reference = torch.cat([item.reference for item in items if item.reference is not None])
+        kl = low_var_kl(reference, own)
+        kl_reference = kl.detach().sum()
+        if config.kl_coef:
+            loss = loss + config.kl_coef * (kl * weight).sum()
+    loss.backward()  # type: ignore[no-untyped-call]
+    with torch.no_grad():
+        inside = surrogate(ratio, advantage, config) == ratio * advantage
+        return {
+            "loss": float(loss),
+            "tokens": float(len(old)),
+            "entropy": float(entropy.sum()),
+            "kl_step": float(low_var_kl(own, old).sum()),
+            "kl_reference": float(kl_reference),
+            "clipped": float((~inside).sum()),
+            "gap": float((own - old).abs().max()),
+        }
+
+
+def _weights(tokens: Sequence[int], aggregation: str) -> list[float]:
+    """What one token of each attempt counts: trajectories alike, or tokens alike. All weights of a minibatch sum to 1."""
+    if aggregation == "token_mean":
+        return [1.0 / sum(tokens)] * len(tokens)
+    return [1.0 / (count * len(tokens)) for count in tokens]
+
+
+def _entropy_threshold(items: Sequence[Item], share: float | None) -> float | None:
+    """The entropy that the given share of the batch's tokens reaches; ties are kept."""
+    if share is None or not items:
+        return None
+    entropies = np.concatenate([item.entropy for item in items])
+    rank = max(1, int(np.ceil(share * entropies.size)))
+    return float(np.partition(entropies, -rank)[-rank])

@@ -1,1 +1,0 @@
-"""Users played by a language model, each with its own prompts."""

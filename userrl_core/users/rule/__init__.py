@@ -1,1 +1,0 @@
-"""Users that answer by rule: deterministic under their generator, offline."""

@@ -1,0 +1,237 @@
+"""The compactor: many small sealed segments into few immutable native packs. One at a time per warehouse.
+
+1. Live files of dead writers are sealed (a writer holds a lock while it lives).
+2. Leftovers of a compaction that was killed are removed: half-built packs, and segments that a pack holds already.
+3. Sealed segments, and small packs once there are many, are written into new packs beside the old ones.
+4. One manifest, published by rename, makes them count; only then are their sources removed.
+
+A kill between any two steps loses and doubles nothing: before the manifest readers use the sources, after it the packs.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import duckdb
+
+from userrl_core.errors import LogError
+from warehouse.files.layout import (
+    Manifest,
+    Segment,
+    run_folders,
+    sealed_path,
+    segments_in,
+    snapshot,
+    sync_folder,
+    writer_dir,
+)
+from warehouse.files.lock import FolderLock
+from warehouse.files.pack_metadata import REPAIR, Holders, damaged, first_line, needed, unlisted
+from warehouse.upkeep.pack import Source, build
+
+PACK_TURNS = 2_000_000
+"""Most turns in one pack, roughly: it bounds what is built, and lost, at once."""
+
+SMALL_PACK_TURNS = 400_000
+MANY_SMALL_PACKS = 8
+"""That many small packs are merged into one, so that the number of packs grows with the logarithm of the nights."""
+
+GRACE_SECONDS = 1.0
+"""How long packed sources stay after the manifest was published, so that queries already under way can finish."""
+
+SEGMENTS_OF_LIVING_RUN = 32
+"""A run that is still being written is packed once it has that many sealed segments."""
+
+
+@dataclass(slots=True)
+class Compaction:
+    """What one call did. torn_bytes: half-written last lines that dead writers left; they held no whole row.
+
+    nulled: values in the dead writers' rows that their columns cannot hold; they are null now.
+    """
+
+    recovered: int = 0
+    torn_bytes: int = 0
+    nulled: int = 0
+    segments: int = 0
+    packs: list[str] = field(default_factory=list)
+    merged: list[str] = field(default_factory=list)
+    turns: int = 0
+    indexed: int = 0
+    seconds: float = 0.0
+
+
+def compact(root: Path, *, everything: bool = False, index: bool = True) -> Compaction:
+    """Seal, pack, publish, tidy, and bring the text index up to date.
+
+    everything: also pack the few segments of runs that are being written. Raises LogError when another compactor is at
+    work, the disk is full or a file is damaged; no row is lost then.
+    """
+    started, done = time.perf_counter(), Compaction()
+    if not root.is_dir():
+        raise LogError(f"There is no warehouse at {root}; start a run with `make run`, or name its folder.")
+    with FolderLock.take(root / "compactor"), _sentences(root):
+        manifest = Manifest.read(root)
+        remove_leftovers(root, manifest)
+        replaced = [path for run in run_folders(root) for path in recover(run, done)]
+        _pack(root, manifest, _due(root, everything), done)
+        if replaced and not done.packs:
+            time.sleep(GRACE_SECONDS)
+        for path in replaced:
+            path.unlink(missing_ok=True)
+        if index:
+            from warehouse.search import update_index
+
+            done.indexed = update_index(root)
+    done.seconds = time.perf_counter() - started
+    return done
+
+
+@contextmanager
+def _sentences(root: Path) -> Iterator[None]:
+    """Whatever the engines raise becomes one sentence: sources are removed only after the manifest without them."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except LogError:
+        raise
+    except (OSError, duckdb.Error, pa.ArrowException, sqlite3.Error) as error:
+        found = damaged(root, snapshot(root))
+        if found is not None:
+            raise LogError(f"{found[0]} is damaged ({found[1]}); {REPAIR}.") from error
+        raise LogError(
+            f"Compaction of {root} stopped: {first_line(error)}; nothing was lost. Free space, then compact again, or "
+            f"{REPAIR}."
+        ) from error
+
+
+def remove_leftovers(root: Path, manifest: Manifest) -> list[Path]:
+    """Remove what a killed compaction or writer left and nothing needs; returns what was removed. Lock held.
+
+    Raises LogError, and removes nothing, for a pack that the manifest does not name although rows are in it alone, and
+    where a pack that should hold the rows of something to remove cannot be read.
+    """
+    removed, holders = unlisted(root, manifest), Holders(root, manifest)
+    for path in removed:
+        if needed(root, path, holders):
+            raise LogError(f"Pack {path} is not in the manifest, but only it has some of its segments; {REPAIR}.")
+    # Half-built packs and spilled memory.
+    removed += (root / "packs").glob(".*")
+    for run in run_folders(root):
+        removed += [path for segment, path in segments_in(run, "sealed") if holders.hold(segment)]
+        removed += [path for segment, path in segments_in(run, "live") if holders.hold(segment)]
+        for segment, path in segments_in(run, "live"):
+            if sealed_path(run, segment).exists() and not _alive(run, segment.writer):
+                removed.append(path)
+        removed += [path for path in (run / "sealed").glob(".*.tmp") if not _alive(run, int(path.name.split(".")[2]))]
+    for path in removed:
+        _remove(path)
+    return removed
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def recover(run: Path, done: Compaction) -> list[Path]:
+    """Seal the live files of writers that are gone; returns those files, which nothing needs any more. Lock held."""
+    from warehouse.files.seal import seal
+
+    replaced: list[Path] = []
+    by_writer: dict[int, list[tuple[Segment, Path]]] = {}
+    for segment, path in segments_in(run, "live"):
+        by_writer.setdefault(segment.writer, []).append((segment, path))
+    for writer, files in by_writer.items():
+        lock = FolderLock.attempt(writer_dir(run, writer))
+        if lock is None:
+            continue
+        with lock:
+            for segment, path in files:
+                target = sealed_path(run, segment)
+                # The writer may have sealed and removed it between our listing and its end.
+                if path.exists() and not target.exists():
+                    sealed = seal(path, target, segment.table)
+                    done.torn_bytes += sealed.torn_bytes
+                    done.nulled += sealed.nulled
+                    done.recovered += 1
+                replaced.append(path)
+    return replaced
+
+
+def _due(root: Path, everything: bool) -> list[tuple[Segment, Path]]:
+    due: list[tuple[Segment, Path]] = []
+    for run in run_folders(root):
+        sealed = segments_in(run, "sealed")
+        living = any(_alive(run, writer) for writer in {segment.writer for segment, _ in segments_in(run, "live")})
+        if everything or len(sealed) >= SEGMENTS_OF_LIVING_RUN or not living:
+            due += sealed
+    return due
+
+
+def _pack(root: Path, manifest: Manifest, due: list[tuple[Segment, Path]], done: Compaction) -> None:
+    small = [name for name, pack in manifest.packs.items() if pack["rows"].get("turns", 0) < SMALL_PACK_TURNS]
+    sources = [Source.sealed(segment, path) for segment, path in due]
+    if len(small) >= MANY_SMALL_PACKS:
+        done.merged = small
+        sources += [Source.pack(root, name, manifest.packs[name]["segments"]) for name in small]
+    if sources:
+        done.segments = len(due)
+        done.packs = _publish(root, manifest, sources)
+        done.turns = sum(manifest.packs[name]["rows"].get("turns", 0) for name in done.packs)
+
+
+def _publish(root: Path, manifest: Manifest, sources: list[Source]) -> list[str]:
+    folder = root / "packs"
+    folder.mkdir(exist_ok=True)
+    stamp = f"{time.time_ns():x}{os.getpid():x}"
+    if not (root / "manifest.json").exists():
+        # From now on a missing manifest beside packs is a lost one, never a first compaction that was killed.
+        manifest.write(root)
+    try:
+        made = build(folder, stamp, list(_batches(sources)))
+    finally:
+        for path in folder.glob(f".{stamp}*"):
+            _remove(path)
+    sync_folder(folder)
+    for source in sources:
+        if source.segment is None:
+            manifest.packs.pop(source.path.name, None)
+    manifest.packs.update(made)
+    manifest.write(root)
+    time.sleep(GRACE_SECONDS)
+    for source in sources:
+        source.path.unlink(missing_ok=True)
+    return list(made)
+
+
+def _batches(sources: list[Source]) -> Iterator[list[Source]]:
+    """Sources in the order of run, writer and segment, cut where a pack would hold too many turns."""
+    batch: list[Source] = []
+    turns = 0
+    for source in sorted(sources, key=lambda source: source.order):
+        if turns and turns + source.turns > PACK_TURNS:
+            yield batch
+            batch, turns = [], 0
+        batch.append(source)
+        turns += source.turns
+    if batch:
+        yield batch
+
+
+def _alive(run: Path, writer: int) -> bool:
+    lock = FolderLock.attempt(writer_dir(run, writer))
+    if lock is None:
+        return True
+    lock.release()
+    return False

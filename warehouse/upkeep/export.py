@@ -1,0 +1,121 @@
+"""Copying the warehouse to a shared file system or an object store, as Parquet that any engine reads as it lies.
+
+    <target>/<table>/run=<id>/w<writer>-<first seq>-<last seq>.parquet
+
+Objects are written whole, once, and never renamed, replaced or locked. What is there already is read off their names, so
+an export that was killed goes on where it stopped, and the next one adds only what is new. Only packed rows are copied
+(`export` compacts first): a turn is exported once, with the credits that were known when it was packed; credits that
+came later are in ``credits``. Rewinds are in ``events``, as they are here.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+
+from userrl_core.errors import ConfigError
+from warehouse import schema
+
+if TYPE_CHECKING:
+    from warehouse.query.connection import Warehouse
+
+OBJECT_ROWS = 500_000
+_NAME = re.compile(r"w(\d+)-(\d+)-(\d+)\.parquet$")
+
+
+@dataclass(slots=True)
+class Export:
+    """What one export wrote."""
+
+    objects: int = 0
+    rows: int = 0
+    bytes: int = 0
+
+
+def export(root: Path, target: str, *, options: dict[str, Any] | None = None) -> Export:
+    """Write what the target (a folder or any fsspec URL, for example ``s3://bucket/prefix``) does not have yet.
+
+    options: for the file system (endpoint_url, key ...). Only one export per target at a time. Raises ConfigError.
+    """
+    import fsspec
+
+    from warehouse.query.connection import open_warehouse
+    from warehouse.upkeep.compact import compact
+
+    try:
+        files, base = fsspec.core.url_to_fs(target, **(options or {}))
+    except (ImportError, ValueError) as error:
+        raise ConfigError(f"Target {target!r} cannot be used: {error}.") from error
+    compact(root, everything=True)
+    done = Export()
+    with open_warehouse(root) as warehouse:
+        for table in schema.LOGGED:
+            _table(warehouse, table, files, base.rstrip("/"), done)
+        _runs(warehouse, files, base.rstrip("/"), done)
+    return done
+
+
+def _table(warehouse: Warehouse, table: str, files: Any, base: str, done: Export) -> None:
+    stored = warehouse.packed(table)
+    reach = _reach(files, f"{base}/{table}")
+    for run, writer, rows in _groups(warehouse, stored):
+        last = reach.get((run, writer), 0)
+        while True:
+            part = warehouse.arrow(
+                f"SELECT * FROM ({stored}) WHERE run_id = $run AND writer = $writer AND seq > $last "
+                f"ORDER BY seq LIMIT {min(OBJECT_ROWS, rows)}",
+                run=run,
+                writer=writer,
+                last=last,
+            )
+            if part.num_rows == 0:
+                break
+            first, last = part["seq"][0].as_py(), part["seq"][-1].as_py()
+            _put(files, f"{base}/{table}/run={run}/w{writer:05d}-{first:012d}-{last:012d}.parquet", part, done)
+
+
+def _groups(warehouse: Warehouse, stored: str) -> list[tuple[str, int, int]]:
+    rows = warehouse.arrow(
+        f"SELECT run_id, writer, count(*) AS n FROM ({stored}) GROUP BY ALL ORDER BY ALL"
+    ).to_pylist()
+    return [(row["run_id"], row["writer"], row["n"]) for row in rows]
+
+
+def _runs(warehouse: Warehouse, files: Any, base: str, done: Export) -> None:
+    for row in warehouse.arrow("SELECT run_id FROM runs").to_pylist():
+        path = f"{base}/runs/run={row['run_id']}/run.parquet"
+        if not files.exists(path):
+            _put(files, path, warehouse.arrow("SELECT * FROM runs WHERE run_id = $run", run=row["run_id"]), done)
+
+
+def _reach(files: Any, folder: str) -> dict[tuple[str, int], int]:
+    """The last exported seq of each (run, writer), from the names of what is there."""
+    files.invalidate_cache()
+    found: dict[tuple[str, int], int] = {}
+    for path in files.find(folder) if files.exists(folder) else []:
+        if match := _NAME.search(path):
+            run = path.rsplit("/", 2)[-2].removeprefix("run=")
+            key = (run, int(match[1]))
+            found[key] = max(found.get(key, 0), int(match[3]))
+    return found
+
+
+def _put(files: Any, path: str, rows: Any, done: Export) -> None:
+    buffer = io.BytesIO()
+    pq.write_table(rows, buffer, compression="zstd", row_group_size=50_000)
+    content = buffer.getvalue()
+    if "file" in files.protocol:
+        # A local file can be cut off by a kill, which an object cannot: write it aside first.
+        files.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
+        files.pipe_file(f"{path}.part", content)
+        files.mv(f"{path}.part", path)
+    else:
+        files.pipe_file(path, content)
+    done.objects += 1
+    done.rows += rows.num_rows
+    done.bytes += len(content)

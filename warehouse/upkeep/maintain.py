@@ -1,0 +1,41 @@
+"""What the nightly deployment does: repair, compact, check."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from warehouse.files.layout import default_root
+from warehouse.upkeep.check import Report, check
+from warehouse.upkeep.compact import Compaction, compact
+
+
+@dataclass(frozen=True, slots=True)
+class Maintenance:
+    """Outcome of one maintenance: what was compacted and what the check found."""
+
+    compaction: Compaction
+    report: Report
+
+    @property
+    def sound(self) -> bool:
+        """Nothing is wrong that was not repaired."""
+        return self.report.sound
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for an artifact or ``--json``."""
+        return asdict(self)
+
+
+def maintain(root: Path | str | None = None) -> Maintenance:
+    """Repair, compact and check. Repair first, so that damage does not stop the compaction; then compact and look again.
+
+    The report holds both looks. Raises LogError when another compactor is at work or the disk is full.
+    """
+    root = Path(root) if root is not None else default_root()
+    before = check(root, repair=True)
+    compaction = compact(root)
+    report = check(root, whole=False)
+    report.problems = [problem for problem in before.problems if problem.repaired] + report.problems
+    return Maintenance(compaction, report)

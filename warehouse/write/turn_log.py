@@ -1,0 +1,354 @@
+"""The turn log: the `Sink` that puts a run into the warehouse.
+
+One per writing process. A call returns once its rows are in the page cache, so they survive kill -9 of the process;
+`journal` makes them durable against power loss within 200 ms and seals them into Parquet.
+
+Incarnations and rewind. A run may be started many times; every `open` is a new incarnation with the next number, taken
+by atomic mkdir, unless it joins one (``join=log.incarnation``: worker processes of the same start). A rewind voids rows
+of *earlier incarnations* and nothing else, so no clock is compared and a straggler of a killed start is voided even if
+it writes later. A log that has already written rows in its incarnation begins a new one when it rewinds; workers join
+after that.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from userrl_core.errors import ConfigError, LogError
+from userrl_core.records import CheckpointRecord, Task, Trajectory, Turn
+from userrl_core.seeding import content_hash
+from warehouse.files import encode
+from warehouse.files.layout import claim, run_dir, writer_dir
+from warehouse.files.runs import RunRecord, register_run
+from warehouse.write.wal import Journal
+
+MOST_WRITERS = 2**16 - 1
+MOST_TRAJECTORIES = 2**24 - 1
+
+
+class TurnLog:
+    """Implements `userrl_core.sink.Sink`. Thread-safe; open one per process."""
+
+    def __init__(self, run: Path, row: Mapping[str, Any], incarnation: int, writer: int) -> None:
+        self.run_id: str = row["run_id"]
+        self.run_no: int = row["run_no"]
+        self.incarnation = incarnation
+        """The start of the run that this log belongs to; give it to worker processes as ``join``."""
+        self.writer = writer
+        self._run = run
+        self._gamma = float(row["gamma"])
+        self._ids = itertools.count(1)
+        self._seq = itertools.count(1)
+        self._wrote = False
+        self._places: dict[int, bytes] = {}
+        self._started: dict[int, float] = {}
+        self._tasks: set[tuple[str, str, str]] = set()
+        self._versions: dict[int, tuple[Task, str]] = {}
+        self._credited: dict[int, bytearray] = {}
+        self._stamp()
+        self._journal = Journal(run, self.run_id, writer)
+
+    @classmethod
+    def open(
+        cls,
+        root: Path | str,
+        run_id: str,
+        *,
+        run_fields: Mapping[str, Any] | None = None,
+        writer: str | None = None,
+        join: int | None = None,
+    ) -> TurnLog:
+        """Register the run (idempotent), begin an incarnation or join one, and claim a writer number.
+
+        run_fields: columns of `runs` by name (see `RunRecord`); they count only when the run is not registered yet.
+        writer: a name for this process, kept beside its number for people to read.
+        join: the incarnation of the process that started this one. Raises ConfigError, LogError.
+        """
+        root = Path(root)
+        row = register_run(root, RunRecord.of(run_id, run_fields))
+        run = run_dir(root, run_id)
+        try:
+            if join is None:
+                join = claim(run / "incarnations")
+            elif not (run / "incarnations" / f"{join:08d}").is_dir():
+                raise ConfigError(
+                    f"Run {run_id} has no incarnation {join} to join; pass the parent log's `incarnation`."
+                )
+            number = claim(run / "writers")
+            if number > MOST_WRITERS:
+                raise LogError(f"Run {run_id} has had {MOST_WRITERS} writers; start a new run with fresh=true.")
+            if writer:
+                (writer_dir(run, number) / "name").write_text(writer)
+            return cls(run, row, join, number)
+        except OSError as error:
+            if isinstance(error, LogError):
+                raise
+            raise LogError(f"The turn log cannot be opened in {root}: {error.strerror or error}.") from error
+
+    def begin(self, trajectory: Trajectory) -> int:
+        """Give the trajectory its globally unique id (also set on it)."""
+        n = next(self._ids)
+        if n > MOST_TRAJECTORIES:
+            raise LogError(f"One process can log {MOST_TRAJECTORIES} trajectories; open a new turn log to go on.")
+        traj_id = self.run_no << 40 | self.writer << 24 | n
+        trajectory.traj_id = traj_id
+        where, task = trajectory.where, trajectory.task
+        place = {
+            "stage": where.stage,
+            "step": where.step,
+            "phase": where.phase,
+            "split": task.split,
+            "gym": task.gym,
+            "task_id": task.id,
+            "attempt": trajectory.attempt,
+            "group_id": trajectory.group,
+        }
+        # Encoded once per trajectory: half of a turn's line is where it belongs.
+        self._places[traj_id] = encode.line(place)[1:-1]
+        self._started[traj_id] = time.time()
+        return traj_id
+
+    def turn(self, trajectory: Trajectory, turn: Turn) -> None:
+        """One line for the turn, and one for each of its model calls."""
+        place = self._places.get(trajectory.traj_id or 0)
+        if place is None:
+            raise LogError("A turn was logged for a trajectory that was not begun in this log; call begin first.")
+        now = time.time()
+        row = {
+            "traj_id": trajectory.traj_id,
+            "turn": turn.number,
+            "seq": next(self._seq),
+            "logged_at": now,
+            "choice": turn.choice,
+            "content": turn.content,
+            "thought": turn.thought,
+            "message": turn.message,
+            "observation": turn.observation,
+            "reward": turn.reward,
+            "flags": int(turn.flags),
+            "prompt_tokens": turn.prompt_tokens,
+            "completion_tokens": turn.completion_tokens,
+            "policy_seconds": turn.policy_seconds,
+            "env_seconds": turn.env_seconds,
+            "token_ids": turn.token_ids,
+            "logprobs": turn.logprobs,
+            "info": encode.text(turn.info) if turn.info else None,
+        }
+        if turn.model_calls:
+            self._model_calls(trajectory, turn, now)
+        self._wrote = True
+        self._journal.append("turns", b"".join((self._head, place, b",", encode.line(row)[1:], b"\n")))
+
+    def end(self, trajectory: Trajectory) -> None:
+        """One line with everything that is known of the attempt."""
+        traj_id = trajectory.traj_id or 0
+        place = self._places.get(traj_id)
+        if place is None:
+            raise LogError("A trajectory was ended that was not begun in this log, or ended twice.")
+        turns, where, task = trajectory.turns, trajectory.where, trajectory.task
+        # One pass: between a model's replies the turns have left the processor's caches, and looking is what costs.
+        flags = prompt_tokens = completion_tokens = 0
+        policy_seconds = env_seconds = 0.0
+        for turn in turns:
+            flags |= int(turn.flags)
+            prompt_tokens += turn.prompt_tokens
+            completion_tokens += turn.completion_tokens
+            policy_seconds += turn.policy_seconds
+            env_seconds += turn.env_seconds
+        row = {
+            "traj_id": traj_id,
+            "seq": next(self._seq),
+            "logged_at": time.time(),
+            "task_version": self._version(task),
+            "tier": task.tier,
+            "source": task.source,
+            "horizon": trajectory.horizon,
+            "seed": trajectory.seed,
+            "policy": where.policy,
+            "checkpoint": where.checkpoint,
+            "user_name": trajectory.user,
+            "turns": len(turns),
+            "stop_reason": trajectory.stop_reason,
+            "score": trajectory.score if trajectory.admitted else None,
+            "return_sum": trajectory.return_sum,
+            "score_r2g": self._score_r2g(trajectory),
+            "admitted": trajectory.admitted,
+            "reject_reason": trajectory.reject_reason,
+            "flags": flags,
+            "prompt_tokens": prompt_tokens,
+            "completion_tokens": completion_tokens,
+            "policy_seconds": policy_seconds,
+            "env_seconds": env_seconds,
+            "messages": encode.text(trajectory.messages),
+            "started_at": self._started[traj_id],
+        }
+        self._wrote = True
+        self._journal.append("trajectories", b"".join((self._head, place, b",", encode.line(row)[1:], b"\n")))
+        del self._places[traj_id], self._started[traj_id]
+
+    def credits(self, traj_id: int, shaped: Sequence[float], advantage: Sequence[float]) -> None:
+        """One line a turn. Raises LogError for a second call with the same traj_id or unequal lengths."""
+        if len(shaped) != len(advantage):
+            raise LogError(f"Credits of trajectory {traj_id}: {len(shaped)} shaped but {len(advantage)} advantages.")
+        bits, bit = self._credited.setdefault(traj_id >> 24, bytearray()), traj_id & 0xFFFFFF
+        if len(bits) <= bit >> 3:
+            bits.extend(bytes(max((bit >> 3) + 1 - len(bits), len(bits), 64)))
+        if bits[bit >> 3] & 1 << (bit & 7):
+            raise LogError(
+                f"Credits of trajectory {traj_id} were logged before; log them once, when its group is complete."
+            )
+        lines = [
+            b'%s"traj_id":%d,"turn":%d,"seq":%d,%s\n'
+            % (self._head, traj_id, turn, next(self._seq), encode.line({"shaped": float(s), "advantage": float(a)})[1:])
+            for turn, (s, a) in enumerate(zip(shaped, advantage, strict=True), 1)
+        ]
+        if lines:
+            self._journal.append("credits", b"".join(lines), len(lines))
+        bits[bit >> 3] |= 1 << (bit & 7)
+
+    def tasks(self, tasks: Iterable[Task]) -> None:
+        """One line per task version not yet written by this log."""
+        lines = []
+        for task in tasks:
+            version = self._version(task)
+            key = (task.gym, task.id, version)
+            if key in self._tasks:
+                continue
+            self._tasks.add(key)
+            row = {
+                "gym": task.gym,
+                "task_id": task.id,
+                "version": version,
+                "split": task.split,
+                "source": task.source,
+                "tier": task.tier,
+                "payload": encode.text(task.payload),
+            }
+            lines.append(self._line(row))
+        if lines:
+            self._journal.append("tasks", b"".join(lines), len(lines))
+
+    def metrics(self, values: Mapping[str, float], *, stage: str, step: int) -> None:
+        """One line per number; what is not finite is stored as null."""
+        lines = [
+            self._line({"stage": stage, "step": step, "name": name, "value": float(value)})
+            for name, value in values.items()
+        ]
+        if lines:
+            self._wrote = True
+            self._journal.append("metrics", b"".join(lines), len(lines))
+
+    def stage(self, stage: str, status: str, **fields: Any) -> None:
+        """A stage began or ended; durable on return."""
+        self._journal.append("stages", self._line({"stage": stage, "status": status, "fields": encode.text(fields)}))
+        self._journal.flush()
+
+    def event(self, kind: str, **fields: Any) -> None:
+        """Anything else; durable on return. ``rewind`` needs a step or a stage, see the text above."""
+        stage, step = fields.get("stage"), fields.get("step")
+        if kind == "rewind":
+            if stage is None and step is None:
+                raise LogError("A rewind needs step=... (void later training steps) or stage=... (void the stage).")
+            if self._wrote:
+                self.incarnation = claim(self._run / "incarnations")
+                self._stamp()
+                self._wrote = False
+        self._journal.append(
+            "events", self._line({"kind": kind, "stage": stage, "step": step, "fields": encode.text(fields)})
+        )
+        self._journal.flush()
+
+    def checkpoint(self, record: CheckpointRecord) -> None:
+        """A checkpoint is complete; durable on return."""
+        row = {
+            "checkpoint": record.id,
+            "path": str(record.path),
+            "stage": record.stage,
+            "step": record.step,
+            "sha256": record.sha256,
+            "parent": record.parent,
+            "score": record.score,
+        }
+        self._journal.append("checkpoints", self._line(row))
+        self._journal.flush()
+
+    def demonstrations(self, traj_ids: Iterable[int], *, stage: str = "sft") -> None:
+        """Which trajectories a cold start learns from, best first; durable on return."""
+        lines = [
+            self._line({"stage": stage, "traj_id": traj_id, "rank": rank}) for rank, traj_id in enumerate(traj_ids, 1)
+        ]
+        if lines:
+            self._journal.append("demonstrations", b"".join(lines), len(lines))
+            self._journal.flush()
+
+    def flush(self) -> None:
+        """fsync everything logged so far."""
+        self._journal.flush()
+
+    def close(self) -> None:
+        """Seal and release. After a failed write nothing more is sealed: what was logged stays for the compactor."""
+        self._journal.close()
+
+    def __enter__(self) -> TurnLog:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _stamp(self) -> None:
+        mark = {"run_id": self.run_id, "incarnation": self.incarnation, "writer": self.writer}
+        self._head = encode.line(mark)[:-1] + b","
+
+    def _line(self, row: Mapping[str, Any]) -> bytes:
+        stamped = {"seq": next(self._seq), "logged_at": time.time(), **row}
+        return b"".join((self._head, encode.line(stamped)[1:], b"\n"))
+
+    def _model_calls(self, trajectory: Trajectory, turn: Turn, now: float) -> None:
+        where = trajectory.where
+        lines = []
+        for n, call in enumerate(turn.model_calls, 1):
+            row = {
+                "traj_id": trajectory.traj_id,
+                "turn": turn.number,
+                "n": n,
+                "seq": next(self._seq),
+                "logged_at": now,
+                "stage": where.stage,
+                "step": where.step,
+                "phase": where.phase,
+                "gym": trajectory.task.gym,
+                "role": call.role,
+                "model": call.model,
+                "prompt_tokens": call.prompt_tokens,
+                "completion_tokens": call.completion_tokens,
+                "seconds": call.seconds,
+                "attempts": call.attempts,
+                "price": call.price,
+                "error": call.error,
+            }
+            lines.append(b"".join((self._head, encode.line(row)[1:], b"\n")))
+        self._journal.append("model_calls", b"".join(lines), len(lines))
+
+    def _score_r2g(self, trajectory: Trajectory) -> float | None:
+        if not trajectory.admitted:
+            return None
+        total, weight = 0.0, 1.0
+        for reward in trajectory.rewards:
+            if reward is None:
+                return None
+            total += weight * reward
+            weight *= self._gamma
+        return total
+
+    def _version(self, task: Task) -> str:
+        known = self._versions.get(id(task))
+        # The task is kept beside its hash, so its id() cannot be given to another one meanwhile.
+        if known is None:
+            if len(self._versions) >= 4096:
+                self._versions.clear()
+            known = self._versions[id(task)] = (task, content_hash(task.payload))
+        return known[1]
