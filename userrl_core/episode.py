@@ -17,8 +17,7 @@ from userrl_core.errors import ConfigError, GymError, JudgeError, PolicyError, U
 from userrl_core.gyms.base import Gym
 from userrl_core.gyms.prompt import PromptStyle, opening_messages
 from userrl_core.interact import ParsedReply, parse_text, parse_tool_calls
-from userrl_core.policies.base import PolicyReply
-from userrl_core.records import Flag, Message, StopReason, Trajectory, Turn, Where
+from userrl_core.records import Flag, Message, PolicyReply, StopReason, Trajectory, Turn, Where
 from userrl_core.seeding import derive_seed
 from userrl_core.sink import Sink
 

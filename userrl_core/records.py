@@ -74,6 +74,25 @@ class ModelCall:
 
 
 @dataclass(slots=True)
+class PolicyReply:
+    """One agent message.
+
+    text: the message as text (Hermes tool call inside), or what stood beside the tool calls. tool_calls: OpenAI tool calls
+    where the server returned them. token_ids / logprobs: sampled ids and their log-probabilities in nats, same length.
+    truncated: the message was cut at its token limit.
+    """
+
+    text: str
+    tool_calls: list[dict[str, Any]] | None = None
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    token_ids: list[int] | None = None
+    logprobs: list[float] | None = None
+    truncated: bool = False
+    model_calls: list[ModelCall] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class Turn:
     """One agent message and what came back.
 

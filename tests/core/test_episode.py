@@ -15,9 +15,8 @@ from userrl_core.episode import Episode, EpisodeRules
 from userrl_core.errors import ConfigError, GymError, JudgeError, LogError, PolicyError, UserError
 from userrl_core.gyms.base import Gym, GymConfig, Reply
 from userrl_core.interact import InteractCall, render_call
-from userrl_core.policies.base import PolicyReply
 from userrl_core.policies.scripted import ScriptedPolicy
-from userrl_core.records import Flag, Message, ModelCall, Task, Trajectory, Turn
+from userrl_core.records import Flag, Message, ModelCall, PolicyReply, Task, Trajectory, Turn
 from userrl_core.rollout import build_episodes, drive, run_episodes
 
 FUNCTION = Task("function", "t", "train", {"rule": "a + b + c + d", "test_case": [1, 1, 1, 1], "expected": 4.0})

@@ -1,4 +1,4 @@
-"""Cold start, DPO and rejection sampling: what is learnt, and that it can be broken off anywhere."""
+"""Cold start and rejection sampling: what is learnt, and that it can be broken off anywhere."""
 
 from __future__ import annotations
 
@@ -12,9 +12,6 @@ from tests.training.toys import TINY, KeepingSink, chats, demonstrations, sft_jo
 from userrl_core.distill import write_chats
 from userrl_core.errors import CheckpointError, TaskError, TrainingError
 from userrl_core.training.config import ModelConfig, SftConfig
-from userrl_core.training.jobs import DpoConfig, DpoJob
-from userrl_core.training.local.algorithms.dpo import train_dpo
-from userrl_core.training.local.algorithms.pairs import preference_pairs, read_pairs, write_pairs
 from userrl_core.training.local.algorithms.rejection import train_rejection
 from userrl_core.training.local.chat import ChatFormat
 from userrl_core.training.local.logprobs import token_logprobs
@@ -140,53 +137,6 @@ def test_missing_demonstrations_and_missing_starts_are_named(tmp_path: Path) -> 
         train_sft(sft_job(tmp_path, chats=tmp_path / "nothing.jsonl"))
     with pytest.raises(CheckpointError, match="There is no checkpoint"):
         train_sft(sft_job(tmp_path, init=tmp_path / "nothing"))
-
-
-def make_dpo_job(folder: Path, steps: int = 6) -> DpoJob:
-    start = train_sft(sft_job(folder))
-    pairs = preference_pairs(demonstrations(20, n=4))
-    assert write_pairs(folder / "pairs.jsonl", pairs) == len(pairs) > 5
-    return DpoJob(
-        model=TINY, out_dir=folder / "dpo", pairs=folder / "pairs.jsonl", init=start.checkpoint, threads=1,
-        dpo=DpoConfig(steps=steps, batch=4, lr=1e-3),
-    )  # fmt: skip
-
-
-def test_dpo_learns_to_prefer_the_chosen(tmp_path: Path) -> None:
-    sink = KeepingSink()
-    train_dpo(make_dpo_job(tmp_path), sink)
-    losses = [values["dpo/loss/mean"] for _, _, values in sink.measured]
-    assert losses[0] == pytest.approx(0.6931, abs=1e-3)
-    assert losses[-1] < 0.6
-    assert sink.measured[-1][2]["dpo/preferred/share"] > 0.7
-
-
-def test_dpo_that_was_broken_off_ends_with_the_same_weights(tmp_path: Path) -> None:
-    whole = train_dpo(make_dpo_job(tmp_path / "whole"))
-    job = make_dpo_job(tmp_path / "broken").model_copy(update={"checkpoint_every": 1})
-    with pytest.raises(Stopped):
-        train_dpo(job, progress=stop_after(3))  # type: ignore[arg-type]
-    assert train_dpo(job).sha256 == whole.sha256
-
-
-def test_a_pair_is_the_best_and_the_worst_attempt_at_a_task() -> None:
-    played = demonstrations(20, n=4)
-    pairs = preference_pairs(played, per_task=2)
-    for chosen, rejected in pairs:
-        assert chosen.task == rejected.task
-        assert (chosen.score or 0) > (rejected.score or 0)
-    keys = [(c.task.key, c.attempt, r.attempt) for c, r in pairs]
-    assert sorted(keys) == sorted(
-        (c.task.key, c.attempt, r.attempt) for c, r in preference_pairs(played[::-1], per_task=2)
-    )
-    assert preference_pairs(played, margin=2.0) == []
-
-
-def test_a_broken_pair_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "pairs.jsonl"
-    path.write_text('{"chosen": {"messages": []}, "rejected": {}}\n')
-    with pytest.raises(TaskError, match="line 1, chosen: field 'messages'"):
-        read_pairs(path)
 
 
 def test_rejection_sampling_trains_on_what_went_well(tmp_path: Path) -> None:

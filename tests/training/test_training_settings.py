@@ -24,7 +24,7 @@ def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
 def test_settings_jobs_and_protocols_load_no_torch() -> None:
     code = (
         "import sys, userrl_core.distill, userrl_core.training.config, userrl_core.training.jobs, "
-        "userrl_core.training.protocols, userrl_core.training.local.threads, userrl_core.training.local.algorithms.pairs\n"
+        "userrl_core.training.protocols, userrl_core.training.local.threads\n"
         "sys.exit(any(name in sys.modules for name in ('torch', 'transformers', 'tokenizers')))"
     )
     assert run(code).returncode == 0

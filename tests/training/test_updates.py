@@ -15,9 +15,8 @@ from userrl_core.errors import ConfigError
 from userrl_core.records import Task, Trajectory, Turn
 from userrl_core.rewards import CreditConfig, turn_advantages
 from userrl_core.training.config import AlgorithmConfig
-from userrl_core.training.local.algorithms.dpo import dpo_loss
+from userrl_core.training.local.algorithms.choose import advantages_for
 from userrl_core.training.local.algorithms.ppo import Critic, gae, place_rewards
-from userrl_core.training.local.algorithms.registry import advantages_for
 from userrl_core.training.local.batch import Advantages, Batch
 from userrl_core.training.local.samples import Sample
 from userrl_core.training.local.update import Item, _entropy_threshold, _weights, low_var_kl, minibatches, surrogate
@@ -200,16 +199,6 @@ def test_every_attempt_is_in_one_minibatch_of_each_pass(count: int, parts: int, 
     assert len(order) == epochs * min(parts, count)
     assert sorted(i for part in order for i in part) == sorted(list(range(count)) * epochs)
     assert order == minibatches(items, AlgorithmConfig(minibatches=parts, inner_epochs=epochs), seed=1)
-
-
-def test_dpo_starts_at_log_two_and_falls_as_the_chosen_one_gains() -> None:
-    reference = torch.tensor([[-5.0, -6.0]])
-    loss, margin = dpo_loss(reference, reference, 0.1)
-    assert float(loss) == pytest.approx(math.log(2))
-    assert float(margin) == 0
-    better, margin = dpo_loss(reference + torch.tensor([[1.0, -1.0]]), reference, 0.5)
-    assert float(margin) == pytest.approx(1.0)
-    assert float(better) == pytest.approx(math.log(1 + math.exp(-1)))
 
 
 @pytest.mark.parametrize("name", ["grpo", "rloo"])

@@ -1,35 +1,15 @@
-"""Who acts: the policy protocol, and what one reply of a policy holds."""
+"""Who acts: the policy protocol."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from userrl_core.records import Message, ModelCall
+from userrl_core.records import Message, PolicyReply
 
 if TYPE_CHECKING:
     from userrl_core.episode import Episode
     from userrl_core.gyms.base import Gym
-
-
-@dataclass(slots=True)
-class PolicyReply:
-    """One agent message.
-
-    text: the message as text (Hermes tool call inside), or what stood beside the tool calls. tool_calls: OpenAI tool calls
-    where the server returned them. token_ids / logprobs: sampled ids and their log-probabilities in nats, same length.
-    truncated: the message was cut at its token limit.
-    """
-
-    text: str
-    tool_calls: list[dict[str, Any]] | None = None
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    token_ids: list[int] | None = None
-    logprobs: list[float] | None = None
-    truncated: bool = False
-    model_calls: list[ModelCall] = field(default_factory=list)
 
 
 class Session(Protocol):

@@ -8,8 +8,8 @@ from typing import Any
 from userrl_core.errors import PolicyError
 from userrl_core.gyms.base import Gym
 from userrl_core.interact import InteractCall, render_call
-from userrl_core.policies.base import PolicyReply, Session
-from userrl_core.records import Message
+from userrl_core.policies.base import Session
+from userrl_core.records import Message, PolicyReply
 
 
 class HumanPolicy:

@@ -13,8 +13,8 @@ from typing import Any, Literal
 from userrl_core.errors import ConfigError
 from userrl_core.gyms.base import Gym
 from userrl_core.interact import TOOL_NAME, tool_schema
-from userrl_core.policies.base import PolicyReply, Session
-from userrl_core.records import Message, ModelCall
+from userrl_core.policies.base import Session
+from userrl_core.records import Message, ModelCall, PolicyReply
 from userrl_core.served.client import ChatServer, ToolsRefused, client_for
 
 Tools = Literal["auto", "on", "off"]

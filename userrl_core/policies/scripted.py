@@ -10,8 +10,8 @@ from userrl_core.errors import ConfigError
 from userrl_core.gyms.base import Gym
 from userrl_core.gyms.registry import demonstrator_class
 from userrl_core.interact import render_call
-from userrl_core.policies.base import PolicyReply, Session
-from userrl_core.records import Message
+from userrl_core.policies.base import Session
+from userrl_core.records import Message, PolicyReply
 
 
 class ScriptedPolicy:

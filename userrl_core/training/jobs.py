@@ -66,52 +66,6 @@ class SftJob(Job):
         return self
 
 
-class DpoConfig(BaseModel):
-    """Direct preference optimisation (Rafailov et al. 2023) on pairs of conversations about one task."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-    beta: float = 0.1
-    """How much a preference outweighs the distance to the starting model."""
-
-    sft_coef: float = 0.0
-    """Weight of the chosen conversation's own likelihood, which keeps it from sinking."""
-
-    steps: PositiveInt = 50
-    """Optimiser steps."""
-
-    batch: PositiveInt = 16
-    """Pairs per step."""
-
-    lr: float = 5e-5
-    """Learning rate after a warm-up of a tenth of the steps."""
-
-    betas: tuple[float, float] = (0.9, 0.95)
-    """Moments of AdamW."""
-
-    weight_decay: float = 0.0
-    """Decoupled weight decay of AdamW."""
-
-    grad_norm: float = 1.0
-    """Gradients longer than this are scaled down to it."""
-
-
-class DpoJob(Job):
-    """Training on preference pairs."""
-
-    dpo: DpoConfig = DpoConfig()
-    """Optimisation."""
-
-    pairs: Path
-    """JSONL of ``{"chosen": chat, "rejected": chat}`` as `userrl_core.training.local.algorithms.pairs.write_pairs` writes it."""
-
-    init: Path
-    """The checkpoint to start from, which is also the model that distances are measured to."""
-
-    stage: str = "dpo"
-    """Name in records."""
-
-
 class RlJob(Job):
     """One stage of reinforcement learning: steps first_step to last_step of a run."""
 

@@ -23,8 +23,8 @@ from userrl_core.seeding import derive_seed
 from userrl_core.served.health import served_users, until_it_answers, user_was_down
 from userrl_core.sink import Sink
 from userrl_core.training.jobs import Best, RlJob, StageResult, begun_marker
+from userrl_core.training.local.algorithms.choose import advantages_for
 from userrl_core.training.local.algorithms.ppo import Critic, update_critic
-from userrl_core.training.local.algorithms.registry import advantages_for
 from userrl_core.training.local.batch import Advantages, Batch
 from userrl_core.training.local.checkpoint import (
     CheckpointState,

@@ -18,7 +18,7 @@ from torch import Tensor
 from userrl_core.distill import tools_for
 from userrl_core.episode import Episode
 from userrl_core.errors import ConfigError
-from userrl_core.policies.base import PolicyReply
+from userrl_core.records import PolicyReply
 from userrl_core.training.local.chat import ChatFormat
 from userrl_core.training.local.decode import Decoder, make_decoder
 from userrl_core.training.local.model import context_limit

@@ -28,8 +28,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 from userrl_core.distill import tools_for
 from userrl_core.episode import Episode, EpisodeRules
 from userrl_core.errors import PolicyError
-from userrl_core.policies.base import PolicyReply
-from userrl_core.records import Message, Phase, Task, Trajectory, Where
+from userrl_core.records import Message, Phase, PolicyReply, Task, Trajectory, Where
 from userrl_core.rewards.optional import adjusted_rewards
 from userrl_core.rollout import build_episode
 from userrl_core.served.health import served_user, until_it_answers, user_was_down

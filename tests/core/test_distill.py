@@ -14,7 +14,6 @@ from userrl_core.distill import read_chats, select_top_k, to_chat, write_chats
 from userrl_core.errors import ConfigError, TaskError
 from userrl_core.interact import InteractCall, parse_text, render_call
 from userrl_core.records import Flag, Task, Trajectory, Turn
-from userrl_core.training.local.algorithms.pairs import read_pairs, write_pairs
 
 
 def make_turn(number: int, message: str | None = None, choice: str | None = "action", flags: int = 0) -> Turn:
@@ -141,12 +140,9 @@ def test_what_ends_a_line_elsewhere_may_stand_in_a_conversation(tmp_path: Path, 
     said.turns[0].observation = f"three{end}four"
     write_chats(tmp_path / "chats.jsonl", [said, make_trajectory(0.7)])
     assert read_chats(tmp_path / "chats.jsonl") == [to_chat(said), to_chat(make_trajectory(0.7))]
-    write_pairs(tmp_path / "pairs.jsonl", [(said, make_trajectory(0.1))])
-    assert read_pairs(tmp_path / "pairs.jsonl") == [(to_chat(said), to_chat(make_trajectory(0.1)))]
 
 
-def test_no_pairs_and_no_chats_are_read_as_none(tmp_path: Path) -> None:
-    assert (write_pairs(tmp_path / "pairs.jsonl", []), read_pairs(tmp_path / "pairs.jsonl")) == (0, [])
+def test_no_chats_are_read_as_none(tmp_path: Path) -> None:
     assert (write_chats(tmp_path / "chats.jsonl", []), read_chats(tmp_path / "chats.jsonl")) == (0, [])
 
 
