@@ -1,7 +1,11 @@
 """CONTRIBUTING.md shows pieces that work: every block of it is run here."""
 
-import asyncio
+import json
+import os
 import re
+import shutil
+import subprocess
+import sys
 import types
 from pathlib import Path
 
@@ -9,11 +13,10 @@ import numpy as np
 import pytest
 
 from curricula import load
-from userrl_core.gyms import registry
-from userrl_core.policies import ScriptedPolicy
-from userrl_core.rollout import run_episodes
+from tests.flows.small import OVERRIDES, PROGRAM, environment
 from warehouse import open_warehouse
 
+COIN = Path(__file__).parents[2] / "examples" / "coin_gym"
 PAGE = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
 
 
@@ -23,33 +26,46 @@ def block(kind: str) -> str:
     return found.group(1)
 
 
-@pytest.fixture
-def coin(tmp_path, monkeypatch):
-    """The page's gym, installed as a package of its own."""
-    package = tmp_path / "userrl_coin"
-    about = tmp_path / "userrl_coin-1.0.dist-info"
-    package.mkdir()
-    about.mkdir()
-    (package / "__init__.py").touch()
-    for module in ("gym", "tasks", "demonstrator"):
-        (package / f"{module}.py").write_text(block(module))
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: userrl-coin\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text("[userrl.gyms]\ncoin = userrl_coin\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    registry.packages.cache_clear()
-    yield
-    registry.packages.cache_clear()
+def test_the_gym_of_the_page_is_that_of_the_example():
+    assert f"```python\n{(COIN / 'userrl_coin' / 'gym.py').read_text()}```" in PAGE
 
 
-def test_the_gym_of_the_page_is_solved_by_its_demonstrator(coin):
-    tasks = list(registry.tasks("coin", "test"))
-    assert tasks
-    played = asyncio.run(run_episodes(tasks, ScriptedPolicy(1.0), horizon=2))
-    assert {t.score for t in played} == {1.0}
-    assert {t.stop_reason for t in played} == {"success"}
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_gym_that_pip_installs_is_listed_trained_and_evaluated(tmp_path):
+    source = shutil.copytree(COIN, tmp_path / "source")
+    install = ["install", "-q", "--no-deps", "--no-build-isolation", "--no-index", "--target", str(tmp_path / "site")]
+    subprocess.run([sys.executable, "-m", "pip", *install, str(source)], check=True)
+    home = tmp_path / "home"
+    home.mkdir()
+    given = environment(home) | {"PYTHONPATH": os.pathsep.join([str(tmp_path / "site"), str(COIN.parents[1])])}
+
+    def run(*words):
+        done = subprocess.run([sys.executable, *words], env=given, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+        return done.stdout
+
+    assert "coin" in run("-m", "flows.cli.main", "tasks", "list")
+    run("-m", "flows.cli.main", "tasks", "validate", "coin")
+    overrides = {
+        **OVERRIDES,
+        "gyms.coin": {},
+        "stages": [{"steps": 2, "horizon": 2, "mix": {"coin": 1}}],
+        "evaluate.gyms": ["coin"],
+        "evaluate.horizon": 2,
+        "demonstrations.horizon": 2,
+    }
+    parameters = json.dumps({"recipe": "equalized-r2g", "overrides": overrides, "wandb": "off"})
+    said = run("-c", PROGRAM, parameters)
+    report = json.loads(said.split("RESULT ")[1].splitlines()[0])
+    assert report["table"]["demonstrator"]["coin"]["attempts"] == 12
+    assert report["table"]["RL"]["coin"]["score"] is not None
+    assert "coin" in run(
+        "-m", "flows.cli.main", "evaluate", "latest", "--gym", "coin", "--horizon", "2", "--tasks", "4"
+    )
 
 
-def test_the_shaping_of_the_page_keeps_the_sum(coin):
+def test_the_shaping_of_the_page_keeps_the_sum():
     found = types.ModuleType("contributed_shaping")
     exec(compile(block("shaping"), "CONTRIBUTING.md shaping", "exec"), found.__dict__)  # noqa: S102
     rewards = np.array([[0.0, 0.5, 0.5], [1.0, 0.0, 0.0]])

@@ -1,0 +1,36 @@
+"""The user has tossed a coin: ask, then say how it fell."""
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from userrl_core.gyms.base import Gym, GymConfig, Reply
+from userrl_core.interact import InteractCall
+from userrl_core.records import Task
+
+
+class CoinGym(Gym[GymConfig]):
+    """Say which side the coin shows."""
+
+    name = "coin"
+    metric = "Success"
+    min_turns = 1
+    goal = "The user has tossed a coin. Find out how it fell."
+    choice_help: ClassVar[Mapping[str, str]] = {"action": "ask the user", "answer": "heads or tails"}
+
+    def opening(self) -> str:
+        """What the user says first."""
+        return "I tossed a coin. Which side is up?"
+
+    async def action(self, content: str) -> Reply:
+        """A hint."""
+        return Reply(f"It starts with {self.task.payload['side'][0]}.")
+
+    async def answer(self, content: str) -> Reply:
+        """Right or wrong; either ends the conversation."""
+        right = content.strip().lower() == self.task.payload["side"]
+        return Reply("Right." if right else "Wrong.", reward=float(right), done=True)
+
+    @classmethod
+    def gold(cls, task: Task, config: GymConfig) -> Sequence[InteractCall]:
+        """A solution, for `userrl tasks validate`."""
+        return [InteractCall("answer", task.payload["side"])]

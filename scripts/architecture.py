@@ -1,0 +1,172 @@
+"""The structure of the code, from its own imports: circles, upward arrows, folders that import each other, sizes.
+
+    python scripts/architecture.py               the measurements; exit status 1 where a rule is broken
+    python scripts/architecture.py --draw        the same, and the drawing in docs/architecture.md made again
+    python scripts/architecture.py --since REV   lines of code by folder, beside those of a commit
+
+Lines of code are lines that hold a token: no blank lines, no comments, no docstrings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import io
+import subprocess
+import sys
+import tarfile
+import tokenize
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import grimp
+import networkx
+
+ROOT = Path(__file__).resolve().parent.parent
+ROOMS = ("userrl_core", "curricula", "warehouse", "sweeps", "flows")
+"""From the ground up: a room imports those to its left (warehouse and curricula do not import each other)."""
+MOST_FILES = 20
+MOST_ENTRIES = {"flows": 12, "warehouse": 10}
+"""Entries at a room's top; the marker of a typed package (py.typed) counts."""
+PAGE = ROOT / "docs" / "architecture.md"
+BEGIN, END = "<!-- drawn by scripts/architecture.py: begin -->", "<!-- end -->"
+QUIET = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """What the imports say. arrows: how many imports go from one folder to another."""
+
+    circles: list[list[str]]
+    upward: list[str]
+    mutual: list[tuple[str, str]]
+    arrows: Mapping[tuple[str, str], int]
+    files: Counter[str]
+    crowded: list[str]
+
+
+def measure() -> Structure:
+    """Read every import of the five rooms, those inside functions included."""
+    graph = grimp.build_graph(*ROOMS, cache_dir=None)
+    folders = {module: _folder(module) for module in graph.modules}
+    imports = [(a, b) for a in graph.modules for b in graph.find_modules_directly_imported_by(a)]
+    circles = [sorted(c) for c in networkx.strongly_connected_components(networkx.DiGraph(imports)) if len(c) > 1]
+    arrows: Counter[tuple[str, str]] = Counter()
+    upward = []
+    for source, target in sorted(imports):
+        if ROOMS.index(target.split(".")[0]) > ROOMS.index(source.split(".")[0]):
+            upward.append(f"{source} imports {target}")
+        if folders[source] != folders[target]:
+            arrows[folders[source], folders[target]] += 1
+    mutual = [(a, b) for a, b in sorted(arrows) if a < b and (b, a) in arrows and not _inside(a, b)]
+    files = Counter(str(path.parent.relative_to(ROOT)) for room in ROOMS for path in (ROOT / room).rglob("*.py"))
+    crowded = [f"{folder}/ has {n} Python files" for folder, n in sorted(files.items()) if n > MOST_FILES]
+    for room, most in MOST_ENTRIES.items():
+        entries = [path.name for path in (ROOT / room).iterdir() if path.name != "__pycache__"]
+        if len(entries) > most:
+            crowded.append(f"{room}/ has {len(entries)} entries at its top")
+    return Structure(sorted(circles), upward, mutual, arrows, files, crowded)
+
+
+def _folder(module: str) -> str:
+    path = ROOT.joinpath(*module.split("."))
+    return str((path if path.is_dir() else path.parent).relative_to(ROOT))
+
+
+def _inside(a: str, b: str) -> bool:
+    """Whether one is a folder of the other: a package and its parts are one idea."""
+    return a.startswith(f"{b}/") or b.startswith(f"{a}/")
+
+
+def code_lines(text: str) -> int:
+    """Lines that hold a token of code."""
+    docstrings = {
+        line
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    held: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in QUIET:
+            held.update(range(token.start[0], token.end[0] + 1))
+    return len(held - docstrings)
+
+
+def by_folder(texts: Iterable[tuple[str, str]]) -> Counter[str]:
+    """Lines of code per room. texts: path and content of every Python file."""
+    lines: Counter[str] = Counter()
+    for path, text in texts:
+        lines[path.split("/")[0]] += code_lines(text)
+    return lines
+
+
+def today() -> Counter[str]:
+    """Lines of code of the working tree."""
+    paths = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
+    return by_folder((str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")) for path in paths)
+
+
+def at(revision: str) -> Counter[str]:
+    """Lines of code of a commit."""
+    packed = subprocess.run(["git", "archive", revision, *ROOMS], cwd=ROOT, capture_output=True, check=True).stdout
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        files = [(member.name, archive.extractfile(member)) for member in archive if member.name.endswith(".py")]
+        return by_folder((name, file.read().decode("utf-8")) for name, file in files if file is not None)
+
+
+def drawing(found: Structure) -> str:
+    """The rooms as a Mermaid diagram: a box a folder, an arrow where one imports another, a frame a room."""
+    named = defaultdict(list)
+    for folder in sorted(found.files):
+        named[folder.split("/")[0]].append(folder)
+    ids = {folder: folder.replace("/", "_") for folder in found.files}
+    lines = ["```mermaid", "flowchart BT"]
+    for room in ROOMS:
+        lines.append(f'  subgraph {room}_room["{room}/"]')
+        for folder in named[room]:
+            if not folder.startswith("userrl_core/gyms/"):  # a dozen alike
+                label = folder.removeprefix(f"{room}/") if folder != room else "top"
+                lines.append(f'    {ids[folder]}["{label} ({found.files[folder]})"]')
+        lines.append("  end")
+    shown = {(_drawn(a), _drawn(b)) for a, b in found.arrows}
+    lines += [f"  {ids[a]} --> {ids[b]}" for a, b in sorted(shown) if a != b and a.split("/")[0] == b.split("/")[0]]
+    between = {(a.split("/")[0], b.split("/")[0]) for a, b in found.arrows}
+    lines += [f"  {a}_room ==> {b}_room" for a, b in sorted(between) if a != b]
+    return "\n".join([*lines, "```"])
+
+
+def _drawn(folder: str) -> str:
+    """A gym's folder is drawn as the folder of all gyms."""
+    return "userrl_core/gyms" if folder.startswith("userrl_core/gyms/") else folder
+
+
+def main() -> int:
+    """Print what was measured; 1 where a rule is broken."""
+    parser = argparse.ArgumentParser(description="The structure of the code, from its own imports.")
+    parser.add_argument("--draw", action="store_true", help="make the drawing in docs/architecture.md again")
+    parser.add_argument("--since", metavar="REV", help="lines of code beside those of a commit")
+    arguments = parser.parse_args()
+    found = measure()
+    counts = f"{len(found.circles)} circles, {len(found.upward)} upward arrows"
+    print(f"{counts}, {len(found.mutual)} pairs of folders that import each other")
+    for circle in found.circles:
+        print(f"  circle: {', '.join(circle)}")
+    for line in (*found.upward, *(f"{a}/ and {b}/ import each other" for a, b in found.mutual), *found.crowded):
+        print(f"  {line}")
+    lines, before = today(), at(arguments.since) if arguments.since else None
+    print(f"{'lines of code':16}{'now':>8}" + (f"{arguments.since:>12}" if before else ""))
+    for room in ROOMS:
+        print(f"{room:16}{lines[room]:8}" + (f"{before[room]:12}" if before else ""))
+    print(f"{'all':16}{lines.total():8}" + (f"{before.total():12}" if before else ""))
+    if arguments.draw:
+        text = PAGE.read_text(encoding="utf-8")
+        head, tail = text.split(BEGIN)[0], text.split(END, 1)[1]
+        PAGE.write_text(f"{head}{BEGIN}\n{drawing(found)}\n{END}{tail}", encoding="utf-8")
+    return int(bool(found.circles or found.upward or found.mutual or found.crowded))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
