@@ -112,8 +112,9 @@ def main() -> None:
 
 
 def measure(root: Path, turns: int, writers: int) -> dict[str, Any]:
+    from warehouse import open_warehouse
     from warehouse.files.layout import Manifest
-    from warehouse.search import update_index
+    from warehouse.search.index import INDEX, update_index
     from warehouse.upkeep.compact import compact
 
     figures: dict[str, Any] = {"machine": machine(), "turns": turns, "writers": writers}
@@ -145,10 +146,11 @@ def measure(root: Path, turns: int, writers: int) -> dict[str, Any]:
     }
     tell(figures["packing"])
     start = time.perf_counter()
-    update_index(root)
+    with open_warehouse(root) as warehouse:
+        update_index(root, warehouse.stored_turns)
     figures["index"] = {
         "seconds": round(time.perf_counter() - start, 1),
-        "MB": round((root / "search.sqlite").stat().st_size / 1e6, 1),
+        "MB": round((root / INDEX).stat().st_size / 1e6, 1),
     }
     tell(figures["index"])
     figures["queries_ms"] = queries(root)

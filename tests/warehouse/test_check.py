@@ -28,7 +28,7 @@ def test_a_sound_warehouse_is_called_sound_live_sealed_and_packed(tmp_path: Path
     assert (report.sound, report.rows["turns"], report.packs) == (True, 16, 1)
 
 
-def test_duplicate_turns_and_gaps_are_told(tmp_path: Path) -> None:
+def test_duplicate_turns_and_gaps_are_reported(tmp_path: Path) -> None:
     some_run(tmp_path, "r1")
     segment = next(tmp_path.glob("runs/run=r1/sealed/turns.*"))
     (segment.parent / "turns.00001.000777.parquet").write_bytes(segment.read_bytes())
@@ -48,20 +48,20 @@ def test_an_unreadable_segment_goes_to_quarantine(tmp_path: Path) -> None:
     assert kinds(tmp_path) == []
 
 
-def test_a_lost_or_broken_manifest_is_made_again_from_the_packs(tmp_path: Path) -> None:
+def test_a_lost_or_broken_manifest_is_rebuilt_from_the_packs(tmp_path: Path) -> None:
     some_run(tmp_path, "r1")
     compact(tmp_path)
     some_run(tmp_path, "r2")
     compact(tmp_path)
-    before, entry = counts(tmp_path), Manifest.read(tmp_path).packs
+    before, packs = counts(tmp_path), Manifest.read(tmp_path).packs
     (tmp_path / "manifest.json").unlink()
     assert kinds(tmp_path, repair=True) == [("manifest", True)]
     assert counts(tmp_path) == before
     (tmp_path / "manifest.json").write_text("{")
     assert kinds(tmp_path, repair=True) == [("manifest", True)]
     assert counts(tmp_path) == before
-    again = Manifest.read(tmp_path).packs
-    assert {name: pack["segments"] for name, pack in again.items()} == {n: p["segments"] for n, p in entry.items()}
+    rebuilt = Manifest.read(tmp_path).packs
+    assert {name: pack["segments"] for name, pack in rebuilt.items()} == {n: p["segments"] for n, p in packs.items()}
 
 
 def test_a_broken_pack_is_set_aside_and_its_loss_is_named(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.warehouse.kills import kill_at
 from tests.warehouse.makers import play
 from userrl_core.errors import ConfigError, LogError
 from warehouse import TurnLog, open_warehouse
@@ -68,11 +69,10 @@ def test_many_small_packs_become_one(tmp_path: Path) -> None:
     assert len(list((tmp_path / "packs").iterdir())) == 1
 
 
-def test_a_large_compaction_is_cut_into_several_packs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("warehouse.upkeep.compact.PACK_TURNS", 20)
+def test_a_large_compaction_is_cut_into_several_packs(tmp_path: Path) -> None:
     for n in range(4):
         some_run(tmp_path, f"r{n}")
-    assert len(compact(tmp_path).packs) == 4
+    assert len(compact(tmp_path, pack_turns=20).packs) == 4
     assert counts(tmp_path) == (60, 60, 60, 20, 60, 20, 60)
 
 
@@ -83,53 +83,35 @@ def test_two_compactors_do_not_run_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "where",
-    ["warehouse.files.layout.Manifest.write", "warehouse.upkeep.pack._sync", "warehouse.upkeep.pack._write_ledger"],
+    ("event", "ending", "nth"),
+    [
+        pytest.param("os.rename", "manifest.json", 1, id="before anything counts"),
+        pytest.param("open", ".duckdb.building", 1, id="with a pack built and not yet durable"),
+        pytest.param("os.rename", ".duckdb", 1, id="with a pack that has no name yet"),
+        pytest.param("os.rename", "manifest.json", 2, id="with a pack that the manifest does not list"),
+        pytest.param("os.remove", ".parquet", 1, id="after the manifest was published"),
+    ],
 )
-def test_a_compaction_that_dies_before_publishing_leaves_everything_readable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+def test_a_compaction_that_is_killed_loses_and_doubles_nothing(
+    tmp_path: Path, event: str, ending: str, nth: int
 ) -> None:
     some_run(tmp_path)
-
-    def die(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(where, die)
-        with pytest.raises(KeyboardInterrupt):
-            compact(tmp_path)
-    assert counts(tmp_path) == (15, 15, 15, 5, 15, 5, 15)
-    compact(tmp_path)
-    assert counts(tmp_path) == (15, 15, 15, 5, 15, 5, 15)
-    assert len(list((tmp_path / "packs").iterdir())) == 1
-
-
-def test_sources_that_a_killed_compaction_left_behind_its_manifest_are_not_counted_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    some_run(tmp_path)
-    write = Manifest.write
-
-    def publish_and_die(self: Manifest, root: Path) -> None:
-        write(self, root)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Manifest, "write", publish_and_die)
-        with pytest.raises(KeyboardInterrupt):
-            compact(tmp_path)
+    kill_at(event, ending, tmp_path, nth=nth)
     assert list(tmp_path.glob("runs/*/sealed/*"))
     assert counts(tmp_path) == (15, 15, 15, 5, 15, 5, 15)
     compact(tmp_path)
     assert not list(tmp_path.glob("runs/*/sealed/*"))
     assert counts(tmp_path) == (15, 15, 15, 5, 15, 5, 15)
+    assert len(list((tmp_path / "packs").iterdir())) == 1
 
 
 def test_words_are_found_newest_first_and_superseded_turns_are_not(tmp_path: Path) -> None:
-    with open_warehouse_after(tmp_path) as warehouse:
+    some_run(tmp_path)
+    assert compact(tmp_path).indexed == 15
+    with open_warehouse(tmp_path) as warehouse:
         assert warehouse.search("word3").pl()["step"].to_list() == [3, 3, 3]
-        found = warehouse.search("observation", limit=4).pl()
-        assert (found["step"].to_list(), found["turn"].to_list()) == ([4, 4, 4, 3], [3, 2, 1, 3])
+        hits = warehouse.search("observation", limit=4).pl()
+        assert (hits["step"].to_list(), hits["turn"].to_list()) == ([4, 4, 4, 3], [3, 2, 1, 3])
         assert warehouse.search('"observation 2"').pl()["turn"].unique().to_list() == [2]
         assert warehouse.search("nowhere").pl().height == 0
         assert warehouse.search("C++ (broken AND").pl().height == 0
@@ -142,12 +124,6 @@ def test_words_are_found_newest_first_and_superseded_turns_are_not(tmp_path: Pat
         assert warehouse.unindexed() == 1
         assert compact(tmp_path).indexed == 1
         assert warehouse.search("fresh", run="latest").pl().height == 1
-
-
-def open_warehouse_after(root: Path):  # type: ignore[no-untyped-def]
-    some_run(root)
-    assert compact(root).indexed == 15
-    return open_warehouse(root)
 
 
 def test_searching_without_an_index_says_how_to_make_one(tmp_path: Path) -> None:

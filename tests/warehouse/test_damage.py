@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import sqlite3
 import subprocess
 import sys
@@ -17,7 +16,6 @@ from tests.warehouse.makers import play
 from tests.warehouse.test_compact import counts, some_run
 from userrl_core.errors import ConfigError, LogError
 from warehouse import TurnLog, maintain, open_warehouse
-from warehouse.files.layout import Manifest
 from warehouse.query.sandbox import ask
 from warehouse.upkeep.check import check
 from warehouse.upkeep.compact import compact
@@ -35,19 +33,19 @@ def packs(root: Path) -> list[Path]:
     return sorted((root / "packs").iterdir())
 
 
-def packed(root: Path, runs: int = 1) -> None:
+def make_packs(root: Path, runs: int = 1) -> None:
     for number in range(1, runs + 1):
         some_run(root, f"r{number}")
         compact(root, index=False)
 
 
-def test_a_lost_manifest_is_told_by_everyone_and_removes_no_pack(tmp_path: Path) -> None:
-    packed(tmp_path)
+def test_a_lost_manifest_is_reported_by_everyone_and_removes_no_pack(tmp_path: Path) -> None:
+    make_packs(tmp_path)
     before, kept = counts(tmp_path), packs(tmp_path)
     (tmp_path / "manifest.json").unlink()
-    for ask_it in (turns, compact, lambda root: ask(root, TURNS)):
+    for read in (turns, compact, lambda root: ask(root, TURNS)):
         with pytest.raises(LogError, match=r"missing beside packs.*check --repair"):
-            ask_it(tmp_path)
+            read(tmp_path)
     report = check(tmp_path)
     assert [(p.kind, p.repaired) for p in report.problems] == [("manifest", False)]
     assert packs(tmp_path) == kept
@@ -56,29 +54,8 @@ def test_a_lost_manifest_is_told_by_everyone_and_removes_no_pack(tmp_path: Path)
     assert counts(tmp_path) == before
 
 
-def test_a_first_compaction_that_dies_after_naming_its_pack_leaves_no_riddle(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    some_run(tmp_path)
-    before, write = counts(tmp_path), Manifest.write
-
-    def die(self: Manifest, root: Path) -> None:
-        if self.packs:
-            raise KeyboardInterrupt
-        write(self, root)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Manifest, "write", die)
-        with pytest.raises(KeyboardInterrupt):
-            compact(tmp_path)
-    assert len(packs(tmp_path)) == 1
-    assert counts(tmp_path) == before
-    compact(tmp_path)
-    assert (len(packs(tmp_path)), counts(tmp_path)) == (1, before)
-
-
-def test_a_pack_that_an_older_manifest_does_not_name_is_kept_and_listed_again(tmp_path: Path) -> None:
-    packed(tmp_path)
+def test_a_pack_that_an_older_manifest_does_not_list_is_kept_and_listed_again(tmp_path: Path) -> None:
+    make_packs(tmp_path)
     old = (tmp_path / "manifest.json").read_bytes()
     some_run(tmp_path, "r2")
     compact(tmp_path)
@@ -88,12 +65,13 @@ def test_a_pack_that_an_older_manifest_does_not_name_is_kept_and_listed_again(tm
         compact(tmp_path)
     assert packs(tmp_path) == kept
     report = check(tmp_path, repair=True)
-    assert [p.sentence[-42:] for p in report.problems] == ["15 turns is not in the manifest. It is again."[-42:]]
+    [problem] = report.problems
+    assert problem.sentence.endswith("with 15 turns is not in the manifest. It is again.")
     assert (counts(tmp_path), packs(tmp_path)) == (before, kept)
 
 
-def test_making_the_manifest_again_sets_an_unreadable_pack_aside(tmp_path: Path) -> None:
-    packed(tmp_path, runs=2)
+def test_rebuilding_the_manifest_sets_an_unreadable_pack_aside(tmp_path: Path) -> None:
+    make_packs(tmp_path, runs=2)
     lost = packs(tmp_path)[0]
     content = lost.read_bytes()[:5000]
     lost.write_bytes(content)
@@ -140,9 +118,9 @@ def list_manifest(root: Path) -> str:
 def test_a_damaged_file_is_named_at_once_and_check_repairs_it(tmp_path: Path, harm: Callable[[Path], str]) -> None:
     some_run(tmp_path)
     name = harm(tmp_path)
-    for ask_it in (turns, compact, lambda root: ask(root, TURNS)):
+    for read in (turns, compact, lambda root: ask(root, TURNS)):
         with pytest.raises(LogError, match=r"check --repair") as caught:
-            ask_it(tmp_path)
+            read(tmp_path)
         assert name in str(caught.value)
     assert not check(tmp_path).sound
     done = maintain(tmp_path)
@@ -175,8 +153,8 @@ def test_a_block_that_rotted_is_found_by_check_although_keys_can_be_read(tmp_pat
     assert [path.read_bytes() for path in (tmp_path / "quarantine").iterdir()] == [bytes(content)]
 
 
-def test_a_wrong_file_in_a_question_is_the_questions_fault(tmp_path: Path) -> None:
-    packed(tmp_path)
+def test_a_wrong_file_in_a_query_is_the_querys_fault(tmp_path: Path) -> None:
+    make_packs(tmp_path)
     with open_warehouse(tmp_path) as warehouse, pytest.raises(duckdb.IOException, match="nowhere"):
         warehouse.sql("FROM '/nowhere/at/all.parquet'")
 
@@ -202,8 +180,8 @@ def test_one_broken_run_row_hides_no_other(tmp_path: Path) -> None:
             assert warehouse.sql("SELECT run_id, seed FROM runs ORDER BY 1").fetchall() == [("r2", None), ("r3", None)]
             assert warehouse.sql(TURNS).fetchall() == [(45,)]
         assert warehouse.query("run_status", run="latest").fetchall()[0][0] == "r3"
-    found = [(p.kind, p.repaired) for p in check(tmp_path).problems]
-    assert found == [("run", False), ("run", False)]
+    problems = [(p.kind, p.repaired) for p in check(tmp_path).problems]
+    assert problems == [("run", False), ("run", False)]
     with pytest.raises(LogError, match=r"run\.json cannot be read"):
         TurnLog.open(tmp_path, "r1")
 
@@ -237,11 +215,10 @@ def test_a_disk_that_fills_up_during_a_compaction_is_a_sentence_and_keeps_the_so
     assert packs(tmp_path) == []
     assert counts(tmp_path) == (15, 15, 15, 5, 15, 5, 15)
     assert compact(tmp_path).turns == 15
-    assert resource.RLIMIT_FSIZE
 
 
-def test_a_text_index_full_of_garbage_is_a_sentence_and_is_made_again(tmp_path: Path) -> None:
-    packed(tmp_path)
+def test_a_text_index_full_of_garbage_is_a_sentence_and_is_rebuilt(tmp_path: Path) -> None:
+    make_packs(tmp_path)
     (tmp_path / "search.sqlite").write_bytes(b"garbage" * 1000)
     with open_warehouse(tmp_path) as warehouse:
         with pytest.raises(ConfigError, match=r"cannot be read .*warehouse compact"):

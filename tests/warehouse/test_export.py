@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 
 from tests.ports import free_port
+from tests.warehouse.kills import kill_at
 from tests.warehouse.makers import play
 from tests.warehouse.test_compact import some_run
 from userrl_core.errors import ConfigError
@@ -55,25 +56,20 @@ def test_a_second_export_writes_only_what_is_new(tmp_path: Path) -> None:
     assert ask(f"SELECT count(*), count(DISTINCT (traj_id, turn)) FROM '{out}/turns/*/*.parquet'") == [(17, 17)]
 
 
-def test_an_export_that_died_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+EXPORT = (
+    "from pathlib import Path; from warehouse.upkeep.export import export\n"
+    "export(Path(argument, 'warehouse'), argument + '/out', object_rows=4)"
+)
+
+
+def test_an_export_that_was_killed_goes_on_where_it_stopped(tmp_path: Path) -> None:
     root, out = tmp_path / "warehouse", tmp_path / "out"
-    monkeypatch.setattr("warehouse.upkeep.export.OBJECT_ROWS", 4)
     some_run(root, "r1")
-    left, put = [3], __import__("warehouse.upkeep.export", fromlist=["_put"])._put
-
-    def put_three(*arguments: Any) -> None:
-        if not left[0]:
-            raise KeyboardInterrupt
-        left[0] -= 1
-        put(*arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr("warehouse.upkeep.export._put", put_three)
-        with pytest.raises(KeyboardInterrupt):
-            export(root, str(out))
-    export(root, str(out))
-    found = ask(f"SELECT count(*), count(DISTINCT (traj_id, turn)) FROM '{out}/turns/*/*.parquet'")
-    assert found == [(15, 15)]
+    kill_at("os.rename", ".parquet", tmp_path, nth=4, code=EXPORT)
+    assert len(list(out.rglob("*.parquet"))) == 3
+    export(root, str(out), object_rows=4)
+    exported = ask(f"SELECT count(*), count(DISTINCT (traj_id, turn)) FROM '{out}/turns/*/*.parquet'")
+    assert exported == [(15, 15)]
 
 
 def test_credits_that_came_late_are_exported_beside_their_turns(tmp_path: Path) -> None:

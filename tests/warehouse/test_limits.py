@@ -15,12 +15,12 @@ from userrl_core.errors import LogError
 from userrl_core.records import Trajectory
 from warehouse import TurnLog, open_warehouse, schema
 from warehouse.files.encode import fitting
+from warehouse.files.layout import LIVE_LINE_BYTES
 from warehouse.files.runs import TrialRecord, record_trial
 from warehouse.files.seal import NULLED
-from warehouse.query import sandbox as safe
+from warehouse.query.sandbox import ask
 from warehouse.upkeep.check import check
 from warehouse.upkeep.compact import compact
-from warehouse.write.wal import LIVE_LINE_BYTES
 
 TOKENS = "SELECT turn, prompt_tokens, token_ids, content FROM turns ORDER BY turn"
 
@@ -38,16 +38,16 @@ def play_with(log: TurnLog, **fields: object) -> None:
 def test_a_number_beyond_its_column_is_null_live_sealed_and_packed_and_nothing_else_is_lost(tmp_path: Path) -> None:
     log = TurnLog.open(tmp_path, "r1")
     play_with(log, prompt_tokens=3_000_000_000, token_ids=[7, 2**40])
-    want = [(1, None, [7, None], "hello"), (2, 10, [1, 2, 2], "hello")]
+    expected = [(1, None, [7, None], "hello"), (2, 10, [1, 2, 2], "hello")]
     with open_warehouse(tmp_path) as warehouse:
-        assert [row[:2] for row in warehouse.sql(TOKENS).fetchall()] == [row[:2] for row in want]
+        assert [row[:2] for row in warehouse.sql(TOKENS).fetchall()] == [row[:2] for row in expected]
         log.close()
         assert not list((tmp_path / "runs/run=r1/live").iterdir())
-        assert warehouse.sql(TOKENS).fetchall() == want
+        assert warehouse.sql(TOKENS).fetchall() == expected
         report = check(tmp_path)
         assert [(p.kind, "2 values" in p.sentence) for p in report.problems if p.kind == "values"] == [("values", True)]
         compact(tmp_path)
-        assert warehouse.sql(TOKENS).fetchall() == want
+        assert warehouse.sql(TOKENS).fetchall() == expected
 
 
 def test_what_a_dead_writer_left_is_counted_when_it_does_not_fit(tmp_path: Path) -> None:
@@ -73,40 +73,34 @@ def test_a_sealed_segment_says_how_many_values_did_not_fit(tmp_path: Path) -> No
 
 @given(st.integers(-(2**70), 2**70))
 def test_whole_numbers_are_kept_exactly_where_they_fit_and_null_elsewhere(value: int) -> None:
-    kinds = {"a": "INTEGER", "b": "BIGINT", "c": "INTEGER[]"}
+    types = {"a": "INTEGER", "b": "BIGINT", "c": "INTEGER[]"}
     small, big = -(2**31) <= value < 2**31, -(2**63) <= value < 2**63
-    row, nulled = fitting(kinds, {"a": value, "b": value, "c": [value, 1], "d": 1})
+    row, nulled = fitting(types, {"a": value, "b": value, "c": [value, 1], "d": 1})
     assert row == {"a": value if small else None, "b": value if big else None, "c": [value if small else None, 1]}
     assert nulled == 2 * (not small) + (not big)
 
 
-def test_a_journal_whose_thread_fails_says_so_when_it_is_closed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> None:
-        raise RuntimeError("a bug")
+def without_a_folder_to_seal_into(root: Path, segment_rows: int = 5_000) -> TurnLog:
+    log = TurnLog.open(root, "r1", segment_rows=segment_rows)
+    (root / "runs/run=r1/sealed").rmdir()
+    (root / "runs/run=r1/sealed").write_text("a file where a folder should be")
+    return log
 
-    monkeypatch.setattr("warehouse.files.seal.seal", fail)
-    log = TurnLog.open(tmp_path, "r1")
+
+def test_a_log_whose_thread_cannot_seal_says_so_when_it_is_closed(tmp_path: Path) -> None:
+    log = without_a_folder_to_seal_into(tmp_path)
     play(log, [1.0])
-    with pytest.raises(LogError, match=r"cannot write .*a bug"):
+    with pytest.raises(LogError, match=r"cannot write .*File exists"):
         log.close()
-    monkeypatch.undo()
+    (tmp_path / "runs/run=r1/sealed").unlink()
     compact(tmp_path)
     with open_warehouse(tmp_path) as warehouse:
         assert warehouse.sql("SELECT count(*) FROM turns").fetchall() == [(1,)]
 
 
-def test_a_writer_does_not_wait_for_ever_for_a_thread_that_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> None:
-        raise RuntimeError("a bug")
-
-    monkeypatch.setattr("warehouse.files.seal.seal", fail)
-    monkeypatch.setattr("warehouse.write.wal.SEGMENT_ROWS", 1)
-    log = TurnLog.open(tmp_path, "r1")
-    with pytest.raises(LogError, match="a bug"):
+def test_a_writer_does_not_wait_for_ever_for_a_thread_that_failed(tmp_path: Path) -> None:
+    log = without_a_folder_to_seal_into(tmp_path, segment_rows=1)
+    with pytest.raises(LogError, match="File exists"):
         play(log, [0.0] * 20)
     log.close()
 
@@ -123,16 +117,15 @@ def test_a_line_too_long_for_a_live_file_is_sealed_at_once_and_read_at_once(tmp_
         assert warehouse.sql("SELECT content FROM turns ORDER BY traj_id").fetchall() == [(t,) for t in texts]
 
 
-def test_untrusted_questions_about_many_live_runs_fit_into_little_memory_on_many_cores(
+def test_untrusted_queries_of_many_live_runs_fit_into_little_memory_on_many_cores(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = safe._settings
-    monkeypatch.setattr(safe, "_settings", lambda *given: ["SET threads = 16", *settings(*given)])
+    monkeypatch.setattr(os, "cpu_count", lambda: 256)
     logs = [TurnLog.open(tmp_path, f"r{n}") for n in range(8)]
     for log in logs:
         play(log, [1.0])
     count = "SELECT count(*) AS n FROM turns t JOIN trajectories USING (traj_id)"
-    assert safe.ask(tmp_path, count, memory="1GB").table.to_pylist() == [{"n": 8}]
+    assert ask(tmp_path, count, memory="1GB").table.to_pylist() == [{"n": 8}]
     for log in logs:
         log.close()
 

@@ -1,21 +1,23 @@
-"""One trajectory by its id takes a way of its own to the files; it finds what the view finds, wherever the rows lie."""
+"""One trajectory by its id is read from few files; it is what the view gives, wherever the rows lie."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
 import pytest
 
 from tests.warehouse.makers import play
+from userrl_core.errors import UserRLError
 from warehouse import TurnLog, open_warehouse
-from warehouse.files.layout import Snapshot
 from warehouse.upkeep.compact import compact
 
 
 def assert_both_ways_agree(root: Path, ids: list[int]) -> int:
     """How many of the ids have turns."""
-    found = 0
+    with_turns = 0
     with open_warehouse(root) as warehouse:
         for traj_id in ids:
             by_query, by_sql = warehouse.query("trajectory", id=traj_id), warehouse.sql(f"FROM trajectory({traj_id})")
@@ -23,8 +25,8 @@ def assert_both_ways_agree(root: Path, ids: list[int]) -> int:
             assert by_query.types == by_sql.types
             rows = by_query.fetchall()
             assert rows == by_sql.fetchall()
-            found += bool(rows)
-    return found
+            with_turns += bool(rows)
+    return with_turns
 
 
 def test_a_trajectory_is_found_live_sealed_packed_and_with_credits_that_lie_apart(tmp_path: Path) -> None:
@@ -71,9 +73,7 @@ def test_an_id_of_nothing_finds_nothing(tmp_path: Path) -> None:
     )
 
 
-def test_credits_are_found_in_a_pack_that_has_nothing_else_of_their_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_credits_are_found_in_a_pack_that_has_nothing_else_of_their_run(tmp_path: Path) -> None:
     with TurnLog.open(tmp_path, "r1") as log:
         late = play(log, [1.0, 1.0]).traj_id or 0
     compact(tmp_path, everything=True)
@@ -82,8 +82,7 @@ def test_credits_are_found_in_a_pack_that_has_nothing_else_of_their_run(
     for run in ("r2", "r3"):
         with TurnLog.open(tmp_path, run) as log:
             play(log, [1.0, 1.0])
-    monkeypatch.setattr("warehouse.upkeep.compact.PACK_TURNS", 2)
-    assert len(compact(tmp_path, everything=True).packs) == 2
+    assert len(compact(tmp_path, everything=True, pack_turns=2).packs) == 2
     assert assert_both_ways_agree(tmp_path, [late]) == 1
     with open_warehouse(tmp_path) as warehouse:
         assert warehouse.query("trajectory", id=late).pl()["advantage"].to_list() == [7.0, 8.0]
@@ -104,26 +103,35 @@ def test_a_run_whose_row_is_lost_still_has_its_turns(tmp_path: Path, row: bytes 
         assert warehouse.search("needle").pl()["run_id"].to_list() == ["r2", "r2", "r1", "r1"]
 
 
-def test_a_lookup_outlives_what_another_thread_meets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lookups_and_queries_of_many_threads_go_on_while_packs_are_replaced(tmp_path: Path) -> None:
     with TurnLog.open(tmp_path, "r1") as log:
-        ids = [play(log, [0.0, 1.0]).traj_id or 0]
+        traj_id = play(log, [0.0, 1.0]).traj_id
     compact(tmp_path)
+    done, errors, answers = threading.Event(), [], set()
     with open_warehouse(tmp_path) as warehouse:
-        assert len(warehouse.query("trajectory", id=ids[0])) == 2
-        with TurnLog.open(tmp_path, "r1") as log:
-            ids.append(play(log, [1.0]).traj_id or 0)
-        monkeypatch.setattr("warehouse.upkeep.compact.MANY_SMALL_PACKS", 1)
-        assert compact(tmp_path).merged
 
-        def vanished(_: Snapshot) -> None:
-            raise duckdb.IOException("a file that was sealed away")
+        def ask(query: Callable[[], duckdb.DuckDBPyRelation]) -> None:
+            while not done.is_set():
+                try:
+                    answers.add(tuple(query().fetchall()))
+                except (UserRLError, duckdb.Error) as error:
+                    errors.append(error)
 
-        where = f"traj_id = {ids[0]}"
-        with monkeypatch.context() as patch:
-            # What another thread leaves whose new list of files did not hold: packs are gone, no list is in force.
-            patch.setattr(warehouse, "_define", vanished)
-            with pytest.raises(duckdb.IOException):
-                warehouse._refresh()
-        assert warehouse._seen is None
-        rows = warehouse._turns_of(ids[:1], ["turn"], where)
-        assert len(warehouse._con.cursor().execute(rows).fetchall()) == 2
+        def lookup() -> duckdb.DuckDBPyRelation:
+            return warehouse.query("trajectory", id=traj_id).project("turn, reward, run_id")
+
+        def select() -> duckdb.DuckDBPyRelation:
+            return warehouse.sql("SELECT turn, reward, run_id FROM turns WHERE run_id = 'r1' ORDER BY turn")
+
+        threads = [threading.Thread(target=ask, args=(query,)) for query in (lookup, lookup, select)]
+        for thread in threads:
+            thread.start()
+        for n in range(3):
+            with TurnLog.open(tmp_path, f"other{n}") as log:
+                play(log, [1.0])
+            assert compact(tmp_path, index=False, many_small_packs=1).merged
+        done.set()
+        for thread in threads:
+            thread.join()
+    assert errors == []
+    assert answers == {((1, 0.0, "r1"), (2, 1.0, "r1"))}

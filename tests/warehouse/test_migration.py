@@ -39,19 +39,50 @@ def test_a_warehouse_of_schema_1_opens_with_new_columns_null(old: Path) -> None:
                 warehouse.query(name)
 
 
-def test_old_and_new_rows_live_together_and_are_packed_together(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_and_new_rows_live_together_and_are_packed_together(old: Path) -> None:
     with TurnLog.open(old, "live") as log:
         demonstration = play(log, [1.0], phase="distill", stage="distill")
         log.demonstrations([demonstration.traj_id or 0])
     assert orjson.loads((old / "FORMAT").read_bytes()) == {"schema": schema.version()}
-    monkeypatch.setattr("warehouse.upkeep.compact.MANY_SMALL_PACKS", 1)
-    done = compact(old)
+    done = compact(old, many_small_packs=1)
     assert len(done.merged) == 1
     with open_warehouse(old) as warehouse:
         assert warehouse.sql(COUNTS).fetchall() == [("live", 9, 8, 3.0), *EXPECTED[1:]]
         assert warehouse.sql("SELECT count(*), count(started_at) FROM trajectories").fetchall() == [(13, 1)]
         assert warehouse.sql("SELECT rank FROM demonstrations").fetchall() == [(1,)]
     assert check(old).sound
+
+
+@pytest.fixture
+def schema_2(tmp_path: Path) -> Path:
+    """A warehouse of commit 553b6d8: one run packed, indexed and restarted, one sealed, one whose writer was killed."""
+    with tarfile.open(DATA / "schema2.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    return tmp_path
+
+
+def test_a_warehouse_of_schema_2_is_read_continued_packed_and_searched(schema_2: Path) -> None:
+    counted = [("live", 6, 6, 3.0), ("packed", 11, 10, 6.0), ("sealed", 6, 0, 3.0)]
+    with open_warehouse(schema_2) as warehouse:
+        assert warehouse.sql(COUNTS).fetchall() == counted
+        assert warehouse.sql("SELECT count(*), sum(reward) FROM turns_all").fetchall() == [(26, 13.5)]
+        assert warehouse.sql("SELECT run_id, rank FROM demonstrations").fetchall() == [("packed", 1)]
+        assert warehouse.sql("SELECT study, state, value FROM trials").fetchall() == [("gamma", "complete", 0.5)]
+        assert warehouse.search('"north star"').pl()["step"].to_list() == [2, 2, 1, 1]
+        assert warehouse.unindexed() == 18
+    with TurnLog.open(schema_2, "packed") as log:
+        log.event("rewind", step=4)
+        again = play(log, [0.0, 1.0], step=5, credits=[1.0, 1.0])
+    assert (log.run_no, log.incarnation, log.writer, again.traj_id) == (1, 3, 3, 1 << 40 | 3 << 24 | 1)
+    done = compact(schema_2, many_small_packs=1)
+    assert (len(done.merged), done.recovered, done.indexed) == (1, 5, 20)
+    with open_warehouse(schema_2) as warehouse:
+        assert warehouse.sql(COUNTS).fetchall() == counted
+        assert warehouse.sql("SELECT score_r2g FROM trajectories WHERE run_id = 'packed' AND step = 5").fetchall() == [
+            (0.9,)
+        ]
+        assert len(warehouse.search('"north star"', limit=100)) == 20
+    assert check(schema_2).problems == []
 
 
 def test_a_warehouse_of_a_newer_schema_is_not_written_to(old: Path) -> None:

@@ -9,7 +9,8 @@ import pytest
 from tests.warehouse.makers import play
 from userrl_core.errors import Refused
 from warehouse import TurnLog, open_warehouse
-from warehouse.query.sandbox import _check_nodes, _check_words, ask, check_statement
+from warehouse.query.sandbox import ask
+from warehouse.query.statements import check_nodes, check_statement, check_words
 from warehouse.upkeep.compact import compact
 
 
@@ -91,7 +92,7 @@ def test_an_attack_is_refused_in_one_sentence_and_changes_no_file(root: Path, na
 
 def test_each_lock_holds_alone() -> None:
     text = "WITH x AS (COPY (SELECT 1) TO 'x.csv') SELECT 1"
-    for lock in (_check_words, _check_nodes):
+    for lock in (check_words, check_nodes):
         with pytest.raises(Refused, match="COPY is refused"):
             lock(text)
 
@@ -129,7 +130,7 @@ def test_python_variables_are_out_of_reach(root: Path) -> None:
         "SELECT unnest(range(3)), repeat('a', 3)",
     ],
 )
-def test_questions_are_answered(root: Path, text: str) -> None:
+def test_queries_are_answered(root: Path, text: str) -> None:
     assert ask(root, text).table.num_rows >= 1
 
 

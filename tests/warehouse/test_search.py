@@ -7,9 +7,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from warehouse.match import weaken
-from warehouse.search import _SCHEMA, Question
-from warehouse.words import _FOLDED, _LETTERS, bigrams, documents, words
+from warehouse.search.expression import weaken
+from warehouse.search.index import SCHEMA, TextQuery
+from warehouse.search.words import BATCH_CHARACTERS, LETTERS, bigrams, documents, words
 
 
 def table(texts: list[str]) -> sqlite3.Connection:
@@ -21,12 +21,12 @@ def table(texts: list[str]) -> sqlite3.Connection:
 
 
 def plainly(texts: list[str], text: str) -> list[int]:
-    ask = "SELECT rowid FROM plain WHERE plain MATCH ? ORDER BY rowid DESC"
+    select = "SELECT rowid FROM plain WHERE plain MATCH ? ORDER BY rowid DESC"
     with closing(table(texts)) as con:
         try:
-            return [doc for (doc,) in con.execute(ask, (text,))]
+            return [doc for (doc,) in con.execute(select, (text,))]
         except sqlite3.OperationalError:
-            return [doc for (doc,) in con.execute(ask, ('"' + text.replace('"', '""') + '"',))]
+            return [doc for (doc,) in con.execute(select, ('"' + text.replace('"', '""') + '"',))]
 
 
 def searched(texts: list[str], text: str) -> list[int]:
@@ -35,20 +35,20 @@ def searched(texts: list[str], text: str) -> list[int]:
         closing(sqlite3.connect(":memory:", isolation_level=None)) as index,
         closing(sqlite3.connect(":memory:", isolation_level=None)) as memory,
     ):
-        index.executescript(_SCHEMA)
+        index.executescript(SCHEMA)
         index.execute("INSERT INTO places VALUES (1, 7, 1)")
         index.executemany("INSERT INTO words(rowid, body) VALUES (?, ?)", enumerate(documents(texts), 1))
-        question = Question(index, memory, text)
-        found = []
+        query = TextQuery(index, memory, text)
+        matches: list[int] = []
         while True:
-            hits = question.more(3)
-            assert {traj_id for traj_id, _ in hits} <= {7}
-            docs = [turn for _, turn in hits]
-            kept = question.matching([texts[doc - 1] for doc in docs])
-            assert not question.exact or all(kept)
-            found += [doc for doc, keep in zip(docs, kept, strict=True) if keep]
-            if len(hits) < 3:
-                return found
+            keys = query.candidates(3)
+            assert {traj_id for traj_id, _ in keys} <= {7}
+            docs = [turn for _, turn in keys]
+            kept = query.matching([texts[doc - 1] for doc in docs])
+            assert not query.exact or all(kept)
+            matches += [doc for doc, keep in zip(docs, kept, strict=True) if keep]
+            if len(keys) < 3:
+                return matches
 
 
 WORDS = ["a", "b", "a", "b", "c", "ab", "É", "or", "x_y"]
@@ -127,7 +127,7 @@ def test_what_is_no_expression_is_a_phrase(texts: list[str], text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["*reads", " *id", "*a"])
-def test_questions_about_the_index_itself_are_phrases(text: str) -> None:
+def test_queries_about_the_index_itself_are_phrases(text: str) -> None:
     assert searched(["a", "reads", "b id"], text) == plainly(["a", "reads", "b id"], f'"{text}"')
 
 
@@ -136,13 +136,13 @@ def test_questions_about_the_index_itself_are_phrases(text: str) -> None:
 def test_words_are_those_of_unicode61(text: str) -> None:
     with closing(table([text])) as con:
         con.execute("CREATE VIRTUAL TABLE terms USING fts5vocab(plain, 'instance')")
-        found = con.execute("SELECT term FROM terms ORDER BY offset").fetchall()
-    assert words(text) == [term for (term,) in found]
+        terms = con.execute("SELECT term FROM terms ORDER BY offset").fetchall()
+    assert words(text) == [term for (term,) in terms]
 
 
 def test_no_word_of_any_text_looks_like_a_bigram() -> None:
-    assert {_FOLDED[ord(letter)] for letter in _LETTERS} == {" "}
-    assert all(set(hashed) <= set(_LETTERS) for hashed in bigrams(["a", "b", "c", "d"]))
+    assert words("".join(LETTERS)) == []
+    assert all(set(hashed) <= set(LETTERS) for hashed in bigrams(["a", "b", "c", "d"]))
     hashed = bigrams(["a", "b"]).pop()
     assert searched(["a b", "a"], hashed) == searched(["a b", "a"], f"{hashed}*") == []
 
@@ -153,12 +153,9 @@ def test_bigrams_do_not_depend_on_the_process() -> None:
     assert bigrams(["one", "two"]) != bigrams(["two", "one"])
 
 
-def test_texts_make_the_same_documents_however_many_are_in_memory_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = ["a b c", "", "-", "d", "e f", "a b c"]
-    alone = [next(documents([text])) for text in texts]
-    assert list(documents(texts)) == alone
-    monkeypatch.setattr("warehouse.words._AT_ONCE", 4)
-    assert list(documents(texts)) == alone
+def test_texts_make_the_same_documents_however_many_are_in_memory_at_once() -> None:
+    texts = ["a b c", "", "-", "x" * BATCH_CHARACTERS, "d", "e f", "y" * BATCH_CHARACTERS, "a b c"]
+    assert list(documents(texts)) == [next(documents([text])) for text in texts]
     assert list(documents([])) == []
 
 

@@ -22,20 +22,20 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+
+from tests.warehouse.makers import play
+from userrl_core.errors import LogError, UserRLError
+from warehouse import TurnLog, open_warehouse
+from warehouse.upkeep.check import check
+from warehouse.upkeep.compact import compact
 
 ROOT = Path(__file__).parents[2]
 
 
 def write(root: Path, run: str) -> None:
     """Play for ever, acknowledging each trajectory with its id, turns and reward sum."""
-    import warehouse.write.wal
-    from tests.warehouse.makers import play
-    from warehouse import TurnLog
-
-    warehouse.write.wal.SEGMENT_ROWS = 60
     draw = random.Random(os.getpid())
-    log = TurnLog.open(root, run)
+    log = TurnLog.open(root, run, segment_rows=60)
     step = 0
     while True:
         step += 1
@@ -46,13 +46,9 @@ def write(root: Path, run: str) -> None:
 
 def pack(root: Path) -> None:
     """Compact for ever, as often as it can."""
-    import warehouse.upkeep.compact
-    from userrl_core.errors import LogError
-
-    warehouse.upkeep.compact.MANY_SMALL_PACKS = 4
     while True:
         try:
-            warehouse.upkeep.compact.compact(root, everything=True)
+            compact(root, everything=True, many_small_packs=4)
         except LogError:
             time.sleep(0.05)
 
@@ -115,20 +111,16 @@ class Worker:
             thread.join()
 
 
-def torture(root: Path, kills: int, *, writers: int = 4, seed: int = 0, tell: Callable[[str], None] = print) -> Outcome:
+def torture(root: Path, kills: int, *, writers: int = 4, seed: int = 0, say: Callable[[str], None] = print) -> Outcome:
     """Run until `kills` processes were killed, then compare what was acknowledged with what is there."""
-    from warehouse.query.connection import open_warehouse
-    from warehouse.upkeep.check import check
-    from warehouse.upkeep.compact import compact
-
-    draw, found, started = random.Random(seed), Outcome(), time.perf_counter()
+    draw, outcome, started = random.Random(seed), Outcome(), time.perf_counter()
     crew = [Worker(root, "--write", f"r{n % 2}") for n in range(writers)]
     packer = Worker(root, "--pack")
     done = threading.Event()
-    reader = threading.Thread(target=_read, args=(root, done, found))
+    reader = threading.Thread(target=_read, args=(root, done, outcome))
     reader.start()
     try:
-        while found.kills < kills:
+        while outcome.kills < kills:
             # The next victim is drawn; it must have done something since its last start, so that every kill hits work.
             victim = draw.choice([*crew, *crew, packer])
             before = len(victim.lines)
@@ -140,28 +132,25 @@ def torture(root: Path, kills: int, *, writers: int = 4, seed: int = 0, tell: Ca
             if victim is packer:
                 time.sleep(draw.random() * 0.8)
             victim.kill()
-            found.kills += 1
+            outcome.kills += 1
             victim.start()
-            if found.kills % 10 == 0:
-                tell(f"{found.kills} kills, {sum(len(w.lines) for w in crew)} trajectories acknowledged")
+            if outcome.kills % 10 == 0:
+                say(f"{outcome.kills} kills, {sum(len(w.lines) for w in crew)} trajectories acknowledged")
     finally:
         for worker in [*crew, packer]:
             worker.stop()
         done.set()
         reader.join()
-    _compare(root, crew, found, open_warehouse)
+    _compare(root, crew, outcome)
     compact(root, everything=True)
-    _compare(root, crew, found, open_warehouse)
-    found.problems = [p.sentence for p in check(root, repair=True).problems if not p.repaired]
-    found.problems = [p for p in found.problems if "has no run.json" not in p]
-    found.seconds = round(time.perf_counter() - started, 1)
-    return found
+    _compare(root, crew, outcome)
+    outcome.problems = [p.sentence for p in check(root, repair=True).problems if not p.repaired]
+    outcome.problems = [p for p in outcome.problems if "has no run.json" not in p]
+    outcome.seconds = round(time.perf_counter() - started, 1)
+    return outcome
 
 
-def _read(root: Path, done: threading.Event, found: Outcome) -> None:
-    from userrl_core.errors import UserRLError
-    from warehouse.query.connection import open_warehouse
-
+def _read(root: Path, done: threading.Event, outcome: Outcome) -> None:
     while not done.is_set() and not (root / "runs").is_dir():
         time.sleep(0.05)
     last = (0, 0)
@@ -170,18 +159,18 @@ def _read(root: Path, done: threading.Event, found: Outcome) -> None:
             try:
                 turns, distinct, ids, messages, runs, trajectories, unique = warehouse.sql(READ).fetchall()[0]
             except UserRLError as error:
-                found.reader_violations.append(str(error))
+                outcome.reader_violations.append(str(error))
                 continue
-            found.reader_queries += 1
+            outcome.reader_queries += 1
             if len({turns, distinct, ids, messages, runs}) > 1 or trajectories != unique:
-                found.reader_violations.append(f"{turns, distinct, ids, messages, runs, trajectories, unique}")
+                outcome.reader_violations.append(f"{turns, distinct, ids, messages, runs, trajectories, unique}")
             if turns < last[0] or trajectories < last[1]:
-                found.reader_violations.append(f"{turns, trajectories} after {last}")
+                outcome.reader_violations.append(f"{turns, trajectories} after {last}")
             last = (turns, trajectories)
 
 
-def _compare(root: Path, crew: list[Worker], found: Outcome, open_warehouse: Callable[..., Any]) -> None:
-    told = {line[0]: (line[1], line[2]) for worker in crew for line in map(json.loads, worker.lines)}
+def _compare(root: Path, crew: list[Worker], outcome: Outcome) -> None:
+    acknowledged = {line[0]: (line[1], line[2]) for worker in crew for line in map(json.loads, worker.lines)}
     with open_warehouse(root) as warehouse:
         turns = warehouse.sql(
             "SELECT traj_id, count(*), count(DISTINCT turn), sum(reward), count(advantage), sum(shaped) FROM turns GROUP BY 1"
@@ -190,14 +179,14 @@ def _compare(root: Path, crew: list[Worker], found: Outcome, open_warehouse: Cal
             row[0]: row[1] for row in warehouse.sql("SELECT traj_id, count(*) FROM trajectories GROUP BY 1").fetchall()
         }
     there = {row[0]: row[1:] for row in turns}
-    found.acknowledged, found.turns = len(told), sum(row[1] for row in turns)
-    for traj_id, (size, total) in told.items():
+    outcome.acknowledged, outcome.turns = len(acknowledged), sum(row[1] for row in turns)
+    for traj_id, (size, total) in acknowledged.items():
         rows = there.get(traj_id)
         if rows is None or traj_id not in ended:
-            found.lost += 1
+            outcome.lost += 1
         elif rows[0] != size or abs(rows[2] - total) > 1e-9 or rows[3] != size or abs(rows[4] - total) > 1e-9:
-            found.wrong += 1
-    found.doubled += sum(row[1] != row[2] for row in turns) + sum(count != 1 for count in ended.values())
+            outcome.wrong += 1
+    outcome.doubled += sum(row[1] != row[2] for row in turns) + sum(count != 1 for count in ended.values())
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
-"""Rows as JSON: quick for what is usual, and never stopped by what a model may write.
+"""Rows as JSON: quick for ordinary values, and never stopped by what a model may write.
 
-What is no finite number becomes null, which is what orjson makes of it.
+A number that is not finite becomes null, which is what orjson makes of it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
 def line(row: Mapping[str, Any]) -> bytes:
     """One row as a JSON object, without the newline."""
     try:
-        # Keys are columns here; to allow for others costs half as much again.
+        # Keys are columns here; allowing others makes it half as slow again.
         return orjson.dumps(row, option=_QUICK)
     except (orjson.JSONEncodeError, UnicodeEncodeError):
         return orjson.dumps(cleaned(row), option=_OPTIONS, default=str)
 
 
 def text(value: Any) -> str:
-    """JSON text of anything; what JSON does not know becomes its string."""
+    """JSON text of anything; what JSON cannot represent becomes its string."""
     try:
         return orjson.dumps(value, option=_OPTIONS, default=str).decode()
     except (orjson.JSONEncodeError, UnicodeEncodeError):
@@ -48,13 +48,13 @@ _INTEGERS = {"INTEGER": 2**31, "BIGINT": 2**63}
 _FLOAT32 = 3.4028235677973366e38
 
 
-def fitting(kinds: Mapping[str, str], row: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
+def fitting(types: Mapping[str, str], row: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
     """The row with only what its columns can hold, and how many values became null because they could not.
 
-    kinds: DuckDB type by column. Fields that are no column are left out.
+    types: DuckDB type by column. Fields that are no column are left out.
     """
     fitted, nulled = {}, 0
-    for name, kind in kinds.items():
+    for name, kind in types.items():
         value = row.get(name)
         fitted[name] = kept = _fit(kind, value)
         if isinstance(value, list) and isinstance(kept, list):

@@ -6,9 +6,9 @@
     runs/run=<id>/run.json                   the run's row, written once
     runs/run=<id>/incarnations/<n>           one folder per start of the run (atomic mkdir)
     runs/run=<id>/writers/<n>                one folder per writing process; its file `lock` is held while it lives
-    runs/run=<id>/live/<table>.<w>.<s>.jsonl      write-ahead lines of writer w, segment s
+    runs/run=<id>/live/<table>.<w>.<s>.jsonl      write-ahead file of writer w, segment s
     runs/run=<id>/sealed/<table>.<w>.<s>.parquet  the same rows, immutable
-    packs/<name>.duckdb                      many sealed segments as native tables, immutable
+    packs/<name>.duckdb                      a compacted file ("pack"): many sealed segments as native tables, immutable
     manifest.json                            which packs count, and which segments each holds
 
 A segment moves live -> sealed -> packed. Its next form is complete and visible before the former is removed, so a
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,11 @@ from typing import Any
 import orjson
 
 from userrl_core.errors import ConfigError, LogError
+
+LIVE_LINE_BYTES = 4 * 2**20
+"""Longest line in a live file; longer ones are sealed at once. Readers keep two such buffers a thread and file list."""
+
+REPAIR = "run `userrl warehouse check --repair`"
 
 _SEGMENT = re.compile(r"^(\w+)\.(\d{5})\.(\d{6})\.(jsonl|parquet)$")
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -58,31 +63,36 @@ class Snapshot:
 
     runs: list[Path] = field(default_factory=list)
 
+    @property
+    def contents(self) -> tuple[object, ...]:
+        """What a query reads from; equal for two snapshots between which no file moved."""
+        return (self.live, self.sealed, list(self.packs))
+
     def files(self) -> Iterator[Path]:
         """All live and sealed files."""
-        for group in (self.live, self.sealed):
-            for paths in group.values():
+        for form in (self.live, self.sealed):
+            for paths in form.values():
                 yield from paths
 
     def of_turns(self, writers: Collection[tuple[str, int]]) -> Snapshot:
         """What may hold turns that these writers, (run_id, writer), logged, and credits that any of their runs gave."""
         runs = {run_id for run_id, _ in writers}
-        starts = {(f"run={run_id}", f"turns.{writer:05d}") for run_id, writer in writers}
+        stems = {(f"run={run_id}", f"turns.{writer:05d}") for run_id, writer in writers}
 
-        def near(files: dict[str, list[Path]]) -> dict[str, list[Path]]:
-            turns = [p for p in files.get("turns", []) if (p.parent.parent.name, p.name[:11]) in starts]
+        def matching(files: dict[str, list[Path]]) -> dict[str, list[Path]]:
+            turns = [p for p in files.get("turns", []) if (p.parent.parent.name, p.name[:11]) in stems]
             credits = [p for p in files.get("credits", []) if p.parent.parent.name.removeprefix("run=") in runs]
             return {"turns": turns, "credits": credits}
 
-        def has(entry: dict[str, Any]) -> bool:
-            # Credits that found no turn when they were packed lie in the last pack made then, whose segments do not tell.
+        def may_hold(entry: dict[str, Any]) -> bool:
+            # Credits without a turn among what was packed lie in the last pack of that time, outside its segments.
             segments = entry["segments"]
             return entry["rows"].get("credits", 1) > 0 or any(
                 str(writer) in segments.get(run_id, {}).get("turns", {}) for run_id, writer in writers
             )
 
-        packs = {name: entry for name, entry in self.packs.items() if has(entry)}
-        return Snapshot(near(self.live), near(self.sealed), packs)
+        packs = {name: entry for name, entry in self.packs.items() if may_hold(entry)}
+        return Snapshot(matching(self.live), matching(self.sealed), packs)
 
 
 def default_root() -> Path:
@@ -141,27 +151,24 @@ def segments_in(run: Path, form: str) -> list[tuple[Segment, Path]]:
         names = _names(folder)
     except FileNotFoundError:
         return []
-    found = []
-    for name in names:
-        if match := _SEGMENT.match(name):
-            found.append((Segment(run_id, match[1], int(match[2]), int(match[3])), folder / name))
-    return sorted(found)
+    parsed = [(name, match) for name in names if (match := _SEGMENT.match(name))]
+    return sorted((Segment(run_id, m[1], int(m[2]), int(m[3])), folder / name) for name, m in parsed)
 
 
-def snapshot(root: Path) -> Snapshot:
+def take_snapshot(root: Path) -> Snapshot:
     """A list of everything that counts now; live before sealed before manifest, see above."""
-    seen = Snapshot(runs=run_folders(root))
-    live = {segment: path for run in seen.runs for segment, path in segments_in(run, "live")}
-    sealed = {segment: path for run in seen.runs for segment, path in segments_in(run, "sealed")}
+    snapshot = Snapshot(runs=run_folders(root))
+    live = {segment: path for run in snapshot.runs for segment, path in segments_in(run, "live")}
+    sealed = {segment: path for run in snapshot.runs for segment, path in segments_in(run, "sealed")}
     manifest = Manifest.read(root)
-    seen.packs = manifest.packs
+    snapshot.packs = manifest.packs
     for segment, path in live.items():
-        if segment not in sealed and not manifest.holds(segment):
-            seen.live.setdefault(segment.table, []).append(path)
+        if segment not in sealed and not manifest.pack_of(segment):
+            snapshot.live.setdefault(segment.table, []).append(path)
     for segment, path in sealed.items():
-        if not manifest.holds(segment):
-            seen.sealed.setdefault(segment.table, []).append(path)
-    return seen
+        if not manifest.pack_of(segment):
+            snapshot.sealed.setdefault(segment.table, []).append(path)
+    return snapshot
 
 
 def _names(folder: Path) -> list[str]:
@@ -176,7 +183,7 @@ class Manifest:
 
     @classmethod
     def read(cls, root: Path) -> Manifest:
-        """The manifest in force; empty when nothing was packed yet. Raises LogError when it is lost or broken."""
+        """The current manifest; empty when nothing was packed yet. Raises LogError when it is lost or broken."""
         path, content = root / "manifest.json", None
         # Twice: the first compaction publishes an empty manifest before its packs, perhaps between our two looks.
         for _ in range(2):
@@ -187,7 +194,7 @@ class Manifest:
                 if not any((root / "packs").glob("*.duckdb")):
                     return cls()
         if content is None:
-            raise LogError(f"{path} is missing beside packs; run `userrl warehouse check --repair`.")
+            raise LogError(f"{path} is missing beside packs; {REPAIR}.")
         try:
             packs = orjson.loads(content)["packs"]
             if not all(
@@ -195,31 +202,20 @@ class Manifest:
             ):
                 raise TypeError("a pack's entry is no object")
         except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
-            raise LogError(f"{path} cannot be read; run `userrl warehouse check --repair`.") from error
+            raise LogError(f"{path} cannot be read; {REPAIR}.") from error
         return cls(packs)
 
     def write(self, root: Path) -> None:
         """Publish by rename, durable when it returns."""
         write_atomically(root / "manifest.json", orjson.dumps({"packs": self.packs}, option=orjson.OPT_INDENT_2))
 
-    def holds(self, segment: Segment) -> str | None:
+    def pack_of(self, segment: Segment) -> str | None:
         """The pack that holds the segment, or None."""
         for name, pack in self.packs.items():
             ranges = pack["segments"].get(segment.run_id, {}).get(segment.table, {}).get(str(segment.writer), [])
             if any(first <= segment.number <= last for first, last in ranges):
                 return name
         return None
-
-
-def as_ranges(numbers: Iterable[int]) -> list[list[int]]:
-    """Sorted numbers as inclusive [first, last] ranges."""
-    ranges: list[list[int]] = []
-    for number in sorted(numbers):
-        if ranges and number == ranges[-1][1] + 1:
-            ranges[-1][1] = number
-        else:
-            ranges.append([number, number])
-    return ranges
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -231,12 +227,12 @@ def write_atomically(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
-    sync_folder(path.parent)
+    sync(path.parent)
 
 
-def sync_folder(folder: Path) -> None:
-    """fsync a folder, so that a rename in it survives power loss."""
-    fd = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """fsync a file, or a folder, so that a rename in it survives power loss."""
+    fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)
     finally:

@@ -1,4 +1,4 @@
-"""Advisory locks on a file in a folder: held by a living process, free the moment it dies."""
+"""Advisory locks on a file in a folder: held by a living process, released by the system the moment it dies."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class FolderLock:
 
     @classmethod
     def take(cls, folder: Path) -> FolderLock:
-        """Take it at once. Raises LogError when someone else holds it."""
-        lock = cls.attempt(folder)
+        """Take it at once. Raises LogError when another process holds it."""
+        lock = cls.take_if_free(folder)
         if lock is None:
             raise LogError(f"{folder} is in use by another process; wait for it to end.")
         return lock
 
     @classmethod
-    def attempt(cls, folder: Path) -> FolderLock | None:
-        """Take it, or None when someone else holds it."""
+    def take_if_free(cls, folder: Path) -> FolderLock | None:
+        """Take it, or None when another process holds it."""
         folder.mkdir(parents=True, exist_ok=True)
         fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
@@ -36,7 +36,7 @@ class FolderLock:
         return cls(fd)
 
     def release(self) -> None:
-        """Let go; a second call does nothing."""
+        """Release it; a second call does nothing."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None

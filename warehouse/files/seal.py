@@ -6,7 +6,6 @@ disturbed: about 10 us of CPU a turn.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,8 +15,8 @@ import pyarrow.json as pj
 import pyarrow.parquet as pq
 
 from warehouse.files.encode import fitting
-from warehouse.files.layout import sync_folder
-from warehouse.schema import arrow_schema, tables
+from warehouse.files.layout import write_atomically
+from warehouse.schema import arrow_schema, types
 
 NULLED = b"userrl_nulled"
 """Key in a segment's Parquet metadata: how many values did not fit their columns and are null."""
@@ -47,21 +46,17 @@ def seal_lines(content: bytes, target: Path, table: str) -> Sealed:
     try:
         rows = _read(lines, schema)
     except pa.ArrowException:
-        fitted, unread, nulled = _fitted(lines, table)
-        torn += unread
+        fitted, unreadable, nulled = _fitted(lines, table)
+        torn += unreadable
         rows = _read(fitted, schema)
     if nulled:
         rows = rows.replace_schema_metadata({**(rows.schema.metadata or {}), NULLED: str(nulled).encode()})
     keys = [name for name in ("traj_id", "turn", "n") if name in schema.names]
     if keys:
         rows = rows.sort_by([(name, "ascending") for name in keys])
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    with temporary.open("wb") as file:
-        pq.write_table(rows, file, compression="zstd", compression_level=1)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(target)
-    sync_folder(target.parent)
+    buffer = pa.BufferOutputStream()
+    pq.write_table(rows, buffer, compression="zstd", compression_level=1)
+    write_atomically(target, buffer.getvalue())
     return Sealed(torn, nulled)
 
 
@@ -77,17 +72,16 @@ def _read(lines: bytes, schema: pa.Schema) -> pa.Table:
 
 def _fitted(lines: bytes, table: str) -> tuple[bytes, int, int]:
     """Line by line, what the table can hold; the bytes of unreadable lines, and how many values became null."""
-    kinds = {column.name: column.type for column in tables()[table].columns.values()}
-    kept, unread, nulled = [], 0, 0
+    fitted_lines, unreadable, nulled = [], 0, 0
     for line in lines.split(b"\n")[:-1]:
         try:
             row = orjson.loads(line)
         except orjson.JSONDecodeError:
             row = None
         if not isinstance(row, dict):
-            unread += len(line) + 1
+            unreadable += len(line) + 1
             continue
-        fitted, lost = fitting(kinds, row)
+        fitted, lost = fitting(types(table), row)
         nulled += lost
-        kept.append(orjson.dumps(fitted) + b"\n")
-    return b"".join(kept), unread, nulled
+        fitted_lines.append(orjson.dumps(fitted) + b"\n")
+    return b"".join(fitted_lines), unreadable, nulled

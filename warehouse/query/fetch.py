@@ -1,19 +1,19 @@
-"""Fetching an answer, and telling a damaged file from a question that is wrong."""
+"""Fetching an answer, and telling a damaged file from a query that is wrong."""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import duckdb
+import pyarrow as pa
 
 from userrl_core.errors import LogError
-from warehouse.files.layout import Snapshot
-from warehouse.files.pack_metadata import REPAIR, damaged, first_line
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from warehouse import schema
+from warehouse.files.layout import REPAIR, Snapshot
+from warehouse.files.packs import damage, first_line
 
 FILE_ERRORS: tuple[type[duckdb.Error], ...] = (
     duckdb.IOException,
@@ -22,42 +22,47 @@ FILE_ERRORS: tuple[type[duckdb.Error], ...] = (
     duckdb.InternalException,
     duckdb.FatalException,
 )
-"""What DuckDB raises for a file that vanished or is damaged (and for some wrong questions)."""
+"""What DuckDB raises for a file that vanished or is damaged (and for some wrong queries)."""
 
 
-def damage(root: Path, seen: Snapshot, error: duckdb.Error) -> LogError | None:
-    """The sentence about the damaged file behind an error, None when the list's files are not to blame."""
-    found = damaged(root, seen)
-    if found is not None:
-        return LogError(f"{found[0]} is damaged ({found[1]}); {REPAIR}.")
+def file_fault(root: Path, snapshot: Snapshot, error: duckdb.Error) -> LogError | None:
+    """The error about the damaged file behind DuckDB's, None when the snapshot's files are not to blame."""
+    if fault := damage(root, snapshot):
+        return fault
     text = str(error)
-    listed = [*map(str, seen.files()), *seen.packs]
-    if "checksum" in text or any(name in text for name in listed):
+    if "checksum" in text or any(name in text for name in (*map(str, snapshot.files()), *snapshot.packs)):
         return LogError(f"A file in {root} is damaged ({first_line(error)}); {REPAIR}.")
     return None
 
 
 def fetch(cursor: duckdb.DuckDBPyConnection, text: str, params: dict[str, Any], rows: int | None = None) -> pa.Table:
     """An answer as an Arrow table, at most `rows` rows of it; whole numbers are int64 wherever they fit."""
-    import pyarrow as pa
-
     relation: Any = cursor.sql(text, params=params or None)
     if relation is None:
         return pa.table({})
-    if rows is not None:
-        parts, have = [], 0
-        reader = relation.to_arrow_reader(2048)
-        for part in reader:
-            parts.append(part.slice(0, rows - have))
-            have += parts[-1].num_rows
-            if have >= rows:
-                break
-        table = pa.Table.from_batches(parts, reader.schema)
-    else:
+    if rows is None:
         table = relation.to_arrow_table()
+    else:
+        batches, fetched = [], 0
+        reader = relation.to_arrow_reader(2048)
+        for batch in reader:
+            batches.append(batch.slice(0, rows - fetched))
+            fetched += batches[-1].num_rows
+            if fetched >= rows:
+                break
+        table = pa.Table.from_batches(batches, reader.schema)
     # DuckDB sums integers as HUGEINT, which Arrow knows only as a decimal: back to int64 wherever it fits.
     for i, field in enumerate(table.schema):
         if field.type == pa.decimal128(38, 0):
             with contextlib.suppress(pa.ArrowInvalid):
                 table = table.set_column(i, field.name, table.column(i).cast(pa.int64()))
     return table
+
+
+def fetch_turns(cursor: duckdb.DuckDBPyConnection, text: str, columns: Sequence[str]) -> pa.Table:
+    """The answer to a query of columns of `turns`; fetched as rows, since a relation is planned twice."""
+    fields = [schema.arrow_schema("turns").field(name) for name in columns]
+    rows = cursor.execute(text).fetchall()
+    values = zip(*rows, strict=True) if rows else [()] * len(fields)
+    arrays = [pa.array(column, field.type) for column, field in zip(values, fields, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))

@@ -6,13 +6,13 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from warehouse import schema
-from warehouse.files.layout import Snapshot
-from warehouse.write.wal import LIVE_LINE_BYTES
+from warehouse.files.layout import LIVE_LINE_BYTES, Snapshot
+from warehouse.schema import file_list
 
 
 def rows(
     table: str,
-    seen: Snapshot,
+    snapshot: Snapshot,
     packs: Mapping[str, Sequence[str]],
     *,
     only: Collection[str] | None = None,
@@ -22,49 +22,54 @@ def rows(
     """The table's rows with the newest schema's columns; what older files lack is null.
 
     packs: the columns that each attached pack has of this table, by the pack's alias; empty where it lacks the table or
-    holds no row of it. only: the columns wanted, all by default. where: a condition on them, put to every part by itself.
-    scattered: a few rows here and there are wanted; a pack then finds them first, and reads no other row's text.
+    holds no row of it. only: the columns to read, all by default. where: a condition on them, applied to each part.
+    scattered: few rows, far from each other; a pack then finds them first, and reads no other row's text.
     A torn last line of a live file becomes a null row in DuckDB, hence the test of a key that is never null.
     """
-    kinds = [c for c in schema.tables()[table].columns.values() if only is None or c.name in only]
-    columns = ", ".join(c.name for c in kinds)
-    key = "traj_id" if "traj_id" in schema.tables()[table].columns else "run_id"
+    types = {name: kind for name, kind in schema.types(table).items() if only is None or name in only}
+    columns = ", ".join(types)
+    key = "traj_id" if "traj_id" in schema.types(table) else "run_id"
     where = f" WHERE {where}" if where else ""
-    made = []
-    for alias, has in packs.items():
-        if has:
-            listed = ", ".join(c.name if c.name in has else f"NULL::{c.type} AS {c.name}" for c in kinds)
-            some = f" WHERE rowid IN (SELECT rowid FROM {alias}.{table}{where})" if scattered else where
-            made.append(f"SELECT {listed} FROM {alias}.{table}{some}")
+    parts = []
+    for alias, present in packs.items():
+        if present:
+            listed = ", ".join(name if name in present else f"NULL::{kind} AS {name}" for name, kind in types.items())
+            matching = f" WHERE rowid IN (SELECT rowid FROM {alias}.{table}{where})" if scattered else where
+            parts.append(f"SELECT {listed} FROM {alias}.{table}{matching}")
     files = []
-    if sealed := seen.sealed.get(table):
+    if sealed := snapshot.sealed.get(table):
         files.append(f"FROM read_parquet({file_list(sealed)}, union_by_name = true, hive_partitioning = false)")
-    if live := seen.live.get(table):
-        files.append(
-            f"FROM read_json({file_list(live)}, columns = {schema.json_columns(table)}, format = 'newline_delimited', "
-            f"ignore_errors = true, maximum_object_size = {LIVE_LINE_BYTES}) WHERE {key} IS NOT NULL"
-        )
+    if live := snapshot.live.get(table):
+        files.append(f"{read_lines(table, live)} WHERE {key} IS NOT NULL")
     if files:
         by_name = "".join(f" UNION ALL BY NAME ({part})" for part in files)
-        made.append(f"SELECT {columns} FROM (FROM template.{table}{by_name}){where}")
-    if not made or not where:
-        # It has no rows; it is there for the types, which one row's question can do without.
-        made.insert(0, f"SELECT {columns} FROM template.{table}")
-    return " UNION ALL ".join(made)
+        parts.append(f"SELECT {columns} FROM (FROM template.{table}{by_name}){where}")
+    if not parts or not where:
+        # It has no rows; it is there for the types, which a lookup of one row can do without.
+        parts.insert(0, f"SELECT {columns} FROM template.{table}")
+    return " UNION ALL ".join(parts)
 
 
-def has_rows(table: str, seen: Snapshot) -> bool:
+def read_lines(table: str, files: Sequence[Path]) -> str:
+    """The rows of JSON lines; a line that cannot be read is left out or a row of nulls."""
+    return (
+        f"FROM read_json({file_list(files)}, columns = {schema.json_columns(table)}, format = 'newline_delimited', "
+        f"ignore_errors = true, maximum_object_size = {LIVE_LINE_BYTES})"
+    )
+
+
+def has_rows(table: str, snapshot: Snapshot) -> bool:
     """Whether there is anything of the table: packs say how many rows of it they hold, a file always holds some."""
-    packed = any(entry["rows"].get(table, 1) for entry in seen.packs.values())
-    return packed or bool(seen.sealed.get(table) or seen.live.get(table))
+    packed = any(entry["rows"].get(table, 1) for entry in snapshot.packs.values())
+    return packed or bool(snapshot.sealed.get(table) or snapshot.live.get(table))
 
 
-def credited(seen: Snapshot, turns: str = "FROM store.turns", credits: str = "FROM store.credits") -> str:
+def credited(snapshot: Snapshot, turns: str = "FROM store.turns", credits: str = "FROM store.credits") -> str:
     """Turns with their credit, from the SQL of both; when no credits lie apart, packed turns have theirs already.
 
-    To plan a join with nothing would cost a question for one trajectory a quarter of its time.
+    Planning a join with nothing would cost a lookup of one trajectory a quarter of its time.
     """
-    if not has_rows("credits", seen):
+    if not has_rows("credits", snapshot):
         return turns
     return (
         "SELECT t.* REPLACE (coalesce(t.shaped, c.shaped) AS shaped, coalesce(t.advantage, c.advantage) AS advantage) "
@@ -72,23 +77,11 @@ def credited(seen: Snapshot, turns: str = "FROM store.turns", credits: str = "FR
     )
 
 
-def trials(root: Path) -> str:
+def trials(files: Sequence[Path]) -> str:
     """The last record of each trial."""
-    files = sorted((root / "trials").glob("*.jsonl"))
     if not files:
         return "FROM template.trials"
     return (
-        f"FROM read_json({file_list(files)}, columns = {schema.json_columns('trials')}, format = 'newline_delimited', "
-        f"ignore_errors = true, maximum_object_size = {LIVE_LINE_BYTES}) WHERE study IS NOT NULL "
+        f"{read_lines('trials', files)} WHERE study IS NOT NULL "
         "QUALIFY row_number() OVER (PARTITION BY study, number ORDER BY logged_at DESC) = 1"
     )
-
-
-def quote(text: str) -> str:
-    """A text as an SQL literal."""
-    return "'" + text.replace("'", "''") + "'"
-
-
-def file_list(files: Sequence[Path]) -> str:
-    """Files as an SQL list of literals."""
-    return "[" + ", ".join(quote(str(file)) for file in sorted(files)) + "]"

@@ -5,17 +5,15 @@ Files are named ``<paper>_<table>.csv``; scores are as printed, in the unit of t
 
 from __future__ import annotations
 
-from importlib import resources
+from pathlib import Path
+
+from warehouse.schema import literal
 
 
-def reference_statements() -> list[str]:
+def statements() -> list[str]:
     """SQL that makes one table per CSV file."""
-    made = []
-    for file in sorted(resources.files(__name__).iterdir(), key=lambda f: f.name):
-        if file.name.endswith(".csv"):
-            path = str(file).replace("'", "''")
-            made.append(
-                f"CREATE OR REPLACE TABLE reference.{file.name.removesuffix('.csv')} AS "
-                f"FROM read_csv('{path}', header = true, all_varchar = false)"
-            )
-    return made
+    return [
+        f"CREATE OR REPLACE TABLE reference.{file.stem} AS "
+        f"FROM read_csv({literal(str(file))}, header = true, all_varchar = false)"
+        for file in sorted(Path(__file__).parent.glob("*.csv"))
+    ]

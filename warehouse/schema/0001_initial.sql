@@ -15,8 +15,8 @@ CREATE TABLE turns (                   -- Every agent message and what came back
     split              VARCHAR,        -- split of the task: train, validation, test
     gym                VARCHAR,        -- the gym
     task_id            VARCHAR,        -- the task, unique within its gym
-    attempt            INTEGER,        -- 0-based index within the group
-    group_id           VARCHAR,        -- the attempts at one task in one step share it
+    attempt            INTEGER,        -- 0-based index of the trajectory within its group
+    group_id           VARCHAR,        -- shared by the trajectories of one task in one step
     choice             VARCHAR,        -- action, search or answer; null when no call could be read
     content            VARCHAR,        -- what the call carried
     thought            VARCHAR,        -- text before the call
@@ -35,7 +35,7 @@ CREATE TABLE turns (                   -- Every agent message and what came back
     advantage          DOUBLE          -- advantage of the turn's tokens; filled from credits
 );
 
-CREATE TABLE trajectories (            -- One row at the end of each attempt; keyed traj_id.
+CREATE TABLE trajectories (            -- One row at the end of each trajectory; keyed traj_id.
     traj_id            BIGINT,         -- run_no << 40 | writer << 24 | n
     run_id             VARCHAR,        -- the run
     incarnation        INTEGER,        -- which start of the run wrote this
@@ -51,7 +51,7 @@ CREATE TABLE trajectories (            -- One row at the end of each attempt; ke
     task_version       VARCHAR,        -- hash of the task's payload: the version that was played
     tier               VARCHAR,        -- difficulty tier, "" where the gym has none
     source             VARCHAR,        -- ours or published:<where>
-    attempt            INTEGER,        -- 0-based index within the group
+    attempt            INTEGER,        -- 0-based index of the trajectory within its group
     group_id           VARCHAR,        -- the group
     horizon            INTEGER,        -- most turns allowed
     seed               BIGINT,         -- seed of the episode
@@ -84,7 +84,7 @@ CREATE TABLE credits (                 -- Per-turn credit, known once the group 
     advantage          DOUBLE          -- advantage
 );
 
-CREATE TABLE model_calls (             -- Cost ledger: calls of served models; keyed (traj_id, turn, n).
+CREATE TABLE model_calls (             -- Calls of served models and what they cost; keyed (traj_id, turn, n).
     traj_id            BIGINT,         -- the trajectory
     turn               INTEGER,        -- the turn it served
     n                  INTEGER,        -- from 1 within the turn
@@ -102,9 +102,9 @@ CREATE TABLE model_calls (             -- Cost ledger: calls of served models; k
     prompt_tokens      INTEGER,        -- tokens read
     completion_tokens  INTEGER,        -- tokens written
     seconds            DOUBLE,         -- wall time
-    attempts           INTEGER,        -- HTTP attempts, 1 when the first succeeded
+    attempts           INTEGER,        -- HTTP requests sent, 1 when the first succeeded
     price              DOUBLE,         -- US dollars; null when the model's price is not known
-    error              VARCHAR         -- last error's name when all attempts failed
+    error              VARCHAR         -- last error's name when all requests failed
 );
 
 CREATE TABLE metrics (                 -- Numbers of one step, named scope/subset/stat.
@@ -139,7 +139,7 @@ CREATE TABLE stages (                  -- A stage began or ended, append-only; t
     logged_at          DOUBLE,         -- Unix seconds (UTC)
     stage              VARCHAR,        -- the stage
     status             VARCHAR,        -- started, finished, failed, reused
-    fields             VARCHAR         -- JSON: what is worth knowing
+    fields             VARCHAR         -- JSON: details
 );
 
 CREATE TABLE tasks (                   -- Tasks that a run uses; keyed (run_id, gym, task_id, version).

@@ -1,6 +1,6 @@
--- Schema 2: which trajectories a cold start learnt from, and when an attempt began.
+-- Schema 2: which trajectories a cold start learnt from, and when a trajectory began.
 
-ALTER TABLE trajectories ADD COLUMN started_at DOUBLE; -- Unix seconds (UTC) when it was begun; null before schema 2
+ALTER TABLE trajectories ADD COLUMN started_at DOUBLE; -- Unix seconds (UTC) when it began; null before schema 2
 
 CREATE TABLE demonstrations (          -- Trajectories that a cold start of the run learnt from, best first.
     run_id             VARCHAR,        -- the run that learnt

@@ -1,4 +1,4 @@
-"""The tables, read from the versioned SQL files beside this module.
+"""The tables, read from the versioned SQL files beside this module, and how values are written in SQL.
 
 The SQL is the single source: DuckDB's templates, the Parquet schema and the data dictionary all come from it. A version
 is the number in a file's name; files after the first hold only ``CREATE TABLE`` and ``ALTER TABLE ... ADD COLUMN``.
@@ -7,9 +7,10 @@ is the number in a file's name; files after the first hold only ``CREATE TABLE``
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ _ADD = re.compile(r"^ALTER TABLE (\w+) ADD COLUMN (\w+) (\w+(?:\[\])?);\s*--\s*(
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its DuckDB type, its meaning, and the schema version that brought it."""
+    """One column: its DuckDB type, its meaning, and the schema version that added it."""
 
     name: str
     type: str
@@ -56,24 +57,30 @@ class Table:
 @cache
 def scripts() -> tuple[tuple[int, str], ...]:
     """The schema files as (version, SQL text), oldest first."""
-    files = sorted(f.name for f in resources.files(__name__).iterdir() if f.name.endswith(".sql"))
-    return tuple((int(name.split("_")[0]), resources.files(__name__).joinpath(name).read_text()) for name in files)
+    files = sorted(Path(__file__).parent.glob("*.sql"))
+    return tuple((int(file.name.split("_")[0]), file.read_text()) for file in files)
 
 
 @cache
 def tables() -> dict[str, Table]:
     """Every table of the newest schema by name."""
-    found: dict[str, Table] = {}
+    by_name: dict[str, Table] = {}
     for version, text in scripts():
         current: Table | None = None
         for line in text.splitlines():
             if opened := _TABLE.match(line):
-                current = found[opened[1]] = Table(opened[1], opened[2] or "")
+                current = by_name[opened[1]] = Table(opened[1], opened[2] or "")
             elif added := _ADD.match(line):
-                found[added[1]].columns[added[2]] = Column(added[2], added[3], added[4], version)
+                by_name[added[1]].columns[added[2]] = Column(added[2], added[3], added[4], version)
             elif current is not None and (column := _COLUMN.match(line)):
                 current.columns[column[1]] = Column(column[1], column[2], column[3], version)
-    return found
+    return by_name
+
+
+@cache
+def types(table: str) -> dict[str, str]:
+    """DuckDB type by column, in order."""
+    return {column.name: column.type for column in tables()[table].columns.values()}
 
 
 def version() -> int:
@@ -86,7 +93,7 @@ def arrow_schema(table: str) -> pa.Schema:
     """The table as an Arrow schema, carrying the schema version as metadata."""
     import pyarrow as pa
 
-    kinds: dict[str, Any] = {
+    arrow_types: dict[str, Any] = {
         "BIGINT": pa.int64(),
         "INTEGER": pa.int32(),
         "DOUBLE": pa.float64(),
@@ -96,10 +103,20 @@ def arrow_schema(table: str) -> pa.Schema:
         "INTEGER[]": pa.list_(pa.int32()),
         "FLOAT[]": pa.list_(pa.float32()),
     }
-    fields = [(column.name, kinds[column.type]) for column in tables()[table].columns.values()]
+    fields = [(name, arrow_types[kind]) for name, kind in types(table).items()]
     return pa.schema(fields, metadata={"userrl_schema": str(version())})
 
 
 def json_columns(table: str) -> str:
     """The table's columns as DuckDB's ``columns = {...}`` literal for `read_json`."""
-    return "{" + ", ".join(f"'{c.name}': '{c.type}'" for c in tables()[table].columns.values()) + "}"
+    return "{" + ", ".join(f"'{name}': '{kind}'" for name, kind in types(table).items()) + "}"
+
+
+def literal(value: object) -> str:
+    """A text or a number as an SQL literal."""
+    return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else str(value)
+
+
+def file_list(files: Iterable[Path]) -> str:
+    """Files as an SQL list of literals."""
+    return "[" + ", ".join(literal(str(file)) for file in files) + "]"

@@ -1,8 +1,9 @@
 """Does the warehouse hold what it says it holds? Reads everything, and repairs what needs no invention.
 
 Repairs: leftovers are removed, half-sealed segments of dead writers are sealed, an unreadable segment or pack is moved
-to ``quarantine/`` (its rows are then missing and reported), a lost manifest is made again from the packs' own ledgers, a
-pack that it does not name is listed again. Never repaired, only told: duplicate keys, gaps in turn numbers, lost run rows.
+to ``quarantine/`` (its rows are then missing and reported), a lost manifest is rebuilt from the packs' own ledgers, a
+pack that it does not list is listed again. Reported but never repaired: duplicate keys, gaps in turn numbers, lost run
+rows.
 """
 
 from __future__ import annotations
@@ -11,24 +12,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from userrl_core.errors import LogError
 from warehouse import schema
 from warehouse.files.encode import fitting
 from warehouse.files.layout import Manifest, run_folders, segments_in
 from warehouse.files.lock import FolderLock
-from warehouse.files.pack_metadata import (
-    Holders,
-    first_line,
-    needed,
-    overlap,
-    pack_entry,
-    quarantine,
-    read_whole,
-    rebuild_manifest,
-    unlisted,
-)
+from warehouse.files.packs import first_line, held_elsewhere, pack_entry, segments_of, unlisted_packs
 from warehouse.files.runs import format_version, read_run, write_format
+from warehouse.files.seal import NULLED
+from warehouse.query.warehouse import open_warehouse
+from warehouse.schema import literal
+from warehouse.upkeep.compact import Compaction, recover, remove_leftovers
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +51,10 @@ class Report:
         """Nothing is wrong that was not repaired."""
         return all(problem.repaired for problem in self.problems)
 
+    def add(self, kind: str, sentence: str, repaired: bool = False) -> None:
+        """Report a problem."""
+        self.problems.append(Problem(kind, sentence, repaired))
+
 
 def check(root: Path, *, repair: bool = False, whole: bool = True) -> Report:
     """Verify files, ledgers, keys, gaps and schema versions. Raises LogError while a compactor is at work.
@@ -77,9 +78,9 @@ def check(root: Path, *, repair: bool = False, whole: bool = True) -> Report:
     try:
         _contents(root, report)
     except (duckdb.Error, LogError) as error:
-        # What is damaged and was not repaired is told already.
+        # What is damaged and was not repaired is reported already.
         if not any(problem.kind in ("pack", "segment") and not problem.repaired for problem in report.problems):
-            report.problems.append(Problem("contents", f"The rows cannot be read: {first_line(error)}."))
+            report.add("contents", f"The rows cannot be read: {first_line(error)}.")
     return report
 
 
@@ -89,90 +90,105 @@ def _format(root: Path, repair: bool, report: Report) -> None:
     except LogError as error:
         if repair:
             write_format(root)
-        report.problems.append(Problem("format", str(error), repair))
+        report.add("format", str(error), repair)
 
 
 def _manifest(root: Path, repair: bool, report: Report) -> Manifest | None:
-    """The manifest in force, made again where it was lost; None when it is lost and stays so."""
+    """The current manifest, rebuilt where it was lost; None when it is lost and stays so."""
     try:
         return Manifest.read(root)
     except LogError as error:
-        sentence = str(error)
-    if not repair:
-        report.problems.append(Problem("manifest", sentence))
-        return None
-    manifest, unreadable = rebuild_manifest(root)
-    quarantine(root, unreadable)
+        if not repair:
+            report.add("manifest", str(error))
+            return None
+        lost = _without_advice(error)
+    manifest, unreadable = Manifest(), []
+    # Newest packs first; a pack with a segment that is held already is left out, and its file stays where it is.
+    for path in sorted((root / "packs").glob("*.duckdb"), reverse=True):
+        try:
+            entry = pack_entry(path)
+        except LogError:
+            unreadable.append(path)
+        else:
+            if not any(map(manifest.pack_of, segments_of(entry))):
+                manifest.packs[path.name] = entry
     manifest.write(root)
-    sentence = sentence.partition("; run ")[0]
-    text = f"{sentence}. It was made again from {len(manifest.packs)} packs."
-    report.problems.append(Problem("manifest", text, True))
+    report.add("manifest", f"{lost} It was rebuilt from {len(manifest.packs)} packs.", True)
     for path in unreadable:
+        _quarantine(root, path)
         text = f"Pack {path.name} cannot be read and is in quarantine; its rows are missing unless a backup has them."
-        report.problems.append(Problem("pack", text, True))
+        report.add("pack", text, True)
     return manifest
 
 
 def _packs(root: Path, manifest: Manifest, repair: bool, whole: bool, report: Report) -> None:
-    for name, pack in list(manifest.packs.items()):
+    for name, listed in list(manifest.packs.items()):
         path = root / "packs" / name
         report.packs += 1
-        sentence = ""
+        fault = None
         if not path.exists():
-            sentence = f"Pack {name} is in the manifest but not on disk."
+            fault = f"Pack {name} is in the manifest but not on disk."
         else:
             try:
-                found = pack_entry(path)
-                if found["rows"] != pack["rows"]:
-                    sentence = f"Pack {name} holds other numbers of rows than the manifest says."
-                if found["schema"] > schema.version():
-                    sentence = (
-                        f"Pack {name} has schema {found['schema']}, this code knows {schema.version()}: update userrl."
-                    )
-                    report.problems.append(Problem("schema", sentence))
+                entry = pack_entry(path)
+                if entry["schema"] > schema.version():
+                    report.add("schema", f"Pack {name} {_newer(entry['schema'])}")
                     continue
+                if entry["rows"] != listed["rows"]:
+                    fault = f"Pack {name} holds other numbers of rows than the manifest says."
+                elif whole and (why := _read_whole(path)):
+                    fault = f"Pack {name} cannot be read: {why}."
             except LogError as error:
-                sentence = str(error).partition("; run ")[0] + "."
-            if not sentence and whole and (why := read_whole(path)) is not None:
-                sentence = f"Pack {name} cannot be read: {why}."
-        if sentence:
-            _drop_pack(root, manifest, name, sentence, repair, report)
+                fault = _without_advice(error)
+        if fault is None:
+            continue
+        if repair:
+            if path.exists():
+                _quarantine(root, path)
+            lost = manifest.packs.pop(name)["rows"].get("turns", 0)
+            manifest.write(root)
+            fault += f" It is out of the manifest now; its {lost} turns are missing unless a backup has them."
+        report.add("pack", fault, repair)
 
 
-def _drop_pack(root: Path, manifest: Manifest, name: str, sentence: str, repair: bool, report: Report) -> None:
-    if repair:
-        if (root / "packs" / name).exists():
-            quarantine(root, [root / "packs" / name])
-        lost = manifest.packs.pop(name)["rows"].get("turns", 0)
-        manifest.write(root)
-        sentence += f" It is out of the manifest now; its {lost} turns are missing unless a backup has them."
-    report.problems.append(Problem("pack", sentence, repair))
+def _read_whole(path: Path) -> str | None:
+    """What is wrong with a pack, found by reading every value of it; None when nothing is. LogError: memory is short."""
+    try:
+        with duckdb.connect(":memory:") as con:
+            con.execute(f"ATTACH {literal(str(path))} AS pack (READ_ONLY)")
+            names = con.execute("SELECT table_name FROM duckdb_tables() WHERE database_name = 'pack'").fetchall()
+            for (table,) in names:
+                con.execute(f"SELECT bit_xor(hash(t)) FROM pack.{table} t").fetchall()
+    except duckdb.OutOfMemoryException as error:
+        raise LogError(f"There is too little memory to read {path}; free some and check again.") from error
+    except (duckdb.Error, OSError) as error:
+        return first_line(error)
+    return None
 
 
 def _unlisted(root: Path, manifest: Manifest, repair: bool, report: Report) -> None:
-    """Packs that the manifest does not name although rows are in them alone: listed again where nothing would double."""
-    for path in unlisted(root, manifest):
+    """Packs that the manifest does not list although rows are in them alone: listed again where nothing would double."""
+    for path in unlisted_packs(root, manifest):
         try:
-            if not needed(root, path, Holders(root, manifest)):
+            if held_elsewhere(root, manifest, path):
                 continue
             entry = pack_entry(path)
         except LogError as error:
-            sentence = str(error).partition("; run ")[0] + "."
+            sentence = _without_advice(error)
         else:
-            turns = entry["rows"].get("turns", 0)
-            sentence = f"Pack {path.name} with {turns} turns is not in the manifest."
-            if not any(overlap(entry["segments"], pack["segments"]) for pack in manifest.packs.values()):
+            sentence = f"Pack {path.name} with {entry['rows'].get('turns', 0)} turns is not in the manifest."
+            if not any(map(manifest.pack_of, segments_of(entry))):
                 if repair:
                     manifest.packs[path.name] = entry
                     manifest.write(root)
                     sentence += " It is again."
-                report.problems.append(Problem("pack", sentence, repair))
+                report.add("pack", sentence, repair)
                 continue
             sentence += " Other packs have some of its segments, but not all."
         if repair:
-            quarantine(root, [path])
+            _quarantine(root, path)
             sentence += " It is in quarantine now."
-        report.problems.append(Problem("pack", sentence, repair))
+        report.add("pack", sentence, repair)
 
 
 def _runs(root: Path, report: Report) -> None:
@@ -180,77 +196,81 @@ def _runs(root: Path, report: Report) -> None:
         try:
             row = read_run(run)
         except LogError as error:
-            report.problems.append(Problem("run", str(error)))
+            report.add("run", str(error))
             continue
         if row is None:
-            report.problems.append(Problem("run", f"{run.name} has no run.json: a start that died while registering."))
-            continue
-        kinds = {column.name: column.type for column in schema.tables()["runs"].columns.values()}
-        if fitting(kinds, row)[1]:
-            report.problems.append(
-                Problem("run", f"{run.name}/run.json has values beyond their columns; they read as null.")
-            )
+            report.add("run", f"{run.name} has no run.json: a start that died while registering.")
+        elif fitting(schema.types("runs"), row)[1]:
+            report.add("run", f"{run.name}/run.json has values beyond their columns; they read as null.")
 
 
 def _segments(root: Path, manifest: Manifest, repair: bool, report: Report) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    from warehouse.files.seal import NULLED
-
     for run in run_folders(root):
         for segment, path in segments_in(run, "sealed"):
-            if manifest.holds(segment):
+            if manifest.pack_of(segment):
                 continue
             report.segments += 1
+            name = f"Segment {run.name}/{path.name}"
             try:
-                stored = pq.read_table(path).schema.metadata or {}
+                metadata = pq.read_table(path).schema.metadata or {}
             except (pa.ArrowException, OSError) as error:
                 if repair:
-                    quarantine(root, [path])
-                text = f"Segment {run.name}/{path.name} cannot be read: {first_line(error)}."
-                report.problems.append(
-                    Problem("segment", text + (" It is in quarantine now." if repair else ""), repair)
-                )
+                    _quarantine(root, path)
+                moved = " It is in quarantine now." if repair else ""
+                report.add("segment", f"{name} cannot be read: {first_line(error)}.{moved}", repair)
                 continue
-            if nulled := int(stored.get(NULLED, b"0")):
-                text = f"Segment {run.name}/{path.name}: {nulled} values did not fit their columns and were stored as null."
-                report.problems.append(Problem("values", text, True))
-            version = int(stored.get(b"userrl_schema", b"1"))
+            if nulled := int(metadata.get(NULLED, b"0")):
+                report.add(
+                    "values", f"{name}: {nulled} values did not fit their columns and were stored as null.", True
+                )
+            version = int(metadata.get(b"userrl_schema", b"1"))
             if version > schema.version():
-                text = f"Segment {path.name} has schema {version}, this code knows {schema.version()}: update userrl."
-                report.problems.append(Problem("schema", text))
+                report.add("schema", f"{name} {_newer(version)}")
 
 
 def _leftovers(root: Path, manifest: Manifest, report: Report) -> None:
-    from warehouse.upkeep.compact import Compaction, recover, remove_leftovers
-
-    removed = remove_leftovers(root, manifest)
-    if removed:
-        text = f"{len(removed)} files that a killed compaction or writer left were removed."
-        report.problems.append(Problem("leftovers", text, True))
+    if removed := remove_leftovers(root, manifest):
+        report.add("leftovers", f"{len(removed)} files that a killed compaction or writer left were removed.", True)
     done = Compaction()
     for run in run_folders(root):
         for path in recover(run, done):
             path.unlink(missing_ok=True)
     if done.recovered:
         text = f"{done.recovered} live files of dead writers were sealed; {done.torn_bytes} bytes were half a line."
-        report.problems.append(Problem("live files", text, True))
+        report.add("live files", text, True)
+
+
+def _quarantine(root: Path, path: Path) -> None:
+    """Move a damaged file aside under a name of its own; nothing is deleted."""
+    folder = root / "quarantine"
+    folder.mkdir(exist_ok=True)
+    name, number = f"{path.parent.parent.name}.{path.name}", 1
+    while (target := folder / (name if number == 1 else f"{name}.{number}")).exists():
+        number += 1
+    path.rename(target)
+
+
+def _without_advice(error: LogError) -> str:
+    return str(error).partition("; run ")[0] + "."
+
+
+def _newer(version: int) -> str:
+    return f"has schema {version}, this code knows {schema.version()}: update userrl."
 
 
 def _contents(root: Path, report: Report) -> None:
-    from warehouse.query.connection import open_warehouse
-
-    found = []
     with open_warehouse(root) as warehouse:
         for table in schema.LOGGED:
             report.rows[table] = warehouse.arrow(f"SELECT count(*) FROM store.{table}").column(0)[0].as_py()
-        for name, sentence, query in _QUESTIONS:
-            found += [Problem(name, sentence.format(**row)) for row in warehouse.arrow(query).to_pylist()]
-    report.problems += found
+        problems = [
+            Problem(kind, sentence.format(**row))
+            for kind, sentence, query in _CONTENT_CHECKS
+            for row in warehouse.arrow(query).to_pylist()
+        ]
+    report.problems += problems
 
 
-_QUESTIONS = (
+_CONTENT_CHECKS = (
     (
         "duplicates",
         "Run {run_id}: {n} rows of turns share their (traj_id, turn) with another, first {first}.",

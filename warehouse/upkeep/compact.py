@@ -1,7 +1,7 @@
 """The compactor: many small sealed segments into few immutable native packs. One at a time per warehouse.
 
 1. Live files of dead writers are sealed (a writer holds a lock while it lives).
-2. Leftovers of a compaction that was killed are removed: half-built packs, and segments that a pack holds already.
+2. What a killed compaction left is removed: half-built packs, and segments that a pack holds already.
 3. Sealed segments, and small packs once there are many, are written into new packs beside the old ones.
 4. One manifest, published by rename, makes them count; only then are their sources removed.
 
@@ -20,28 +20,30 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 
 from userrl_core.errors import LogError
 from warehouse.files.layout import (
+    REPAIR,
     Manifest,
     Segment,
     run_folders,
     sealed_path,
     segments_in,
-    snapshot,
-    sync_folder,
+    sync,
+    take_snapshot,
     writer_dir,
 )
 from warehouse.files.lock import FolderLock
-from warehouse.files.pack_metadata import REPAIR, Holders, damaged, first_line, needed, unlisted
+from warehouse.files.packs import damage, first_line, held_elsewhere, pack_entry, unlisted_packs
+from warehouse.files.seal import seal
+from warehouse.query.warehouse import open_warehouse
+from warehouse.search.index import update_index
 from warehouse.upkeep.pack import Source, build
 
 PACK_TURNS = 2_000_000
-"""Most turns in one pack, roughly: it bounds what is built, and lost, at once."""
-
 SMALL_PACK_TURNS = 400_000
 MANY_SMALL_PACKS = 8
-"""That many small packs are merged into one, so that the number of packs grows with the logarithm of the nights."""
 
 GRACE_SECONDS = 1.0
 """How long packed sources stay after the manifest was published, so that queries already under way can finish."""
@@ -68,11 +70,20 @@ class Compaction:
     seconds: float = 0.0
 
 
-def compact(root: Path, *, everything: bool = False, index: bool = True) -> Compaction:
-    """Seal, pack, publish, tidy, and bring the text index up to date.
+def compact(
+    root: Path,
+    *,
+    everything: bool = False,
+    index: bool = True,
+    pack_turns: int = PACK_TURNS,
+    many_small_packs: int = MANY_SMALL_PACKS,
+) -> Compaction:
+    """Seal, pack, publish, remove the sources, and bring the text index up to date.
 
-    everything: also pack the few segments of runs that are being written. Raises LogError when another compactor is at
-    work, the disk is full or a file is damaged; no row is lost then.
+    everything: also pack the few segments of runs that are being written. pack_turns: most turns in one pack, roughly; it
+    bounds what is built, and lost, at once. many_small_packs: that many packs of less than `SMALL_PACK_TURNS` are merged,
+    so that the number of packs grows with the logarithm of the nights.
+    Raises LogError when another compactor is at work, the disk is full or a file is damaged; no row is lost then.
     """
     started, done = time.perf_counter(), Compaction()
     if not root.is_dir():
@@ -81,15 +92,14 @@ def compact(root: Path, *, everything: bool = False, index: bool = True) -> Comp
         manifest = Manifest.read(root)
         remove_leftovers(root, manifest)
         replaced = [path for run in run_folders(root) for path in recover(run, done)]
-        _pack(root, manifest, _due(root, everything), done)
+        _pack(root, manifest, done, everything, pack_turns, many_small_packs)
         if replaced and not done.packs:
             time.sleep(GRACE_SECONDS)
         for path in replaced:
             path.unlink(missing_ok=True)
         if index:
-            from warehouse.search import update_index
-
-            done.indexed = update_index(root)
+            with open_warehouse(root) as warehouse:
+                done.indexed = update_index(root, warehouse.stored_turns)
     done.seconds = time.perf_counter() - started
     return done
 
@@ -97,16 +107,13 @@ def compact(root: Path, *, everything: bool = False, index: bool = True) -> Comp
 @contextmanager
 def _sentences(root: Path) -> Iterator[None]:
     """Whatever the engines raise becomes one sentence: sources are removed only after the manifest without them."""
-    import pyarrow as pa
-
     try:
         yield
     except LogError:
         raise
     except (OSError, duckdb.Error, pa.ArrowException, sqlite3.Error) as error:
-        found = damaged(root, snapshot(root))
-        if found is not None:
-            raise LogError(f"{found[0]} is damaged ({found[1]}); {REPAIR}.") from error
+        if fault := damage(root, take_snapshot(root)):
+            raise fault from error
         raise LogError(
             f"Compaction of {root} stopped: {first_line(error)}; nothing was lost. Free space, then compact again, or "
             f"{REPAIR}."
@@ -116,25 +123,30 @@ def _sentences(root: Path) -> Iterator[None]:
 def remove_leftovers(root: Path, manifest: Manifest) -> list[Path]:
     """Remove what a killed compaction or writer left and nothing needs; returns what was removed. Lock held.
 
-    Raises LogError, and removes nothing, for a pack that the manifest does not name although rows are in it alone, and
+    Raises LogError, and removes nothing, for a pack that the manifest does not list although rows are in it alone, and
     where a pack that should hold the rows of something to remove cannot be read.
     """
-    removed, holders = unlisted(root, manifest), Holders(root, manifest)
-    for path in removed:
-        if needed(root, path, holders):
+    leftovers = unlisted_packs(root, manifest)
+    for path in leftovers:
+        if not held_elsewhere(root, manifest, path):
             raise LogError(f"Pack {path} is not in the manifest, but only it has some of its segments; {REPAIR}.")
     # Half-built packs and spilled memory.
-    removed += (root / "packs").glob(".*")
+    leftovers += (root / "packs").glob(".*")
+    holders = set()
     for run in run_folders(root):
-        removed += [path for segment, path in segments_in(run, "sealed") if holders.hold(segment)]
-        removed += [path for segment, path in segments_in(run, "live") if holders.hold(segment)]
-        for segment, path in segments_in(run, "live"):
-            if sealed_path(run, segment).exists() and not _alive(run, segment.writer):
-                removed.append(path)
-        removed += [path for path in (run / "sealed").glob(".*.tmp") if not _alive(run, int(path.name.split(".")[2]))]
-    for path in removed:
+        for form in ("sealed", "live"):
+            for segment, path in segments_in(run, form):
+                if pack := manifest.pack_of(segment):
+                    holders.add(pack)
+                    leftovers.append(path)
+                elif form == "live" and sealed_path(run, segment).exists() and not _alive(run, segment.writer):
+                    leftovers.append(path)
+        leftovers += [path for path in (run / "sealed").glob(".*.tmp") if not _alive(run, int(path.name.split(".")[2]))]
+    for pack in holders:
+        pack_entry(root / "packs" / pack)
+    for path in leftovers:
         _remove(path)
-    return removed
+    return leftovers
 
 
 def _remove(path: Path) -> None:
@@ -146,14 +158,12 @@ def _remove(path: Path) -> None:
 
 def recover(run: Path, done: Compaction) -> list[Path]:
     """Seal the live files of writers that are gone; returns those files, which nothing needs any more. Lock held."""
-    from warehouse.files.seal import seal
-
     replaced: list[Path] = []
     by_writer: dict[int, list[tuple[Segment, Path]]] = {}
     for segment, path in segments_in(run, "live"):
         by_writer.setdefault(segment.writer, []).append((segment, path))
     for writer, files in by_writer.items():
-        lock = FolderLock.attempt(writer_dir(run, writer))
+        lock = FolderLock.take_if_free(writer_dir(run, writer))
         if lock is None:
             continue
         with lock:
@@ -169,29 +179,26 @@ def recover(run: Path, done: Compaction) -> list[Path]:
     return replaced
 
 
-def _due(root: Path, everything: bool) -> list[tuple[Segment, Path]]:
-    due: list[tuple[Segment, Path]] = []
+def _pack(
+    root: Path, manifest: Manifest, done: Compaction, everything: bool, pack_turns: int, many_small_packs: int
+) -> None:
+    sources = []
     for run in run_folders(root):
         sealed = segments_in(run, "sealed")
         living = any(_alive(run, writer) for writer in {segment.writer for segment, _ in segments_in(run, "live")})
         if everything or len(sealed) >= SEGMENTS_OF_LIVING_RUN or not living:
-            due += sealed
-    return due
-
-
-def _pack(root: Path, manifest: Manifest, due: list[tuple[Segment, Path]], done: Compaction) -> None:
+            sources += [Source.sealed(segment, path) for segment, path in sealed]
+    done.segments = len(sources)
     small = [name for name, pack in manifest.packs.items() if pack["rows"].get("turns", 0) < SMALL_PACK_TURNS]
-    sources = [Source.sealed(segment, path) for segment, path in due]
-    if len(small) >= MANY_SMALL_PACKS:
+    if len(small) >= many_small_packs:
         done.merged = small
-        sources += [Source.pack(root, name, manifest.packs[name]["segments"]) for name in small]
+        sources += [Source.pack(root / "packs" / name) for name in small]
     if sources:
-        done.segments = len(due)
-        done.packs = _publish(root, manifest, sources)
+        done.packs = _publish(root, manifest, sources, pack_turns)
         done.turns = sum(manifest.packs[name]["rows"].get("turns", 0) for name in done.packs)
 
 
-def _publish(root: Path, manifest: Manifest, sources: list[Source]) -> list[str]:
+def _publish(root: Path, manifest: Manifest, sources: list[Source], pack_turns: int) -> list[str]:
     folder = root / "packs"
     folder.mkdir(exist_ok=True)
     stamp = f"{time.time_ns():x}{os.getpid():x}"
@@ -199,28 +206,27 @@ def _publish(root: Path, manifest: Manifest, sources: list[Source]) -> list[str]
         # From now on a missing manifest beside packs is a lost one, never a first compaction that was killed.
         manifest.write(root)
     try:
-        made = build(folder, stamp, list(_batches(sources)))
+        entries = build(folder, stamp, list(_batches(sources, pack_turns)))
     finally:
         for path in folder.glob(f".{stamp}*"):
             _remove(path)
-    sync_folder(folder)
+    sync(folder)
     for source in sources:
-        if source.segment is None:
-            manifest.packs.pop(source.path.name, None)
-    manifest.packs.update(made)
+        manifest.packs.pop(source.path.name, None)
+    manifest.packs.update(entries)
     manifest.write(root)
     time.sleep(GRACE_SECONDS)
     for source in sources:
         source.path.unlink(missing_ok=True)
-    return list(made)
+    return list(entries)
 
 
-def _batches(sources: list[Source]) -> Iterator[list[Source]]:
+def _batches(sources: list[Source], pack_turns: int) -> Iterator[list[Source]]:
     """Sources in the order of run, writer and segment, cut where a pack would hold too many turns."""
     batch: list[Source] = []
     turns = 0
     for source in sorted(sources, key=lambda source: source.order):
-        if turns and turns + source.turns > PACK_TURNS:
+        if turns and turns + source.turns > pack_turns:
             yield batch
             batch, turns = [], 0
         batch.append(source)
@@ -230,7 +236,7 @@ def _batches(sources: list[Source]) -> Iterator[list[Source]]:
 
 
 def _alive(run: Path, writer: int) -> bool:
-    lock = FolderLock.attempt(writer_dir(run, writer))
+    lock = FolderLock.take_if_free(writer_dir(run, writer))
     if lock is None:
         return True
     lock.release()

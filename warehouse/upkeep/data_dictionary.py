@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib import resources
+from pathlib import Path
 
 from warehouse import schema, views
 
@@ -14,7 +14,7 @@ def page() -> str:
 
 
 def _lines() -> Iterator[str]:
-    yield resources.files("warehouse").joinpath("dictionary.md").read_text().rstrip()
+    yield Path(__file__).with_suffix(".md").read_text().rstrip()
     yield ""
     yield f"## Tables (schema {schema.version()})"
     for table in schema.tables().values():
@@ -24,9 +24,7 @@ def _lines() -> Iterator[str]:
             yield f"| {column.name} | {column.type} | {column.doc.replace('|', chr(92) + '|')}{since} |"
     yield "\n## Queries\n\n| name | parameters | answers |\n| --- | --- | --- |"
     for query in views.queries().values():
-        params = ", ".join(
-            f"{name}" if default is None else f"{name} = {default}" for name, default in query.params.items()
-        )
+        params = ", ".join(name if default is None else f"{name} = {default}" for name, default in query.params.items())
         yield f"| {query.name} | {params.replace('|', chr(92) + '|')} | {query.doc} |"
 
 

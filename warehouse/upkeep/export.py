@@ -14,15 +14,15 @@ import io
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import fsspec
 import pyarrow.parquet as pq
 
 from userrl_core.errors import ConfigError
 from warehouse import schema
-
-if TYPE_CHECKING:
-    from warehouse.query.connection import Warehouse
+from warehouse.query.warehouse import Warehouse, open_warehouse
+from warehouse.upkeep.compact import compact
 
 OBJECT_ROWS = 500_000
 _NAME = re.compile(r"w(\d+)-(\d+)-(\d+)\.parquet$")
@@ -37,38 +37,36 @@ class Export:
     bytes: int = 0
 
 
-def export(root: Path, target: str, *, options: dict[str, Any] | None = None) -> Export:
+def export(root: Path, target: str, *, options: dict[str, Any] | None = None, object_rows: int = OBJECT_ROWS) -> Export:
     """Write what the target (a folder or any fsspec URL, for example ``s3://bucket/prefix``) does not have yet.
 
-    options: for the file system (endpoint_url, key ...). Only one export per target at a time. Raises ConfigError.
+    options: for the file system (endpoint_url, key ...). object_rows: most rows in one object. Only one export per target
+    at a time. Raises ConfigError.
     """
-    import fsspec
-
-    from warehouse.query.connection import open_warehouse
-    from warehouse.upkeep.compact import compact
-
     try:
         files, base = fsspec.core.url_to_fs(target, **(options or {}))
     except (ImportError, ValueError) as error:
         raise ConfigError(f"Target {target!r} cannot be used: {error}.") from error
+    base = base.rstrip("/")
     compact(root, everything=True)
     done = Export()
     with open_warehouse(root) as warehouse:
         for table in schema.LOGGED:
-            _table(warehouse, table, files, base.rstrip("/"), done)
-        _runs(warehouse, files, base.rstrip("/"), done)
+            _table(warehouse, table, files, base, object_rows, done)
+        _runs(warehouse, files, base, done)
     return done
 
 
-def _table(warehouse: Warehouse, table: str, files: Any, base: str, done: Export) -> None:
-    stored = warehouse.packed(table)
-    reach = _reach(files, f"{base}/{table}")
-    for run, writer, rows in _groups(warehouse, stored):
-        last = reach.get((run, writer), 0)
+def _table(warehouse: Warehouse, table: str, files: Any, base: str, object_rows: int, done: Export) -> None:
+    packed = warehouse.packed(table)
+    exported = _exported(files, f"{base}/{table}")
+    writers = warehouse.arrow(f"SELECT DISTINCT run_id, writer FROM ({packed}) ORDER BY ALL").to_pylist()
+    for run, writer in ((row["run_id"], row["writer"]) for row in writers):
+        last = exported.get((run, writer), 0)
         while True:
             part = warehouse.arrow(
-                f"SELECT * FROM ({stored}) WHERE run_id = $run AND writer = $writer AND seq > $last "
-                f"ORDER BY seq LIMIT {min(OBJECT_ROWS, rows)}",
+                f"SELECT * FROM ({packed}) WHERE run_id = $run AND writer = $writer AND seq > $last "
+                f"ORDER BY seq LIMIT {object_rows}",
                 run=run,
                 writer=writer,
                 last=last,
@@ -79,13 +77,6 @@ def _table(warehouse: Warehouse, table: str, files: Any, base: str, done: Export
             _put(files, f"{base}/{table}/run={run}/w{writer:05d}-{first:012d}-{last:012d}.parquet", part, done)
 
 
-def _groups(warehouse: Warehouse, stored: str) -> list[tuple[str, int, int]]:
-    rows = warehouse.arrow(
-        f"SELECT run_id, writer, count(*) AS n FROM ({stored}) GROUP BY ALL ORDER BY ALL"
-    ).to_pylist()
-    return [(row["run_id"], row["writer"], row["n"]) for row in rows]
-
-
 def _runs(warehouse: Warehouse, files: Any, base: str, done: Export) -> None:
     for row in warehouse.arrow("SELECT run_id FROM runs").to_pylist():
         path = f"{base}/runs/run={row['run_id']}/run.parquet"
@@ -93,16 +84,15 @@ def _runs(warehouse: Warehouse, files: Any, base: str, done: Export) -> None:
             _put(files, path, warehouse.arrow("SELECT * FROM runs WHERE run_id = $run", run=row["run_id"]), done)
 
 
-def _reach(files: Any, folder: str) -> dict[tuple[str, int], int]:
+def _exported(files: Any, folder: str) -> dict[tuple[str, int], int]:
     """The last exported seq of each (run, writer), from the names of what is there."""
     files.invalidate_cache()
-    found: dict[tuple[str, int], int] = {}
+    last: dict[tuple[str, int], int] = {}
     for path in files.find(folder) if files.exists(folder) else []:
         if match := _NAME.search(path):
-            run = path.rsplit("/", 2)[-2].removeprefix("run=")
-            key = (run, int(match[1]))
-            found[key] = max(found.get(key, 0), int(match[3]))
-    return found
+            key = (path.rsplit("/", 2)[-2].removeprefix("run="), int(match[1]))
+            last[key] = max(last.get(key, 0), int(match[3]))
+    return last
 
 
 def _put(files: Any, path: str, rows: Any, done: Export) -> None:

@@ -29,9 +29,9 @@ class Maintenance:
 
 
 def maintain(root: Path | str | None = None) -> Maintenance:
-    """Repair, compact and check. Repair first, so that damage does not stop the compaction; then compact and look again.
+    """Repair, compact and check. Repair first, so that damage does not stop the compaction; then compact and check again.
 
-    The report holds both looks. Raises LogError when another compactor is at work or the disk is full.
+    The report holds both checks. Raises LogError when another compactor is at work or the disk is full.
     """
     root = Path(root) if root is not None else default_root()
     before = check(root, repair=True)

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from warehouse import schema
-from warehouse.files.layout import Manifest, run_folders, snapshot
+from warehouse.files.layout import take_snapshot
+from warehouse.query.warehouse import open_warehouse
+from warehouse.search.index import INDEX
 
 
 @dataclass(slots=True)
@@ -21,19 +23,17 @@ class Stats:
 
 def stats(root: Path) -> Stats:
     """Count rows, files and bytes."""
-    from warehouse.query.connection import open_warehouse
-
     with open_warehouse(root) as warehouse:
         rows = {t: int(warehouse.arrow(f"SELECT count(*) FROM store.{t}").column(0)[0].as_py()) for t in schema.LOGGED}
-    seen = snapshot(root)
+    snapshot = take_snapshot(root)
     forms = {
-        "live": [path for paths in seen.live.values() for path in paths],
-        "sealed": [path for paths in seen.sealed.values() for path in paths],
-        "packs": [root / "packs" / name for name in Manifest.read(root).packs],
-        "text index": [path for path in [root / "search.sqlite"] if path.exists()],
+        "live": [path for paths in snapshot.live.values() for path in paths],
+        "sealed": [path for paths in snapshot.sealed.values() for path in paths],
+        "packs": [root / "packs" / name for name in snapshot.packs],
+        "text index": [path for path in [root / INDEX] if path.exists()],
     }
     return Stats(
-        runs=len(run_folders(root)),
+        runs=len(snapshot.runs),
         rows=rows,
         files={form: len(paths) for form, paths in forms.items()},
         bytes={form: sum(p.stat().st_size for p in paths if p.exists()) for form, paths in forms.items()},

@@ -15,8 +15,8 @@ CREATE OR REPLACE MACRO learning_curve(run := NULL, in_phase := 'train', in_gym 
     GROUP BY t.run_id, t.stage, t.phase, t.step
     ORDER BY t.run_id, t.step, t.stage;
 
--- Per step: groups of two or more admitted attempts that are all good, all bad (no variance: no gradient) or mixed, with
--- the mean deviation of the run's trajectory score; groups with fewer admitted attempts are counted apart.
+-- Per step: groups of two or more admitted trajectories that are all good, all bad (no variance: no gradient) or mixed, with
+-- the mean deviation of the run's trajectory score; groups with fewer of them are counted apart.
 CREATE OR REPLACE MACRO group_statistics(run := NULL, in_phase := 'train') AS TABLE
     WITH scored AS (
         SELECT t.run_id, t.stage, t.step, t.gym, t.group_id, t.admitted,

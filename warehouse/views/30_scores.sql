@@ -47,8 +47,8 @@ CREATE OR REPLACE MACRO time_weighted(run := NULL, in_phase := 'evaluate', in_sp
     GROUP BY GROUPING SETS ((t.run_id, t.policy, t.checkpoint, t.gym), (t.run_id, t.policy, t.checkpoint))
     ORDER BY t.run_id, t.policy, t.gym NULLS LAST;
 
--- pass^k: the chance that k attempts at a task all succeed, estimated without bias as C(c,k) / C(n,k) per task and
--- averaged over tasks with at least k admitted attempts (tau-bench); success means score >= threshold.
+-- pass^k: the chance that k trajectories of a task all succeed, estimated without bias as C(c,k) / C(n,k) per task and
+-- averaged over tasks with at least k admitted ones (tau-bench); success means score >= threshold.
 CREATE OR REPLACE MACRO pass_hat_k(run := NULL, in_phase := 'evaluate', most := 4, threshold := 1.0) AS TABLE
     WITH tried AS (
         SELECT run_id, policy, checkpoint, gym, split, task_id, count(*) AS n, count(*) FILTER (score >= threshold) AS c

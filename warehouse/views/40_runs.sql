@@ -36,7 +36,7 @@ CREATE OR REPLACE MACRO stragglers(run := NULL, most := 20) AS TABLE
            s.env_seconds / nullif(s.took, 0) AS env_share, s.took / nullif(u.seconds, 0) AS times_median
     FROM slow s LEFT JOIN usual u USING (run_id, stage, gym) ORDER BY s.took DESC, s.traj_id;
 
--- How every run is doing: starts, latest stage, last training step, trajectories, rejected, superseded, last sign of life.
+-- How every run is doing: starts, latest stage, last training step, trajectories, rejected, superseded, last activity.
 CREATE OR REPLACE MACRO run_status(run := NULL) AS TABLE
     WITH played AS (
         SELECT run_id, count(*) AS trajectories, sum(turns)::BIGINT AS turns, count(*) FILTER (NOT admitted) AS rejected,

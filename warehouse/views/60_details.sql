@@ -45,7 +45,7 @@ CREATE OR REPLACE MACRO userbench(run := NULL, in_phase := 'evaluate') AS TABLE
         FROM turns u, json_each(u.info, '$.choices') c
         WHERE u.gym = 'travel' AND (run IS NULL OR u.run_id = run) AND (in_phase IS NULL OR u.phase = in_phase)
         GROUP BY u.traj_id
-    ), told AS (
+    ), counted AS (
         SELECT u.traj_id,
                count(*) FILTER (u.info->>'search' IN ('match', 'again')) AS valid_searches,
                count(*) FILTER (u.info->>'search' <> 'failed') AS searches,
@@ -64,6 +64,6 @@ CREATE OR REPLACE MACRO userbench(run := NULL, in_phase := 'evaluate') AS TABLE
            avg(o.active / nullif(s.preferences, 0)) AS active, avg(o.passive / nullif(s.preferences, 0)) AS passive
     FROM trajectories t
     LEFT JOIN size s ON s.run_id = t.run_id AND s.task_id = t.task_id AND s.version = t.task_version
-    LEFT JOIN choice c ON c.traj_id = t.traj_id LEFT JOIN told o ON o.traj_id = t.traj_id
+    LEFT JOIN choice c ON c.traj_id = t.traj_id LEFT JOIN counted o ON o.traj_id = t.traj_id
     WHERE t.gym = 'travel' AND t.admitted AND (run IS NULL OR t.run_id = run) AND (in_phase IS NULL OR t.phase = in_phase)
     GROUP BY t.run_id, t.policy, t.checkpoint ORDER BY t.run_id, t.policy;

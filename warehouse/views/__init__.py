@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
+from pathlib import Path
 
 _MACRO = re.compile(r"((?:^--[^\n]*\n)+)CREATE OR REPLACE MACRO (\w+)\(([^)]*)\) AS TABLE", re.MULTILINE)
 
@@ -25,21 +25,20 @@ class Query:
 
 
 @cache
-def scripts() -> tuple[tuple[str, str], ...]:
-    """The view files as (name, SQL text) in order."""
-    files = sorted(f.name for f in resources.files(__name__).iterdir() if f.name.endswith(".sql"))
-    return tuple((name, resources.files(__name__).joinpath(name).read_text()) for name in files)
+def scripts() -> tuple[str, ...]:
+    """SQL text of the view files, in order."""
+    return tuple(file.read_text() for file in sorted(Path(__file__).parent.glob("*.sql")))
 
 
 @cache
 def queries() -> dict[str, Query]:
     """Every named query."""
-    found = {}
-    for _, text in scripts():
+    by_name = {}
+    for text in scripts():
         for comment, name, signature in _MACRO.findall(text):
             doc = " ".join(line.removeprefix("--").strip() for line in comment.strip().splitlines())
-            found[name] = Query(name, doc, _params(signature))
-    return dict(sorted(found.items()))
+            by_name[name] = Query(name, doc, _params(signature))
+    return dict(sorted(by_name.items()))
 
 
 def _params(signature: str) -> dict[str, str | None]:

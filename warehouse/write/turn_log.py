@@ -1,12 +1,12 @@
 """The turn log: the `Sink` that puts a run into the warehouse.
 
 One per writing process. A call returns once its rows are in the page cache, so they survive kill -9 of the process;
-`journal` makes them durable against power loss within 200 ms and seals them into Parquet.
+`wal` makes them durable against power loss within 200 ms and seals them into Parquet.
 
-Incarnations and rewind. A run may be started many times; every `open` is a new incarnation with the next number, taken
-by atomic mkdir, unless it joins one (``join=log.incarnation``: worker processes of the same start). A rewind voids rows
-of *earlier incarnations* and nothing else, so no clock is compared and a straggler of a killed start is voided even if
-it writes later. A log that has already written rows in its incarnation begins a new one when it rewinds; workers join
+Restarts and rewind. A run may be started many times; every `open` is a new incarnation with the next number, taken by
+atomic mkdir, unless it joins one (``join=log.incarnation``: worker processes of the same start). A rewind voids rows of
+*earlier incarnations* and nothing else, so no clock is compared and a straggler of a killed start is voided even if it
+writes later. A log that has already written rows in its incarnation begins a new one when it rewinds; workers join
 after that.
 """
 
@@ -15,25 +15,27 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 from userrl_core.errors import ConfigError, LogError
-from userrl_core.records import CheckpointRecord, Task, Trajectory, Turn
+from userrl_core.records import CheckpointRecord, ModelCall, Task, Trajectory, Turn
 from userrl_core.seeding import content_hash
 from warehouse.files import encode
-from warehouse.files.layout import claim, run_dir, writer_dir
-from warehouse.files.runs import RunRecord, register_run
-from warehouse.write.wal import Journal
+from warehouse.files.layout import claim, run_dir
+from warehouse.files.runs import register_run
+from warehouse.write.wal import SEGMENT_ROWS, WriteAheadLog
 
 MOST_WRITERS = 2**16 - 1
 MOST_TRAJECTORIES = 2**24 - 1
+_CALL_FIELDS = tuple(field.name for field in fields(ModelCall))
 
 
 class TurnLog:
     """Implements `userrl_core.sink.Sink`. Thread-safe; open one per process."""
 
-    def __init__(self, run: Path, row: Mapping[str, Any], incarnation: int, writer: int) -> None:
+    def __init__(self, run: Path, row: Mapping[str, Any], incarnation: int, writer: int, segment_rows: int) -> None:
         self.run_id: str = row["run_id"]
         self.run_no: int = row["run_no"]
         self.incarnation = incarnation
@@ -50,7 +52,7 @@ class TurnLog:
         self._versions: dict[int, tuple[Task, str]] = {}
         self._credited: dict[int, bytearray] = {}
         self._stamp()
-        self._journal = Journal(run, self.run_id, writer)
+        self._wal = WriteAheadLog(run, self.run_id, writer, segment_rows)
 
     @classmethod
     def open(
@@ -59,17 +61,17 @@ class TurnLog:
         run_id: str,
         *,
         run_fields: Mapping[str, Any] | None = None,
-        writer: str | None = None,
         join: int | None = None,
+        segment_rows: int = SEGMENT_ROWS,
     ) -> TurnLog:
         """Register the run (idempotent), begin an incarnation or join one, and claim a writer number.
 
-        run_fields: columns of `runs` by name (see `RunRecord`); they count only when the run is not registered yet.
-        writer: a name for this process, kept beside its number for people to read.
-        join: the incarnation of the process that started this one. Raises ConfigError, LogError.
+        run_fields: columns of `runs` by name; they count only when the run is not registered yet.
+        join: the incarnation of the process that started this one. segment_rows: rows after which a segment is sealed.
+        Raises ConfigError, LogError.
         """
         root = Path(root)
-        row = register_run(root, RunRecord.of(run_id, run_fields))
+        row = register_run(root, run_id, run_fields)
         run = run_dir(root, run_id)
         try:
             if join is None:
@@ -81,12 +83,10 @@ class TurnLog:
             number = claim(run / "writers")
             if number > MOST_WRITERS:
                 raise LogError(f"Run {run_id} has had {MOST_WRITERS} writers; start a new run with fresh=true.")
-            if writer:
-                (writer_dir(run, number) / "name").write_text(writer)
-            return cls(run, row, join, number)
+            return cls(run, row, join, number, segment_rows)
+        except LogError:
+            raise
         except OSError as error:
-            if isinstance(error, LogError):
-                raise
             raise LogError(f"The turn log cannot be opened in {root}: {error.strerror or error}.") from error
 
     def begin(self, trajectory: Trajectory) -> int:
@@ -108,7 +108,7 @@ class TurnLog:
             "group_id": trajectory.group,
         }
         # Encoded once per trajectory: half of a turn's line is where it belongs.
-        self._places[traj_id] = encode.line(place)[1:-1]
+        self._places[traj_id] = encode.line(place)[1:-1] + b","
         self._started[traj_id] = time.time()
         return traj_id
 
@@ -117,12 +117,9 @@ class TurnLog:
         place = self._places.get(trajectory.traj_id or 0)
         if place is None:
             raise LogError("A turn was logged for a trajectory that was not begun in this log; call begin first.")
-        now = time.time()
         row = {
             "traj_id": trajectory.traj_id,
             "turn": turn.number,
-            "seq": next(self._seq),
-            "logged_at": now,
             "choice": turn.choice,
             "content": turn.content,
             "thought": turn.thought,
@@ -138,19 +135,20 @@ class TurnLog:
             "logprobs": turn.logprobs,
             "info": encode.text(turn.info) if turn.info else None,
         }
+        line = self._line(row, place)
         if turn.model_calls:
-            self._model_calls(trajectory, turn, now)
+            self._model_calls(trajectory, turn)
         self._wrote = True
-        self._journal.append("turns", b"".join((self._head, place, b",", encode.line(row)[1:], b"\n")))
+        self._wal.append("turns", line)
 
     def end(self, trajectory: Trajectory) -> None:
-        """One line with everything that is known of the attempt."""
+        """One line with everything that is known of the trajectory."""
         traj_id = trajectory.traj_id or 0
         place = self._places.get(traj_id)
         if place is None:
             raise LogError("A trajectory was ended that was not begun in this log, or ended twice.")
         turns, where, task = trajectory.turns, trajectory.where, trajectory.task
-        # One pass: between a model's replies the turns have left the processor's caches, and looking is what costs.
+        # One pass: between a model's replies the turns have left the processor's caches, and loading them is the cost.
         flags = prompt_tokens = completion_tokens = 0
         policy_seconds = env_seconds = 0.0
         for turn in turns:
@@ -161,8 +159,6 @@ class TurnLog:
             env_seconds += turn.env_seconds
         row = {
             "traj_id": traj_id,
-            "seq": next(self._seq),
-            "logged_at": time.time(),
             "task_version": self._version(task),
             "tier": task.tier,
             "source": task.source,
@@ -187,7 +183,7 @@ class TurnLog:
             "started_at": self._started[traj_id],
         }
         self._wrote = True
-        self._journal.append("trajectories", b"".join((self._head, place, b",", encode.line(row)[1:], b"\n")))
+        self._wal.append("trajectories", self._line(row, place))
         del self._places[traj_id], self._started[traj_id]
 
     def credits(self, traj_id: int, shaped: Sequence[float], advantage: Sequence[float]) -> None:
@@ -207,12 +203,12 @@ class TurnLog:
             for turn, (s, a) in enumerate(zip(shaped, advantage, strict=True), 1)
         ]
         if lines:
-            self._journal.append("credits", b"".join(lines), len(lines))
+            self._wal.append("credits", b"".join(lines), len(lines))
         bits[bit >> 3] |= 1 << (bit & 7)
 
     def tasks(self, tasks: Iterable[Task]) -> None:
         """One line per task version not yet written by this log."""
-        lines = []
+        rows = []
         for task in tasks:
             version = self._version(task)
             key = (task.gym, task.id, version)
@@ -228,24 +224,21 @@ class TurnLog:
                 "tier": task.tier,
                 "payload": encode.text(task.payload),
             }
-            lines.append(self._line(row))
-        if lines:
-            self._journal.append("tasks", b"".join(lines), len(lines))
+            rows.append(row)
+        self._append("tasks", rows)
 
     def metrics(self, values: Mapping[str, float], *, stage: str, step: int) -> None:
         """One line per number; what is not finite is stored as null."""
-        lines = [
-            self._line({"stage": stage, "step": step, "name": name, "value": float(value)})
-            for name, value in values.items()
-        ]
-        if lines:
-            self._wrote = True
-            self._journal.append("metrics", b"".join(lines), len(lines))
+        self._wrote = self._wrote or bool(values)
+        self._append(
+            "metrics",
+            [{"stage": stage, "step": step, "name": name, "value": float(value)} for name, value in values.items()],
+        )
 
     def stage(self, stage: str, status: str, **fields: Any) -> None:
         """A stage began or ended; durable on return."""
-        self._journal.append("stages", self._line({"stage": stage, "status": status, "fields": encode.text(fields)}))
-        self._journal.flush()
+        self._append("stages", [{"stage": stage, "status": status, "fields": encode.text(fields)}])
+        self._wal.flush()
 
     def event(self, kind: str, **fields: Any) -> None:
         """Anything else; durable on return. ``rewind`` needs a step or a stage, see the text above."""
@@ -257,41 +250,28 @@ class TurnLog:
                 self.incarnation = claim(self._run / "incarnations")
                 self._stamp()
                 self._wrote = False
-        self._journal.append(
-            "events", self._line({"kind": kind, "stage": stage, "step": step, "fields": encode.text(fields)})
-        )
-        self._journal.flush()
+        self._append("events", [{"kind": kind, "stage": stage, "step": step, "fields": encode.text(fields)}])
+        self._wal.flush()
 
     def checkpoint(self, record: CheckpointRecord) -> None:
         """A checkpoint is complete; durable on return."""
-        row = {
-            "checkpoint": record.id,
-            "path": str(record.path),
-            "stage": record.stage,
-            "step": record.step,
-            "sha256": record.sha256,
-            "parent": record.parent,
-            "score": record.score,
-        }
-        self._journal.append("checkpoints", self._line(row))
-        self._journal.flush()
+        row = asdict(record)
+        self._append("checkpoints", [{"checkpoint": row.pop("id"), **row}])
+        self._wal.flush()
 
     def demonstrations(self, traj_ids: Iterable[int], *, stage: str = "sft") -> None:
         """Which trajectories a cold start learns from, best first; durable on return."""
-        lines = [
-            self._line({"stage": stage, "traj_id": traj_id, "rank": rank}) for rank, traj_id in enumerate(traj_ids, 1)
-        ]
-        if lines:
-            self._journal.append("demonstrations", b"".join(lines), len(lines))
-            self._journal.flush()
+        rows = [{"stage": stage, "traj_id": traj_id, "rank": rank} for rank, traj_id in enumerate(traj_ids, 1)]
+        self._append("demonstrations", rows)
+        self._wal.flush()
 
     def flush(self) -> None:
         """fsync everything logged so far."""
-        self._journal.flush()
+        self._wal.flush()
 
     def close(self) -> None:
         """Seal and release. After a failed write nothing more is sealed: what was logged stays for the compactor."""
-        self._journal.close()
+        self._wal.close()
 
     def __enter__(self) -> TurnLog:
         return self
@@ -300,38 +280,33 @@ class TurnLog:
         self.close()
 
     def _stamp(self) -> None:
-        mark = {"run_id": self.run_id, "incarnation": self.incarnation, "writer": self.writer}
-        self._head = encode.line(mark)[:-1] + b","
+        head = {"run_id": self.run_id, "incarnation": self.incarnation, "writer": self.writer}
+        self._head = encode.line(head)[:-1] + b","
 
-    def _line(self, row: Mapping[str, Any]) -> bytes:
-        stamped = {"seq": next(self._seq), "logged_at": time.time(), **row}
-        return b"".join((self._head, encode.line(stamped)[1:], b"\n"))
+    def _line(self, row: dict[str, Any], place: bytes = b"") -> bytes:
+        row["seq"] = next(self._seq)
+        row["logged_at"] = time.time()
+        return b"".join((self._head, place, encode.line(row)[1:], b"\n"))
 
-    def _model_calls(self, trajectory: Trajectory, turn: Turn, now: float) -> None:
+    def _append(self, table: str, rows: Sequence[dict[str, Any]]) -> None:
+        if rows:
+            self._wal.append(table, b"".join(map(self._line, rows)), len(rows))
+
+    def _model_calls(self, trajectory: Trajectory, turn: Turn) -> None:
         where = trajectory.where
-        lines = []
-        for n, call in enumerate(turn.model_calls, 1):
-            row = {
-                "traj_id": trajectory.traj_id,
-                "turn": turn.number,
-                "n": n,
-                "seq": next(self._seq),
-                "logged_at": now,
-                "stage": where.stage,
-                "step": where.step,
-                "phase": where.phase,
-                "gym": trajectory.task.gym,
-                "role": call.role,
-                "model": call.model,
-                "prompt_tokens": call.prompt_tokens,
-                "completion_tokens": call.completion_tokens,
-                "seconds": call.seconds,
-                "attempts": call.attempts,
-                "price": call.price,
-                "error": call.error,
-            }
-            lines.append(b"".join((self._head, encode.line(row)[1:], b"\n")))
-        self._journal.append("model_calls", b"".join(lines), len(lines))
+        place = {
+            "traj_id": trajectory.traj_id,
+            "turn": turn.number,
+            "stage": where.stage,
+            "step": where.step,
+            "phase": where.phase,
+            "gym": trajectory.task.gym,
+        }
+        rows = [
+            {**place, "n": n, **{name: getattr(call, name) for name in _CALL_FIELDS}}
+            for n, call in enumerate(turn.model_calls, 1)
+        ]
+        self._append("model_calls", rows)
 
     def _score_r2g(self, trajectory: Trajectory) -> float | None:
         if not trajectory.admitted:

@@ -1,0 +1,102 @@
+"""What a pack says of itself, and which files are damaged.
+
+Every pack carries a ledger of the segments in it. So the manifest can be rebuilt, and a pack is not taken for an orphan
+only because the manifest does not list it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from userrl_core.errors import LogError
+from warehouse.files.layout import REPAIR, Manifest, Segment, Snapshot, run_dir, sealed_path
+from warehouse.schema import literal
+
+
+def pack_entry(path: Path) -> dict[str, Any]:
+    """A pack's manifest entry as its own tables give it. Raises LogError for a file that is no whole pack."""
+    segments: dict[str, dict[str, dict[str, list[list[int]]]]] = {}
+    try:
+        with duckdb.connect(":memory:") as con:
+            con.execute(f"ATTACH {literal(str(path))} AS pack (READ_ONLY)")
+            for run, table, writer, first, last in con.execute("FROM pack.ledger ORDER BY ALL").fetchall():
+                segments.setdefault(run, {}).setdefault(table, {}).setdefault(str(writer), []).append([first, last])
+            (version,) = con.execute("SELECT schema_version FROM pack.format").fetchall()[0]
+            tables = [table for (table,) in con.execute("SELECT table_name FROM pack.counts").fetchall()]
+            rows = {table: con.execute(f"SELECT count(*) FROM pack.{table}").fetchall()[0][0] for table in tables}
+        stat = path.stat()
+    except (duckdb.Error, OSError, IndexError) as error:
+        raise LogError(f"Pack {path.name} cannot be read: {first_line(error)}; {REPAIR}.") from error
+    return {"segments": segments, "rows": rows, "schema": version, "bytes": stat.st_size, "created": stat.st_mtime}
+
+
+def segments_of(entry: dict[str, Any]) -> Iterator[Segment]:
+    """The segments in a pack, from its manifest entry."""
+    for run_id, tables in entry["segments"].items():
+        for table, writers in tables.items():
+            for writer, ranges in writers.items():
+                for first, last in ranges:
+                    for number in range(first, last + 1):
+                        yield Segment(run_id, table, int(writer), number)
+
+
+def ledger(segments: Iterable[Segment]) -> Iterator[tuple[str, str, int, int, int]]:
+    """Segments as rows of a pack's ledger: (run, table, writer, first, last), each an unbroken range."""
+    for key, group in groupby(sorted(segments), key=lambda segment: (segment.run_id, segment.table, segment.writer)):
+        # Consecutive numbers lie equally far from their places in the row.
+        for _, numbers in groupby(enumerate(s.number for s in group), key=lambda placed: placed[1] - placed[0]):
+            unbroken = [number for _, number in numbers]
+            yield (*key, unbroken[0], unbroken[-1])
+
+
+def unlisted_packs(root: Path, manifest: Manifest) -> list[Path]:
+    """Whole packs that the manifest does not list."""
+    return sorted(path for path in (root / "packs").glob("*.duckdb") if path.name not in manifest.packs)
+
+
+def held_elsewhere(root: Path, manifest: Manifest, path: Path) -> bool:
+    """Whether each segment of an unlisted pack is also sealed or in a listed pack. Raises LogError when one is unreadable."""
+    holders = set()
+    for segment in segments_of(pack_entry(path)):
+        if not sealed_path(run_dir(root, segment.run_id), segment).exists():
+            holders.add(manifest.pack_of(segment))
+    if None in holders:
+        return False
+    for name in holders:
+        pack_entry(root / "packs" / str(name))
+    return True
+
+
+def damage(root: Path, snapshot: Snapshot) -> LogError | None:
+    """The error about the first listed pack or sealed segment that cannot even be opened; None when all can be."""
+    for name in snapshot.packs:
+        try:
+            pack_entry(root / "packs" / name)
+        except LogError as error:
+            return _damaged(root / "packs" / name, error.__cause__ or error)
+    for paths in snapshot.sealed.values():
+        for path in paths:
+            try:
+                pq.read_metadata(path)
+            except FileNotFoundError:
+                continue
+            except (pa.ArrowException, OSError) as error:
+                return _damaged(path, error)
+    return None
+
+
+def _damaged(path: Path, error: BaseException) -> LogError:
+    return LogError(f"{path} is damaged ({first_line(error)}); {REPAIR}.")
+
+
+def first_line(error: BaseException) -> str:
+    """An engine's message without its stack of notes and without a full stop."""
+    text = (getattr(error, "strerror", None) or str(error)).strip()
+    return (text.splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -1,0 +1,106 @@
+"""Which SQL only reads: one SELECT, DESCRIBE, EXPLAIN (of a SELECT) or PIVOT, without a word that writes.
+
+A statement is checked as DuckDB parses it, never by its text alone: a CTE's body may be a COPY, and strings, comments
+and quoted names are not commands.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from functools import cache
+
+import duckdb
+
+from userrl_core.errors import Refused
+
+_GAP = r"(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*"
+_EXPLAIN = re.compile(rf"{_GAP}EXPLAIN\b{_GAP}(?:ANALYZE\b{_GAP})?(?:\([^()]*\){_GAP})?", re.IGNORECASE | re.DOTALL)
+_FIRST_WORD = re.compile(rf"{_GAP}([A-Za-z]+)", re.DOTALL)
+_WRITES = frozenset({"COPY", "INSERT", "UPDATE", "DELETE", "MERGE", "TRUNCATE", "CREATE", "DROP", "ALTER", "ATTACH"})
+_WRITING_NODE = re.compile(r'"type":"(\w+)_QUERY_NODE"')
+_PIVOT_STARTS = {"PIVOT", "UNPIVOT", "WITH", "FROM", "SELECT"}
+_HARMLESS = re.compile(
+    "range|generate_series|unnest|repeat(_row)?|json_(each|tree)|histogram(_values)?|summary|version|show(_(tables|databases))?"
+    "|table_info|functions|test_all_types|pg_timezone_names|icu_calendar_names|pragma_(table_info|version|show)"
+    "|duckdb_(columns|tables|views|functions|types|keywords|schemas|databases|settings)"
+)
+"""Table functions and pragmas that neither read files nor change anything."""
+
+
+def check_statement(text: str) -> None:
+    """Raise Refused unless the text is one statement that only reads; bad SQL raises duckdb.Error."""
+    kinds = [str(s.type).rsplit(".", 1)[-1] for s in duckdb.extract_statements(text)]
+    if len(kinds) != 1:
+        raise Refused(f"One statement at a time, please; this text holds {len(kinds)}.")
+    kind = kinds[0]
+    if kind == "EXPLAIN":
+        explained = _EXPLAIN.match(text)
+        if explained is None:
+            raise Refused("This EXPLAIN cannot be read; write EXPLAIN SELECT ....")
+        check_statement(text[explained.end() :])
+    elif kind == "MULTI":
+        # PIVOT is two statements to DuckDB: it first makes an enumeration of the new columns, in memory.
+        word = _FIRST_WORD.match(text)
+        if word is None or word[1].upper() not in _PIVOT_STARTS:
+            raise Refused("Only SELECT, DESCRIBE, EXPLAIN and PIVOT are answered here.")
+    elif kind != "SELECT":
+        raise Refused(
+            f"{kind} is refused: the warehouse is open for reading only; use SELECT, DESCRIBE, EXPLAIN or PIVOT."
+        )
+    check_words(text)
+    if kind == "SELECT":
+        check_nodes(text)
+
+
+def check_words(text: str) -> None:
+    """Raise Refused for a word that writes, wherever it stands: a CTE's body may be a COPY or a DELETE, and the whole is
+    then still a SELECT to DuckDB."""
+    for word, _ in _words(text):
+        if word.upper() in _WRITES:
+            raise Refused(
+                f"{word.upper()} is refused: the warehouse is open for reading only; a column or an alias of that name goes "
+                f'in double quotes ("{word.lower()}").'
+            )
+
+
+def check_nodes(text: str) -> None:
+    """The second lock: raise Refused when the parsed statement holds a node that writes."""
+    with duckdb.connect(":memory:") as con:
+        parsed = str(con.execute("SELECT json_serialize_sql($1)", [text]).fetchall()[0][0])
+    if node := _WRITING_NODE.search(parsed):
+        raise Refused(f"{node[1]} is refused: the warehouse is open for reading only.")
+
+
+def check_functions(text: str) -> None:
+    """Raise Refused for a function that reads files, runs SQL from a string, or changes something."""
+    for word, called in _words(text):
+        name = word.strip('"').lower()
+        if called and name in _closed_functions():
+            raise Refused(f"The function {name} is refused: files, settings and statements in strings are closed here.")
+
+
+def _words(text: str) -> Iterator[tuple[str, bool]]:
+    """Keywords and names of a text, quoted names with their quotes, and whether an opening parenthesis follows."""
+    data, tokens = text.encode(), duckdb.tokenize(text)
+    ends = [*(start for start, _ in tokens[1:]), len(data)][: len(tokens)]
+    outside_comments = [
+        (kind, data[start:end].decode(errors="replace").strip())
+        for (start, kind), end in zip(tokens, ends, strict=True)
+        if kind != duckdb.token_type.comment
+    ]
+    for (kind, word), (_, following) in itertools.pairwise([*outside_comments, (None, "")]):
+        if kind in (duckdb.token_type.keyword, duckdb.token_type.identifier):
+            yield word, following.startswith("(")
+
+
+@cache
+def _closed_functions() -> frozenset[str]:
+    """Every table function and pragma that DuckDB has, but the harmless ones."""
+    with duckdb.connect(":memory:") as con:
+        rows = con.execute(
+            "SELECT DISTINCT function_name FROM duckdb_functions() WHERE function_type IN ('table', 'pragma')"
+        ).fetchall()
+    names = {name for (name,) in rows} | {"write_log", "nextval", "setval"}
+    return frozenset(name for name in names if not _HARMLESS.fullmatch(name))

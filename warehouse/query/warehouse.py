@@ -1,0 +1,185 @@
+"""The warehouse for Python: SQL, named queries and text search over everything that was logged.
+
+Results are held in memory: a relation that was returned stays as it was, whatever happens on disk afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import duckdb
+import pyarrow as pa
+
+from userrl_core.errors import ConfigError
+from userrl_core.suggest import nearest
+from warehouse import views
+from warehouse.files.layout import Snapshot, default_root
+from warehouse.files.runs import find_run
+from warehouse.query.connection import Connection, State
+from warehouse.query.fetch import fetch, fetch_turns
+from warehouse.query.statements import check_statement
+from warehouse.schema import literal
+from warehouse.search import index
+
+INDEXED_AT_ONCE = 20_000
+"""Turns in one batch for the text index."""
+
+
+def open_warehouse(path: Path | str | None = None, read_only: bool = True) -> Warehouse:
+    """The warehouse at `path` (default: `default_root()`) for Python.
+
+    read_only: with True only queries are taken (SELECT, DESCRIBE, EXPLAIN ...); with False scratch tables and views may
+    be made too. They live in memory only: nothing here ever changes the stored rows.
+    Raises ConfigError where there is no warehouse.
+    """
+    return Warehouse(Path(path) if path is not None else default_root(), read_only=read_only)
+
+
+class Warehouse:
+    """Open for reading. Thread-safe."""
+
+    def __init__(self, root: Path, *, read_only: bool = True) -> None:
+        self.root = root
+        self.read_only = read_only
+        self._connection = Connection(root)
+        # Results live in a database of their own, so that a relation outlives the warehouse it came from.
+        self._results = duckdb.connect(":memory:")
+        self._trajectory_columns: list[str] = []
+
+    def sql(self, text: str, **params: Any) -> duckdb.DuckDBPyRelation:
+        """Run one statement and return its result as a relation (`.pl()`, `.df()`, `.fetchall()`), held in memory.
+
+        params: values of ``$name`` in the text. Raises duckdb.Error for bad SQL, Refused for what only reads may not do.
+        """
+        if self.read_only:
+            check_statement(text)
+        return self._relation(self.arrow(text, **params))
+
+    def arrow(self, text: str, **params: Any) -> pa.Table:
+        """Like `sql`, as an Arrow table."""
+        return self._connection.steady(lambda cursor, _: fetch(cursor, text, params))
+
+    def query(self, name: str, **params: Any) -> duckdb.DuckDBPyRelation:
+        """A shipped query by name (`queries()` lists them), parameters by keyword; `run` takes any run name or latest."""
+        known = views.queries().get(name)
+        if known is None:
+            raise ConfigError(f"There is no query {name!r}.{nearest(name, views.queries())}")
+        # In SQL a parameter must not be named as a column is, so `phase` is called `in_phase` there.
+        spelt = {key.split("_", 1)[1]: key for key in known.params if key.startswith(("in_", "of_", "with_"))}
+        params = {spelt.get(key, key): value for key, value in params.items()}
+        for key in params:
+            if key not in known.params:
+                raise ConfigError(f"Query {name} takes no {key!r}; it takes {', '.join(known.params) or 'nothing'}.")
+        if missing := [key for key, default in known.params.items() if default is None and key not in params]:
+            raise ConfigError(f"Query {name} needs {missing[0]}=...")
+        if isinstance(params.get("run"), str):
+            run = find_run(self.root, params["run"])
+            params["run"] = run["run_id"]
+            for key in known.params:
+                # Settings of re-scoring that were not given are the run's own.
+                if key.startswith("with_"):
+                    params.setdefault(key, run[key.removeprefix("with_")])
+        if name == "trajectory" and type(params["id"]) is int:
+            return self._relation(self._trajectory(params["id"]))
+        arguments = ", ".join(f"{key} := ${key}" for key in params)
+        return self._relation(self.arrow(f"FROM {name}({arguments})", **params))
+
+    def queries(self) -> dict[str, views.Query]:
+        """The shipped queries with their descriptions and parameters."""
+        return views.queries()
+
+    def search(
+        self, text: str, *, limit: int = 20, run: str | None = None, seconds: float = 60.0
+    ) -> duckdb.DuckDBPyRelation:
+        """Turns whose thought, content, observation or message matches (words, "a phrase", AND, OR, NEAR), newest first.
+
+        Superseded turns are left out. The index reaches up to the last compaction; `unindexed()` counts later turns.
+        Raises ConfigError when there is no index yet, and after `seconds` without enough matches.
+        """
+        if limit < 1:
+            raise ConfigError(f"A search finds at least one turn; limit={limit} asks for none.")
+        run_filter = None
+        if run is not None:
+            run_id = find_run(self.root, run)["run_id"]
+            numbers = self._connection.steady(lambda *_: dict(self._connection.run_numbers))
+            own = numbers.pop(run_id, None)
+            run_filter = index.RunFilter(run_id, frozenset(set(numbers.values()) - {own}))
+        hits = index.search(self.root, self.turns_at, text, limit=limit, run=run_filter, seconds=seconds)
+        return self._relation(hits)
+
+    def turns_at(self, keys: Sequence[tuple[int, int]], columns: Sequence[str]) -> pa.Table:
+        """Some columns of the turns (traj_id, turn), in the order of `keys`; superseded ones left out."""
+        ids = sorted({traj_id for traj_id, _ in keys})
+        first, last = (ids[0], ids[-1]) if ids else (0, 0)
+        pairs = ", ".join(map(str, keys)) or "(NULL, NULL)"
+        ranked = ", ".join(f"({traj_id}, {turn}, {rank})" for rank, (traj_id, turn) in enumerate(keys))
+        # The range lets most of a pack be skipped, which a list does not.
+        where = f"traj_id BETWEEN {first} AND {last} AND (traj_id, turn) IN ({pairs})"
+        order = f"(VALUES {ranked or '(NULL, NULL, NULL)'}) h(traj_id, turn, rank) USING (traj_id, turn)"
+
+        def ask(cursor: duckdb.DuckDBPyConnection, state: State) -> pa.Table:
+            turns = self._connection.turns_of(state, ids, columns, where, scattered=True)
+            text = f"SELECT {', '.join(columns)} FROM ({turns}) t JOIN {order} ORDER BY h.rank"
+            return fetch_turns(cursor, text, columns)
+
+        return self._connection.steady(ask)
+
+    def unindexed(self) -> int:
+        """How many turns the text index does not have yet."""
+        count = f"SELECT count(*) FROM store.turns t {_beyond(index.marks(self.root))}"
+        return int(self.arrow(count).column(0)[0].as_py())
+
+    def stored_turns(self, marks: Sequence[index.Mark]) -> Iterator[Iterable[tuple[Any, ...]]]:
+        """For the text index (`index.StoredTurns`); the caller holds the compactor's lock, so files stay where they are."""
+
+        def ask(cursor: duckdb.DuckDBPyConnection, state: State) -> Any:
+            files = Snapshot(sealed=state.snapshot.sealed, packs=state.snapshot.packs)
+            return cursor.sql(
+                f"SELECT t.traj_id, t.turn, t.run_id, t.writer, t.seq, {index.TEXT} AS body "
+                f"FROM ({self._connection.source('turns', files)}) t {_beyond(marks)} ORDER BY t.traj_id, t.turn"
+            ).to_arrow_reader(INDEXED_AT_ONCE)
+
+        for batch in self._connection.steady(ask):
+            yield zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+    def packed(self, table: str) -> str:
+        """SQL for the packed rows of a logged table, nothing joined to them: what `export` copies."""
+        return self._connection.steady(
+            lambda _, state: self._connection.source(table, Snapshot(packs=state.snapshot.packs))
+        )
+
+    def close(self) -> None:
+        """Release files and memory; relations that were returned live on."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _relation(self, table: pa.Table) -> duckdb.DuckDBPyRelation:
+        return self._results.cursor().from_arrow(table)
+
+    def _trajectory(self, traj_id: int) -> pa.Table:
+        def ask(cursor: duckdb.DuckDBPyConnection, state: State) -> pa.Table:
+            columns = self._trajectory_columns = (
+                self._trajectory_columns or cursor.sql("FROM trajectory(id := 0)").columns
+            )
+            turns = self._connection.turns_of(state, [traj_id], columns, f"traj_id = {traj_id}")
+            return fetch_turns(cursor, f"SELECT {', '.join(columns)} FROM ({turns}) ORDER BY turn", columns)
+
+        return self._connection.steady(ask)
+
+
+def _beyond(marks: Sequence[index.Mark]) -> str:
+    """SQL that keeps the turns `t` that lie beyond the marks."""
+    if not marks:
+        return "WHERE t.seq > 0"
+    values = ", ".join(f"({literal(run_id)}, {writer}, {seq})" for run_id, writer, seq in marks)
+    return (
+        f"LEFT JOIN (VALUES {values}) m(run_id, writer, seq) ON m.run_id = t.run_id AND m.writer = t.writer "
+        "WHERE t.seq > coalesce(m.seq, 0)"
+    )
