@@ -121,19 +121,19 @@ def measure(root: Path, turns: int, writers: int) -> dict[str, Any]:
     start = time.perf_counter()
     command = [sys.executable, __file__, "--root", str(root), "--turns", str(turns // writers), "--write", "r1"]
     processes = [subprocess.Popen([*command, str(n)], stdout=subprocess.PIPE, text=True) for n in range(writers)]
-    said = [json.loads(process.communicate()[0]) for process in processes]
+    writers_figures = [json.loads(process.communicate()[0]) for process in processes]
     figures["writing"] = {
         "seconds": round(time.perf_counter() - start, 1),
-        "turns": sum(one["turns"] for one in said),
-        "log_cpu_us_per_turn": round(statistics.mean(one["cpu_us"] for one in said), 2),
-        "log_wall_us_per_turn": round(statistics.mean(one["wall_us"] for one in said), 2),
+        "turns": sum(one["turns"] for one in writers_figures),
+        "log_cpu_us_per_turn": round(statistics.mean(one["cpu_us"] for one in writers_figures), 2),
+        "log_wall_us_per_turn": round(statistics.mean(one["wall_us"] for one in writers_figures), 2),
         "load_average": round(os.getloadavg()[0], 1),
     }
-    tell(figures["writing"])
+    report(figures["writing"])
     sealed = list(root.glob("runs/*/sealed/*.parquet"))
     figures["sealed"] = {"files": len(sealed), "MB": round(sum(p.stat().st_size for p in sealed) / 1e6, 1)}
     figures["limits"] = limits(sorted(root.glob("runs/*/sealed/turns.*.parquet"))[: max(1, 500_000 // 5_000)])
-    tell(figures["limits"])
+    report(figures["limits"])
     done = compact(root, everything=True, index=False)
     packs = Manifest.read(root).packs
     rate = done.turns / done.seconds
@@ -144,7 +144,7 @@ def measure(root: Path, turns: int, writers: int) -> dict[str, Any]:
         "packs": len(packs),
         "MB": round(sum(pack["bytes"] for pack in packs.values()) / 1e6, 1),
     }
-    tell(figures["packing"])
+    report(figures["packing"])
     start = time.perf_counter()
     with open_warehouse(root) as warehouse:
         update_index(root, warehouse.stored_turns)
@@ -152,7 +152,7 @@ def measure(root: Path, turns: int, writers: int) -> dict[str, Any]:
         "seconds": round(time.perf_counter() - start, 1),
         "MB": round((root / INDEX).stat().st_size / 1e6, 1),
     }
-    tell(figures["index"])
+    report(figures["index"])
     figures["queries_ms"] = queries(root)
     figures["agreement"] = agreement(root)
     return figures
@@ -169,7 +169,7 @@ def limits(files: list[Path]) -> dict[str, int]:
 
     table = pa.concat_tables([pq.read_table(file) for file in files])
     few = table.slice(0, 100_000).to_pylist()
-    found: dict[str, int] = {}
+    figures: dict[str, int] = {}
     shape = ", ".join(
         f"{c.name} {c.type}{' USING COMPRESSION zstd' if c.type == 'VARCHAR' else ''}"
         for c in tables()["turns"].columns.values()
@@ -222,15 +222,15 @@ def limits(files: list[Path]) -> dict[str, int]:
         ]:
             start = time.perf_counter()
             work()
-            found[name] = round(rows / (time.perf_counter() - start))
-    return found
+            figures[name] = round(rows / (time.perf_counter() - start))
+    return figures
 
 
 def queries(root: Path) -> dict[str, float]:
     """Milliseconds of each shipped query, cold: opening the warehouse is not in it, its first reads are."""
     from warehouse import open_warehouse
 
-    found: dict[str, float] = {}
+    figures: dict[str, float] = {}
     with open_warehouse(root) as warehouse:
         ids = [
             row[0]
@@ -248,8 +248,8 @@ def queries(root: Path) -> dict[str, float]:
         with open_warehouse(root) as warehouse:
             start = time.perf_counter()
             ask(warehouse)
-            found[name] = round((time.perf_counter() - start) * 1000, 1)
-        tell({name: found[name]})
+            figures[name] = round((time.perf_counter() - start) * 1000, 1)
+        report({name: figures[name]})
 
     for name in names:
         cold(name, lambda w, name=name: w.query(name))
@@ -259,15 +259,15 @@ def queries(root: Path) -> dict[str, float]:
     cold("search, one word", lambda w: w.search(word[0]))
     cold("search, phrase", lambda w: w.search(f'"{" ".join(word)}"'))
     cold("one trajectory, first", lambda w: w.query("trajectory", id=ids[0]))
-    found |= lookups(root, ids)
-    return found
+    figures |= lookups(root, ids)
+    return figures
 
 
 def lookups(root: Path, ids: list[int]) -> dict[str, float]:
     """Median milliseconds of trajectories by their ids and of searches."""
     from warehouse import open_warehouse
 
-    found: dict[str, float] = {}
+    figures: dict[str, float] = {}
 
     def median(name: str, asks: list[Callable[[], Any]]) -> None:
         took = []
@@ -275,8 +275,8 @@ def lookups(root: Path, ids: list[int]) -> dict[str, float]:
             start = time.perf_counter()
             ask()
             took.append((time.perf_counter() - start) * 1000)
-        found[name] = round(statistics.median(took), 1)
-        tell({name: found[name]})
+        figures[name] = round(statistics.median(took), 1)
+        report({name: figures[name]})
 
     for name in ("from the disk", "from the page cache"):
         with open_warehouse(root) as warehouse:
@@ -286,10 +286,10 @@ def lookups(root: Path, ids: list[int]) -> dict[str, float]:
             if name == "from the page cache":
                 median("one trajectory, asked again, median", asks[1:])
     with open_warehouse(root) as warehouse:
-        said = warehouse.sql(
+        contents = warehouse.sql(
             "FROM (SELECT content FROM turns WHERE turn = 2) USING SAMPLE 20 (reservoir, 5)"
         ).fetchall()
-        words = [content.split() for (content,) in said]
+        words = [content.split() for (content,) in contents]
         for name, texts in (
             ("one word", [some[3] for some in words]),
             ("two words", [f"{some[2]} {some[3]}" for some in words]),
@@ -299,7 +299,7 @@ def lookups(root: Path, ids: list[int]) -> dict[str, float]:
             asks = [lambda text=text: warehouse.search(text) for text in texts]  # type: ignore[misc]
             median(f"search, {name}, median of {len(texts)} not asked before", asks)
             median(f"search, {name}, asked again", asks)
-    return found
+    return figures
 
 
 def agreement(root: Path, groups: int = 128) -> dict[str, Any]:
@@ -307,7 +307,7 @@ def agreement(root: Path, groups: int = 128) -> dict[str, Any]:
     from userrl_core.rewards import turn_advantages
     from warehouse import open_warehouse
 
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     with open_warehouse(root) as warehouse:
         rows = warehouse.sql(
             "WITH chosen AS (SELECT DISTINCT step, group_id FROM trajectories WHERE phase = 'train' "
@@ -317,7 +317,7 @@ def agreement(root: Path, groups: int = 128) -> dict[str, Any]:
             "FROM turns u SEMI JOIN chosen USING (step, group_id) WHERE u.phase = 'train' GROUP BY ALL ORDER BY u.traj_id"
         ).fetchall()
         ids = ", ".join(str(row[0]) for row in rows)
-        found["trajectories"] = len(rows)
+        figures["trajectories"] = len(rows)
         for shaping in ("equalized", "r2g"):
             mine = turn_advantages(
                 [row[2] for row in rows],
@@ -333,9 +333,9 @@ def agreement(root: Path, groups: int = 128) -> dict[str, Any]:
             gaps = [
                 abs(a - b) for row, (other,) in zip(mine, theirs, strict=True) for a, b in zip(row, other, strict=True)
             ]
-            found[f"largest difference, {shaping}"] = max(gaps)
-    tell(found)
-    return found
+            figures[f"largest difference, {shaping}"] = max(gaps)
+    report(figures)
+    return figures
 
 
 def drop_cache(root: Path) -> None:
@@ -352,7 +352,7 @@ def machine() -> dict[str, Any]:
     return {"cores": len(os.sched_getaffinity(0)), "python": platform.python_version(), "duckdb": duckdb.__version__}
 
 
-def tell(figures: dict[str, Any]) -> None:
+def report(figures: dict[str, Any]) -> None:
     print(json.dumps(figures), file=sys.stderr, flush=True)
 
 

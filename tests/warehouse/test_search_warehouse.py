@@ -13,34 +13,36 @@ from tests.warehouse.kills import kill_at
 from tests.warehouse.makers import make_task, make_turn, play
 from userrl_core.errors import ConfigError
 from userrl_core.records import Trajectory, Turn, Where
-from warehouse import TurnLog, open_warehouse
+from warehouse import TurnLog, Warehouse, open_warehouse
 from warehouse.search.index import INDEX, RunFilter, search
 from warehouse.upkeep.compact import compact
 
 TEXTS = ["north star", "star north", "north of a star", "star", "north", "the north star", "a star in the north star"]
 
 
-def search_hits(root: Path, text: str, *, limit: int = 100, run: str | None = None) -> list[tuple[int, int, str]]:
-    """(step, turn, content) of what a search finds."""
+def placed(hits: pa.Table) -> list[tuple[int, int, str]]:
+    """(step, turn, content) of what a search found."""
+    return [(hit["step"], hit["turn"], hit["content"]) for hit in hits.to_pylist()]
+
+
+def search_hits(root: Path, text: str, *, run: str | None = None) -> list[tuple[int, int, str]]:
     with open_warehouse(root) as warehouse:
-        hits = warehouse.search(text, limit=limit, run=run).pl()
-    return list(zip(hits["step"], hits["turn"], hits["content"], strict=True))
+        return placed(warehouse.search(text, limit=100, run=run).to_arrow_table())
 
 
 def in_rounds(
-    root: Path, text: str, *, limit: int = 100, run: RunFilter | None = None, seconds: float = 60.0
+    warehouse: Warehouse, text: str, *, limit: int = 100, run: RunFilter | None = None, seconds: float = 60.0
 ) -> tuple[list[tuple[int, int, str]], list[int]]:
     """The same with at most three candidates in a round, and how many turns each round read."""
     sizes: list[int] = []
-    with open_warehouse(root) as warehouse:
 
-        def turns_at(keys: Sequence[tuple[int, int]], columns: Sequence[str]) -> pa.Table:
-            sizes.append(len(keys))
-            return warehouse.turns_at(keys, columns)
+    def turns_at(keys: Sequence[tuple[int, int]], columns: Sequence[str]) -> pa.Table:
+        sizes.append(len(keys))
+        return warehouse.turns_at(keys, columns)
 
-        hits = search(root, turns_at, text, limit=limit, run=run, seconds=seconds, most=3).to_pylist()
+    hits = search(warehouse.root, turns_at, text, limit=limit, run=run, seconds=seconds, most=3)
     assert max(sizes) <= 3
-    return [(hit["step"], hit["turn"], hit["content"]) for hit in hits], sizes
+    return placed(hits), sizes
 
 
 def some_texts(root: Path, run: str = "r1") -> None:
@@ -53,28 +55,30 @@ def some_texts(root: Path, run: str = "r1") -> None:
 def test_phrases_and_distances_are_found_over_many_small_rounds(tmp_path: Path) -> None:
     some_texts(tmp_path)
     phrase = [(step, turn, TEXTS[step]) for step in (6, 5, 0) for turn in (2, 1)]
-    for text, limit, expected in [('"north star"', 100, phrase), ('"north star"', 3, phrase[:3])]:
-        assert search_hits(tmp_path, text, limit=limit) == in_rounds(tmp_path, text, limit=limit)[0] == expected
-    for text, steps in [
-        ("NEAR(north star, 0)", {0, 1, 5, 6}),
-        ('star NOT "north star"', {1, 2, 3}),
-        ('"star of"', set()),
-        ("NEAR(star observation thinking, 0)", set()),
-        ("north AND star NOT (the OR of)", {0, 1}),
-    ]:
-        hits, sizes = in_rounds(tmp_path, text)
-        assert {step for step, *_ in hits} == steps
-        assert search_hits(tmp_path, text) == hits
-        assert len(sizes) > 1 or hits == []
+    with open_warehouse(tmp_path) as warehouse:
+        hits, sizes = in_rounds(warehouse, '"north star"')
+        assert (hits, len(sizes) > 1) == (phrase, True)
+        assert in_rounds(warehouse, '"north star"', limit=3)[0] == phrase[:3]
+        for text, steps in {
+            "NEAR(north star, 0)": {0, 1, 5, 6},
+            'star NOT "north star"': {1, 2, 3},
+            '"star of"': set(),
+            "NEAR(star observation thinking, 0)": set(),
+            "north AND star NOT (the OR of)": {0, 1},
+        }.items():
+            hits, _ = in_rounds(warehouse, text)
+            assert {step for step, *_ in hits} == steps
+            assert placed(warehouse.search(text).to_arrow_table()) == hits
 
 
 def test_a_search_that_reads_too_long_says_how_many_it_has(tmp_path: Path) -> None:
     some_texts(tmp_path)
-    with pytest.raises(ConfigError, match=r"After 0 s, 3 of 3 turns .* rarer word, or ask for the first 3\."):
-        in_rounds(tmp_path, '"north star"', seconds=0.0)
-    assert len(in_rounds(tmp_path, '"north star"', limit=3, seconds=0.0)[0]) == 3
-    with pytest.raises(ConfigError, match=r"0 of 3 turns .* match; name a rarer word\."):
-        in_rounds(tmp_path, "NEAR(star observation thinking, 0)", seconds=0.0)
+    with open_warehouse(tmp_path) as warehouse:
+        with pytest.raises(ConfigError, match=r"After 0 s, 3 of 3 turns .* rarer word, or ask for the first 3\."):
+            in_rounds(warehouse, '"north star"', seconds=0.0)
+        assert len(in_rounds(warehouse, '"north star"', limit=3, seconds=0.0)[0]) == 3
+        with pytest.raises(ConfigError, match=r"0 of 3 turns .* match; name a rarer word\."):
+            in_rounds(warehouse, "NEAR(star observation thinking, 0)", seconds=0.0)
 
 
 @pytest.mark.parametrize("limit", [0, -1])
@@ -137,11 +141,13 @@ def test_a_trajectory_indexed_in_two_parts_is_found_whole(tmp_path: Path) -> Non
 def test_hits_of_one_run_are_found_among_those_of_others(tmp_path: Path) -> None:
     for run in ("r1", "r2", "r3"):
         some_texts(tmp_path, run)
-    first, sizes = in_rounds(tmp_path, '"north star"', run=RunFilter("r1", frozenset({2, 3})))
-    # No text of the newer runs was read for it.
-    assert len(first) == 6 <= sum(sizes) <= 2 * len(TEXTS)
-    assert all(search_hits(tmp_path, '"north star"', run=run) == first for run in ("r1", "r2", "r3"))
-    assert len(search_hits(tmp_path, '"north star"')) == 18
+    with open_warehouse(tmp_path) as warehouse:
+        first, sizes = in_rounds(warehouse, '"north star"', run=RunFilter("r1", frozenset({2, 3})))
+        # No text of the newer runs was read for it.
+        assert len(first) == 6 <= sum(sizes) <= 2 * len(TEXTS)
+        for run in ("r1", "r2", "r3"):
+            assert placed(warehouse.search('"north star"', run=run).to_arrow_table()) == first
+        assert len(warehouse.search('"north star"')) == 18
 
 
 OLD = """

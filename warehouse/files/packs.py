@@ -13,7 +13,6 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from userrl_core.errors import LogError
 from warehouse.files.layout import REPAIR, Manifest, Segment, Snapshot, run_dir, sealed_path
@@ -76,6 +75,8 @@ def held_elsewhere(root: Path, manifest: Manifest, path: Path) -> bool:
 
 def damage(root: Path, snapshot: Snapshot) -> LogError | None:
     """The error about the first listed pack or sealed segment that cannot even be opened; None when all can be."""
+    import pyarrow.parquet as pq  # late: a twentieth of a second, and only a failing query needs it
+
     for name in snapshot.packs:
         try:
             pack_entry(root / "packs" / name)

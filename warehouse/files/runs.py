@@ -182,10 +182,10 @@ def write_format(root: Path) -> None:
 
 def _stamp_format(root: Path) -> None:
     """Record the schema version in FORMAT; refuse a warehouse that newer code has written."""
-    found = format_version(root)
-    if found > schema.version():
-        raise ConfigError(f"{root} was written by schema {found}, this code knows {schema.version()}; update userrl.")
-    if found < schema.version():
+    written = format_version(root)
+    if written > schema.version():
+        raise ConfigError(f"{root} was written by schema {written}, this code knows {schema.version()}; update userrl.")
+    if written < schema.version():
         write_format(root)
 
 

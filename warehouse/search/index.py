@@ -112,10 +112,10 @@ def search(
                 return pa.concat_tables(hits).slice(0, limit)
             read += len(candidates)
             if time.monotonic() > deadline:
-                found = limit - missing
-                fewer = f", or ask for the first {found}" if found else ""
+                matches = limit - missing
+                fewer = f", or ask for the first {matches}" if matches else ""
                 raise ConfigError(
-                    f"After {seconds:.0f} s, {found} of {read:,} turns that hold these words match; "
+                    f"After {seconds:.0f} s, {matches} of {read:,} turns that hold these words match; "
                     f"name a rarer word{fewer}."
                 )
             # Twice what the share of matches so far calls for; where hardly any matched, four times as many.

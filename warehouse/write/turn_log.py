@@ -15,12 +15,12 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from userrl_core.errors import ConfigError, LogError
-from userrl_core.records import CheckpointRecord, ModelCall, Task, Trajectory, Turn
+from userrl_core.records import CheckpointRecord, Task, Trajectory, Turn
 from userrl_core.seeding import content_hash
 from warehouse.files import encode
 from warehouse.files.layout import claim, run_dir
@@ -29,7 +29,6 @@ from warehouse.write.wal import SEGMENT_ROWS, WriteAheadLog
 
 MOST_WRITERS = 2**16 - 1
 MOST_TRAJECTORIES = 2**24 - 1
-_CALL_FIELDS = tuple(field.name for field in fields(ModelCall))
 
 
 class TurnLog:
@@ -293,19 +292,26 @@ class TurnLog:
             self._wal.append(table, b"".join(map(self._line, rows)), len(rows))
 
     def _model_calls(self, trajectory: Trajectory, turn: Turn) -> None:
-        where = trajectory.where
-        place = {
-            "traj_id": trajectory.traj_id,
-            "turn": turn.number,
-            "stage": where.stage,
-            "step": where.step,
-            "phase": where.phase,
-            "gym": trajectory.task.gym,
-        }
-        rows = [
-            {**place, "n": n, **{name: getattr(call, name) for name in _CALL_FIELDS}}
-            for n, call in enumerate(turn.model_calls, 1)
-        ]
+        where, rows = trajectory.where, []
+        for n, call in enumerate(turn.model_calls, 1):
+            row = {
+                "traj_id": trajectory.traj_id,
+                "turn": turn.number,
+                "n": n,
+                "stage": where.stage,
+                "step": where.step,
+                "phase": where.phase,
+                "gym": trajectory.task.gym,
+                "role": call.role,
+                "model": call.model,
+                "prompt_tokens": call.prompt_tokens,
+                "completion_tokens": call.completion_tokens,
+                "seconds": call.seconds,
+                "attempts": call.attempts,
+                "price": call.price,
+                "error": call.error,
+            }
+            rows.append(row)
         self._append("model_calls", rows)
 
     def _score_r2g(self, trajectory: Trajectory) -> float | None:
