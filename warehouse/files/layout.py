@@ -100,6 +100,12 @@ def default_root() -> Path:
     return Path(os.environ.get("USERRL_HOME") or ".userrl") / "warehouse"
 
 
+def check_exists(root: Path) -> None:
+    """Raise ConfigError where there is no warehouse."""
+    if not root.is_dir():
+        raise ConfigError(f"There is no warehouse at {root}; start a run with `make run`, or name its folder.")
+
+
 def run_dir(root: Path, run_id: str) -> Path:
     """The run's folder. Raises ConfigError for an id that would not be a plain folder name."""
     if not _RUN_ID.fullmatch(run_id):

@@ -30,16 +30,11 @@ class Sealed:
     nulled: int = 0
 
 
-def seal(source: Path, target: Path, table: str) -> Sealed:
-    """Write the complete lines of `source` to `target` (zstd Parquet), durable and visible at once by rename.
+def seal(content: bytes, target: Path, table: str) -> Sealed:
+    """Write the complete lines of a live file to `target` (zstd Parquet), durable and visible at once by rename.
 
     Left out and counted: a torn tail after power loss, and lines in the middle that cannot be read.
     """
-    return seal_lines(source.read_bytes(), target, table)
-
-
-def seal_lines(content: bytes, target: Path, table: str) -> Sealed:
-    """Like `seal`, of lines in memory."""
     end = content.rfind(b"\n") + 1
     lines, torn, nulled = content[:end], len(content) - end, 0
     schema = arrow_schema(table)

@@ -18,10 +18,10 @@ from typing import Any, Self, TypeVar
 import duckdb
 import pyarrow as pa
 
-from userrl_core.errors import ConfigError, LogError
+from userrl_core.errors import LogError
 from warehouse import reference, schema, views
 from warehouse.files.encode import fitting
-from warehouse.files.layout import Snapshot, take_snapshot
+from warehouse.files.layout import Snapshot, check_exists, take_snapshot
 from warehouse.files.runs import read_run
 from warehouse.query import scan, superseded
 from warehouse.query.fetch import FILE_ERRORS, fetch, file_fault
@@ -67,15 +67,14 @@ class Connection:
     """Thread-safe: each query has a cursor of its own. Raises ConfigError where there is no warehouse."""
 
     def __init__(self, root: Path) -> None:
-        if not root.is_dir():
-            raise ConfigError(f"There is no warehouse at {root}; start a run with `make run`, or name its folder.")
+        check_exists(root)
         self.root = root
         self.run_numbers: dict[str, int] = {}
         """Upper bits of the traj_ids of each run, by run_id; a run whose row is lost has none."""
         self._lock = threading.RLock()
         self._shown: Snapshot | None = None
         """What the views are defined over; None when that may be gone."""
-        self._attached: dict[str, str] = {}
+        self._attached: set[str] = set()
         self._pack_columns: dict[str, dict[str, list[str]]] = {}
         self._rewinds: list[Rewind] = []
         self._rewinds_of: Snapshot | None = None
@@ -203,12 +202,12 @@ class Connection:
     def _show(self, latest: Snapshot) -> State:
         """Make the views show a snapshot and the rewinds in it. The lock must be held."""
         self._load_runs(latest)
-        for pack in latest.packs:
-            if pack not in self._attached:
-                self._attach(pack)
-        for pack in [pack for pack in self._attached if pack not in latest.packs]:
+        for pack in latest.packs.keys() - self._attached:
+            self._attach(pack)
+        for pack in self._attached - latest.packs.keys():
             self._shown = None  # whatever stops us before the new snapshot is shown: the old one is gone
-            self._con.execute(f"DETACH {self._attached.pop(pack)}")
+            self._attached.remove(pack)
+            self._con.execute(f"DETACH {alias(pack)}")
         if self._shown is None or latest.contents != self._shown.contents:
             for statement in self.stored(latest):
                 self._con.execute(statement)
@@ -241,7 +240,8 @@ class Connection:
         ).fetchall():
             if table in schema.LOGGED and column in schema.types(table):
                 columns.setdefault(table, []).append(column)
-        self._attached[pack], self._pack_columns[pack] = alias(pack), columns
+        self._attached.add(pack)
+        self._pack_columns[pack] = columns
 
     def _read_rewinds(self) -> list[Rewind]:
         shown = self._shown

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from userrl_core.errors import LogError
 from warehouse import schema
 from warehouse.files.encode import fitting
-from warehouse.files.layout import Manifest, run_folders, segments_in
+from warehouse.files.layout import Manifest, check_exists, run_folders, segments_in
 from warehouse.files.lock import FolderLock
 from warehouse.files.packs import first_line, held_elsewhere, pack_entry, segments_of, unlisted_packs
 from warehouse.files.runs import format_version, read_run, write_format
@@ -62,8 +62,7 @@ def check(root: Path, *, repair: bool = False, whole: bool = True) -> Report:
     whole: read every value of every pack, not only keys and counts.
     """
     report = Report()
-    if not root.is_dir():
-        raise LogError(f"There is no warehouse at {root}; start a run with `make run`, or name its folder.")
+    check_exists(root)
     with FolderLock.take(root / "compactor"):
         _format(root, repair, report)
         manifest = _manifest(root, repair, report)

@@ -27,6 +27,7 @@ from warehouse.files.layout import (
     REPAIR,
     Manifest,
     Segment,
+    check_exists,
     run_folders,
     sealed_path,
     segments_in,
@@ -86,8 +87,7 @@ def compact(
     Raises LogError when another compactor is at work, the disk is full or a file is damaged; no row is lost then.
     """
     started, done = time.perf_counter(), Compaction()
-    if not root.is_dir():
-        raise LogError(f"There is no warehouse at {root}; start a run with `make run`, or name its folder.")
+    check_exists(root)
     with FolderLock.take(root / "compactor"), _sentences(root):
         manifest = Manifest.read(root)
         remove_leftovers(root, manifest)
@@ -171,7 +171,7 @@ def recover(run: Path, done: Compaction) -> list[Path]:
                 target = sealed_path(run, segment)
                 # The writer may have sealed and removed it between our listing and its end.
                 if path.exists() and not target.exists():
-                    sealed = seal(path, target, segment.table)
+                    sealed = seal(path.read_bytes(), target, segment.table)
                     done.torn_bytes += sealed.torn_bytes
                     done.nulled += sealed.nulled
                     done.recovered += 1

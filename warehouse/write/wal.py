@@ -19,7 +19,7 @@ from typing import NoReturn
 from userrl_core.errors import LogError
 from warehouse.files.layout import LIVE_LINE_BYTES, Segment, live_path, sealed_path, sync, writer_dir
 from warehouse.files.lock import FolderLock
-from warehouse.files.seal import seal, seal_lines
+from warehouse.files.seal import seal
 
 SEGMENT_ROWS = 5_000
 SEGMENT_BYTES = 64 * 2**20
@@ -140,7 +140,7 @@ class WriteAheadLog:
 
     def _append_sealed(self, table: str, lines: bytes) -> None:
         try:
-            seal_lines(lines, sealed_path(self._run, self._segment(table)), table)
+            seal(lines, sealed_path(self._run, self._segment(table)), table)
         except Exception as error:  # noqa: BLE001 (raised to the caller as LogError)
             self._fail(error)
 
@@ -220,7 +220,7 @@ class WriteAheadLog:
                 live = self._full[0]
             os.fdatasync(live.fd)
             source = live_path(self._run, live.segment)
-            seal(source, sealed_path(self._run, live.segment), live.segment.table)
+            seal(source.read_bytes(), sealed_path(self._run, live.segment), live.segment.table)
             with self._lock:
                 self._full.popleft()
                 self._room.notify_all()
