@@ -35,14 +35,12 @@ def advantages(warehouse: Warehouse, played: list[Trajectory], **settings: objec
         ),
     ],
 )
-def test_the_golden_vectors_fall_out_of_sql(
-    tmp_path: Path, settings: dict[str, object], expected: list[list[float]]
-) -> None:
+def test_sql_gives_the_golden_vectors(tmp_path: Path, settings: dict[str, object], expected: list[list[float]]) -> None:
     with TurnLog.open(tmp_path, "r1") as log:
         played = [play(log, rewards, attempt=n) for n, rewards in enumerate(GOLDEN)]
     with open_warehouse(tmp_path) as warehouse:
-        found = advantages(warehouse, played, **settings)
-    assert found == [pytest.approx(row, abs=1e-6) for row in expected]
+        rescored = advantages(warehouse, played, **settings)
+    assert rescored == [pytest.approx(row, abs=1e-6) for row in expected]
 
 
 @pytest.fixture(scope="module")

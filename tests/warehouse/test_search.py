@@ -65,44 +65,19 @@ STARRED = st.tuples(STRINGS, st.sampled_from(["", "", "", "*", " *"])).map("".jo
 PHRASES = st.one_of(STARRED, st.lists(STARRED, min_size=1, max_size=3).map(" + ".join))
 NEARS = st.tuples(
     st.lists(PHRASES, min_size=1, max_size=3).map(" ".join), st.sampled_from(["", ",0", ", 1", ",3"])
-).map(lambda made: f"NEAR({made[0]}{made[1]})")
+).map("NEAR({0[0]}{0[1]})".format)
 COLUMNS = st.sampled_from(["", "", "", "", "", "body : ", "- body:", "{body}: ", '-{"body" body} : ', "body:"])
 LEAVES = st.tuples(COLUMNS, st.one_of(PHRASES, PHRASES, PHRASES.map(lambda one: f"^ {one}"), NEARS)).map("".join)
 EXPRESSIONS = st.recursive(
     st.lists(LEAVES, min_size=1, max_size=2).map(" ".join),
     lambda inner: st.one_of(
         st.tuples(inner, st.sampled_from([" AND ", " OR ", " OR ", " NOT ", " NOT "]), inner).map("".join),
-        st.tuples(COLUMNS, inner).map(lambda made: f"{made[0]}({made[1]})"),
+        st.tuples(COLUMNS, inner).map("{0[0]}({0[1]})".format),
     ),
     max_leaves=6,
 )
 SYMBOLS = st.lists(
-    st.sampled_from(
-        [
-            *WORDS,
-            "AND",
-            "OR",
-            "NOT",
-            "NEAR",
-            "NEAR(",
-            "(",
-            ")",
-            "{",
-            "}",
-            ":",
-            ",",
-            "+",
-            "*",
-            "^",
-            "-",
-            '"',
-            " ",
-            "body",
-            "2",
-        ]
-    ),
-    min_size=1,
-    max_size=9,
+    st.sampled_from([*WORDS, "AND", "OR", "NOT", "NEAR", "NEAR(", *'(){}:,+*^-" ', "body", "2"]), min_size=1, max_size=9
 )
 
 

@@ -56,8 +56,8 @@ def test_a_search_gets_the_time_that_was_given(tmp_path: Path) -> None:
         for _ in range(8):
             play(log, [0.0], text="a b x b c x " * 100_000)
     compact(tmp_path)
-    found = ask(tmp_path, '"a b c"', "--search", "--limit", "1", "--seconds", "0.1", exit_code=1)[1]
-    assert "After 0 s, 0 of" in found
+    error = ask(tmp_path, '"a b c"', "--search", "--limit", "1", "--seconds", "0.1", exit_code=1)[1]
+    assert "After 0 s, 0 of" in error
     assert "0 turns, newest first" in ask(tmp_path, '"a b c"', "--search", "--limit", "1")[1]
 
 

@@ -54,8 +54,8 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Warehouse, list[Tr
 
 
 def rows(warehouse: Warehouse, name: str, **params: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = warehouse.query(name, **params).pl().to_dicts()
-    return found
+    answer: list[dict[str, Any]] = warehouse.query(name, **params).pl().to_dicts()
+    return answer
 
 
 def admitted(done: list[Trajectory], gym: str | None = None) -> list[Trajectory]:
@@ -88,9 +88,9 @@ def test_effective_turns_and_time_weighting_are_those_of_the_metrics(
 
 def test_pass_hat_k_is_that_of_the_metrics(played: tuple[Warehouse, list[Trajectory]]) -> None:
     warehouse, done = played
-    found = rows(warehouse, "pass_hat_k")
-    assert {row["k"] for row in found} == {1, 2, 3, 4}
-    for row in found:
+    estimates = rows(warehouse, "pass_hat_k")
+    assert {row["k"] for row in estimates} == {1, 2, 3, 4}
+    for row in estimates:
         by_task: dict[str, list[bool]] = {}
         for t in admitted(done, row["gym"]):
             by_task.setdefault(t.task.id, []).append((t.score or 0) >= 1.0)
@@ -137,20 +137,20 @@ def test_the_published_table_stands_beside_a_run(played: tuple[Warehouse, list[T
     }
 
 
-def test_the_fifteen_published_micro_averages_fall_out_of_the_per_gym_figures(
+def test_the_per_gym_figures_give_the_fifteen_published_micro_averages(
     played: tuple[Warehouse, list[Trajectory]],
 ) -> None:
-    found = rows(played[0], "published_micro_average")
-    assert len(found) == 15
-    assert max(abs(row["difference"]) for row in found) < 1e-4
+    averages = rows(played[0], "published_micro_average")
+    assert len(averages) == 15
+    assert max(abs(row["difference"]) for row in averages) < 1e-4
 
 
 def test_a_score_leads_back_to_run_checkpoint_demonstrations_and_task(
     played: tuple[Warehouse, list[Trajectory]],
 ) -> None:
     warehouse, done = played
-    found = {row["traj_id"]: row for row in rows(warehouse, "lineage", run="r1")}
-    row = found[done[0].traj_id or 0]
+    lineages = {row["traj_id"]: row for row in rows(warehouse, "lineage", run="r1")}
+    row = lineages[done[0].traj_id or 0]
     assert (row["checkpoint"], row["sha256"], row["checkpoints"]) == ("c1", "bb", ["c1", "c0"])
     assert (row["demonstrations"], row["demonstration_score"]) == (4, pytest.approx(0.35))
     assert len(row["task_version"]) == 16
@@ -158,9 +158,11 @@ def test_a_score_leads_back_to_run_checkpoint_demonstrations_and_task(
 
 def test_turns_know_how_their_trajectory_ended(played: tuple[Warehouse, list[Trajectory]]) -> None:
     warehouse, done = played
-    found = warehouse.sql("SELECT count(*), count(reject_reason) FROM turn_details WHERE phase = 'evaluate'").fetchall()
+    counted = warehouse.sql(
+        "SELECT count(*), count(reject_reason) FROM turn_details WHERE phase = 'evaluate'"
+    ).fetchall()
     rejected = [t for t in done if not t.admitted]
-    assert found == [(sum(len(t.turns) for t in done), sum(len(t.turns) for t in rejected))]
+    assert counted == [(sum(len(t.turns) for t in done), sum(len(t.turns) for t in rejected))]
 
 
 def test_every_query_is_a_view_as_well_unless_it_needs_a_parameter(played: tuple[Warehouse, list[Trajectory]]) -> None:
