@@ -1,7 +1,7 @@
 """Recipes: stages, horizon schedules, task mixes, profiles. See docs/recipes.md."""
 
-from curricula.load import load
-from curricula.recipe import Origin, PlannedStage, Recipe, from_resolved
+from curricula.load import from_resolved, load
+from curricula.recipe import Origin, PlannedStage, Recipe
 from curricula.yaml_files import profile_names, recipe_names
 
 __all__ = ["Origin", "PlannedStage", "Recipe", "from_resolved", "load", "profile_names", "recipe_names"]

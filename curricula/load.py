@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from curricula.feasibility import check_credit, check_gyms, check_horizons
 from curricula.recipe import Origin, Recipe
 from curricula.spec import Algorithm
 from curricula.validation import validated
@@ -74,17 +75,20 @@ def load(
         origins[key] = Origin("override")
     values["profile"] = stem(profile) if profile is not None else held
     origins["profile"] = Origin("call", "as asked for")
-    recipe = validated(values, f"recipe '{label}'")
+    recipe = validated(Recipe, values, f"recipe '{label}'")
     recipe._origins = origins
     if check:
-        from curricula.feasibility import check_credit, check_gyms
-
         check_gyms(recipe)
         check_credit(recipe)
-        recipe._warnings = (*_not_yet(recipe), *recipe.check_horizons())
+        recipe._warnings = (*_not_yet(recipe), *check_horizons(recipe))
         for sentence in recipe._warnings:
             warnings.warn(sentence, UserWarning, stacklevel=2)
     return recipe
+
+
+def from_resolved(values: Mapping[str, Any]) -> Recipe:
+    """The recipe that `Recipe.resolved` described; ConfigError in one sentence where it does not fit."""
+    return validated(Recipe, values, "resolved recipe")
 
 
 def _not_yet(recipe: Recipe) -> list[str]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
 from pydantic import Field, PositiveInt, PrivateAttr, model_validator
 
+from curricula.identity import identity_values
 from curricula.schedule import AnySchedule, History, Level, Span, Stages, place
 from curricula.spec import (
     Algorithm,
@@ -237,9 +237,14 @@ class Recipe(Block):
         return self.model_dump(mode="json", by_alias=True)
 
     @cached_property
+    def identity(self) -> dict[str, Any]:
+        """The values that hashes and ids are computed from (see `curricula.identity`)."""
+        return identity_values(self)
+
+    @cached_property
     def hash(self) -> str:
-        """16 hex digits over every resolved value: the experiment's identity, apart from seed and backend."""
-        return content_hash(self.resolved())
+        """16 hex digits: the experiment's identity, apart from seed and backend."""
+        return content_hash(self.identity)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -253,15 +258,6 @@ class Recipe(Block):
                 return self._origins[key]
             key = key.rpartition(".")[0]
         return Origin("default", "ours")
-
-    def check_horizons(self, min_turns_of: Callable[[str], Sequence[int]] | None = None) -> list[str]:
-        """Warnings about stages that are too short for their gyms; ConfigError where a gym has no solvable task.
-
-        min_turns_of: fewest solving turns of every task of a gym; the gyms themselves answer when it is not given.
-        """
-        from curricula.feasibility import check_horizons
-
-        return check_horizons(self, min_turns_of)
 
     def _steps(self, stage: Stage) -> int:
         if stage.steps is not None:
@@ -278,10 +274,3 @@ class Recipe(Block):
             return None, end
         index, _, last = place(self.horizons.levels(), first)
         return self.horizons.levels()[index].horizon, end if last is None or last < first else min(last, end)
-
-
-def from_resolved(values: Mapping[str, Any]) -> Recipe:
-    """The recipe that `Recipe.resolved` described; ConfigError in one sentence where it does not fit."""
-    from curricula.validation import validated
-
-    return validated(values, "resolved recipe")

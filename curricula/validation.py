@@ -1,32 +1,33 @@
-"""A validation error as one sentence for the person who wrote the recipe."""
+"""A validation error as one sentence for the person who wrote the values."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from curricula.recipe import Recipe
 from userrl_core.errors import ConfigError
 from userrl_core.suggest import nearest
 
+M = TypeVar("M", bound=BaseModel)
 
-def validated(values: Mapping[str, Any], what: str) -> Recipe:
-    """The recipe of these values; ConfigError in one sentence where they do not fit."""
+
+def validated(kind: type[M], values: Mapping[str, Any], what: str) -> M:
+    """The model of these values; ConfigError in one sentence, which begins with ``what``, where they do not fit."""
     try:
-        return Recipe.model_validate(dict(values))
+        return kind.model_validate(dict(values))
     except ValidationError as error:
-        raise ConfigError(f"{what[0].upper()}{what[1:]}: {_sentence(error).rstrip('.')}.") from error
+        raise ConfigError(f"{what[0].upper()}{what[1:]}: {_sentence(error, kind).rstrip('.')}.") from error
 
 
-def _sentence(error: ValidationError) -> str:
+def _sentence(error: ValidationError, kind: type[BaseModel]) -> str:
     """The first problem in words, and how many more there are."""
     problems = error.errors()
     first = problems[0]
     where = ".".join(str(part) for part in first["loc"] if part not in _KINDS)
     if first["type"] == "extra_forbidden":
-        known = _known_keys(first["loc"])
+        known = _known_keys(kind, first["loc"])
         text = f"unknown key '{where}'{nearest(str(first['loc'][-1]), known)}; known here: {', '.join(sorted(known))}"
     elif first["type"] == "union_tag_invalid":
         text = f"{where}.kind must be one of fixed, stages, scaling_inter, adaptive"
@@ -44,17 +45,17 @@ def _sentence(error: ValidationError) -> str:
 _KINDS = ("fixed", "scaling_inter", "adaptive")
 
 
-def _known_keys(loc: Sequence[int | str]) -> set[str]:
+def _known_keys(kind: type[BaseModel], loc: Sequence[int | str]) -> set[str]:
     """The keys that are known where an unknown one was found."""
-    models: list[type[BaseModel]] = [Recipe]
+    models: list[type[BaseModel]] = [kind]
     for part in loc[:-1]:
         inner: list[type[BaseModel]] = []
         for model in models:
             for name, info in model.model_fields.items():
                 if part == (info.alias or name):
                     inner += _models(info.annotation)
-            kind = model.model_fields.get("kind")
-            if kind is not None and kind.default == part:
+            tag = model.model_fields.get("kind")
+            if tag is not None and tag.default == part:
                 inner = [model]
                 break
         models = inner or models

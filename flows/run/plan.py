@@ -42,8 +42,9 @@ class Plan:
     @property
     def run_id(self) -> str:
         """The run's id, apart from its generation."""
-        resolved = self.recipe.resolved()
-        return identity(resolved, seed=self.seed, backend=self.backend, name=self.name, init_from=self.init_from)
+        return identity(
+            self.recipe.identity, seed=self.seed, backend=self.backend, name=self.name, init_from=self.init_from
+        )
 
     @property
     def rl_stages(self) -> tuple[str, ...]:

@@ -91,10 +91,10 @@ class Run:
         (self.folder / "stop").unlink(missing_ok=True)
 
 
-def identity(resolved: Mapping[str, Any], *, seed: int, backend: str, name: str, init_from: str | None) -> str:
-    """Readable and unique: ``<name>-s<seed>-<hash>``."""
-    what = {"recipe": resolved, "seed": seed, "backend": backend, "name": name, "init_from": init_from}
-    label = _UNSAFE.sub("-", name or str(resolved["name"])).strip("-")[:60] or "run"
+def identity(recipe: Mapping[str, Any], *, seed: int, backend: str, name: str, init_from: str | None) -> str:
+    """Readable and unique: ``<name>-s<seed>-<hash>``. recipe: `Recipe.identity`."""
+    what = {"recipe": recipe, "seed": seed, "backend": backend, "name": name, "init_from": init_from}
+    label = _UNSAFE.sub("-", name or str(recipe["name"])).strip("-")[:60] or "run"
     return f"{label}-s{seed}-{content_hash(what)[:10]}"
 
 

@@ -60,7 +60,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def run(job: Job) -> None:
     """Do the job with its sinks, and leave the result."""
-    from curricula.recipe import from_resolved
+    from curricula import from_resolved
     from flows.run.job import ProgressWriter, begin_line
     from flows.worker.sinks import open_sink
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 import curricula
-from curricula.feasibility import check_credit
+from curricula.feasibility import check_credit, check_horizons
 from userrl_core.errors import ConfigError
 
 ALL = [(name, profile) for name in curricula.recipe_names() for profile in (None, *curricula.profile_names())]
@@ -241,13 +241,13 @@ def test_unknown_recipes_and_profiles_name_the_nearest():
 def test_a_horizon_in_which_nothing_can_be_solved_is_refused():
     recipe = load(overrides={"stages.0.horizon": 2})
     with pytest.raises(ConfigError, match=r"Horizon 2 of stages\[0\] cannot solve any task of gym 'travel' .*4 turns"):
-        recipe.check_horizons(lambda _: [4, 5])
+        check_horizons(recipe, lambda _: [4, 5])
     allowed = load(overrides={"stages.0.horizon": 2, "allow_short_horizon": True})
-    assert "cannot solve any task" in allowed.check_horizons(lambda _: [4, 5])[0]
+    assert "cannot solve any task" in check_horizons(allowed, lambda _: [4, 5])[0]
 
 
 def test_a_horizon_in_which_fewer_than_half_can_be_solved_is_warned_about():
-    found = load().check_horizons(lambda _: [4, 5, 5, 7])
+    found = check_horizons(load(), lambda _: [4, 5, 5, 7])
     assert len(found) == 1
     assert "lets only 25%" in found[0]
 

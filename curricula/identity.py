@@ -1,0 +1,51 @@
+"""What a recipe's hash and a run's id are computed from: fields that are added later rename no earlier run.
+
+`first_schema.yaml` lists the keys that a recipe had when runs were first given ids. A key outside that list enters only where
+its value differs from its default, so that a recipe which does not use it keeps its hash, its runs and their stages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel
+
+FIRST_SCHEMA = Path(__file__).with_name("first_schema.yaml")
+
+
+def identity_values(model: BaseModel) -> dict[str, Any]:
+    """The model's values as JSON, without those of later fields that stand at their default. No new default: no new identity."""
+    return _of_model(model, model.model_dump(mode="json", by_alias=True), "")
+
+
+def _of_model(model: BaseModel, dumped: Mapping[str, Any], path: str) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for name, field in type(model).model_fields.items():
+        key, value = field.alias or name, getattr(model, name)
+        place = f"{path}.{key}".lstrip(".")
+        # `kind` says which of several models this is; two of them may agree in all else.
+        later = place not in _first_schema() and key != "kind"
+        if not later or value != field.get_default(call_default_factory=True):
+            values[key] = _of_value(value, dumped[key], place)
+    return values
+
+
+def _of_value(value: Any, dumped: Any, path: str) -> Any:
+    if isinstance(value, BaseModel):
+        return _of_model(value, dumped, path)
+    if isinstance(value, (list, tuple)):
+        return [_of_value(*pair, f"{path}.*") for pair in zip(value, dumped, strict=True)]
+    if isinstance(value, Mapping):
+        pairs = zip(value.values(), dumped.items(), strict=True)
+        return {key: _of_value(inner, inner_dumped, f"{path}.*") for inner, (key, inner_dumped) in pairs}
+    return dumped
+
+
+@cache
+def _first_schema() -> frozenset[str]:
+    blocks = yaml.safe_load(FIRST_SCHEMA.read_text())
+    return frozenset(f"{block}.{key}".lstrip(".") for block, keys in blocks.items() for key in keys.split())
