@@ -10,12 +10,11 @@ from typing import Any
 
 from curricula.feasibility import check_credit, check_gyms, check_horizons
 from curricula.recipe import Origin, Recipe
-from curricula.spec import Algorithm
 from curricula.validation import validated
 from curricula.yaml_files import find, read, stem
 from userrl_core.errors import ConfigError
 from userrl_core.suggest import nearest
-from userrl_core.training.config import SftConfig
+from userrl_core.training.config import AlgorithmConfig, SftConfig
 
 PROFILE_FIELDS: Mapping[str, frozenset[str] | None] = {
     "gyms": None,
@@ -28,7 +27,7 @@ PROFILE_FIELDS: Mapping[str, frozenset[str] | None] = {
     "split": None,
     "rl_tasks": None,
     "cold_start": frozenset(SftConfig.model_fields) - {"enabled"},
-    "algorithm": frozenset(Algorithm.model_fields)
+    "algorithm": frozenset(AlgorithmConfig.model_fields)
     - {"name", "loss_aggregation", "entropy_mask", "dual_clip", "clip_high", "assignment", "gae_gamma", "gae_lambda"},
 }
 """What a profile may set: sizes, machines, optimisation, stages. None: the whole block."""

@@ -11,8 +11,6 @@ from pydantic import Field, PositiveInt, PrivateAttr, model_validator
 from curricula.identity import identity_values
 from curricula.schedule import AnySchedule, History, Level, Span, Stages, place
 from curricula.spec import (
-    Algorithm,
-    Block,
     Demonstrations,
     Evaluate,
     GymSetup,
@@ -24,7 +22,8 @@ from curricula.spec import (
 from userrl_core.errors import ConfigError
 from userrl_core.rewards.config import CreditConfig
 from userrl_core.seeding import content_hash
-from userrl_core.training.config import ModelConfig, SftConfig
+from userrl_core.settings import Settings
+from userrl_core.training.config import AlgorithmConfig, ModelConfig, SftConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,7 @@ class Origin:
     citation: str = ""
 
 
-class Recipe(Block):
+class Recipe(Settings):
     """A named experiment. Pure data: the same recipe answers the same for a step, whenever it is asked."""
 
     name: str
@@ -100,7 +99,7 @@ class Recipe(Block):
     judge: Judge | None = None
     """Scores turns after the fact; none: the gym's rewards alone."""
 
-    algorithm: Algorithm = Algorithm()
+    algorithm: AlgorithmConfig = AlgorithmConfig()
     """Policy-gradient algorithm and optimisation."""
 
     stages: tuple[Stage, ...] = ()
@@ -234,7 +233,7 @@ class Recipe(Block):
 
     def resolved(self) -> dict[str, Any]:
         """Every value, JSON-able; `Recipe.model_validate` makes the same recipe of it."""
-        return self.model_dump(mode="json", by_alias=True)
+        return self.model_dump(mode="json")
 
     @cached_property
     def identity(self) -> dict[str, Any]:

@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from userrl_core.errors import ConfigError
+from userrl_core.settings import Settings
 
 Entry = Mapping[str, Any]
 """What a gate reads of one finished step: ``step`` and a success rate, the share of the step's admitted attempts that
@@ -26,11 +27,7 @@ SUCCESS = ("success", "train/all/success")
 the step before it; without any, 0, which opens no success gate."""
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-
-class Gate(_Frozen):
+class Gate(Settings):
     """When to go on: success is high enough, has stopped rising, or the time is up. Any of those given suffices."""
 
     success: float | None = Field(default=None, gt=0.0, le=1.0)
@@ -90,7 +87,7 @@ class Level:
     gate: Gate | None = None
 
 
-class Schedule(_Frozen):
+class Schedule(Settings):
     """Base of all kinds: levels one after the other."""
 
     def levels(self) -> tuple[Level, ...]:
@@ -166,7 +163,7 @@ class Fixed(Schedule):
         return (Level(self.turns),)
 
 
-class Span(_Frozen):
+class Span(Settings):
     """One span of explicit stages."""
 
     steps: PositiveInt

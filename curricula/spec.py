@@ -5,12 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     NonNegativeFloat,
-    NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     model_validator,
@@ -18,27 +15,15 @@ from pydantic import (
 
 from curricula.options import check_options, check_url
 from curricula.schedule import Gate
-from userrl_core.training.config import AlgorithmConfig
+from userrl_core.settings import Settings
+from userrl_core.training.config import Cluster
 
 MOST_TURNS = 10_000
 Turns = Annotated[int, Field(gt=0, le=MOST_TURNS)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
-class Block(BaseModel):
-    """A frozen part of a recipe; an unknown key is an error."""
-
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        use_attribute_docstrings=True,
-        protected_namespaces=(),
-        allow_inf_nan=False,
-        hide_input_in_errors=True,  # a key that is refused must not stand in a traceback
-    )
-
-
-class UserSetup(Block):
+class UserSetup(Settings):
     """Who answers inside a gym."""
 
     kind: str = "rule"
@@ -64,7 +49,7 @@ def _user(value: Any) -> Any:
 User = Annotated[UserSetup, BeforeValidator(_user)]
 
 
-class GymSetup(Block):
+class GymSetup(Settings):
     """How one gym is set up in this recipe."""
 
     tasks: dict[str, Any] = Field(default_factory=dict)
@@ -81,7 +66,7 @@ class GymSetup(Block):
     (what `userrl tasks import` brought into this home)."""
 
 
-class Demonstrations(Block):
+class Demonstrations(Settings):
     """What is distilled before the cold start (UserRL 4.1 and appendix E)."""
 
     policy: str = "scripted"
@@ -109,19 +94,7 @@ class Demonstrations(Block):
     """Sampling temperature of a served demonstrator."""
 
 
-class Algorithm(AlgorithmConfig):
-    """The policy-gradient algorithm, with what only the verl backend knows."""
-
-    model_config = ConfigDict(allow_inf_nan=False)
-
-    kl_reward_coef: NonNegativeFloat = 0.0
-    """Weight of a KL penalty taken off the rewards (verl: algorithm.kl_ctrl.kl_coef, with use_kl_in_reward)."""
-
-    max_prompt_tokens: PositiveInt = 1152
-    """Most tokens of the opening messages (verl: data.max_prompt_length)."""
-
-
-class Stage(Block):
+class Stage(Settings):
     """A span of training steps with its own horizon and task mix."""
 
     steps: PositiveInt | None = None
@@ -168,7 +141,7 @@ class Stage(Block):
         return tuple(self.mix) if self.mix else tuple(dict.fromkeys(self.alternate))
 
 
-class Evaluate(Block):
+class Evaluate(Settings):
     """The held-out evaluation, and the validation that chooses the checkpoint."""
 
     horizon: Turns = 16
@@ -196,7 +169,7 @@ class Evaluate(Block):
     """Validation tasks in all."""
 
 
-class SplitConfig(Block):
+class SplitConfig(Settings):
     """Which tasks are trained on, chosen on and tested on."""
 
     validation: Share = 0.05
@@ -209,7 +182,7 @@ class SplitConfig(Block):
     """Gyms that are never trained on (UserRL 4.1)."""
 
 
-class Judge(Block):
+class Judge(Settings):
     """The judge that scores turns, and how its marks become a score (TARL section 3.2)."""
 
     model: str = "gpt-4.1"
@@ -225,20 +198,8 @@ class Judge(Block):
     """Points that all turns marked 1 share: each gives this divided by the number of turns."""
 
 
-class Hardware(Block):
-    """The machine a profile is made for."""
-
-    gpus: NonNegativeInt = 0
-    """GPUs per node for RL; 0 is CPU."""
-
-    nodes: PositiveInt = 1
-    """Nodes."""
-
-    sft_gpus: NonNegativeInt = 0
-    """GPUs for the cold start."""
-
-    gpu: str | None = None
-    """The kind of GPU the source used."""
+class Hardware(Cluster):
+    """The machine a profile is made for: where the policy trains, and who serves the model that plays users."""
 
     backend: Literal["local", "verl"] = "local"
     """Training backend that backend=auto means."""
@@ -257,45 +218,6 @@ class Hardware(Block):
 
     user_command: str | None = None
     """Another server than vLLM's to start in its place; {port} is filled in."""
-
-    tensor_parallel: PositiveInt = 1
-    """GPUs that serve one copy of the policy in rollouts."""
-
-    sequence_parallel: PositiveInt = 1
-    """GPUs that share one long conversation in verl's update."""
-
-    offload: bool = False
-    """Training state waits in host memory while conversations are played (verl)."""
-
-    engine_memory: float = Field(default=0.5, gt=0.0, lt=1.0)
-    """Share of a GPU's memory that verl's rollout engine may take."""
-
-    gpu_memory: PositiveFloat | None = None
-    """Memory of one GPU in GB, where the kind of GPU does not say it."""
-
-    micro_tokens: PositiveInt | None = None
-    """Most tokens of one forward pass of verl's update, per GPU; none: one conversation of full length."""
-
-    workers: PositiveInt = 8
-    """Processes that play conversations under verl."""
-
-    engine: str = "vllm"
-    """verl's rollout engine, such as vllm or sglang."""
-
-    device: str = "cuda"
-    """Accelerator as verl names it, such as cuda or npu."""
-
-    python: str | None = None
-    """Interpreter of verl's own environment on this host; none: the one that runs the flow."""
-
-    ray_address: str | None = None
-    """A running Ray cluster (auto); none: one is started for each stage."""
-
-    overrides: tuple[str, ...] = ()
-    """More verl overrides, key=value; they have the last word."""
-
-    sft_overrides: tuple[str, ...] = ()
-    """More overrides for verl's SFT trainer."""
 
     @model_validator(mode="after")
     def _no_password(self) -> Hardware:

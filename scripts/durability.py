@@ -39,8 +39,8 @@ from prefect.deployments import run_deployment  # noqa: E402
 from prefect.states import Cancelling  # noqa: E402
 
 from flows.cli.quickstart import Services, deployments, server_state  # noqa: E402
-from flows.machine.process import TOKEN, bearers  # noqa: E402
 from flows.run.run import of_flow_run, read_json  # noqa: E402
+from userrl_core.processes import TAGS, tagged  # noqa: E402
 
 OVERRIDES = {
     "demonstrations.episodes": 120,
@@ -121,7 +121,7 @@ class Lab:
     def trainer(self, flow_run: str) -> list[psutil.Process]:
         run = of_flow_run(flow_run)
         record = read_json(run.stage("rl-2") / "child.json") if run else None
-        return bearers(str(record["token"])) if record else []
+        return tagged(str(record["token"])) if record else []
 
     def state(self, flow_run: str) -> str:
         return asyncio.run(_state(flow_run))
@@ -132,7 +132,7 @@ class Lab:
                 environment = process.environ()
             except (psutil.Error, OSError):
                 continue
-            if environment.get("PREFECT__FLOW_RUN_ID") == flow_run and TOKEN not in environment:
+            if environment.get("PREFECT__FLOW_RUN_ID") == flow_run and TAGS not in environment:
                 return process
         raise SystemExit("the flow's process is not there")
 

@@ -14,8 +14,6 @@ from typing import Annotated, Any, Literal
 import optuna
 import yaml
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
     NonNegativeFloat,
     PositiveFloat,
@@ -26,6 +24,7 @@ from pydantic import (
 
 from userrl_core.errors import ConfigError
 from userrl_core.seeding import content_hash
+from userrl_core.settings import Settings
 from userrl_core.suggest import nearest
 
 SPACES = Path(__file__).parent / "spaces"
@@ -35,11 +34,7 @@ NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 QUERIES = Path(__file__).parent / "queries"
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Options(_Model):
+class Options(Settings):
     """A finite set of values."""
 
     kind: Literal["options"] = "options"
@@ -74,7 +69,7 @@ class Options(_Model):
         return {self.key: label}
 
 
-class Range(_Model):
+class Range(Settings):
     """An interval of numbers, both ends included."""
 
     kind: Literal["range"]
@@ -125,21 +120,21 @@ class Range(_Model):
 Parameter = Annotated[Options | Range, Field(discriminator="kind")]
 
 
-class Objective(_Model):
+class Objective(Settings):
     """One number per run, read from the warehouse by a named query (``sweeps/queries/<query>.sql``)."""
 
     query: str
     direction: Literal["maximize", "minimize"] = "maximize"
 
 
-class Constraint(_Model):
+class Constraint(Settings):
     """A run whose query gives more than this is infeasible: kept, shown, never best."""
 
     query: str
     at_most: float
 
 
-class Sampler(_Model):
+class Sampler(Settings):
     """Which of Optuna's samplers proposes trials."""
 
     name: Literal["tpe", "cmaes", "gp", "grid", "random", "qmc", "nsga2"] = "tpe"
@@ -151,7 +146,7 @@ class Sampler(_Model):
     """Random trials before a model-based sampler starts to model."""
 
 
-class Budget(_Model):
+class Budget(Settings):
     """When a sweep stops starting trials, and cancels what still runs. None: no limit of this kind.
 
     Hours, GPU-hours and money cover trials, retries and the confirmation; a run that is cut off keeps its checkpoint.
@@ -170,7 +165,7 @@ class Budget(_Model):
     """US dollars of model calls, from the cost ledger; 0 allows only calls that cost nothing."""
 
 
-class Pruning(_Model):
+class Pruning(Settings):
     """Stop a trial that lags behind the others at the same stage and horizon (rewards across horizons do not compare)."""
 
     enabled: bool = True
@@ -185,17 +180,17 @@ class Pruning(_Model):
     """Training steps before the first comparison."""
 
 
-class Confirm(_Model):
+class Confirm(Settings):
     """Re-run the best configurations on fresh seeds before one is called best."""
 
     top: int = 1
-    seeds: list[int] = [101, 102, 103]
+    seeds: tuple[int, ...] = (101, 102, 103)
 
     reserve: Annotated[float, Field(ge=0, lt=1)] = 0.2
     """Share of the budget's hours, GPU-hours and money that the search leaves for these re-runs."""
 
 
-class Space(_Model):
+class Space(Settings):
     """A named sweep."""
 
     name: Annotated[str, Field(pattern=NAME)]
@@ -206,12 +201,12 @@ class Space(_Model):
 
     recipe: str
     profile: str = "laptop"
-    overrides: dict[str, Any] = {}
+    overrides: dict[str, Any] = Field(default_factory=dict)
     """Recipe overrides common to all trials."""
 
     parameters: dict[str, Parameter]
-    objectives: list[Objective] = [Objective(query="validation_score")]
-    constraints: list[Constraint] = []
+    objectives: tuple[Objective, ...] = (Objective(query="validation_score"),)
+    constraints: tuple[Constraint, ...] = ()
     sampler: Sampler = Sampler()
     budget: Budget = Budget()
     pruning: Pruning = Pruning()

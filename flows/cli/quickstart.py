@@ -28,13 +28,14 @@ from urllib.error import URLError
 import yaml
 
 from flows.machine.home import home, quiet
-from flows.machine.process import die_with_parent
 from flows.machine.shared_server import Shared
 from flows.machine.slots import held, lock
 from userrl_core.errors import ConfigError, UserRLError
+from userrl_core.processes import spawn, stop_group
 from userrl_core.suggest import nearest
 
 SERVER_SECONDS = 120
+STOP_SECONDS = 15.0
 PORT = 4311
 QUEUES = ("default", "sweeps")
 """What every worker of ours takes beside its own command's runs: trials, schedules, runs started by hand."""
@@ -51,33 +52,21 @@ class Services:
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def spawn(self, name: str, *command: str) -> subprocess.Popen[bytes]:
-        """A service in its own session, so that Ctrl-C reaches us alone and we stop it in order."""
-        with self.log(name).open("wb") as log:
-            process = subprocess.Popen(
-                [str(Path(sys.executable).with_name(command[0])), *command[1:]],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=self.environment,
-                start_new_session=True,
-                preexec_fn=_die_with_us,
-            )
-        self.started.append(process)
-        return process
+        """A service that ends with us. Ctrl-C reaches us alone, and we stop it in order."""
+        self.started.append(self.begin(name, *command))
+        return self.started[-1]
 
-    def spawn_keeper(self, port: int) -> subprocess.Popen[bytes]:
-        """The server's keeper: it outlives us while another command uses the server (flows/machine/shared_server.py)."""
-        server = [str(Path(sys.executable).with_name("prefect")), "server", "start"]
-        with self.log("server").open("wb") as log:
-            return subprocess.Popen(
-                [sys.executable, "-m", "flows.machine.shared_server", str(port), *server],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=self.environment,
-                start_new_session=True,
-                preexec_fn=_default_signals,
-            )
+    def begin(self, name: str, *command: str, with_us: bool = True) -> subprocess.Popen[bytes]:
+        """Start a program of this environment with a new log. with_us: it is ended when we die."""
+        program, log = Path(sys.executable).with_name(command[0]), self.log(name)
+        log.unlink(missing_ok=True)
+        return spawn([str(program), *command[1:]], output=log, env=self.environment, with_parent=with_us)
+
+    def once(self, name: str, *command: str) -> None:
+        """Run a program to its end. Raises ConfigError with its last line when it fails."""
+        if self.begin(name, *command).wait():
+            last = self.log(name).read_text(errors="replace").strip().splitlines()[-1:]
+            raise ConfigError(f"`{name}` failed ({''.join(last)}); see {self.log(name)}.")
 
     def log(self, name: str) -> Path:
         """What a service says; each of several commands at once has its own worker, and a file for it."""
@@ -89,7 +78,7 @@ class Services:
     def stop(self) -> None:
         """The worker before the server, so that its runs can still report."""
         for process in reversed(self.started):
-            _stop(process)
+            stop_group(process, STOP_SECONDS)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -176,11 +165,10 @@ def services(deployment: str, before: Callable[[], None] = lambda: None) -> Iter
 def _begin(running: Services, deployment: str, port: int, url: str) -> None:
     """What is there for all: server, pool, queues, limits, deployments. Called by one command at a time."""
     _server(running, port, url)
-    _once(running, "provision", sys.executable, "-m", "flows.machine.provision", running.queue, *QUEUES)
+    running.once("provision", "python", "-m", "flows.machine.provision", running.queue, *QUEUES)
     # A sweep's trials are runs of a train deployment.
     also = ("--name", "train/equalized-r2g") if deployment.startswith("sweep/") else ()
-    prefect = str(Path(sys.executable).with_name("prefect"))
-    _once(running, "deploy", prefect, "deploy", "--no-prompt", "--name", deployment, *also)
+    running.once("deploy", "prefect", "deploy", "--no-prompt", "--name", deployment, *also)
 
 
 @contextlib.contextmanager
@@ -222,7 +210,10 @@ def _server(running: Services, port: int, url: str) -> None:
         raise ConfigError(
             f"Port {port} on 127.0.0.1 is taken by another program; stop it, or choose a free one with USERRL_PORT=4312."
         )
-    process = running.spawn_keeper(port)
+    # The server's keeper outlives us while another command uses the server.
+    server = (str(Path(sys.executable).with_name("prefect")), "server", "start")
+    keeper = ("python", "-m", "flows.machine.shared_server", str(port), *server)
+    process = running.begin("server", *keeper, with_us=False)
     deadline = time.monotonic() + SERVER_SECONDS
     while server_state(port) != "ours":
         if process.poll() is not None:
@@ -253,22 +244,6 @@ def server_state(port: int) -> str:
         return "taken"  # also where no HTTP is spoken, or what is said is no server's settings
 
 
-def _once(running: Services, name: str, *command: str) -> None:
-    log = running.log(name)
-    with log.open("wb") as file:
-        done = subprocess.run(
-            list(command),
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            env=running.environment,
-            check=False,
-        )
-    if done.returncode:
-        last = log.read_text(errors="replace").strip().splitlines()[-1:]
-        raise ConfigError(f"`{name}` failed ({''.join(last)}); see {log}.")
-
-
 def _run(running: Services, deployment: str, parameters: dict[str, Any]) -> int:
     from flows.cli.watch import follow  # Prefect reads its settings when it is imported: only now are they right
 
@@ -286,17 +261,6 @@ def _parameter(text: str) -> tuple[str, Any]:
         return key, value
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    for number, seconds in ((signal.SIGTERM, 15.0), (signal.SIGKILL, 5.0)):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(seconds)
-            break
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)  # what the leader left in its group
-
-
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
     """A second Ctrl-C must not leave half of the services behind."""
@@ -306,17 +270,6 @@ def _undisturbed() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _die_with_us() -> None:
-    """In the child: default signals again (make and shells may have ignored SIGINT), and an end when we are killed."""
-    _default_signals()
-    die_with_parent()
-
-
-def _default_signals() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _interrupt(number: int, frame: Any) -> None:

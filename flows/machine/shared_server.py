@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flows.machine.home import home
-from flows.machine.process import die_with_parent, stop_group
 from flows.machine.slots import held, holder_pid, lock
+from userrl_core.processes import spawn, stop_group
 
 LOOK_SECONDS = 0.5
 STOP_SECONDS = 15.0
@@ -67,7 +67,7 @@ class Shared:
         if mine is None:
             return 1
         signal.signal(signal.SIGTERM, _stop_waiting)
-        server = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=die_with_parent)
+        server = spawn(command, with_parent=True)
         with contextlib.ExitStack() as end:
             end.callback(_end, server, mine)
             while server.poll() is None:

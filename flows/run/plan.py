@@ -19,6 +19,8 @@ from flows.run.job import Actor, Job
 from flows.run.run import Run, claim, identity
 from userrl_core.errors import CheckpointError, ConfigError
 from userrl_core.suggest import nearest
+from userrl_core.training.verl.memory import check_machine
+from userrl_core.training.verl.step_plan import refuse_schedule
 
 Inputs = Mapping[str, dict[str, Any] | None]
 
@@ -65,9 +67,9 @@ class Plan:
             for row in self.recipe.stage_table()
         ]
         if self.backend == "verl":
-            from userrl_core.training.verl.from_recipe import check_machine
-
-            rows += [f"  {label}: {value}" for label, value in check_machine(self.recipe.resolved())]
+            recipe = self.recipe
+            needs = check_machine(recipe.model, recipe.hardware, recipe.algorithm, recipe.credit, recipe.cold_start)
+            rows += [f"  {label}: {value}" for label, value in needs]
         return "\n".join(rows)
 
     @contextmanager
@@ -174,8 +176,6 @@ def make_plan(
     wanted = _between(stages, from_stage, until)
     trained = [(planned.first, planned.last) for planned in loaded.plan if planned.name in wanted]
     if chosen == "verl" and trained:
-        from userrl_core.training.verl.step_plan import refuse_schedule
-
         refuse_schedule(loaded.schedule.horizon, trained)
     return Plan(
         recipe=loaded,

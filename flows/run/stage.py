@@ -18,18 +18,21 @@ from prefect.cache_policies import INPUTS
 from prefect.concurrency.sync import concurrency
 
 from flows.machine.home import home, quiet, temporary_server
-from flows.machine.process import TrainerDied, reap, run_child
 from flows.machine.slots import Slot, named, slots, take
 from flows.run.alarms import Watch
 from flows.run.budget import Purse
 from flows.run.job import Job, ProgressReader, holds
 from flows.run.progress import ProgressArtifact
 from flows.run.run import Run
+from userrl_core import processes
 from userrl_core.errors import CheckpointError, TrainingError
 
 LEASE_SECONDS = 60.0
 LEASE_PATIENCE = 5.0
 """How long a server's lease is waited for once the lock file is ours: a killed holder's lease outlives it by a minute."""
+
+STOP_SECONDS, REAP_SECONDS = 20.0, 5.0
+"""How long a trainer has to end by itself: one that is interrupted, and one that an earlier flow left behind."""
 
 RETRIES = int(os.environ.get("USERRL_STAGE_RETRIES", "1"))
 """How often a stage is started again by itself after its trainer died (not after it refused its input)."""
@@ -56,7 +59,7 @@ def _died(task: Any, task_run: Any, state: Any) -> bool:
     """Whether starting again may help: the process died, as against refusing its input or the run being cancelled."""
     try:
         state.result()
-    except TrainerDied:
+    except processes.ProcessDied:
         return True
     except BaseException:  # noqa: BLE001  any other reason comes again
         return False
@@ -93,7 +96,9 @@ def execute(
 
     Raises TrainingError with the process's own sentence when it fails, CheckpointError when what it left does not hold.
     """
-    killed = reap(job.folder)  # before waiting for a slot: a leftover may be what holds it
+    killed = processes.reap(
+        job.folder, grace=REAP_SECONDS
+    )  # before waiting for a slot: a leftover may be what holds it
     if killed:
         say("%s: stopped %d leftover process(es) of an earlier start", job.stage, killed)
     path = job.write()
@@ -118,12 +123,14 @@ def execute(
         began = time.monotonic()
         for slot in taken:
             leases.enter_context(lease(slot))
-        run_child(
+        processes.run(
             [sys.executable, "-u", "-m", "flows.worker.main", str(path)],
-            folder=job.folder,
+            job.folder,
+            name="The trainer",
             on_tick=tick,
             env=_environment(taken),
             keep_open=[slot.descriptor for slot in taken],
+            grace=STOP_SECONDS,
         )
     value = job.result()
     if value is None:

@@ -9,22 +9,22 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import json
 import os
-import secrets
 import shlex
-import subprocess
 import sys
 import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from flows.machine.process import TOKEN, reap, stop_group
+from userrl_core import processes
 from userrl_core.errors import ConfigError, UserError
+
+OUTPUT = "server.txt"
+"""What the server says, in its folder."""
 
 PAUSES = (1.0, 60.0)
 """Seconds before the first restart, and the most before any; each failure in a row doubles them."""
@@ -84,7 +84,7 @@ class Supervisor:
     say: Callable[[str], None] = field(default=lambda text: None)
     pauses: tuple[float, float] = PAUSES
     restarts: int = 0
-    _child: subprocess.Popen[bytes] | None = None
+    _child: processes.Child | None = None
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     def start(self) -> None:
@@ -92,7 +92,7 @@ class Supervisor:
 
         Raises ConfigError when the port is taken or the command does not exist, UserError when no start succeeds.
         """
-        reap(self.folder)
+        processes.reap(self.folder)
         if answers(self.options):
             raise ConfigError(
                 f"Something already answers on port {self.options.port}; use it by its address, or give another --port."
@@ -103,12 +103,12 @@ class Supervisor:
         """Keep the server alive until `stop`. Raises UserError when it cannot be brought back."""
         missed = 0
         while not self._stopped.wait(self.options.every):
-            child = self._child
-            dead = child is None or child.poll() is not None
+            status = self._child.process.poll() if self._child is not None else None
+            dead = self._child is None or status is not None
             missed = 0 if not dead and answers(self.options) else missed + 1
             if not dead and missed < self.options.misses:
                 continue
-            why = f"ended with status {child.poll()}" if dead and child is not None else "stopped answering"
+            why = f"ended with status {status}" if dead else "stopped answering"
             self.say(f"the server {why}; it is started again")
             self._end_child()
             missed = 0
@@ -133,42 +133,23 @@ class Supervisor:
                 self._stopped.wait(pause)
                 pause = min(2 * pause, self.pauses[1])
         raise UserError(
-            f"The server for {self.options.model} did not become healthy in {self.options.give_up} starts; its output is "
-            f"in {self.output}. {_tail(self.output)}"
+            f"The server for {self.options.model} did not become healthy in {self.options.give_up} starts. "
+            f"{processes.last_words(self.folder / OUTPUT, count=5)}"
         )
-
-    @property
-    def output(self) -> Path:
-        """What the server says."""
-        return self.folder / "server.txt"
 
     def _launch(self) -> bool:
         """One start; True once it answers."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        token = secrets.token_hex(16)
-        # Whoever serves here next finds this server by the token, even if this supervisor is killed.
-        (self.folder / "child.json").write_text(json.dumps({"token": token}))
-        environment = {**os.environ, TOKEN: token}
-        if self.options.gpus is not None:
-            environment["CUDA_VISIBLE_DEVICES"] = self.options.gpus
-        argv = self.options.argv()
-        with self.output.open("ab") as sink:
-            try:
-                child = subprocess.Popen(
-                    argv,
-                    stdin=subprocess.DEVNULL,
-                    stdout=sink,
-                    stderr=subprocess.STDOUT,
-                    env=environment,
-                    start_new_session=True,
-                )
-            except OSError as error:
-                raise ConfigError(
-                    f"The server cannot be started ({argv[0]}: {error.strerror}); name vLLM's interpreter with --python."
-                ) from error
-        self._child = child
+        argv, gpus = self.options.argv(), self.options.gpus
+        env = {} if gpus is None else {"CUDA_VISIBLE_DEVICES": gpus}
+        try:
+            # Whoever serves here next finds this server by its tag, even if this supervisor is killed.
+            child = self._child = processes.start(argv, self.folder, output=OUTPUT, env=env)
+        except OSError as error:
+            raise ConfigError(
+                f"The server cannot be started ({argv[0]}: {error.strerror}); name vLLM's interpreter with --python."
+            ) from error
         deadline = time.monotonic() + self.options.start_timeout
-        while time.monotonic() < deadline and child.poll() is None and not self._stopped.is_set():
+        while time.monotonic() < deadline and child.process.poll() is None and not self._stopped.is_set():
             if answers(self.options):
                 self.say(f"{self.options.model} answers at {self.options.base_url}")
                 return True
@@ -178,8 +159,7 @@ class Supervisor:
     def _end_child(self) -> None:
         child, self._child = self._child, None
         if child is not None:
-            stop_group(child, grace=10.0)
-            reap(self.folder)
+            child.stop(grace=10.0)
 
 
 def answers(options: ServeOptions, timeout: float = 5.0) -> bool:
@@ -214,14 +194,6 @@ def serving(options: ServeOptions, folder: Path, say: Callable[[str], None] = la
     finally:
         supervisor.stop()
         thread.join(timeout=30.0)
-
-
-def _tail(path: Path, lines: int = 5) -> str:
-    try:
-        said: Sequence[str] = path.read_text(errors="replace").splitlines()[-lines:]
-    except OSError:
-        return ""
-    return "Its last lines:\n" + "\n".join(said) if said else "It said nothing."
 
 
 def default_python() -> str:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -26,16 +25,18 @@ from prefect.states import Cancelling, Crashed
 from prefect.types._datetime import now
 
 from flows.machine.home import home, quiet, runs_dir
+from flows.run.budget import seconds_spent
 from flows.run.plan import Plan, make_plan
 from flows.run.run import goes_on_as, read_json
 from sweeps.launcher import Started, Status
 from sweeps.space import Space
+from userrl_core import processes
 from userrl_core.errors import TrainingError
 
 T = TypeVar("T")
 
-LABEL = "USERRL_TRIAL"
-"""Carried by a trial's process, so that it is found again by its label alone."""
+TRIAL = "flows.trials.trial"
+"""The module that a trial's process runs; the process carries its label as a tag, by which it is found again."""
 
 OUTAGE_SECONDS = 1800.0
 """How long a server that does not answer is waited for before the sweep gives up (its trials go on meanwhile)."""
@@ -78,27 +79,7 @@ class _Trials:
         folder = runs_dir() / run_id
         about = read_json(folder / "run.json") or {}
         gpus = int(about.get("resolved", {}).get("hardware", {}).get("gpus") or 0)
-        return sum(_stage_seconds(stage) for stage in folder.glob("stages/*") if stage.is_dir()) / 3600 * max(1, gpus)
-
-
-def _stage_seconds(stage: Path) -> float:
-    """Each start of a stage's trainer counts its progress lines' seconds from 0; the last one's end is in the result."""
-    starts, last = [], 0.0
-    try:
-        lines = (stage / "progress.jsonl").read_text(errors="replace").split("\n")
-    except FileNotFoundError:
-        lines = []
-    for line in lines:
-        try:
-            seconds = float(json.loads(line)["seconds"])
-        except (ValueError, KeyError, TypeError):
-            continue  # torn by a kill
-        if seconds < last:
-            starts.append(last)
-        last = seconds
-    result = read_json(stage / "result.json")
-    done = float(result["value"].get("seconds", 0.0)) if result else 0.0
-    return sum(starts) + max(last, done)
+        return seconds_spent(folder) / 3600 * max(1, gpus)
 
 
 class DeploymentLauncher(_Trials):
@@ -138,7 +119,7 @@ class DeploymentLauncher(_Trials):
             if flow_run.state is None:
                 return "running"
             if not flow_run.state.is_final():
-                return "failed" if self._buried(flow_run) else "running"
+                return "failed" if self._mark_crashed(flow_run) else "running"
             return "completed" if flow_run.state.is_completed() else "failed"
         except ObjectNotFound:
             return "failed"
@@ -165,14 +146,10 @@ class DeploymentLauncher(_Trials):
         """Kept open: making one costs several times what a request does, and a sweep asks for days."""
         return get_client(sync_client=True).__enter__()
 
-    def _buried(self, flow_run: FlowRun) -> bool:
-        """Mark a flow run as Crashed whose process is surely gone, rather than wait for the automation to miss its heartbeat.
-
-        Sure on one machine alone (server on the loopback interface): there a process id means something here.
-        """
+    def _mark_crashed(self, flow_run: FlowRun) -> bool:
+        """Mark a flow run as Crashed whose process is gone, rather than wait for the automation to miss its heartbeat."""
         assert flow_run.state is not None
         age = float((now("UTC") - flow_run.state.timestamp).total_seconds())
-        pid = flow_run.infrastructure_pid
         if flow_run.state.type == StateType.SCHEDULED:
             if age > UNTAKEN_SECONDS and int(age) % 60 < 3:
                 self.say(
@@ -180,26 +157,24 @@ class DeploymentLauncher(_Trials):
                     "`prefect worker start --pool gpu --work-queue default`."
                 )
             return False
-        if flow_run.state.type == StateType.PENDING:
-            dead: bool = age > PENDING_SECONDS or (_one_machine() and pid is not None and not _lives(pid) and age > 10)
-        else:
-            dead = _one_machine() and pid is not None and not _lives(pid) and age > 10
-        if dead:
+        never_began = flow_run.state.type == StateType.PENDING and age > PENDING_SECONDS
+        crashed = never_began or (age > 10 and _is_gone(flow_run))
+        if crashed:
             self._client.set_flow_run_state(flow_run.id, Crashed(message="Its process is gone."), force=True)
-        return dead
+        return crashed
 
     def _patiently(self, ask: Callable[[], T]) -> T:
         """Ask again while the server is away. Raises what it last said after half an hour."""
-        deadline, told = time.monotonic() + OUTAGE_SECONDS, False
+        deadline, announced = time.monotonic() + OUTAGE_SECONDS, False
         while True:
             try:
                 return ask()
             except (httpx.TransportError, PrefectHTTPStatusError) as error:
                 if not _away(error) or time.monotonic() > deadline:
                     raise
-            if not told:
+            if not announced:
                 self.say("The server is away; waiting for it. Trials that run go on.")
-                told = True
+                announced = True
             time.sleep(2.0)
 
 
@@ -209,18 +184,14 @@ def _away(error: Exception) -> bool:
     )
 
 
-def _one_machine() -> bool:
-    return urlsplit(get_current_settings().api.url or "").hostname in ("127.0.0.1", "localhost", "::1")
+def _is_gone(flow_run: FlowRun) -> bool:
+    """Whether a flow run's process has surely ended. A recycled id counts as alive; then the automation decides.
 
-
-def _lives(pid: str) -> bool:
-    """A recycled id counts as alive; then the automation decides."""
-    if not pid.isdigit():
-        return True
-    try:
-        return bool(psutil.Process(int(pid)).status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
+    Sure on one machine alone (server on the loopback interface): there a process id means something here.
+    """
+    pid = flow_run.infrastructure_pid
+    one_machine = urlsplit(get_current_settings().api.url or "").hostname in ("127.0.0.1", "localhost", "::1")
+    return one_machine and pid is not None and pid.isdigit() and not processes.is_alive(int(pid))
 
 
 class ProcessLauncher(_Trials):
@@ -230,24 +201,14 @@ class ProcessLauncher(_Trials):
         """Start it in a session of its own, output beside the sweep; its pid and start time are its handle."""
         parameters = self.parameters(overrides, seed)
         run_id = goes_on_as(self.plan(overrides, seed).run_id)
-        process = _bearer(label)
+        process = _trial_process(label)
         if process is None:
-            process = psutil.Process(self._spawn(parameters, label))
+            folder = self.storage / self.space.name / "trials"
+            folder.mkdir(parents=True, exist_ok=True)
+            command = [sys.executable, "-m", TRIAL, json.dumps(parameters)]
+            child = processes.spawn(command, output=folder / f"{label}.log", env=quiet(), tag=label)
+            process = psutil.Process(child.pid)
         return Started(f"{process.pid}:{process.create_time()}:{run_id}", run_id)
-
-    def _spawn(self, parameters: dict[str, Any], label: str) -> int:
-        folder = self.storage / self.space.name / "trials"
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / f"{label}.log").open("ab") as log:
-            child = subprocess.Popen(
-                [sys.executable, "-m", "flows.trials.trial", json.dumps(parameters)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env={**quiet(os.environ), LABEL: label},
-                start_new_session=True,
-            )
-        return child.pid
 
     def status(self, handle: str) -> Status:
         """Alive by pid and start time, so that a recycled pid is never taken for the trial; else by the run's own word."""
@@ -276,12 +237,10 @@ class ProcessLauncher(_Trials):
             return None
 
 
-def _bearer(label: str) -> psutil.Process | None:
-    """The living trial process of this label, which an earlier driver started just before it was killed."""
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get(LABEL) == label and "flows.trials.trial" in process.cmdline():
+def _trial_process(label: str) -> psutil.Process | None:
+    """The living process of the trial with this label, which an earlier driver started just before it was killed."""
+    for process in processes.tagged(label):
+        with contextlib.suppress(psutil.Error):
+            if TRIAL in process.cmdline():
                 return process
-        except (psutil.Error, OSError):
-            continue  # gone meanwhile, or another user's
     return None

@@ -35,7 +35,7 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     settle()
     quiet_threads()
-    from flows.machine.process import die_with_parent
+    from userrl_core.processes import die_with_parent
 
     signal.signal(signal.SIGTERM, _stop)
     die_with_parent()

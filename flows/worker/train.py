@@ -13,7 +13,6 @@ from flows.worker.curriculum import RecipeCurriculum
 from flows.worker.device import device, threads
 from flows.worker.tasks import gym_config, users_of, validation_tasks
 from userrl_core.sink import Sink
-from userrl_core.training.config import AlgorithmConfig
 from userrl_core.training.jobs import Best, RlJob, SftJob, StageResult
 
 CHECKPOINT_EVERY = 10
@@ -48,17 +47,10 @@ def rl(job: Job, recipe: Recipe, sink: Sink, progress: ProgressWriter) -> dict[s
     from userrl_core.served.health import check_users
     from userrl_core.training.local.loop import train_rl
 
-    known = AlgorithmConfig.model_fields
     stage_job = RlJob(
         **stage_fields(job, recipe),
-        model=recipe.model,
         device=device(),
         threads=threads(),
-        algorithm=AlgorithmConfig(**{k: v for k, v in recipe.algorithm.model_dump().items() if k in known}),
-        credit=recipe.credit,
-        validate_every=recipe.evaluate.every,
-        validation_horizon=recipe.evaluate.horizon,
-        on_format_error=recipe.on_format_error,
     )
     check_users(stage_job.users)
     return as_result(train_rl(stage_job, curriculum(job, recipe), sink, tell(progress)))
@@ -70,6 +62,12 @@ def stage_fields(job: Job, recipe: Recipe) -> dict[str, Any]:
     before = job.inputs["before"]
     first = recipe.plan[0].name == job.stage
     return {
+        "model": recipe.model,
+        "algorithm": recipe.algorithm,
+        "credit": recipe.credit,
+        "on_format_error": recipe.on_format_error,
+        "validate_every": recipe.evaluate.every,
+        "validation_horizon": recipe.evaluate.horizon,
         "out_dir": job.folder,
         "seed": job.seed,
         "checkpoint_every": int(job.options.get("checkpoint_every", CHECKPOINT_EVERY)),

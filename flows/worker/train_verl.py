@@ -9,7 +9,6 @@ from curricula.recipe import Recipe
 from flows.run.job import Job, ProgressWriter
 from flows.worker.train import as_result, checkpoint_of, curriculum, keep, stage_fields, tell
 from userrl_core.sink import Sink
-from userrl_core.training.verl.from_recipe import rl_settings, sft_settings
 from userrl_core.training.verl.job import SinkSpec, VerlJob, VerlSftJob
 
 WAREHOUSE = "warehouse"
@@ -21,7 +20,9 @@ def sft(job: Job, recipe: Recipe, sink: Sink, progress: ProgressWriter) -> dict[
     from userrl_core.training.verl.sft import run_sft
 
     verl_job = VerlSftJob(
-        **sft_settings(job.recipe),
+        model=recipe.model,
+        sft=recipe.cold_start,
+        cluster=recipe.hardware,
         out_dir=job.folder,
         seed=job.seed,
         keep_checkpoints=keep(job),
@@ -34,11 +35,11 @@ def sft(job: Job, recipe: Recipe, sink: Sink, progress: ProgressWriter) -> dict[
 
 def rl(job: Job, recipe: Recipe, sink: Sink, progress: ProgressWriter) -> dict[str, Any]:
     """One stage of reinforcement learning."""
-    from userrl_core.training.verl.launch import run_stage
+    from userrl_core.training.verl.rl import run_rl
 
     verl_job = VerlJob(
-        **rl_settings(job.recipe),
         **stage_fields(job, recipe),
+        cluster=recipe.hardware,
         sink=SinkSpec(name=WAREHOUSE, options={"root": str(job.warehouse), "run_id": job.run_id}),
     )
-    return as_result(run_stage(verl_job, curriculum(job, recipe), sink, tell(progress)))
+    return as_result(run_rl(verl_job, curriculum(job, recipe), sink, tell(progress)))

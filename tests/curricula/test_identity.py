@@ -11,9 +11,11 @@ from pydantic import create_model
 import curricula
 from curricula.identity import identity_values
 from curricula.recipe import Recipe
-from curricula.spec import Algorithm, Block, Stage
+from curricula.spec import Stage
 from flows.run.run import identity
 from userrl_core.seeding import content_hash
+from userrl_core.settings import Settings
+from userrl_core.training.config import AlgorithmConfig
 
 WRITTEN = [
     line.split()
@@ -44,13 +46,13 @@ class LaterStage(Stage):
     warm: bool = False
 
 
-class Fixed(Block):
+class Fixed(Settings):
     """One of two blocks that `kind` tells apart."""
 
     kind: Literal["fixed"] = "fixed"
 
 
-class Free(Block):
+class Free(Settings):
     """The other one."""
 
     kind: Literal["free"] = "free"
@@ -59,7 +61,7 @@ class Free(Block):
 LaterRecipe = create_model(
     "LaterRecipe",
     __base__=Recipe,
-    algorithm=(create_model("LaterAlgorithm", __base__=Algorithm, decay=(float | None, None)), ...),
+    algorithm=(create_model("LaterAlgorithm", __base__=AlgorithmConfig, decay=(float | None, None)), ...),
     stages=(tuple[LaterStage, ...], ()),
     notes=(dict[str, Any], {}),
     budget=(Fixed | Free, Fixed()),

@@ -18,9 +18,9 @@ import pytest
 from flows.cli.quickstart import Services, _server, server_state
 from flows.machine.shared_server import Shared
 from flows.machine.slots import alone, held
-from tests.flows.alive import alive
 from tests.ports import free_port
 from userrl_core.errors import ConfigError
+from userrl_core.processes import is_alive
 
 LAUNCHER = """
 import subprocess, sys, time
@@ -88,7 +88,7 @@ def server(home):
 
 def gone(pid, seconds=20.0):
     deadline = time.monotonic() + seconds
-    while alive(pid):
+    while is_alive(pid):
         if time.monotonic() > deadline:
             return False
         time.sleep(0.05)

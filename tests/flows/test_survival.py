@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from flows.machine.process import bearers
 from flows.run.job import ProgressReader
 from tests.flows.small import OVERRIDES, result, start
+from userrl_core.processes import tagged
 from warehouse import open_warehouse
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
@@ -72,7 +72,7 @@ def test_a_flow_killed_in_stage_two_goes_on_to_the_same_weights(uninterrupted, t
     with contextlib.suppress(ProcessLookupError):
         os.killpg(flow.pid, signal.SIGKILL)  # the killed flow's temporary Prefect server, which only Prefect could end
 
-    assert bearers(token) == []
+    assert tagged(token) == []
     assert "rl-1: reused" in said
     assert (stage_folder(home, "rl-1") / "result.json").stat().st_mtime_ns == first_stage
     again = [line["step"] for line in lines(progress)]

@@ -1,4 +1,4 @@
-"""The credit book where a test has no Ray: the same book, behind a handle that answers at once."""
+"""The credit actor where a test has no Ray: the same actor, behind a handle that answers at once."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from userrl_core.training.verl import agent_loop
-from userrl_core.training.verl import credit_actor as book
+from userrl_core.training.verl import agent_loop, credit_actor
 
 
 class _Answer:
@@ -22,17 +21,17 @@ class _Answer:
         return self.value
 
 
-def running_book(patch: pytest.MonkeyPatch) -> book.CreditBook:
-    """An empty book that agent loops and estimators of this process find."""
+def running_actor(patch: pytest.MonkeyPatch) -> credit_actor.CreditActor:
+    """An empty actor that agent loops and estimators of this process find."""
     import ray
 
-    found = book.CreditBook()
+    found = credit_actor.CreditActor()
 
     def remote(method: Any) -> Any:
         return SimpleNamespace(remote=lambda *arguments: _Answer(method(*arguments)))
 
     handle = SimpleNamespace(put=remote(found.put), take=remote(found.take))
     patch.setattr(ray, "get", lambda answer: answer.value)
-    patch.setattr(book, "find_book", lambda: handle)
-    patch.setattr(agent_loop, "find_book", lambda: handle)
+    patch.setattr(credit_actor, "find_credit_actor", lambda: handle)
+    patch.setattr(agent_loop, "find_credit_actor", lambda: handle)
     return found

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.verl.cpu import ENV
 from userrl_core.gyms import registry
 from userrl_core.interact import InteractCall, render_call
 from userrl_core.records import Task
 from userrl_core.rewards import CreditConfig
-from userrl_core.training.config import AlgorithmConfig, ModelConfig
-from userrl_core.training.verl.job import Cluster, SinkSpec, VerlJob
+from userrl_core.training.config import AlgorithmConfig, Cluster, ModelConfig
+from userrl_core.training.verl.job import SinkSpec, VerlJob
 
 ROOT = Path(__file__).parents[2]
 
@@ -47,6 +50,14 @@ SFT_CPU = (
 )
 
 
+def on_cpu(patch: pytest.MonkeyPatch) -> None:
+    """verl's processes find a CPU platform, and an engine that speaks the replies above."""
+    for name, value in ENV.items():
+        patch.setenv(name, value)
+    patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    patch.setenv("USERRL_TEST_REPLIES", json.dumps(REPLIES))
+
+
 def cluster(**more: Any) -> Cluster:
     """One process that stands for one GPU."""
     return Cluster(
@@ -54,7 +65,6 @@ def cluster(**more: Any) -> Cluster:
         workers=1,
         engine="transformers_cpu",
         device="cpu",
-        env={**ENV, "PYTHONPATH": str(ROOT), "USERRL_TEST_REPLIES": json.dumps(REPLIES)},
         overrides=CPU,
         sft_overrides=SFT_CPU,
         **more,
@@ -131,10 +141,15 @@ def make_job(out_dir: Path, init: Path, **more: Any) -> VerlJob:
         "out_dir": out_dir,
         "init": init,
         "algorithm": AlgorithmConfig(
-            batch=2, group=4, minibatches=1, lr=1e-3, max_tokens=48, max_response_tokens=384, betas=(0.9, 0.95)
+            batch=2,
+            group=4,
+            minibatches=1,
+            lr=1e-3,
+            max_prompt_tokens=128,
+            max_tokens=48,
+            max_response_tokens=384,
         ),
         "credit": CreditConfig(shaping="r2g", score="r2g", form="paper"),
-        "max_prompt_tokens": 128,
         "last_step": 2,
         "total_steps": 4,
         "checkpoint_every": 1,

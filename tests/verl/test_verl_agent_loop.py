@@ -15,7 +15,7 @@ import torch
 from omegaconf import OmegaConf
 
 from tests.mock_server import Answer, MockServer, modest_user, prompt_text
-from tests.verl.no_ray import running_book
+from tests.verl.no_ray import running_actor
 from tests.verl.rig import TwoStages, warehouse_sink
 from userrl_core.distill import to_chat
 from userrl_core.interact import InteractCall, render_call
@@ -219,7 +219,7 @@ async def test_ppo_may_have_all_rewards_on_the_last_token(tmp_path: Path, tokeni
 async def test_ppos_last_attempt_writes_down_the_step_and_what_has_no_score_is_in_no_mean(
     tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    book = running_book(monkeypatch)
+    actor = running_actor(monkeypatch)
     dead = ("openai", {"model": "m", "base_url": "http://127.0.0.1:9/v1", "retries": 0, "timeout": 2.0})
     ppo: dict[str, Any] = {"assignment": "trajectory", "attempts": 2, "terms": {"late_decay": 0.5}}
     await play(tmp_path, tokenizer, GOOD, **ppo)
@@ -231,7 +231,7 @@ async def test_ppos_last_attempt_writes_down_the_step_and_what_has_no_score_is_i
     assert (line["success"], line["return_sum"], line["turns"]) == (1.0, pytest.approx(1.0), 4.0)
     assert line["tasks"] == {TRAVEL.key: 1.0}
     assert (line["numbers"]["groups/all/count"], line["numbers"]["groups/too_small/share"]) == (1.0, 1.0)
-    assert book.take(["u"]) == {"u": []}
+    assert actor.take(["u"]) == {"u": []}
 
 
 async def test_what_nobody_expected_ends_the_stage_with_a_word(tmp_path: Path, tokenizer: Any) -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.verl.rig import CPU, REPLIES, TwoStages, cluster, make_job, make_model, warehouse_sink
+from tests.verl.rig import CPU, REPLIES, TwoStages, cluster, make_job, make_model, on_cpu, warehouse_sink
 from userrl_core.rewards import CreditConfig
 from userrl_core.training.config import AlgorithmConfig
-from userrl_core.training.verl.launch import run_stage
+from userrl_core.training.verl.rl import run_rl
 from warehouse import open_warehouse
 from warehouse.write.turn_log import TurnLog
 
@@ -25,7 +25,10 @@ CRITIC = (
 
 
 @pytest.mark.parametrize("name", ["rloo", "ppo", "reinforce_pp"])
-def test_a_step_of_another_algorithm_moves_the_model_and_is_in_the_warehouse(name: str, tmp_path: Path) -> None:
+def test_a_step_of_another_algorithm_moves_the_model_and_is_in_the_warehouse(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_cpu(monkeypatch)
     chats = [
         {"messages": [{"role": "user", "content": "A trip?"}, {"role": "assistant", "content": text}]}
         for text in REPLIES
@@ -38,6 +41,7 @@ def test_a_step_of_another_algorithm_moves_the_model_and_is_in_the_warehouse(nam
         minibatches=1,
         lr=1e-3,
         critic_lr=1e-3,
+        max_prompt_tokens=128,
         max_tokens=48,
         max_response_tokens=384,
     )
@@ -55,7 +59,7 @@ def test_a_step_of_another_algorithm_moves_the_model_and_is_in_the_warehouse(nam
             sink=warehouse_sink(tmp_path / "warehouse", name),
         )
         curriculum = TwoStages()
-        result = run_stage(job, curriculum, log)
+        result = run_rl(job, curriculum, log)
     assert result.step == 1
     assert "groups/zero_variance/share" in result.metrics
     assert len(curriculum.seen) == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,28 +11,43 @@ import curricula
 from tests.verl.rig import make_job, make_model
 from userrl_core.errors import CheckpointError, ConfigError
 from userrl_core.rewards import CreditConfig
-from userrl_core.training.config import AlgorithmConfig
+from userrl_core.training.config import AlgorithmConfig, Cluster
 from userrl_core.training.verl import checkpoints as files
 from userrl_core.training.verl.config import Resume, compose, literal, merged, micro_tokens, rl_overrides, sft_overrides
-from userrl_core.training.verl.from_recipe import rl_settings, sft_settings
-from userrl_core.training.verl.job import Cluster, VerlJob, VerlSftJob
-from userrl_core.training.verl.launch import check_gpus, stage_before, starting_point
+from userrl_core.training.verl.job import VerlJob, VerlSftJob
 from userrl_core.training.verl.memory import check_memory
+from userrl_core.training.verl.rl import check_gpus, stage_before, starting_point
 
 GOLDEN = Path(__file__).parent / "golden"
 PROFILES = ("qwen3-4b", "qwen3-8b", "qwen2.5-3b", "qwen2.5-7b")
 
 
-def resolved(recipe: str, profile: str) -> dict[str, Any]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return curricula.load(recipe, profile=profile, check=False).resolved()
-
-
-def job_of(recipe: str, profile: str) -> VerlJob:
-    out = Path("/runs/golden/rl-1")
+def job_of(name: str, profile: str) -> VerlJob:
+    recipe = curricula.load(name, profile=profile, check=False)
     init = Path("/runs/golden/sft/verl/checkpoints/global_step_93/huggingface")
-    return VerlJob(**rl_settings(resolved(recipe, profile)), out_dir=out, init=init, reference=init, last_step=270)
+    return VerlJob(
+        model=recipe.model,
+        algorithm=recipe.algorithm,
+        credit=recipe.credit,
+        cluster=recipe.hardware,
+        validate_every=recipe.evaluate.every,
+        validation_horizon=recipe.evaluate.horizon,
+        out_dir=Path("/runs/golden/rl-1"),
+        init=init,
+        reference=init,
+        last_step=270,
+    )
+
+
+def sft_job() -> VerlSftJob:
+    recipe = curricula.load("equalized-r2g", profile="qwen3-8b", check=False)
+    return VerlSftJob(
+        model=recipe.model,
+        sft=recipe.cold_start,
+        cluster=recipe.hardware,
+        out_dir=Path("/runs/golden/sft"),
+        chats=Path("/runs/golden/distill/chats.jsonl"),
+    )
 
 
 def golden(name: str, found: list[str]) -> None:
@@ -43,11 +57,7 @@ def golden(name: str, found: list[str]) -> None:
 
 def golden_lists() -> dict[str, list[str]]:
     job = job_of("equalized-r2g", "qwen3-8b")
-    sft = VerlSftJob(
-        **sft_settings(resolved("equalized-r2g", "qwen3-8b")),
-        out_dir=Path("/runs/golden/sft"),
-        chats=Path("/runs/golden/distill/chats.jsonl"),
-    )
+    sft = sft_job()
     return {
         "qwen3-8b": rl_overrides(job, job.out_dir / "verl", Resume(str(job.init))),
         "qwen3-8b-sft": sft_overrides(sft, sft.out_dir / "verl", "Qwen/Qwen3-8B", 1000),
@@ -175,11 +185,8 @@ def test_what_verl_cannot_do_is_refused_with_the_way_out(tmp_path: Path, change:
 
 
 def test_too_few_demonstrations_for_one_step_are_refused() -> None:
-    job = VerlSftJob(
-        **sft_settings(resolved("equalized-r2g", "qwen3-8b")), out_dir=Path("out"), chats=Path("chats.jsonl")
-    )
     with pytest.raises(ConfigError, match="distil more"):
-        sft_overrides(job, Path("out"), "m", 31)
+        sft_overrides(sft_job(), Path("out"), "m", 31)
 
 
 def test_sequence_parallelism_shares_a_conversation_of_full_length(tmp_path: Path) -> None:

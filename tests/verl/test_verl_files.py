@@ -10,33 +10,32 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pyarrow.parquet as pq
 import pytest
 
 from curricula.schedule import Adaptive, Gate, ScalingInter, Schedule, Span, Stages
-from flows.run.plan import make_plan as make_train_plan
+from flows.run.plan import make_plan
 from tests.verl.rig import TwoStages, make_job
-from userrl_core.errors import CheckpointError, ConfigError, TaskError, TrainingError
+from userrl_core.errors import CheckpointError, ConfigError, TaskError
 from userrl_core.records import Task
+from userrl_core.training.config import Cluster
 from userrl_core.training.jobs import Best
 from userrl_core.training.verl import checkpoints as files
 from userrl_core.training.verl.data import write_rl_parquet, write_sft_parquet
-from userrl_core.training.verl.heartbeat import Watch, keep_beating
-from userrl_core.training.verl.job import Cluster, HorizonFrom, SinkSpec, StageFile, horizons_of, read_stage_file
-from userrl_core.training.verl.launch import Lines, stage_file
+from userrl_core.training.verl.heartbeat import HeartbeatWatch, start_heartbeat
+from userrl_core.training.verl.job import HorizonFrom, SinkSpec, StageFile, horizons_of, read_stage_file
 from userrl_core.training.verl.metrics import step_metrics, validation_score
-from userrl_core.training.verl.process_tree import TOKEN, bearers, reap, run_tree
-from userrl_core.training.verl.step_plan import make_plan, read_tasks, refuse_schedule
+from userrl_core.training.verl.rl import stage_file
+from userrl_core.training.verl.step_plan import plan_steps, read_tasks, refuse_schedule
 
 STAGES = [(1, 5), (6, 10)]
 
 
 def test_a_plan_is_drawn_once_and_read_by_every_later_start(tmp_path: Path) -> None:
-    first = make_plan(tmp_path, TwoStages(), 1, 4, 2)
+    first = plan_steps(tmp_path, TwoStages(), 1, 4, 2)
     moved_on = TwoStages()
     moved_on.at = 30
-    again = make_plan(tmp_path, moved_on, 1, 4, 2)
+    again = plan_steps(tmp_path, moved_on, 1, 4, 2)
     assert again.steps == {step: tuple(keys) for step, keys in first.steps.items()}
     assert again.horizons == {1: 4, 2: 4, 3: 6, 4: 6}
     assert [task.key for task in again.tasks_from(3)] == [key for step in (3, 4) for key in first.steps[step]]
@@ -49,7 +48,7 @@ def test_a_horizon_that_depends_on_the_stage_itself_is_refused_with_the_way_out(
             raise ConfigError("The history lacks step 1.")
 
     with pytest.raises(ConfigError, match="backend=local"):
-        make_plan(tmp_path, Gated(), 1, 2, 2)
+        plan_steps(tmp_path, Gated(), 1, 2, 2)
 
 
 @pytest.mark.parametrize(
@@ -76,20 +75,20 @@ def test_a_schedule_that_verl_cannot_follow_is_known_before_anything_is_spent(
 def test_a_run_on_verl_is_refused_with_its_schedule_where_it_would_train_by_it() -> None:
     parameters: dict[str, Any] = {"profile": "qwen3-8b", "wandb": "off"}
     with pytest.raises(ConfigError, match="backend=local"):
-        make_train_plan("adaptive", **parameters)
-    assert make_train_plan("adaptive", until="sft", **parameters).wanted == ("distill", "sft")
-    assert "rl-1" in make_train_plan("adaptive", backend="local", **parameters).wanted
+        make_plan("adaptive", **parameters)
+    assert make_plan("adaptive", until="sft", **parameters).wanted == ("distill", "sft")
+    assert "rl-1" in make_plan("adaptive", backend="local", **parameters).wanted
 
 
 def test_too_few_tasks_for_a_batch_are_refused(tmp_path: Path) -> None:
     with pytest.raises(TaskError, match=r"algorithm\.batch"):
-        make_plan(tmp_path, TwoStages(), 1, 1, 1000)
+        plan_steps(tmp_path, TwoStages(), 1, 1, 1000)
 
 
 @pytest.mark.parametrize("text", ['back\\slash "quote"', "zero\x00byte", "null", "日本語", "{}[]:,", "</tool_call>"])
 def test_tasks_survive_the_way_to_the_workers_whatever_their_text(tmp_path: Path, text: str) -> None:
     task = Task("travel", "t", "train", {"opening": text, "deep": [{"a": [None, 1.5, text]}]})
-    plan = make_plan(tmp_path, _One(task), 1, 1, 1)
+    plan = plan_steps(tmp_path, _One(task), 1, 1, 1)
     assert read_tasks(str(tmp_path / "tasks.jsonl"))[task.key] == task == plan.tasks[task.key]
 
 
@@ -123,7 +122,7 @@ def test_conversations_with_and_without_tools_share_a_file(tmp_path: Path) -> No
 
 
 def test_the_stage_file_says_the_horizon_of_any_step(tmp_path: Path) -> None:
-    plan = make_plan(tmp_path, TwoStages(), 1, 4, 2)
+    plan = plan_steps(tmp_path, TwoStages(), 1, 4, 2)
     written = stage_file(make_job(tmp_path, tmp_path), plan, tmp_path)
     written.write(tmp_path / "stage.json")
     found = read_stage_file(str(tmp_path / "stage.json"))
@@ -134,7 +133,7 @@ def test_the_stage_file_says_the_horizon_of_any_step(tmp_path: Path) -> None:
 
 def test_one_run_over_all_steps_sees_the_horizons_of_the_sequential_stages(tmp_path: Path) -> None:
     def horizons(folder: Path, first: int, last: int) -> StageFile:
-        return stage_file(make_job(folder, folder), make_plan(folder, TwoStages(), first, last, 2), folder)
+        return stage_file(make_job(folder, folder), plan_steps(folder, TwoStages(), first, last, 2), folder)
 
     whole = horizons(tmp_path / "whole", 1, 4)
     parts = [horizons(tmp_path / "a", 1, 2), horizons(tmp_path / "b", 3, 4)]
@@ -149,10 +148,10 @@ def test_a_sink_that_nobody_offers_is_refused() -> None:
 
 
 def test_a_card_of_unknown_memory_must_be_told() -> None:
-    assert Cluster.of({"gpus": 8, "gpu": "A100-80GB", "backend": "verl", "user_model": None}).gpu_memory == 80.0
+    assert Cluster(gpu="A100-80GB").memory_gb == 80.0
     with pytest.raises(ConfigError, match="gpu_memory"):
-        Cluster.of({"gpus": 8, "gpu": "Z900"})
-    assert Cluster.of({"gpus": 8, "gpu": "Z900", "gpu_memory": 12.0}).gpu_memory == 12.0
+        _ = Cluster(gpu="Z900").memory_gb
+    assert Cluster(gpu="Z900", gpu_memory=12.0).memory_gb == 12.0
 
 
 def complete(root: Path, step: int, weights: bytes, score: float | None = None) -> files.Card:
@@ -192,62 +191,11 @@ def test_a_tracker_without_weights_or_with_rubbish_names_no_checkpoint(tmp_path:
         files.weights_hash(tmp_path)
 
 
-def test_a_failed_command_ends_in_its_last_words_and_leaves_nothing(tmp_path: Path) -> None:
-    child = "import subprocess,sys; subprocess.Popen([sys.executable,'-c','import time; time.sleep(600)'],start_new_session=True)"
-    with pytest.raises(TrainingError, match="status 3") as raised:
-        run_tree(
-            [sys.executable, "-c", f"{child}; print('the last line'); sys.exit(3)"],
-            folder=tmp_path,
-            env={"MARK": str(tmp_path)},
-            stall=60.0,
-            poll=0.05,
-        )
-    assert "the last line" in str(raised.value)
-    with pytest.raises(TrainingError, match=r"verl ended with status 1\. ValueError: seven is no seed \(output: "):
-        run_tree(
-            [
-                sys.executable,
-                "-c",
-                "import sys; sys.stderr.write('[pid=3] ValueError: seven is no seed\\nbye\\n'); sys.exit(1)",
-            ],
-            folder=tmp_path,
-            env={},
-            stall=60.0,
-            poll=0.05,
-        )
-    assert not [p for p in psutil.process_iter() if _environment(p).get("MARK") == str(tmp_path)]
-
-
-def test_a_sentence_of_the_driver_is_passed_on_alone(tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match=r"status 1\. No plugin there\. \(output"):
-        run_tree(
-            [sys.executable, "-c", "print('error: No plugin there.'); exit(1)"], folder=tmp_path, env={}, stall=60.0
-        )
-
-
-def test_a_silent_tree_is_stopped(tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match="said nothing"):
-        run_tree([sys.executable, "-c", "import time; time.sleep(600)"], folder=tmp_path, env={}, stall=0.2, poll=0.05)
-
-
-def test_leftovers_of_a_start_that_was_killed_are_found_by_their_token(tmp_path: Path) -> None:
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env={TOKEN: "deadbeef"})
-    (tmp_path / "tree.json").write_text(json.dumps({"token": "deadbeef", "ray_dir": None}))
-    try:
-        assert reap(tmp_path) == 1
-        process.wait(10)
-        assert bearers("deadbeef") == []
-        assert reap(tmp_path) == 0
-    finally:
-        process.kill()
-        process.wait()
-
-
 def test_a_rollout_worker_that_died_is_noticed_and_a_living_one_is_not(tmp_path: Path) -> None:
     (tmp_path / "old-1.json").write_text("{}")
-    watch = Watch(tmp_path, grace=0.0)
+    watch = HeartbeatWatch(tmp_path, grace=0.0)
     assert watch.dead() == []
-    keep_beating(str(tmp_path))
+    start_heartbeat(str(tmp_path))
     assert watch.dead() == []
     process = subprocess.Popen([sys.executable, "-c", "pass"])
     process.wait()
@@ -257,17 +205,6 @@ def test_a_rollout_worker_that_died_is_noticed_and_a_living_one_is_not(tmp_path:
     assert watch.dead() == [f"{host}-{process.pid}"]
     os.utime(tmp_path / "elsewhere-7.json", (0, 0))
     assert sorted(watch.dead()) == sorted(["elsewhere-7", f"{host}-{process.pid}"])
-
-
-def test_a_torn_line_waits_for_its_end(tmp_path: Path) -> None:
-    path = tmp_path / "lines.jsonl"
-    lines = Lines(path)
-    assert list(lines) == []
-    path.write_text('{"step": 1}\n{"st')
-    assert list(lines) == [{"step": 1}]
-    with path.open("a") as file:
-        file.write('ep": 2}\n')
-    assert list(lines) == [{"step": 2}]
 
 
 def test_verls_numbers_get_our_names_and_what_is_no_number_is_left_out() -> None:
@@ -299,10 +236,3 @@ def test_gyms_count_in_validation_by_their_number_of_tasks() -> None:
     data = {"val-aux/travel/score/mean@1": 0.2, "val-aux/math/score/mean@1": 1.0}
     assert validation_score(data, tasks) == pytest.approx((3 * 0.2 + 1.0) / 4)
     assert validation_score({}, tasks) is None
-
-
-def _environment(process: psutil.Process) -> dict[str, str]:
-    try:
-        return process.environ()
-    except (psutil.Error, OSError):
-        return {}

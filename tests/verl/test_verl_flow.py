@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.flows.small import result, start
-from tests.verl.cpu import ENV
-from tests.verl.rig import CPU, REPLIES, ROOT, SFT_CPU, make_model
+from tests.verl.rig import CPU, REPLIES, SFT_CPU, make_model, on_cpu
 from userrl_core.gyms import registry
 from warehouse import open_warehouse
 
@@ -55,10 +53,7 @@ def flow(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path
         },
     }
     with pytest.MonkeyPatch.context() as patch:
-        for key, value in ENV.items():
-            patch.setenv(key, value)
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
-        patch.setenv("USERRL_TEST_REPLIES", json.dumps(REPLIES))
+        on_cpu(patch)
         done, said = result(start(home, recipe="r2g-r2g", backend="verl", overrides=overrides), 2700)
     return done, home, said
 

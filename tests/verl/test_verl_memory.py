@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+import curricula
 from userrl_core.errors import ConfigError
-from userrl_core.training.config import AlgorithmConfig, ModelConfig
-from userrl_core.training.verl.job import Cluster, VerlJob
-from userrl_core.training.verl.memory import SHAPES, check_memory, shape_of
+from userrl_core.training.config import AlgorithmConfig, Cluster, ModelConfig
+from userrl_core.training.verl.job import VerlJob
+from userrl_core.training.verl.memory import SHAPES, check_machine, check_memory, shape_of
 
 
 def make_job(model: str, **hardware: Any) -> VerlJob:
@@ -88,21 +89,15 @@ def test_an_unknown_model_is_not_guessed() -> None:
 
 
 def test_a_dry_run_shows_what_a_profile_needs_and_refuses_a_doomed_one() -> None:
-    import warnings
+    def needs(**overrides: Any) -> dict[str, str]:
+        recipe = curricula.load("equalized-r2g", profile="qwen3-8b", overrides=overrides, check=False)
+        return dict(check_machine(recipe.model, recipe.hardware, recipe.algorithm, recipe.credit, recipe.cold_start))
 
-    import curricula
-    from userrl_core.training.verl.from_recipe import check_machine
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        recipe = curricula.load("equalized-r2g", profile="qwen3-8b", check=False).resolved()
-        doomed = curricula.load("equalized-r2g", profile="qwen3-8b", overrides={"hardware.gpus": 1}, check=False)
-    shown = dict(check_machine(recipe))
+    shown = needs()
     assert shown["parameters"] == "8.19 B"
     assert shown["update, in all"] == "40.7 of 141 GB"
     assert shown["cold start, in all"] == "71.1 of 141 GB on 4 GPUs"
     with pytest.raises(ConfigError, match="take more GPUs"):
-        check_machine(doomed.resolved())
-    long = {**recipe, "cold_start": {**recipe["cold_start"], "cutoff": 131072}}
+        needs(**{"hardware.gpus": 1})
     with pytest.raises(ConfigError, match="cold start needs 299 GB on each of 4 GPUs"):
-        check_machine(long)
+        needs(**{"cold_start.cutoff": 131072})

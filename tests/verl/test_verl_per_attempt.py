@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from tests.verl.no_ray import running_book
+from tests.verl.no_ray import running_actor
 from tests.verl.rig import warehouse_sink
 from tests.verl.test_verl_estimator import config, lay_out, per_turn
 from userrl_core.records import Task, Trajectory, Turn, Where
@@ -21,7 +21,7 @@ from userrl_core.rewards import CreditConfig
 from userrl_core.training.local.algorithms.rloo import rloo
 from userrl_core.training.local.batch import Advantages, Batch
 from userrl_core.training.local.samples import Sample
-from userrl_core.training.verl.credit_actor import Attempt, CreditBook
+from userrl_core.training.verl.credit_actor import Attempt, CreditActor
 from userrl_core.training.verl.estimator import estimate, signature
 from userrl_core.training.verl.job import HorizonFrom, StageFile
 from userrl_core.training.verl.metrics import step_metrics
@@ -112,10 +112,10 @@ def test_a_batch_without_any_score_trains_nothing_and_ends_nothing() -> None:
 
 
 @pytest.mark.parametrize("function", [estimate, estimate_rloo, estimate_reinforce_pp])
-def test_every_estimator_of_ours_empties_the_book_and_logs_what_verl_trained_on(
+def test_every_estimator_of_ours_empties_the_actor_and_logs_what_verl_trained_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: Any
 ) -> None:
-    book = running_book(monkeypatch)
+    actor = running_actor(monkeypatch)
     stage = StageFile(
         stage="rl-1",
         horizons=(HorizonFrom(step=1, turns=4),),
@@ -136,12 +136,12 @@ def test_every_estimator_of_ours_empties_the_book_and_logs_what_verl_trained_on(
             sink.turn(trajectory, trajectory.turns[-1])
         trajectory.stop_reason = "horizon"
         sink.end(trajectory)
-        book.put(uid, attempt_of(trajectory, [n for _, n in turns or []]))
+        actor.put(uid, attempt_of(trajectory, [n for _, n in turns or []]))
     block = {"gamma": 1.0, "userrl": {"score": "sum", "stage_file": str(tmp_path / "stage.json")}}
     rewards, mask, index = tensors(played)
     advantages, _ = function(rewards, mask, OmegaConf.create(block), index)
 
-    assert book.take(["a"]) == {"a": []}
+    assert actor.take(["a"]) == {"a": []}
     (line,) = [json.loads(text) for text in (tmp_path / "steps.jsonl").read_text().splitlines()]
     assert (line["step"], line["admitted"], line["attempts"]) == (3, 2, 3)
     assert line["return_sum"] == 0.75
@@ -162,15 +162,15 @@ def test_the_mean_return_is_the_raw_one_over_attempts_with_a_score() -> None:
 
 
 def test_where_no_estimator_sees_the_step_its_last_attempt_takes_it() -> None:
-    book = CreditBook()
+    actor = CreditActor()
     attempts = [
         attempt_of(Trajectory(TASK, i, 4, 0, Where("rl-1", step, "train")), []) for step in (1, 2) for i in (0, 1)
     ]
-    assert book.put("b", attempts[2], 2) is None
-    assert book.put("a", attempts[0], 2) is None
-    assert book.put("c", attempts[1], 2) == {"a": [attempts[0]], "c": [attempts[1]]}
-    assert book.put("b", attempts[3], 2) == {"b": attempts[2:]}
-    assert book.take(["a", "b", "c"]) == {"a": [], "b": [], "c": []}
+    assert actor.put("b", attempts[2], 2) is None
+    assert actor.put("a", attempts[0], 2) is None
+    assert actor.put("c", attempts[1], 2) == {"a": [attempts[0]], "c": [attempts[1]]}
+    assert actor.put("b", attempts[3], 2) == {"b": attempts[2:]}
+    assert actor.take(["a", "b", "c"]) == {"a": [], "b": [], "c": []}
 
 
 def test_the_driver_knows_all_estimators() -> None:

@@ -12,7 +12,7 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,18 +20,18 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.verl.rig import TwoStages, cluster, make_job, make_model, warehouse_sink
+from tests.verl.rig import TwoStages, cluster, make_job, make_model, on_cpu, warehouse_sink
 from userrl_core.distill import to_chat, write_chats
 from userrl_core.errors import TrainingError
 from userrl_core.policies.scripted import ScriptedPolicy
+from userrl_core.processes import RECORD, TAGS, tagged
 from userrl_core.rewards import turn_advantages
 from userrl_core.rollout import run_episodes
 from userrl_core.training.config import ModelConfig, SftConfig
 from userrl_core.training.jobs import StageResult
 from userrl_core.training.verl.job import VerlSftJob
-from userrl_core.training.verl.launch import run_stage
 from userrl_core.training.verl.main import READY
-from userrl_core.training.verl.process_tree import TOKEN, bearers
+from userrl_core.training.verl.rl import run_rl
 from userrl_core.training.verl.sft import run_sft
 from warehouse import open_warehouse
 from warehouse.write.turn_log import TurnLog
@@ -60,8 +60,14 @@ class Story:
 
 
 @pytest.fixture(scope="session")
-def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
-    root = tmp_path_factory.mktemp("verl")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    with pytest.MonkeyPatch.context() as patch:
+        on_cpu(patch)
+        yield tell(tmp_path_factory.mktemp("verl"))
+
+
+def tell(root: Path) -> Story:
+    """Play it."""
     demonstrations = asyncio.run(
         run_episodes(TwoStages().pool[:40], ScriptedPolicy(1.0), horizon=6, prompt_style="brief")
     )
@@ -103,7 +109,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
             if step == kill_at:
                 kill_one(root / name / "verl", "ray::AgentLoopWorkerTQ")
 
-        return in_log(root, lambda log, _: run_stage(job, TwoStages(), log, progress))
+        return in_log(root, lambda log, _: run_rl(job, TwoStages(), log, progress))
 
     first = stage("rl-1", sft, 1, 2)
     with pytest.raises(TrainingError) as worker:
@@ -128,9 +134,9 @@ def in_log(root: Path, work: Callable[[Any, Any], StageResult]) -> StageResult:
 
 def kill_one(folder: Path, whom: str) -> None:
     """SIGKILL the process of this stage whose command line names it."""
-    token = json.loads((folder / "tree.json").read_text())["token"]
+    token = json.loads((folder / RECORD).read_text())["token"]
     victims = []
-    for process in bearers(token):
+    for process in tagged(token):
         with contextlib.suppress(psutil.Error):  # Ray's idle workers come and go
             if whom in " ".join(process.cmdline()):
                 victims.append(process)
@@ -153,7 +159,7 @@ def leftovers(root: Path) -> list[int]:
     for process in psutil.process_iter():
         try:
             around = process.environ()
-            ours = TOKEN in around and around.get("VERL_FILE_LOGGER_PATH", "").startswith(str(root))
+            ours = TAGS in around and around.get("VERL_FILE_LOGGER_PATH", "").startswith(str(root))
             if ours and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process.pid)
         except (psutil.Error, OSError):
@@ -281,7 +287,7 @@ def test_a_finished_stage_started_again_only_reports_its_result(story: Story) ->
     job = make_job(
         story.root / "rl-2", story.first.checkpoint, stage="rl-2", first_step=3, last_step=5, best=story.first.best
     )
-    again = in_log(story.root, lambda log, _: run_stage(job, TwoStages(), log))
+    again = in_log(story.root, lambda log, _: run_rl(job, TwoStages(), log))
     assert (again.id, again.sha256, again.step, again.best) == (
         story.second.id,
         story.second.sha256,

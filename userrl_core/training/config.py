@@ -1,12 +1,10 @@
-"""What a recipe may say about the model, the cold start and the algorithm. No torch here: recipes load quickly."""
+"""What a recipe may say about the model, the cold start, the algorithm and the machines. No torch here: recipes load quickly."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
     NonNegativeFloat,
     NonNegativeInt,
@@ -15,14 +13,12 @@ from pydantic import (
     model_validator,
 )
 
+from userrl_core.errors import ConfigError
 from userrl_core.gyms.prompt import PromptStyle
+from userrl_core.settings import Settings
 
 
-class _Settings(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-
-class ModelConfig(_Settings):
+class ModelConfig(Settings):
     """The model that is trained: a checkpoint, or the shape of one made from scratch (Qwen3 architecture)."""
 
     path: str | None = None
@@ -73,7 +69,7 @@ class ModelConfig(_Settings):
         return self
 
 
-class SftConfig(_Settings):
+class SftConfig(Settings):
     """The supervised cold start on demonstrations (UserRL section 4.1; values of its appendix E by default)."""
 
     enabled: bool = True
@@ -113,7 +109,7 @@ class SftConfig(_Settings):
     """Gradients longer than this are scaled down to it."""
 
 
-class AlgorithmConfig(_Settings):
+class AlgorithmConfig(Settings):
     """The reinforcement learning step: who is compared with whom, how far a step may go, how losses are averaged."""
 
     name: Literal["grpo", "rloo", "ppo", "reinforce_pp"] = "grpo"
@@ -130,6 +126,9 @@ class AlgorithmConfig(_Settings):
 
     kl_coef: NonNegativeFloat = 0.0
     """Weight of the distance to the reference model, estimated per token by exp(d) - d - 1 (low_var_kl); 0 turns it off."""
+
+    kl_reward_coef: NonNegativeFloat = 0.0
+    """Weight of a KL penalty taken off the turn rewards before credit is assigned (verl alone: algorithm.kl_ctrl.kl_coef)."""
 
     entropy_coef: NonNegativeFloat = 0.0
     """Weight of an entropy bonus; 0 turns it off."""
@@ -192,6 +191,9 @@ class AlgorithmConfig(_Settings):
     top_p: float = Field(default=1.0, gt=0.0, le=1.0)
     """Nucleus of sampling in training; 1 keeps the whole distribution."""
 
+    max_prompt_tokens: PositiveInt = 1152
+    """Most tokens of the opening messages (verl: data.max_prompt_length)."""
+
     max_tokens: PositiveInt = 1024
     """Most tokens of one reply; a longer one is cut."""
 
@@ -213,3 +215,87 @@ class AlgorithmConfig(_Settings):
         if self.temperature == 0.0:
             raise ValueError("Training needs attempts that differ; set algorithm.temperature above 0.")
         return self
+
+
+GPU_MEMORY = {"A100": 80.0, "H100": 80.0, "H200": 141.0, "B200": 180.0}
+"""Memory of one GPU in GB, by the name that profiles use."""
+
+
+class Cluster(Settings):
+    """The machines that verl trains on, and how the model is cut up there."""
+
+    gpus: NonNegativeInt = 0
+    """GPUs per node for RL; 0 is CPU."""
+
+    nodes: PositiveInt = 1
+    """Nodes; more than one needs a running Ray cluster (ray_address)."""
+
+    sft_gpus: NonNegativeInt = 0
+    """GPUs of the cold start, on one node; 0 takes as many as RL."""
+
+    gpu: str | None = None
+    """The kind of GPU the source used."""
+
+    gpu_memory: PositiveFloat | None = None
+    """Memory of one GPU in GB, where the kind of GPU does not say it."""
+
+    tensor_parallel: PositiveInt = 1
+    """GPUs that serve one copy of the policy in rollouts."""
+
+    sequence_parallel: PositiveInt = 1
+    """GPUs that share one long conversation in verl's update (Ulysses)."""
+
+    offload: bool = False
+    """Training state waits in host memory while conversations are played (verl)."""
+
+    engine: str = "vllm"
+    """verl's rollout engine, such as vllm or sglang."""
+
+    engine_memory: float = Field(default=0.5, gt=0.0, lt=1.0)
+    """Share of a GPU's memory that verl's rollout engine may take."""
+
+    micro_tokens: PositiveInt | None = None
+    """Most tokens of one forward pass of verl's update, per GPU; none: one conversation of full length."""
+
+    workers: PositiveInt = 8
+    """Processes that play conversations under verl; each logs its own turns."""
+
+    device: str = "cuda"
+    """Accelerator as verl names it, such as cuda or npu."""
+
+    python: str | None = None
+    """Interpreter of verl's own environment on this host; none: the one that runs the flow."""
+
+    ray_address: str | None = None
+    """A running Ray cluster (auto); none: one is started for each stage."""
+
+    overrides: tuple[str, ...] = ()
+    """More verl overrides, key=value; they have the last word."""
+
+    sft_overrides: tuple[str, ...] = ()
+    """More overrides for verl's SFT trainer."""
+
+    @property
+    def node_gpus(self) -> int:
+        """Processes of RL on one node: one per GPU, and one on a CPU."""
+        return max(self.gpus, 1)
+
+    @property
+    def all_gpus(self) -> int:
+        """Processes of RL on all nodes."""
+        return self.node_gpus * self.nodes
+
+    @property
+    def cold_start_gpus(self) -> int:
+        """Processes of the cold start."""
+        return self.sft_gpus or self.node_gpus
+
+    @property
+    def memory_gb(self) -> float:
+        """Memory of one GPU; an H200's where nothing says it. Raises ConfigError for a kind of GPU that is not known."""
+        if self.gpu_memory is not None or self.gpu is None:
+            return self.gpu_memory or GPU_MEMORY["H200"]
+        for kind, memory in GPU_MEMORY.items():
+            if kind.lower() in self.gpu.lower():
+                return memory
+        raise ConfigError(f"The memory of GPU '{self.gpu}' is not known; give hardware.gpu_memory in GB.")

@@ -5,19 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
 
 from userrl_core.records import Task
 from userrl_core.rewards import CreditConfig
+from userrl_core.settings import Settings
 from userrl_core.training.config import AlgorithmConfig, ModelConfig, SftConfig
 
 User = str | tuple[str, dict[str, Any]]
 
 
-class Job(BaseModel):
+class TrainingJob(Settings):
     """What all trainings share."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     model: ModelConfig
     """The model; its path is used only where no checkpoint is given."""
@@ -41,7 +40,7 @@ class Job(BaseModel):
     """Newest checkpoints that are kept, besides the best one."""
 
 
-class SftJob(Job):
+class SftJob(TrainingJob):
     """Supervised training on chats: the cold start, and rejection-sampling self-training."""
 
     sft: SftConfig
@@ -66,7 +65,7 @@ class SftJob(Job):
         return self
 
 
-class RlJob(Job):
+class RlJob(TrainingJob):
     """One stage of reinforcement learning: steps first_step to last_step of a run."""
 
     stage: str | None = None
@@ -94,7 +93,7 @@ class RlJob(Job):
     total_steps: PositiveInt | None = None
     """Steps of the whole run, for progress; last_step when not given."""
 
-    validation: list[Task] = []
+    validation: list[Task] = Field(default_factory=list)
     """Tasks that checkpoints are chosen on; none turns validation off."""
 
     validate_every: PositiveInt = 10
@@ -106,7 +105,7 @@ class RlJob(Job):
     validation_temperature: NonNegativeFloat = 0.0
     """Of sampling in validation; 0 is greedy. Draws come from a generator of their own, the same for every validation."""
 
-    gym_config: dict[str, dict[str, Any]] = {}
+    gym_config: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Options per gym."""
 
     users: User | dict[str, User] = "rule"

@@ -10,7 +10,7 @@ from pathlib import Path
 from userrl_core.records import CheckpointRecord
 from userrl_core.seeding import derive_seed
 from userrl_core.sink import Sink
-from userrl_core.training.jobs import Job, StageResult
+from userrl_core.training.jobs import StageResult, TrainingJob
 from userrl_core.training.local.checkpoint import (
     CheckpointState,
     newest,
@@ -26,14 +26,14 @@ Step = Callable[[int, Sequence[int]], dict[str, float]]
 """Carries out step n (from 1) on these rows and returns its numbers."""
 
 
-def own_checkpoint(job: Job) -> Path | None:
+def own_checkpoint(job: TrainingJob) -> Path | None:
     """The newest whole checkpoint that this job wrote before."""
     found = newest(_root(job))
     return found[0] if found else None
 
 
 def fit(
-    job: Job,
+    job: TrainingJob,
     stage: str,
     state: TrainState,
     total: int,
@@ -84,7 +84,7 @@ def shuffled_batches(rows: int, size: int, seed: int) -> Iterator[list[int]]:
             del waiting[:size]
 
 
-def _save(state: TrainState, job: Job, stage: str, sink: Sink | None) -> CheckpointState:
+def _save(state: TrainState, job: TrainingJob, stage: str, sink: Sink | None) -> CheckpointState:
     root = _root(job)
     folder = step_folder(root, state.step)
     saved = write_checkpoint(folder, state.save, stage=stage, step=state.step)
@@ -94,5 +94,5 @@ def _save(state: TrainState, job: Job, stage: str, sink: Sink | None) -> Checkpo
     return saved
 
 
-def _root(job: Job) -> Path:
+def _root(job: TrainingJob) -> Path:
     return job.out_dir / "checkpoints"

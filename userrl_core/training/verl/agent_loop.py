@@ -33,10 +33,10 @@ from userrl_core.rewards.optional import adjusted_rewards
 from userrl_core.rollout import build_episode
 from userrl_core.served.health import served_user, until_it_answers, user_was_down
 from userrl_core.training.local.chat import control_tokens, harmless
-from userrl_core.training.verl.credit_actor import Attempt, find_book, record_step
+from userrl_core.training.verl.credit_actor import Attempt, find_credit_actor, record_step
 from userrl_core.training.verl.estimator import signature
-from userrl_core.training.verl.heartbeat import keep_beating
-from userrl_core.training.verl.job import ALIVE, StageFile, read_stage_file
+from userrl_core.training.verl.heartbeat import start_heartbeat
+from userrl_core.training.verl.job import HEARTBEATS, StageFile, read_stage_file
 from userrl_core.training.verl.step_plan import read_tasks
 
 NAME = "userrl"
@@ -89,7 +89,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
     def __init__(self, *arguments: Any, stage_file: str, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
         self.stage: StageFile = read_stage_file(stage_file)
-        keep_beating(str(self.stage.folder / ALIVE))
+        start_heartbeat(str(self.stage.folder / HEARTBEATS))
         self.room: int = int(self.rollout_config.response_length)
         self._control = control_tokens(self.tokenizer)
 
@@ -98,7 +98,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         try:
             return await self._run(sampling_params, columns)
         except Exception as error:
-            _leave_word(self.stage, error)
+            _write_fatal(self.stage, error)
             raise
 
     async def _run(self, sampling_params: dict[str, Any], columns: dict[str, Any]) -> TurnRewards:
@@ -194,9 +194,11 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
             truncated=len(spoken) >= sampling["max_tokens"] and spoken[-1] != self.tokenizer.eos_token_id,
         )
 
-    async def _listen(self, tokens: _Tokens, said: str, new: list[Message], tools: list[dict[str, Any]] | None) -> bool:
+    async def _listen(
+        self, tokens: _Tokens, reply: str, new: list[Message], tools: list[dict[str, Any]] | None
+    ) -> bool:
         """Add what came back; False, and nothing added, when no reply would fit after it."""
-        before: list[Message] = [*tokens.messages, {"role": "assistant", "content": said}]
+        before: list[Message] = [*tokens.messages, {"role": "assistant", "content": reply}]
         after = [*before, *new]
         merged, mask, logprobs = await self.ct_merge_context_msg(
             before, after, tokens.ids, tokens.mask, tokens.logprobs or None, tools=tools
@@ -241,15 +243,15 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         )
 
     async def _announce(self, uid: str, trajectory: Trajectory, tokens: _Tokens) -> None:
-        """Tell the credit book what this attempt looked like, before verl can see its output.
+        """Tell the credit actor what this attempt looked like, before verl can see its output.
 
         The last attempt of a step that no estimator of ours will see also writes down the step.
         """
-        book = find_book()
-        if book is None or trajectory.where.phase != "train":
+        credit_actor = find_credit_actor()
+        if credit_actor is None or trajectory.where.phase != "train":
             return
         rewards = _turn_rewards(trajectory, self.stage)
-        whole = await book.put.remote(
+        whole = await credit_actor.put.remote(
             uid,
             Attempt(
                 signature=signature(rewards, tokens.counts) if trajectory.admitted else (),
@@ -302,7 +304,7 @@ def _keep_steps(extra: dict[str, Any], new: dict[str, Any]) -> None:
         extra[STEP_FIELDS[1]] = new[STEP_FIELDS[1]]
 
 
-def _leave_word(stage: StageFile, error: Exception) -> None:
+def _write_fatal(stage: StageFile, error: Exception) -> None:
     stage.folder.mkdir(parents=True, exist_ok=True)
     lines = str(error).splitlines() or [""]
     with (stage.folder / "fatal").open("a") as file:

@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from userrl_core.errors import ConfigError
-from userrl_core.training.verl.job import Cluster, VerlJob, VerlSftJob
+from userrl_core.training.config import Cluster
+from userrl_core.training.verl.job import VerlJob, VerlSftJob
 
 Value = str | int | float | bool | None | Sequence[str] | Sequence[float]
 
@@ -76,7 +77,7 @@ def sft_overrides(job: VerlSftJob, folder: Path, model: str, rows: int) -> list[
     Raises ConfigError when there are fewer of them than one step takes.
     """
     sft, cluster = job.sft, job.cluster
-    gpus = cluster.sft_gpus or cluster.gpus
+    gpus = cluster.cold_start_gpus
     per_epoch = rows // sft.batch
     if per_epoch < 1:
         raise ConfigError(
@@ -165,7 +166,7 @@ def refuse_what_verl_cannot(job: VerlJob) -> None:
         raise ConfigError(
             f"algorithm.batch {algorithm.batch} must be a multiple of algorithm.minibatches {algorithm.minibatches}."
         )
-    gpus = job.cluster.gpus * job.cluster.nodes
+    gpus = job.cluster.all_gpus
     mini = algorithm.batch // algorithm.minibatches * algorithm.group
     if mini % (gpus // job.cluster.sequence_parallel or 1):
         raise ConfigError(f"A minibatch of {mini} conversations does not divide evenly over {gpus} GPUs.")
@@ -219,13 +220,13 @@ def literal(value: Value) -> str:
 
 def merged(overrides: Sequence[str], more: Sequence[str]) -> list[str]:
     """One list in which a key occurs once: the last value counts, at the first one's place."""
-    found: dict[str, str] = {}
+    by_key: dict[str, str] = {}
     for override in (*overrides, *more):
         key, equals, _ = override.partition("=")
         if not equals:
             raise ConfigError(f"'{override}' is no override; write key=value.")
-        found[key.lstrip("+")] = override
-    return list(found.values())
+        by_key[key.lstrip("+")] = override
+    return list(by_key.values())
 
 
 def _data(job: VerlJob, folder: Path) -> dict[str, Value]:
@@ -233,7 +234,7 @@ def _data(job: VerlJob, folder: Path) -> dict[str, Value]:
         "data.train_files": str(folder / "train.parquet"),
         "data.val_files": str(folder / "validation.parquet"),
         "data.train_batch_size": job.algorithm.batch,
-        "data.max_prompt_length": job.max_prompt_tokens,
+        "data.max_prompt_length": job.algorithm.max_prompt_tokens,
         "data.max_response_length": job.algorithm.max_response_tokens,
         "data.shuffle": False,
         "data.validation_shuffle": False,
@@ -249,8 +250,8 @@ def _algorithm(job: VerlJob, folder: Path) -> dict[str, Value]:
         "algorithm.adv_estimator": ESTIMATORS[algorithm.name],
         "algorithm.gamma": algorithm.gae_gamma,
         "algorithm.lam": algorithm.gae_lambda,
-        "algorithm.use_kl_in_reward": job.kl_reward_coef > 0,
-        "algorithm.kl_ctrl.kl_coef": job.kl_reward_coef,
+        "algorithm.use_kl_in_reward": algorithm.kl_reward_coef > 0,
+        "algorithm.kl_ctrl.kl_coef": algorithm.kl_reward_coef,
         "algorithm.rollout_correction.rollout_rs": None,
         "algorithm.filter_groups.enable": False,
     }
@@ -318,7 +319,7 @@ def _rollout(job: VerlJob, folder: Path) -> dict[str, Value]:
         f"{rollout}.calculate_log_probs": True,
         f"{rollout}.tensor_model_parallel_size": cluster.tensor_parallel,
         f"{rollout}.gpu_memory_utilization": cluster.engine_memory,
-        f"{rollout}.max_model_len": job.max_prompt_tokens + algorithm.max_response_tokens,
+        f"{rollout}.max_model_len": algorithm.max_prompt_tokens + algorithm.max_response_tokens,
         f"{rollout}.seed": job.seed,
         f"{rollout}.val_kwargs.n": 1,
         f"{rollout}.val_kwargs.temperature": job.validation_temperature,
@@ -353,7 +354,7 @@ def _trainer(job: VerlJob, folder: Path, resume: Resume) -> dict[str, Value]:
         "trainer.experiment_name": job.stage,
         "trainer.logger": ["console", "file"],
         "trainer.nnodes": cluster.nodes,
-        "trainer.n_gpus_per_node": cluster.gpus,
+        "trainer.n_gpus_per_node": cluster.node_gpus,
         "trainer.device": cluster.device,
         "trainer.total_epochs": ENDLESS,
         "trainer.total_training_steps": job.last_step,
@@ -383,7 +384,7 @@ def _ray(cluster: Cluster) -> dict[str, Value]:
 
 def micro_tokens(job: VerlJob) -> int:
     """Tokens of one forward pass per GPU: at least one conversation of full length over its sequence-parallel group."""
-    longest = job.max_prompt_tokens + job.algorithm.max_response_tokens
+    longest = job.algorithm.max_prompt_tokens + job.algorithm.max_response_tokens
     least = -(-longest // job.cluster.sequence_parallel)
     chosen = job.cluster.micro_tokens or least
     if chosen < least:

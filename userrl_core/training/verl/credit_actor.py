@@ -5,7 +5,7 @@ turn log gave. A small Ray actor holds, per group, what each attempt looked like
 and advantage under the right id, and appends one line per step with what the batch held (`steps.jsonl`).
 
 verl calls its own estimator for PPO, whatever is registered, and shows a critic's values to no other. There the agent loop
-that ends a step's last attempt takes the step from the book and appends the line.
+that ends a step's last attempt takes the step from the actor and appends the line.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 from userrl_core.rewards import CreditConfig, credit
 from userrl_core.training.verl.job import StageFile, read_stage_file
 
-ACTOR = "userrl_credit_book"
+ACTOR = "userrl_credit_actor"
 Signature = tuple[tuple[float, int], ...]
 
 
@@ -46,7 +46,7 @@ Attempts = dict[str, list[Attempt]]
 """By group id."""
 
 
-class CreditBook:
+class CreditActor:
     """Attempts per group id, until their group's credits are known. Lives in a Ray actor of the stage's driver."""
 
     def __init__(self) -> None:
@@ -62,15 +62,15 @@ class CreditBook:
         if self._finished[attempt.step] < whole:
             return None
         del self._finished[attempt.step]
-        return self.take([key for key, found in self._attempts.items() if found[0].step == attempt.step])
+        return self.take([key for key, attempts in self._attempts.items() if attempts[0].step == attempt.step])
 
     def take(self, uids: Sequence[str]) -> Attempts:
         """All attempts of these groups; they are forgotten here."""
         return {uid: self._attempts.pop(uid, []) for uid in uids}
 
 
-def find_book() -> Any:
-    """The running book's handle, or None outside of a stage."""
+def find_credit_actor() -> Any:
+    """The running actor's handle, or None outside of a stage."""
     import ray
 
     if not ray.is_initialized():
@@ -92,14 +92,14 @@ def record_credits(
     """Log the credits of a step's trajectories (row by row), and the step's numbers."""
     import ray
 
-    book = find_book()
-    if book is None:
+    actor = find_credit_actor()
+    if actor is None:
         return
-    found: Attempts = ray.get(book.take.remote(sorted(set(groups))))
+    by_group: Attempts = ray.get(actor.take.remote(sorted(set(groups))))
     stage = read_stage_file(stage_file)
     if stage.sink is not None:
         sink = stage.sink.open()
-        waiting = {uid: [a for a in attempts if a.admitted] for uid, attempts in found.items()}
+        waiting = {uid: [a for a in attempts if a.admitted] for uid, attempts in by_group.items()}
         for uid, key, credit, advantage in zip(groups, signatures, shaped, advantages, strict=True):
             match = _closest(waiting[uid], key)
             if match is None:
@@ -107,12 +107,12 @@ def record_credits(
             waiting[uid].remove(match)
             if match.traj_id is not None:
                 sink.credits(match.traj_id, credit, advantage)
-    _append(stage.folder / "steps.jsonl", [a for attempts in found.values() for a in attempts], numbers)
+    _append(stage.folder / "steps.jsonl", [a for attempts in by_group.values() for a in attempts], numbers)
 
 
-def record_step(stage: StageFile, found: Attempts) -> None:
+def record_step(stage: StageFile, by_group: Attempts) -> None:
     """The numbers of a step whose advantages nobody tells us: its groups are compared by their sums of rewards."""
-    rows = [(uid, attempt) for uid, attempts in found.items() for attempt in attempts]
+    rows = [(uid, attempt) for uid, attempts in by_group.items() for attempt in attempts]
     credits = credit(
         [[reward for reward, _ in attempt.signature] for _, attempt in rows],
         [uid for uid, _ in rows],
@@ -129,7 +129,7 @@ def _closest(attempts: Sequence[Attempt], key: Signature) -> Attempt | None:
     alike = [a for a in attempts if [n for _, n in a.signature] == tokens]
 
     def distance(attempt: Attempt) -> float:
-        return sum(abs(mine - theirs) for (mine, _), (theirs, _) in zip(attempt.signature, key, strict=True))
+        return sum(abs(logged - estimated) for (logged, _), (estimated, _) in zip(attempt.signature, key, strict=True))
 
     return min(alike, key=distance, default=None) if tokens else None
 
@@ -154,5 +154,5 @@ def _append(path: Path, attempts: Sequence[Attempt], numbers: Mapping[str, float
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) / len(numbers) if numbers else None

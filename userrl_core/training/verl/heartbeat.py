@@ -15,7 +15,7 @@ import time
 from functools import lru_cache
 from pathlib import Path
 
-import psutil
+from userrl_core.processes import is_alive
 
 BEAT = 20.0
 """Seconds between two touches."""
@@ -28,8 +28,8 @@ GRACE = 15.0
 
 
 @lru_cache(maxsize=8)
-def keep_beating(folder: str) -> None:
-    """Leave this process's sign in ``folder`` and keep it fresh for as long as the process lives. Once per folder."""
+def start_heartbeat(folder: str) -> None:
+    """Leave this process's heartbeat file in ``folder`` and touch it for as long as the process lives. Once per folder."""
     path = Path(folder) / f"{socket.gethostname()}-{os.getpid()}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"host": socket.gethostname(), "pid": os.getpid()}))
@@ -39,39 +39,34 @@ def keep_beating(folder: str) -> None:
             os.utime(path)
             time.sleep(BEAT)
 
-    threading.Thread(target=beat, daemon=True, name="userrl-alive").start()
+    threading.Thread(target=beat, daemon=True, name="userrl-heartbeat").start()
 
 
-class Watch:
-    """Looks at the signs in a folder; knows since when each worker is missed."""
+class HeartbeatWatch:
+    """Looks at the heartbeats in a folder; knows since when each worker is missed."""
 
     def __init__(self, folder: Path, *, grace: float = GRACE) -> None:
         self._folder = folder
         self._grace = grace
         self._missed: dict[str, float] = {}
-        for sign in folder.glob("*.json"):  # of an earlier start
-            sign.unlink()
+        for heartbeat in folder.glob("*.json"):  # of an earlier start
+            heartbeat.unlink()
 
     def dead(self) -> list[str]:
         """Workers (``host-pid``) that have been gone for longer than the grace."""
         now = time.monotonic()
-        for sign in self._folder.glob("*.json"):
-            if _alive(sign):
-                self._missed.pop(sign.stem, None)
+        for heartbeat in self._folder.glob("*.json"):
+            if _is_beating(heartbeat):
+                self._missed.pop(heartbeat.stem, None)
             else:
-                self._missed.setdefault(sign.stem, now)
+                self._missed.setdefault(heartbeat.stem, now)
         return [name for name, since in self._missed.items() if now - since >= self._grace]
 
 
-def _alive(sign: Path) -> bool:
+def _is_beating(heartbeat: Path) -> bool:
     try:
-        who = json.loads(sign.read_text())
-        fresh = time.time() - sign.stat().st_mtime < LOST
+        worker = json.loads(heartbeat.read_text())
+        fresh = time.time() - heartbeat.stat().st_mtime < LOST
     except (OSError, json.JSONDecodeError):
         return True  # being written, or just removed
-    if who["host"] != socket.gethostname():
-        return fresh
-    try:
-        return bool(psutil.Process(int(who["pid"])).status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
+    return is_alive(int(worker["pid"])) if worker["host"] == socket.gethostname() else fresh

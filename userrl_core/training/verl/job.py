@@ -9,110 +9,33 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from userrl_core.errors import ConfigError
 from userrl_core.gyms.prompt import PromptStyle
 from userrl_core.rewards.optional import OptionalTerms
+from userrl_core.settings import Settings
 from userrl_core.sink import Sink
+from userrl_core.training.config import Cluster
 from userrl_core.training.jobs import RlJob, SftJob, User
 
 SINKS = "userrl.sinks"
 """Entry point group of sinks: a name and ``module:callable`` that opens one from keyword options."""
 
-ALIVE = "alive"
-"""Folder in a stage's own in which its rollout workers leave their signs of life."""
+STAGE_ENV = "USERRL_STAGE_ENV"
+"""Names, as a JSON list, of the environment variables that every process of a stage must have, wherever it runs."""
 
-GPU_MEMORY = {"A100": 80.0, "H100": 80.0, "H200": 141.0, "B200": 180.0}
-"""Memory of one GPU in GB, by the name that profiles use."""
-
-
-class _Settings(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+HEARTBEATS = "alive"
+"""Folder in a stage's own in which its rollout workers leave their heartbeats."""
 
 
-class Cluster(_Settings):
-    """Where verl runs, and how the model is cut up there."""
-
-    gpus: PositiveInt = 8
-    """GPUs per node."""
-
-    nodes: PositiveInt = 1
-    """Nodes; more than one needs a running Ray cluster (ray_address)."""
-
-    sft_gpus: NonNegativeInt = 0
-    """GPUs of the cold start, on one node; 0 takes as many as RL."""
-
-    gpu_memory: PositiveFloat = 141.0
-    """Memory of one GPU in GB."""
-
-    tensor_parallel: PositiveInt = 1
-    """GPUs that serve one copy of the policy in rollouts."""
-
-    sequence_parallel: PositiveInt = 1
-    """GPUs that share one long conversation in the update (Ulysses)."""
-
-    offload: bool = False
-    """Weights and optimizer state wait in host memory while conversations are played."""
-
-    engine: str = "vllm"
-    """Rollout engine, as verl names it."""
-
-    engine_memory: float = Field(default=0.5, gt=0.0, lt=1.0)
-    """Share of a GPU's memory that the rollout engine may take."""
-
-    micro_tokens: PositiveInt | None = None
-    """Most tokens of one forward pass of the update, per GPU; None: room for one conversation of full length."""
-
-    workers: PositiveInt = 8
-    """Processes that play conversations; each logs its own turns."""
-
-    device: str = "cuda"
-    """As verl names it."""
-
-    python: str | None = None
-    """Interpreter of the environment that has verl; None: this one."""
-
-    ray_address: str | None = None
-    """A running Ray cluster, such as ``auto``; None starts one for the stage on this machine."""
-
-    env: dict[str, str] = {}
-    """Environment variables of all processes of the stage."""
-
-    overrides: tuple[str, ...] = ()
-    """More verl overrides for RL; they have the last word."""
-
-    sft_overrides: tuple[str, ...] = ()
-    """More overrides for verl's SFT trainer."""
-
-    @classmethod
-    def of(cls, hardware: Mapping[str, Any]) -> Cluster:
-        """The cluster that a recipe's ``hardware`` block describes; what concerns only flows is left out.
-
-        Raises ConfigError for a GPU whose memory is neither known nor given.
-        """
-        known = {key: value for key, value in hardware.items() if key in cls.model_fields and value is not None}
-        if known.get("gpus") == 0:
-            known["gpus"] = 1
-        kind = hardware.get("gpu")
-        if "gpu_memory" not in known and kind is not None:
-            name = next((name for name in GPU_MEMORY if name.lower() in str(kind).lower()), None)
-            if name is None:
-                raise ConfigError(f"The memory of GPU '{kind}' is not known; give hardware.gpu_memory in GB.")
-            known["gpu_memory"] = GPU_MEMORY[name]
-        try:
-            return cls(**known)
-        except ValueError as error:
-            raise ConfigError(f"The hardware block does not describe a cluster: {error}") from error
-
-
-class SinkSpec(_Settings):
+class SinkSpec(Settings):
     """How a worker process opens its turn log: an entry point of group ``userrl.sinks`` and its options."""
 
     name: str
     """Name of the entry point."""
 
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = Field(default_factory=dict)
     """Keyword options."""
 
     def open(self) -> Sink:
@@ -122,12 +45,12 @@ class SinkSpec(_Settings):
 
 @lru_cache(maxsize=8)
 def _open(name: str, options: str) -> Sink:
-    found = entry_points(group=SINKS, name=name)
-    if not found:
+    offered = entry_points(group=SINKS, name=name)
+    if not offered:
         raise ConfigError(
             f"No installed package offers a sink '{name}' (entry point group {SINKS}); install userrl here."
         )
-    sink: Sink = next(iter(found)).load()(**json.loads(options))
+    sink: Sink = next(iter(offered)).load()(**json.loads(options))
     return sink
 
 
@@ -145,12 +68,6 @@ class VerlJob(RlJob):
 
     policy: str = "policy"
     """Who acts, as reports name it."""
-
-    max_prompt_tokens: PositiveInt = 1152
-    """Most tokens of the opening messages."""
-
-    kl_reward_coef: NonNegativeFloat = 0.0
-    """Weight of a KL penalty that is taken off the turn rewards before credit is assigned."""
 
     step_timeout: PositiveFloat = 120.0
     """Seconds that gym and user may take for one turn."""
@@ -172,7 +89,7 @@ class VerlSftJob(SftJob):
     """Seconds without any output after which the stage counts as stuck."""
 
 
-class HorizonFrom(_Settings):
+class HorizonFrom(Settings):
     """From this step on, conversations may have this many turns."""
 
     step: PositiveInt
@@ -182,7 +99,7 @@ class HorizonFrom(_Settings):
     """Horizon."""
 
 
-class StageFile(_Settings):
+class StageFile(Settings):
     """What every process of a stage reads, as one plain JSON file: no recipe and no flow is needed to play."""
 
     stage: str
@@ -203,7 +120,7 @@ class StageFile(_Settings):
     prompt_style: PromptStyle = "full"
     """How conversations open."""
 
-    gym_config: dict[str, dict[str, Any]] = {}
+    gym_config: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Options per gym."""
 
     users: User | dict[str, User] = "rule"

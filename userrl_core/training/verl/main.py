@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from userrl_core.errors import TrainingError, UserRLError
-from userrl_core.training.verl.process_tree import STAGE_ENV
+from userrl_core.training.verl.job import STAGE_ENV, read_stage_file
 
 READY = "userrl: plugin registered"
 """The line after which the stage's processes may spend a step."""
@@ -33,14 +33,14 @@ def main(argv: list[str] | None = None) -> int:
         from userrl_core.training.verl.config import compose
 
         config = compose(overrides)
-        book = start_ray(config)
+        credit_actor = start_ray(config)
         check_workers(folder)
     except UserRLError as error:
         print(f"error: {error}", flush=True)
         return 1
     sys.argv = ["verl.trainer.main_ppo", *overrides]
     runpy.run_module("verl.trainer.main_ppo", run_name="__main__", alter_sys=True)
-    del book  # the credit book lives as long as the driver needs it
+    del credit_actor  # it lives as long as the driver needs it
     return 0
 
 
@@ -81,7 +81,6 @@ def worker_facts(folder: str) -> dict[str, Any]:
         return {**facts_of_process(), **facts}
     try:
         import userrl_core.training.verl.agent_loop  # noqa: F401
-        from userrl_core.training.verl.job import read_stage_file
 
         stage = read_stage_file(str(Path(folder) / "stage.json"))
         if stage.sink is not None:
@@ -92,12 +91,12 @@ def worker_facts(folder: str) -> dict[str, Any]:
 
 
 def start_ray(config: Any) -> Any:
-    """Start or join Ray as verl's own driver would, and the credit book beside it; returns the book's handle."""
+    """Start or join Ray as verl's own driver would, and the credit actor beside it; returns its handle."""
     import ray
     from omegaconf import OmegaConf
     from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 
-    from userrl_core.training.verl.credit_actor import ACTOR, CreditBook
+    from userrl_core.training.verl.credit_actor import ACTOR, CreditActor
 
     runtime = get_ppo_ray_runtime_env(config)
     runtime.setdefault("env_vars", {})["TRANSFER_QUEUE_ENABLE"] = "1"
@@ -111,7 +110,7 @@ def start_ray(config: Any) -> Any:
     if temporary and not settings.get("address"):
         settings["_temp_dir"] = temporary
     ray.init(**settings)
-    return ray.remote(CreditBook).options(name=ACTOR, num_cpus=0).remote()
+    return ray.remote(CreditActor).options(name=ACTOR, num_cpus=0).remote()
 
 
 def check_workers(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a configuration needs of a GPU, reckoned before one is held: a doomed one is refused by ``--dry-run``.
+"""What a configuration needs of a GPU, computed before one is held: a doomed one is refused by ``--dry-run``.
 
 Two moments decide. In the update the sharded training state (float32 weights, gradients and both Adam moments: 16 bytes a
 parameter) lies beside one gathered layer, the activations of one forward pass and the logits. While conversations are
@@ -12,12 +12,14 @@ either way); it says no only where the sum is beyond the card, not where it is c
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from userrl_core.errors import ConfigError
-from userrl_core.training.verl.config import micro_tokens
+from userrl_core.rewards import CreditConfig
+from userrl_core.training.config import AlgorithmConfig, Cluster, ModelConfig, SftConfig
+from userrl_core.training.verl.config import micro_tokens, refuse_what_verl_cannot
 from userrl_core.training.verl.job import VerlJob, VerlSftJob
 
 GB = 1e9
@@ -107,10 +109,6 @@ class Estimate:
             ("100 steps, at least", f"{self.hours_per_100_steps:.1f} h"),
         ]
 
-    def as_dict(self) -> dict[str, float]:
-        """For ``--json``."""
-        return asdict(self)
-
 
 def shape_of(model: str | Path) -> ModelShape:
     """The shape of a model by folder (its config.json) or published name. Raises ConfigError when it is not known."""
@@ -118,28 +116,28 @@ def shape_of(model: str | Path) -> ModelShape:
     if config.is_file():
         return _read_shape(json.loads(config.read_text()))
     name = str(model).rsplit("/", 1)[-1]
-    found = [known for known in SHAPES if name == known or name.startswith(f"{known}-")]
-    if not found:
-        raise ConfigError(f"The shape of model '{model}' is not known; give a folder with its config.json.")
-    return SHAPES[found[0]]
+    for known, shape in SHAPES.items():
+        if name == known or name.startswith(f"{known}-"):
+            return shape
+    raise ConfigError(f"The shape of model '{model}' is not known; give a folder with its config.json.")
 
 
 def estimate(job: VerlJob, shape: ModelShape) -> Estimate:
     """What the job needs on each GPU of its cluster."""
     cluster, algorithm = job.cluster, job.algorithm
-    gpus = cluster.gpus * cluster.nodes
+    gpus = cluster.all_gpus
     parameters = shape.parameters
     trained = 2 if algorithm.name == "ppo" else 1  # the critic is a second model of the same size
     state = trained * 16 * parameters / gpus / GB
     gathered = _gathered(shape)
     activations, logits = _pass(shape, micro_tokens(job))
-    compared = algorithm.kl_coef > 0 or job.kl_reward_coef > 0
+    compared = algorithm.kl_coef > 0 or algorithm.kl_reward_coef > 0
     reference = 4 * parameters / gpus / GB if compared else 0.0
     update = state + gathered + activations + logits + (0.0 if cluster.offload else reference) + RESERVED
-    engine = cluster.engine_memory * cluster.gpu_memory
+    engine = cluster.engine_memory * cluster.memory_gb
     engine_weights = 2 * parameters / cluster.tensor_parallel / GB
     resident = 0.0 if cluster.offload else 12 / 16 * state + reference
-    longest = job.max_prompt_tokens + algorithm.max_response_tokens
+    longest = algorithm.max_prompt_tokens + algorithm.max_response_tokens
     kv_heads = max(shape.kv_heads / cluster.tensor_parallel, 1) / shape.kv_heads
     room = max(engine - engine_weights - 2.0, 0.0)  # 2 GB: the engine's own activations
     return Estimate(
@@ -154,45 +152,45 @@ def estimate(job: VerlJob, shape: ModelShape) -> Estimate:
         engine_weights=engine_weights,
         rollout=resident + engine + RESERVED,
         conversations=room * GB / (shape.kv_bytes * kv_heads * longest),
-        card=cluster.gpu_memory,
+        card=cluster.memory_gb,
         hours_per_100_steps=100 * _step_seconds(job, shape) / 3600,
     )
 
 
 def check_memory(job: VerlJob, model: str | Path | None = None) -> Estimate:
     """The estimate, or ConfigError with what to change where it goes beyond the card."""
-    found = estimate(job, shape_of(model or job.model.path or job.init))
+    needs = estimate(job, shape_of(model or job.model.path or job.init))
     cluster = job.cluster
-    if found.update > found.card:
+    if needs.update > needs.card:
         raise ConfigError(
-            f"The update needs {found.update:.0f} GB on each of {cluster.gpus * cluster.nodes} GPUs, and they have "
-            f"{found.card:.0f}: take more GPUs, a smaller model, or raise hardware.sequence_parallel."
+            f"The update needs {needs.update:.0f} GB on each of {cluster.all_gpus} GPUs, and they have "
+            f"{needs.card:.0f}: take more GPUs, a smaller model, or raise hardware.sequence_parallel."
         )
-    if found.conversations < 1:
+    if needs.conversations < 1:
         raise ConfigError(
-            f"The rollout engine's {found.engine:.0f} GB hold its weights ({found.engine_weights:.0f} GB) but no conversation "
+            f"The rollout engine's {needs.engine:.0f} GB hold its weights ({needs.engine_weights:.0f} GB) but no conversation "
             "of full length: raise hardware.engine_memory or hardware.tensor_parallel."
         )
-    if found.rollout > found.card:
+    if needs.rollout > needs.card:
         raise ConfigError(
-            f"While conversations are played each GPU needs {found.rollout:.0f} GB and has {found.card:.0f}: set "
+            f"While conversations are played each GPU needs {needs.rollout:.0f} GB and has {needs.card:.0f}: set "
             "hardware.offload, or lower hardware.engine_memory."
         )
-    return found
+    return needs
 
 
 def check_sft_memory(job: VerlSftJob, model: str | Path) -> tuple[str, str]:
     """What the cold start needs of each GPU, as label and value; ConfigError where it goes beyond the card."""
     shape, cluster = shape_of(model), job.cluster
-    gpus = cluster.sft_gpus or cluster.gpus
+    gpus = cluster.cold_start_gpus
     tokens = max(cluster.micro_tokens or 0, -(-job.sft.cutoff // cluster.sequence_parallel))
     needed = 16 * shape.parameters / gpus / GB + _gathered(shape) + sum(_pass(shape, tokens)) + RESERVED
-    if needed > cluster.gpu_memory:
+    if needed > cluster.memory_gb:
         raise ConfigError(
-            f"The cold start needs {needed:.0f} GB on each of {gpus} GPUs, and they have {cluster.gpu_memory:.0f}: raise "
+            f"The cold start needs {needed:.0f} GB on each of {gpus} GPUs, and they have {cluster.memory_gb:.0f}: raise "
             "hardware.sft_gpus, or lower cold_start.cutoff."
         )
-    return "cold start, in all", f"{needed:.1f} of {cluster.gpu_memory:.0f} GB on {gpus} GPUs"
+    return "cold start, in all", f"{needed:.1f} of {cluster.memory_gb:.0f} GB on {gpus} GPUs"
 
 
 def _gathered(shape: ModelShape) -> float:
@@ -209,6 +207,26 @@ def _pass(shape: ModelShape, tokens: int) -> tuple[float, float]:
     return activations, tokens * shape.vocab * (2 + 4 + 4) / GB  # bfloat16, float32, gradient
 
 
+def check_machine(
+    model: ModelConfig, cluster: Cluster, algorithm: AlgorithmConfig, credit: CreditConfig, cold_start: SftConfig
+) -> list[tuple[str, str]]:
+    """What a recipe's cold start and RL need of each GPU, as label and value; what ``--dry-run`` prints for backend verl.
+
+    Raises ConfigError, with what to change, where it goes beyond the card or where verl cannot do what the recipe asks.
+    """
+    # What is estimated depends on no path, and on the stage only through settings that all stages share.
+    nowhere = Path("unused")
+    shared: dict[str, Any] = {"model": model, "cluster": cluster, "out_dir": nowhere}
+    rl = VerlJob(**shared, algorithm=algorithm, credit=credit, init=nowhere, reference=nowhere, last_step=1)
+    refuse_what_verl_cannot(rl)
+    if not model.path:
+        return [("memory", "not computed, since the recipe names no model.path")]
+    rows = check_memory(rl, model.path).table()
+    if cold_start.enabled:
+        rows.insert(0, check_sft_memory(VerlSftJob(**shared, sft=cold_start, chats=nowhere), model.path))
+    return rows
+
+
 PEAK, SHARE, BANDWIDTH = 989e12, 0.35, 4.8e12
 """bfloat16 operations per second and bytes per second of an H200, and the share of the former that training reaches."""
 
@@ -220,8 +238,8 @@ def _step_seconds(job: VerlJob, shape: ModelShape) -> float:
     reads all weights once per token and batch. User model, transfers and stragglers come on top.
     """
     algorithm, cluster = job.algorithm, job.cluster
-    gpus = cluster.gpus * cluster.nodes
-    length = job.max_prompt_tokens + algorithm.max_response_tokens / 2
+    gpus = cluster.all_gpus
+    length = algorithm.max_prompt_tokens + algorithm.max_response_tokens / 2
     tokens = algorithm.batch * algorithm.group * length
     forwards = 2 + (2 if algorithm.kl_coef > 0 else 0) + 8 * algorithm.inner_epochs + 2
     arithmetic = forwards * shape.parameters * tokens / (gpus * PEAK * SHARE)

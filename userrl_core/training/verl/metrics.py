@@ -35,20 +35,20 @@ the others.
 def step_metrics(
     data: Mapping[str, Any], stats: Mapping[str, Any] | None, score: float | None = None
 ) -> dict[str, float]:
-    """All numbers of a step. data: verl's. stats: what the credit book left for the step. score: of the validation."""
-    found: dict[str, float] = {}
+    """All numbers of a step. data: verl's. stats: what the credit actor left for the step. score: of the validation."""
+    metrics: dict[str, float] = {}
     for key, value in data.items():
         if isinstance(value, (int, float)) and math.isfinite(value):
-            found[RENAMED.get(key, f"verl/{key}")] = float(value)
+            metrics[RENAMED.get(key, f"verl/{key}")] = float(value)
     if stats is not None:
-        found |= {str(name): float(value) for name, value in stats["numbers"].items()}
-        found["rollout/admitted/share"] = stats["admitted"] / max(stats["attempts"], 1)
+        metrics |= {str(name): float(value) for name, value in stats["numbers"].items()}
+        metrics["rollout/admitted/share"] = stats["admitted"] / max(stats["attempts"], 1)
         for name in ("success", "turns", "score", "return_sum"):
             if stats.get(name) is not None:
-                found[f"rollout/{name}/mean"] = float(stats[name])
+                metrics[f"rollout/{name}/mean"] = float(stats[name])
     if score is not None:
-        found["validate/score/mean"] = score
-    return found
+        metrics["validate/score/mean"] = score
+    return metrics
 
 
 def validation_score(data: Mapping[str, Any], tasks: Sequence[Task]) -> float | None:

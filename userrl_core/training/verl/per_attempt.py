@@ -40,8 +40,8 @@ def estimate_rloo(
     if compared:
         score_M1 = torch.tensor(credits.scores[compared], dtype=torch.float64)[:, None]
         groups = np.array([batch.groups[i] for i in compared], dtype=object)
-        found_M1 = _verls("rloo")(score_M1, torch.ones_like(score_M1), groups)[0]
-        values[compared] = found_M1[:, 0].numpy()
+        rloo_M1 = _verls("rloo")(score_M1, torch.ones_like(score_M1), groups)[0]
+        values[compared] = rloo_M1[:, 0].numpy()
     values[~credits.signal] = 0.0  # equal scores: what is left is rounding
     turns = [[float(value)] * len(spans) for value, spans in zip(values, batch.spans, strict=True)]
     batch.record(turns)
@@ -76,5 +76,5 @@ def _verls(name: str) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
     """verl's own estimator. Asked for late: verl loads this module while it is being imported itself."""
     from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 
-    found: Callable[..., tuple[torch.Tensor, torch.Tensor]] = get_adv_estimator_fn(name)
-    return found
+    estimator: Callable[..., tuple[torch.Tensor, torch.Tensor]] = get_adv_estimator_fn(name)
+    return estimator

@@ -1,6 +1,6 @@
 """What verl loads in the driver and in every Ray worker: entry point ``userrl`` of group ``verl.plugins``.
 
-verl swallows an import error here, so `registered` is asked before a step is spent (`main.preflight`).
+verl swallows an import error here, so `registered` is asked before a step is spent (`main.check_workers`).
 """
 
 from __future__ import annotations

@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from userrl_core import processes
 from userrl_core.distill import read_chats
 from userrl_core.errors import ConfigError, TrainingError
+from userrl_core.json_lines import GrowingLines
 from userrl_core.records import CheckpointRecord
 from userrl_core.sink import Sink
 from userrl_core.training.jobs import StageResult
@@ -19,8 +21,6 @@ from userrl_core.training.verl import checkpoints as files
 from userrl_core.training.verl.config import sft_overrides
 from userrl_core.training.verl.data import write_sft_parquet
 from userrl_core.training.verl.job import VerlSftJob
-from userrl_core.training.verl.launch import Lines
-from userrl_core.training.verl.process_tree import run_tree
 
 NAMES = {"train/loss": "sft/loss/mean", "train/grad_norm": "sft/grad_norm/mean", "train/lr": "sft/lr/value"}
 
@@ -74,7 +74,7 @@ def _train(
     job: VerlSftJob, overrides: list[str], steps: int, sink: Sink, progress: Progress | None
 ) -> dict[str, float]:
     cluster, folder = job.cluster, job.out_dir / "verl"
-    lines = Lines(folder / f"metrics-{len(list(folder.glob('metrics-*.jsonl')))}.jsonl")
+    lines = GrowingLines(folder / f"metrics-{len(list(folder.glob('metrics-*.jsonl')))}.jsonl")
     numbers: dict[str, float] = {}
 
     def tick() -> None:
@@ -85,14 +85,14 @@ def _train(
             if progress is not None:
                 progress(int(line["step"]), steps, numbers)
 
-    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={cluster.sft_gpus or cluster.gpus}"]
-    run_tree(
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={cluster.cold_start_gpus}"]
+    processes.run(
         [cluster.python or sys.executable, "-u", *launcher, "-m", "verl.trainer.sft_trainer", *overrides],
-        folder=folder,
-        env={**SETTINGS, "HYDRA_FULL_ERROR": "1", **cluster.env, "VERL_FILE_LOGGER_PATH": str(lines.path)},
+        folder,
+        name="verl",
+        env={**SETTINGS, "HYDRA_FULL_ERROR": "1", "VERL_FILE_LOGGER_PATH": str(lines.path)},
         stall=job.stall,
         on_tick=tick,
-        ray_dir=False,
     )
     return numbers
 

@@ -20,7 +20,7 @@ from userrl_core.training.protocols import Curriculum, History
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class StepPlan:
     """horizons: per step. steps: per step, the keys of its tasks in order. tasks: by key. state: the curriculum's, after."""
 
     horizons: Mapping[int, int]
@@ -33,14 +33,14 @@ class Plan:
         return [self.tasks[key] for s in sorted(self.steps) if s >= step for key in self.steps[s]]
 
 
-def make_plan(folder: Path, curriculum: Curriculum, first: int, last: int, batch: int) -> Plan:
+def plan_steps(folder: Path, curriculum: Curriculum, first: int, last: int, batch: int) -> StepPlan:
     """The plan of steps first to last: read where an earlier start left it, else drawn and written.
 
     Raises ConfigError where a horizon would depend on how the stage itself goes: verl cannot be told in between.
     """
     path = folder / "plan.json"
     if path.exists():
-        return read_plan(folder)
+        return read_step_plan(folder)
     horizons: dict[int, int] = {}
     steps: dict[int, list[str]] = {}
     tasks: dict[str, Task] = {}
@@ -51,7 +51,7 @@ def make_plan(folder: Path, curriculum: Curriculum, first: int, last: int, batch
             raise TaskError(f"Step {step} has {len(drawn)} tasks for a batch of {batch}; lower algorithm.batch.")
         tasks.update({task.key: task for task in drawn})
         steps[step] = [task.key for task in drawn]
-    plan = Plan(horizons, steps, tasks, curriculum.state_dict())
+    plan = StepPlan(horizons, steps, tasks, curriculum.state_dict())
     folder.mkdir(parents=True, exist_ok=True)
     write_tasks(folder / "tasks.jsonl", tasks.values())
     text = json.dumps({"horizons": horizons, "steps": steps, "state": plan.state})
@@ -62,7 +62,7 @@ def make_plan(folder: Path, curriculum: Curriculum, first: int, last: int, batch
 
 
 def refuse_schedule(horizon: Callable[[int, History], int], stages: Iterable[tuple[int, int]]) -> None:
-    """Raise ConfigError, before anything was spent, where `make_plan` would for one of the stages.
+    """Raise ConfigError, before anything was spent, where `plan_steps` would for one of the stages.
 
     horizon: of a step under a history. stages: first and last step of each. When a stage begins, all steps before it are
     recorded and none of its own.
@@ -83,14 +83,14 @@ def _fixed(horizon: Callable[[int, History], int], step: int, history: History) 
         ) from error
 
 
-def read_plan(folder: Path) -> Plan:
+def read_step_plan(folder: Path) -> StepPlan:
     """The plan that lies in a stage's folder."""
-    found = json.loads((folder / "plan.json").read_text())
-    return Plan(
-        {int(step): int(turns) for step, turns in found["horizons"].items()},
-        {int(step): tuple(keys) for step, keys in found["steps"].items()},
+    written = json.loads((folder / "plan.json").read_text())
+    return StepPlan(
+        {int(step): int(turns) for step, turns in written["horizons"].items()},
+        {int(step): tuple(keys) for step, keys in written["steps"].items()},
         read_tasks(str(folder / "tasks.jsonl")),
-        found["state"],
+        written["state"],
     )
 
 
@@ -108,5 +108,5 @@ def write_tasks(path: Path, tasks: Any) -> None:
 def read_tasks(path: str) -> Mapping[str, Task]:
     """Tasks by key; read once per process."""
     with Path(path).open(encoding="utf-8") as file:
-        found = [Task(**json.loads(line)) for line in file]
-    return {task.key: task for task in found}
+        tasks = [Task(**json.loads(line)) for line in file]
+    return {task.key: task for task in tasks}

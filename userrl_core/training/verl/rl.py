@@ -13,13 +13,17 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import sys
+import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from userrl_core import processes
 from userrl_core.errors import CheckpointError, ConfigError, TrainingError
+from userrl_core.json_lines import GrowingLines
 from userrl_core.records import CheckpointRecord
 from userrl_core.served.health import check_users
 from userrl_core.sink import Sink
@@ -29,25 +33,24 @@ from userrl_core.training.protocols import Curriculum, Progress
 from userrl_core.training.verl import checkpoints as files
 from userrl_core.training.verl.config import Resume, agents_file, rl_overrides
 from userrl_core.training.verl.data import write_rl_parquet
-from userrl_core.training.verl.heartbeat import Watch
-from userrl_core.training.verl.job import ALIVE, SinkSpec, StageFile, VerlJob, horizons_of
+from userrl_core.training.verl.heartbeat import HeartbeatWatch
+from userrl_core.training.verl.job import HEARTBEATS, STAGE_ENV, SinkSpec, StageFile, VerlJob, horizons_of
 from userrl_core.training.verl.memory import check_memory
 from userrl_core.training.verl.metrics import step_metrics, validation_score
-from userrl_core.training.verl.process_tree import last_words, run_tree
-from userrl_core.training.verl.step_plan import Plan, make_plan, write_tasks
+from userrl_core.training.verl.step_plan import StepPlan, plan_steps, write_tasks
 
 
-def run_stage(job: VerlJob, curriculum: Curriculum, sink: Sink, progress: Progress | None = None) -> StageResult:
+def run_rl(job: VerlJob, curriculum: Curriculum, sink: Sink, progress: Progress | None = None) -> StageResult:
     """Run the stage to its last step; started again, it goes on from its newest checkpoint.
 
     curriculum: as it was made; the state that the stage before left is loaded. sink: this process's; workers open theirs
     by ``job.sink``. The result's checkpoint is a Hugging Face folder.
     Raises ConfigError before anything starts, CheckpointError for an unusable start, TrainingError when verl fails.
     """
-    return _Launch(job, curriculum, sink, progress).run()
+    return _StageStart(job, curriculum, sink, progress).run()
 
 
-class _Launch:
+class _StageStart:
     """One start of a stage."""
 
     def __init__(self, job: VerlJob, curriculum: Curriculum, sink: Sink, progress: Progress | None) -> None:
@@ -57,7 +60,7 @@ class _Launch:
         self.resume, self.at = starting_point(job, self.root)
         # The cold start, or a stage before whose shards do not fit: their Hugging Face folder lies within a checkpoint.
         sources = [*filter(None, [self.resume.path]), job.init, *list(job.init.parents)[:2]]
-        self.parent = next((found for folder in sources if (found := _id_of(folder))), None)
+        self.parent = next((card.id for folder in sources if (card := files.read_card(folder))), None)
         self.done: set[int] = set()
         self.metrics: dict[str, float] = {}
 
@@ -71,16 +74,16 @@ class _Launch:
         state = files.read_curriculum(before) if before is not None else None
         if state is not None:
             self.curriculum.load_state_dict(state)
-        plan = make_plan(self.folder, self.curriculum, job.first_step, job.last_step, job.algorithm.batch)
+        plan = plan_steps(self.folder, self.curriculum, job.first_step, job.last_step, job.algorithm.batch)
         self.curriculum.load_state_dict(plan.state)
-        self._remember()
+        self._replay_statistics()
         if self.at < job.last_step:
-            self._declare_void()
+            self._void_earlier_start()
             self._prepare(plan)
             self._train()
         return self._result()
 
-    def _prepare(self, plan: Plan) -> None:
+    def _prepare(self, plan: StepPlan) -> None:
         """Write what the processes of the stage read."""
         job, folder = self.job, self.folder
         self.sink.tasks([*plan.tasks.values(), *job.validation])
@@ -100,16 +103,16 @@ class _Launch:
         """Run verl, and tell what it does while it does it."""
         job = self.job
         count = len(list(self.folder.glob("metrics-*.jsonl")))
-        metrics = Lines(self.folder / f"metrics-{count}.jsonl")
-        steps = Lines(self.folder / "steps.jsonl", from_end=True)
+        metrics = GrowingLines(self.folder / f"metrics-{count}.jsonl")
+        steps = GrowingLines(self.folder / "steps.jsonl", from_end=True)
         stats: dict[int, dict[str, Any]] = {}
-        workers = Watch(self.folder / ALIVE)
+        workers = HeartbeatWatch(self.folder / HEARTBEATS)
         moved = time.monotonic()
 
         def read() -> int:
             """Go through what was written since; returns how many steps were finished."""
             done = list(metrics)
-            for line in steps:  # the book's line of a step is there before verl's
+            for line in steps:  # the credit actor's line of a step is there before verl's
                 stats[int(line["step"])] = line
             for line in done:
                 self._step(int(line["step"]), line["data"], stats.get(int(line["step"])))
@@ -128,24 +131,31 @@ class _Launch:
             if time.monotonic() - moved > job.stall:
                 raise TrainingError(f"No step was finished for {job.stall:g} s. {self._words()}")
 
-        run_tree(
+        env = {
+            **SETTINGS,
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "HYDRA_FULL_ERROR": "1",
+            "VERL_FILE_LOGGER_PATH": str(metrics.path),
+        }
+        env[STAGE_ENV] = json.dumps(sorted([*env, processes.TAGS]))
+        scratch = None
+        if job.cluster.ray_address is None:
+            # Sockets lie in it, and their paths may have 107 bytes at most: a short name in the temporary folder.
+            scratch = Path(tempfile.gettempdir()) / f"userrl-ray-{secrets.token_hex(8)}"
+            env["USERRL_RAY_DIR"] = str(scratch)
+        processes.run(
             [job.cluster.python or sys.executable, "-u", "-m", "userrl_core.training.verl.main", str(self.folder)],
-            folder=self.folder,
-            env={
-                **SETTINGS,
-                "RAY_USAGE_STATS_ENABLED": "0",
-                "HYDRA_FULL_ERROR": "1",
-                **job.cluster.env,
-                "VERL_FILE_LOGGER_PATH": str(metrics.path),
-            },
-            stall=job.stall,
+            self.folder,
+            name="verl",
+            env=env,
             on_tick=tick,
-            ray_dir=job.cluster.ray_address is None,
+            scratch=scratch,
+            stall=job.stall,
         )
         read()
 
     def _words(self) -> str:
-        return last_words(self.folder / "output.txt")
+        return processes.last_words(self.folder / "output.txt")
 
     def _step(self, step: int, data: Mapping[str, Any], stats: Mapping[str, Any] | None) -> None:
         """A step is complete: its numbers, its gates, its checkpoint."""
@@ -155,7 +165,7 @@ class _Launch:
         if step > 0:
             self.done.add(step)
         if stats is not None:
-            self._tell(stats)
+            self._inform_curriculum(stats)
         self.sink.metrics(self.metrics, stage=job.stage, step=step)
         folder = self.root / f"global_step_{step}"
         if files.weights(folder):
@@ -199,14 +209,14 @@ class _Launch:
             metrics=self.metrics,
         )
 
-    def _remember(self) -> None:
+    def _replay_statistics(self) -> None:
         """What earlier starts of this stage saw, up to where it goes on."""
-        seen = {int(line["step"]): line for line in Lines(self.folder / "steps.jsonl")}
+        seen = {int(line["step"]): line for line in GrowingLines(self.folder / "steps.jsonl")}
         for step in sorted(seen):
             if step <= self.at:
-                self._tell(seen[step])
+                self._inform_curriculum(seen[step])
 
-    def _tell(self, stats: Mapping[str, Any]) -> None:
+    def _inform_curriculum(self, stats: Mapping[str, Any]) -> None:
         success = stats.get("success")  # none where no attempt was admitted, which is no failure of the policy
         known = {} if success is None else {"rollout/success/mean": float(success)}
         self.curriculum.record(int(stats["step"]), known)
@@ -216,7 +226,7 @@ class _Launch:
     def _best(self) -> Best | None:
         return files.best_of(self.root, self.job.best)
 
-    def _declare_void(self) -> None:
+    def _void_earlier_start(self) -> None:
         """An earlier start of this stage logged steps that are played again: those rows do not count."""
         marker = begun_marker(self.job.out_dir)
         if marker.exists():
@@ -235,7 +245,7 @@ def starting_point(job: VerlJob, root: Path) -> tuple[Resume, int]:
     """
     own = files.settled(root)
     folder = own or stage_before(job)
-    gpus = job.cluster.gpus * job.cluster.nodes
+    gpus = job.cluster.all_gpus
     size = files.world_size(folder) if folder is not None else None
     if folder is None or size is None:  # a model from elsewhere, or the cold start
         if _measures_distance(job) and job.reference is not None and job.reference != job.init:
@@ -270,7 +280,7 @@ def stage_before(job: VerlJob) -> Path | None:
 
 
 def _measures_distance(job: VerlJob) -> bool:
-    return job.algorithm.kl_coef > 0 or job.kl_reward_coef > 0
+    return job.algorithm.kl_coef > 0 or job.algorithm.kl_reward_coef > 0
 
 
 def check_gpus(job: VerlJob) -> None:
@@ -279,14 +289,14 @@ def check_gpus(job: VerlJob) -> None:
     if visible is None or job.cluster.device != "cuda" or job.cluster.ray_address is not None:
         return
     count = len([part for part in visible.split(",") if part.strip()])
-    if count < job.cluster.gpus:
+    if count < job.cluster.node_gpus:
         raise ConfigError(
-            f"The stage needs {job.cluster.gpus} GPUs and CUDA_VISIBLE_DEVICES shows {count} ({visible!r}); give it all of "
+            f"The stage needs {job.cluster.node_gpus} GPUs and CUDA_VISIBLE_DEVICES shows {count} ({visible!r}); give it all of "
             "them, or lower hardware.gpus."
         )
 
 
-def stage_file(job: VerlJob, plan: Plan, folder: Path, sink: Sink | None = None) -> StageFile:
+def stage_file(job: VerlJob, plan: StepPlan, folder: Path, sink: Sink | None = None) -> StageFile:
     """What the processes of the stage read. sink: workers join its incarnation of the run, where it has one."""
     spec = job.sink
     incarnation = getattr(sink, "incarnation", None)
@@ -314,34 +324,8 @@ def stage_file(job: VerlJob, plan: Plan, folder: Path, sink: Sink | None = None)
     )
 
 
-class Lines:
-    """JSON lines of a growing file, each once; a torn last line waits for its end."""
-
-    def __init__(self, path: Path, *, from_end: bool = False) -> None:
-        self.path = path
-        self._at = path.stat().st_size if from_end and path.exists() else 0
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        if not self.path.exists():
-            return
-        with self.path.open("rb") as file:
-            file.seek(self._at)
-            text = file.read()
-        end = text.rfind(b"\n") + 1
-        self._at += end
-        for line in text[:end].splitlines():
-            value = json.loads(line)
-            if isinstance(value, dict):
-                yield value
-
-
 def _entry(root: Path, step: int) -> Path:
     """An empty checkpoint folder that only tells verl the step, for weights that come from elsewhere."""
     folder = root.parent / "entry" / f"global_step_{step}"
     (folder / "actor").mkdir(parents=True, exist_ok=True)
     return folder
-
-
-def _id_of(folder: Path) -> str | None:
-    card = files.read_card(folder)
-    return card.id if card is not None else None

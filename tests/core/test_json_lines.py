@@ -1,0 +1,25 @@
+"""JSON lines of a file that is still written."""
+
+from pathlib import Path
+
+from userrl_core.json_lines import GrowingLines
+
+
+def test_a_torn_line_waits_for_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "lines.jsonl"
+    lines = GrowingLines(path)
+    assert list(lines) == []
+    path.write_text('{"step": 1}\n{"st')
+    assert list(lines) == [{"step": 1}]
+    with path.open("a") as file:
+        file.write('ep": 2}\n')
+    assert list(lines) == [{"step": 2}]
+
+
+def test_what_a_killed_writer_tore_is_passed_over_and_what_was_there_before_too(tmp_path: Path) -> None:
+    path = tmp_path / "lines.jsonl"
+    path.write_text('{"step": 1}\n')
+    lines = GrowingLines(path, from_end=True)
+    with path.open("a") as file:
+        file.write('{"st\n{"step": 2}\n[3]\n')
+    assert list(lines) == [{"step": 2}]

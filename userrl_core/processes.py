@@ -1,0 +1,277 @@
+"""Child processes that cannot be lost: whoever started them may be killed at any moment, and they must not linger.
+
+A child leads a session of its own, writes to a file that is tailed here, and carries a random tag in its environment. Its
+descendants inherit the tag, also those that leave its process group (Ray starts daemons in sessions of their own). The tag is
+written down before the child starts, so that whoever comes next finds every leftover by the tag alone: a recycled process id
+never carries it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import math
+import os
+import re
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from userrl_core.errors import TrainingError
+
+TAGS = "USERRL_CHILD_TOKEN"
+"""The environment variable that holds a process's tags: those of the processes around it, then its own."""
+
+RECORD = "child.json"
+"""In the folder of a child: its tag, and what is to be removed with it."""
+
+_LAST_BYTES = 16384
+_RAISED = re.compile(r"\b(?:\w+\.)*\w*(?:Error|Exception): \S.*$")
+_PR_SET_PDEATHSIG = 1
+
+
+class ProcessDied(TrainingError):
+    """The child ended without saying why (killed, out of memory, a bug): starting it again may help."""
+
+
+def run(
+    command: Sequence[str],
+    folder: Path,
+    *,
+    name: str,
+    env: Mapping[str, str] | None = None,
+    on_tick: Callable[[], None] = lambda: None,
+    keep_open: Sequence[int] = (),
+    scratch: Path | None = None,
+    grace: float = 0.0,
+    stall: float = math.inf,
+    poll: float = 0.2,
+) -> None:
+    """Run a command to its end, its record and ``output.txt`` in ``folder``; nothing that it started outlives this call.
+
+    name: of the child, in sentences. env: variables besides this process's own. on_tick: called every ``poll`` seconds while it
+    runs; an exception from it stops the child too. keep_open: descriptors that it inherits (its slot's lock). scratch: a folder
+    of its own, removed with it. grace: seconds between TERM and KILL when this process is interrupted. stall: seconds without
+    any output after which it counts as stuck. Leftovers of an earlier child of the same folder are killed first.
+    Raises TrainingError with the child's own sentence when it ends with a status other than 0, or when it is stuck,
+    ProcessDied when it gave no sentence.
+    """
+    child = start(command, folder, env=env, keep_open=keep_open, scratch=scratch)
+    silent_since, size = time.monotonic(), child.began
+    try:
+        while (status := _wait(child.process, poll)) is None:
+            on_tick()
+            written = child.output.stat().st_size
+            if written != size:
+                silent_since, size = time.monotonic(), written
+            elif time.monotonic() - silent_since > stall:
+                words = last_words(child.output, child.began)
+                raise TrainingError(f"{name} said nothing for {stall:g} s and was stopped. {words}")
+        on_tick()
+    except BaseException:  # a cancel arrives as a BaseException; whatever it is, the child must not outlive us
+        child.stop(grace)
+        raise
+    reap(folder)
+    if status:
+        sentence = next(
+            (line for line in reversed(_lines(child.output, child.began)) if line.startswith("error: ")), None
+        )
+        if sentence is not None:
+            raise TrainingError(sentence.removeprefix("error: "))
+        how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+        raise ProcessDied(f"{name} {how}. {last_words(child.output, child.began)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A process with a record in ``folder``. began: where in the file ``output`` its words begin."""
+
+    process: subprocess.Popen[bytes]
+    folder: Path
+    output: Path
+    began: int
+
+    def stop(self, grace: float) -> None:
+        """TERM, KILL after ``grace`` seconds, and nothing of it is left."""
+        stop_group(self.process, grace)
+        reap(self.folder)
+
+
+def start(
+    command: Sequence[str],
+    folder: Path,
+    *,
+    output: str = "output.txt",
+    env: Mapping[str, str] | None = None,
+    keep_open: Sequence[int] = (),
+    scratch: Path | None = None,
+) -> Child:
+    """Start a tagged child and leave its record; leftovers of an earlier one of the same folder are killed first."""
+    folder.mkdir(parents=True, exist_ok=True)
+    reap(folder)
+    tag = secrets.token_hex(16)
+    record = {
+        "token": tag,
+        "command": list(command),
+        "started": time.time(),
+        "scratch": str(scratch) if scratch else None,
+    }
+    _write(folder / RECORD, json.dumps(record))
+    path = folder / output
+    began = path.stat().st_size if path.exists() else 0
+    return Child(spawn(command, output=path, env=env, tag=tag, keep_open=keep_open), folder, path, began)
+
+
+def spawn(
+    command: Sequence[str],
+    *,
+    output: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    tag: str | None = None,
+    keep_open: Sequence[int] = (),
+    with_parent: bool = False,
+) -> subprocess.Popen[bytes]:
+    """Start a process in a session of its own, so that Ctrl-C reaches it through its parent alone.
+
+    output: a file that its words are added to; None: where this process's go. with_parent: the kernel ends it when the thread
+    that called this does; for programs that do not call `die_with_parent` themselves.
+    """
+    environment = {**os.environ, **(env or {})}
+    if tag is not None:
+        environment[TAGS] = " ".join([*environment.get(TAGS, "").split(), tag])
+    with contextlib.ExitStack() as files:
+        sink = None if output is None else files.enter_context(output.open("ab"))
+        return subprocess.Popen(
+            list(command),
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=None if sink is None else subprocess.STDOUT,
+            env=environment,
+            pass_fds=tuple(keep_open),
+            start_new_session=True,
+            preexec_fn=die_with_parent if with_parent else None,
+        )
+
+
+def die_with_parent() -> None:
+    """In a child: be terminated by the kernel when the parent dies (Linux; elsewhere `reap` alone does the work)."""
+    if not sys.platform.startswith("linux"):
+        return
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() == 1 and TAGS in os.environ:  # the parent died before the call
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def stop_group(process: subprocess.Popen[bytes], grace: float) -> None:
+    """TERM the process's group, wait up to ``grace`` seconds for the process, KILL what is left of the group."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(grace)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def reap(folder: Path, grace: float = 0.0) -> int:
+    """Kill what a child of this folder left behind, and remove its scratch folder; returns how many processes that were.
+
+    grace: seconds between TERM and KILL.
+    """
+    try:
+        record = json.loads((folder / RECORD).read_text())
+        tag = str(record["token"])
+    except (FileNotFoundError, json.JSONDecodeError, KeyError):
+        return 0
+    killed = _kill(tag, grace)
+    if record.get("scratch"):
+        shutil.rmtree(record["scratch"], ignore_errors=True)
+    (folder / RECORD).unlink(missing_ok=True)
+    return killed
+
+
+def tagged(tag: str) -> list[psutil.Process]:
+    """Living processes of this user that carry the tag; never this one."""
+    processes = []
+    for process in psutil.process_iter():
+        try:
+            carries = process.pid != os.getpid() and tag in process.environ().get(TAGS, "").split()
+            if carries and process.status() != psutil.STATUS_ZOMBIE:
+                processes.append(process)
+        except (psutil.Error, OSError):
+            continue  # gone meanwhile, or another user's
+    return processes
+
+
+def is_alive(pid: int) -> bool:
+    """Not gone, and not merely waiting to be collected by its parent. A recycled id counts as alive."""
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def last_words(output: Path, began: int = 0, count: int = 12) -> str:
+    """The last exception in a child's output, where all of it lies, and its last lines."""
+    lines = _lines(output, began)
+    if not lines:
+        return f"Its output ({output}) is empty."
+    # The exception first: a flow shows one line, and what follows a traceback is often some other process's chatter.
+    raised = next((match[0] for line in reversed(lines) if (match := _RAISED.search(line))), None)
+    where = f"{raised[:300]} (output: {output})." if raised else f"Output: {output}."
+    return f"{where} Its last lines:\n" + "\n".join(lines[-count:])
+
+
+def _lines(output: Path, began: int) -> list[str]:
+    """The lines at the end of a file that are not empty."""
+    with output.open("rb") as file:
+        file.seek(max(began, output.stat().st_size - _LAST_BYTES))
+        return [line.rstrip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
+
+
+def _kill(tag: str, grace: float) -> int:
+    """End every process with the tag, and what they start while they are being ended."""
+    killed: set[int] = set()
+    for _ in range(5):
+        processes = tagged(tag)
+        if not processes:
+            break
+        killed |= {process.pid for process in processes}
+        if grace:
+            _signal(processes, signal.SIGTERM)
+            _, processes = psutil.wait_procs(processes, timeout=grace)
+        _signal(processes, signal.SIGKILL)
+        psutil.wait_procs(processes, timeout=5.0)
+    return len(killed)
+
+
+def _signal(processes: Sequence[psutil.Process], number: int) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.send_signal(number)
+
+
+def _wait(process: subprocess.Popen[bytes], seconds: float) -> int | None:
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def _write(path: Path, text: str) -> None:
+    """Whole or not at all, and on disk when this returns."""
+    partial = path.with_suffix(".tmp")
+    with partial.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
