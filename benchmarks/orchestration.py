@@ -47,15 +47,16 @@ def main() -> None:
 def _compare(repeats: int) -> None:
     from prefect import flow
 
-    from flows.run.job import Job
-    from flows.run.plan import make_plan
+    from flows.run.job import StageJob
+    from flows.run.plan import plan_run
+    from flows.run.request import TrainRequest
     from flows.run.run import Run
     from flows.run.stage import run_stage
 
-    def job(seed: int) -> tuple[Run, Job]:
-        plan = make_plan("equalized-r2g", "laptop", seed=seed, overrides=SMALL, wandb="off")
-        with plan.begin(fresh=False) as run:
-            return run, plan.job(run, "distill", {})
+    def job(seed: int) -> tuple[Run, StageJob]:
+        plan = plan_run(TrainRequest(seed=seed, overrides=SMALL, wandb="off"))
+        with plan.begin() as run:
+            return run, plan.job(run, "distill")
 
     def by_hand(seed: int) -> None:
         _, given = job(seed)

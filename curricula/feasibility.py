@@ -39,7 +39,7 @@ def check_horizons(recipe: Recipe, min_turns_of: Callable[[str], Sequence[int]] 
     guessing (measured: travel ends at 0.3 with horizons 2, 4, 6 and at 0.8 with 4, 5, 6).
     """
     found: list[str] = []
-    for planned in recipe.plan:
+    for planned in recipe.planned_stages:
         horizon = planned.horizon if planned.horizon is not None else recipe.schedule.levels()[0].horizon
         for gym in planned.stage.gyms:
             options = {**recipe.gym(gym).tasks, **planned.stage.tasks.get(gym, {})}

@@ -172,7 +172,7 @@ class Recipe(Settings):
         return sum(self._steps(stage) for stage in self.stages)
 
     @cached_property
-    def plan(self) -> tuple[PlannedStage, ...]:
+    def planned_stages(self) -> tuple[PlannedStage, ...]:
         """The stages in order; one that a schedule divides becomes one per horizon."""
         planned: list[PlannedStage] = []
         first = 1
@@ -195,7 +195,7 @@ class Recipe(Settings):
                 f"Recipe '{self.name}' has training steps 1 to {self.total_steps}; there is no step {step}."
             )
         if not any(stage.gates for stage in self.stages):
-            return next(planned for planned in self.plan if step <= planned.last)
+            return next(planned for planned in self.planned_stages if step <= planned.last)
         levels = tuple(Level(0, self._steps(stage), stage.gates) for stage in self.stages)
         index, first, last = place(levels, step, history)
         if last is None or index == len(levels) - 1:
@@ -228,7 +228,7 @@ class Recipe(Settings):
                 "alternate": bool(planned.stage.alternate),
                 "gates": planned.stage.gates.model_dump(exclude_none=True) if planned.stage.gates else None,
             }
-            for planned in self.plan
+            for planned in self.planned_stages
         ]
 
     def resolved(self) -> dict[str, Any]:

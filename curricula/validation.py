@@ -30,7 +30,7 @@ def _sentence(error: ValidationError, kind: type[BaseModel]) -> str:
         known = _known_keys(kind, first["loc"])
         text = f"unknown key '{where}'{nearest(str(first['loc'][-1]), known)}; known here: {', '.join(sorted(known))}"
     elif first["type"] == "union_tag_invalid":
-        text = f"{where}.kind must be one of fixed, stages, scaling_inter, adaptive"
+        text = f"{where}.kind must be one of {first['ctx']['expected_tags'].replace(chr(39), '')}"
     elif first["type"] == "missing":
         text = f"'{where}' is missing"
     else:

@@ -10,34 +10,29 @@ from typing import Any  # noqa: E402
 
 from prefect import flow  # noqa: E402
 
-from flows.run.plan import make_plan  # noqa: E402
+from flows.run.plan import plan_run  # noqa: E402
+from flows.run.request import DistillRequest, TrainRequest, takes  # noqa: E402
 from flows.run.stage import run_stage  # noqa: E402
 
 
 @flow(name="distill", flow_run_name="{recipe}-{seed}")
-def distill(
-    recipe: str = "equalized-r2g",
-    profile: str | None = "laptop",
-    seed: int = 0,
-    name: str = "",
-    policy: str | None = None,
-    user: dict[str, Any] | str | None = None,
-    top_k: int | None = None,
-    overrides: dict[str, Any] | None = None,
-    fresh: bool = False,
-) -> dict[str, Any]:
-    """Play and keep demonstrations; returns where the chats are and what was dropped and why.
-
-    policy: ``scripted`` or a served model's name. user: who answers, a kind or {kind, options}. top_k: how many are kept.
-    None leaves each as the recipe and profile say.
-    """
-    given = {"policy": policy, "user": user, "top_k": top_k}
-    chosen = {f"demonstrations.{key}": value for key, value in given.items() if value is not None}
-    plan = make_plan(recipe, profile, "local", seed, name or "distill", {**(overrides or {}), **chosen})
-    with plan.begin(fresh=fresh) as run:
-        result = run_stage(run, plan.job(run, "distill", {}))
-        run.set_status("completed")
-    return {"run": run.id, **result}
+@takes(DistillRequest)
+def distill(request: DistillRequest) -> dict[str, Any]:
+    """Play and keep demonstrations; returns where the chats are and what was dropped and why."""
+    plan = plan_run(
+        TrainRequest(
+            recipe=request.recipe,
+            profile=request.profile,
+            backend="local",
+            seed=request.seed,
+            name=request.name or "distill",
+            overrides=request.with_overrides("demonstrations", "policy", "user", "top_k"),
+            fresh=request.fresh,
+        )
+    )
+    with plan.begin() as run, run.at_work():
+        result = run_stage(run, plan.job(run, "distill"))
+    return {"run": run.id, **result.model_dump(mode="json")}
 
 
 if __name__ == "__main__":

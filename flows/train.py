@@ -6,83 +6,82 @@ from flows.machine.home import settle
 
 settle()
 
-from collections.abc import Callable  # noqa: E402  everything below sees the settled environment
-from functools import partial  # noqa: E402
-from typing import Any, Literal  # noqa: E402
+import json  # noqa: E402  everything below sees the settled environment
+import sys  # noqa: E402
+from collections.abc import Callable  # noqa: E402
+from dataclasses import dataclass  # noqa: E402
+from typing import Any, TypeVar  # noqa: E402
 
 from prefect import flow, get_run_logger  # noqa: E402
 
 from flows.run.artifacts import notify, show_page  # noqa: E402
 from flows.run.budget import check_budget  # noqa: E402
-from flows.run.plan import Plan, make_plan  # noqa: E402
-from flows.run.report import report  # noqa: E402
+from flows.run.job import Inputs  # noqa: E402
+from flows.run.plan import RunPlan, plan_run  # noqa: E402
+from flows.run.report import publish, write_report  # noqa: E402
+from flows.run.request import TrainRequest, takes  # noqa: E402
+from flows.run.results import DistillResult, EvaluateResult, Result, TrainResult  # noqa: E402
 from flows.run.run import Run  # noqa: E402
 from flows.run.stage import run_stage  # noqa: E402
 from flows.serving.run_users import served_users  # noqa: E402
+from userrl_core.errors import UserRLError  # noqa: E402
+
+R = TypeVar("R", bound=Result)
 
 
 @flow(name="train", flow_run_name="{recipe}-{seed}", on_failure=[notify], on_crashed=[notify])
-def train(
-    recipe: str = "equalized-r2g",
-    profile: str | None = "laptop",
-    backend: Literal["auto", "local", "verl"] = "auto",
-    seed: int = 0,
-    name: str = "",
-    overrides: dict[str, Any] | None = None,
-    init_from: str | None = None,
-    from_stage: str | None = None,
-    until: str | None = None,
-    keep_checkpoints: int = 2,
-    budget: dict[str, float] | None = None,
-    fresh: bool = False,
-    dry_run: bool = False,
-    wandb: Literal["offline", "online", "off"] = "offline",
-) -> dict[str, Any]:
+@takes(TrainRequest)
+def train(request: TrainRequest) -> dict[str, Any]:
     """Train a recipe; running it again with the same parameters continues or reuses what is done.
 
-    recipe: name or YAML file. profile: sizes and machine. overrides: dotted keys into the recipe. init_from: checkpoint
-    folder or Hugging Face path to start from in place of the recipe's model. from_stage / until: first and last stage to do
-    (distill, sft, rl-1 ..., evaluate); what comes before from_stage must be done already. budget: {hours, money}; training
-    stops when it is spent, with a checkpoint to go on from. fresh: a new run even though one with these parameters exists.
     Returns the run's id, its table of held-out scores and where things are.
     """
-    plan = make_plan(
-        recipe, profile, backend, seed, name, overrides, init_from, from_stage, until, keep_checkpoints, budget, wandb
-    )
-    if dry_run:
-        get_run_logger().info("%s", plan.describe())
+    plan = plan_run(request)
+    log = get_run_logger()
+    if request.dry_run:
+        log.info("%s", plan.describe())
         return {"run": plan.run_id, "stages": plan.stages}
-    with (
-        plan.begin(fresh=fresh) as run,
-        run.at_work(),
-        served_users(plan.recipe, get_run_logger().info) as users,
-    ):
-        do = partial(_do, plan, run, users)
-        demonstrations = do("distill")
-        cold = do("sft", distill=demonstrations, init=plan.start)
+    with plan.begin() as run, run.at_work(), served_users(plan.recipe, log.info) as serve_users:
+        stages = _Stages(plan, run, serve_users)
+        demonstrations = stages.do("distill", DistillResult)
+        cold = plan.start
+        if "sft" in plan.stages:
+            cold = stages.do("sft", TrainResult, Inputs(distill=demonstrations, init=plan.start))
         newest = cold
         for stage in plan.rl_stages:
-            newest = do(stage, before=newest, distill=demonstrations, reference=cold)
-        scores = do("evaluate", distill=demonstrations, sft=cold, rl=newest)
-        return report(plan, run, demonstrations, cold, newest, scores)
+            inputs = Inputs(before=newest, distill=demonstrations, reference=cold)
+            newest = stages.do(stage, TrainResult, inputs) or newest
+        scores = stages.do("evaluate", EvaluateResult, Inputs(distill=demonstrations, sft=cold, rl=newest))
+        written = write_report(plan, run, demonstrations=demonstrations, newest=newest, scores=scores)
+        return publish(run, written)
 
 
-def _do(
-    plan: Plan, run: Run, users: Callable[[str], None], stage: str, **inputs: dict[str, Any] | None
-) -> dict[str, Any] | None:
-    """The result of a stage, done now or earlier; None for one that this run does not have."""
-    if not plan.has(stage):
-        return inputs.get("init") or inputs.get("before")
-    if plan.skips(stage):
-        return plan.earlier(run, stage, inputs)
-    job = plan.job(run, stage, inputs)
-    if job.result() is None:  # what is done already costs nothing
-        check_budget(plan.budget, run.id, run.folder, stage)
-        users(job.kind)
-    result = run_stage(run, job)
-    show_page(plan, run)
-    return result
+@dataclass(frozen=True, slots=True)
+class _Stages:
+    plan: RunPlan
+    run: Run
+    serve_users: Callable[[str], None]
+
+    def do(self, stage: str, kind: type[R], inputs: Inputs | None = None) -> R | None:
+        """The result of a stage, done now or earlier; None for one that this run does not have, or not yet."""
+        plan = self.plan
+        if stage not in plan.stages or plan.is_after(stage):
+            return None
+        job = plan.job(self.run, stage, inputs)
+        if not plan.selects(stage):
+            result = plan.earlier(job)
+        else:
+            if job.result() is None:  # what is done already costs nothing
+                check_budget(job)
+                self.serve_users(job.kind)
+            result = run_stage(self.run, job)
+            show_page(plan, self.run)
+        assert isinstance(result, kind)
+        return result
 
 
-if __name__ == "__main__":
-    train()
+if __name__ == "__main__":  # a sweep's trial, or a run by hand: python -m flows.train ['{"seed": 1}']
+    try:
+        train(**json.loads(sys.argv[1] if sys.argv[1:] else "{}"))
+    except UserRLError as error:
+        sys.exit(f"error: {error}")

@@ -39,7 +39,8 @@ from prefect.deployments import run_deployment  # noqa: E402
 from prefect.states import Cancelling  # noqa: E402
 
 from flows.cli.quickstart import Services, deployments, server_state  # noqa: E402
-from flows.run.run import of_flow_run, read_json  # noqa: E402
+from flows.run.run import of_flow_run  # noqa: E402
+from userrl_core.json_files import read_json  # noqa: E402
 from userrl_core.processes import TAGS, tagged  # noqa: E402
 
 OVERRIDES = {
@@ -110,7 +111,7 @@ class Lab:
 
     @staticmethod
     def in_stage_two(run: Any) -> bool:
-        return bool(run.status.get("stage") == "rl-2" and (run.stage("rl-2") / "progress.jsonl").exists())
+        return bool(run.status.stage == "rl-2" and (run.stage("rl-2") / "progress.jsonl").exists())
 
     def reach(self, flow_run: str, more: int = 12) -> None:
         """Wait until stage 2 trains and has gone some steps further."""

@@ -18,10 +18,10 @@ from pydantic import (
     NonNegativeFloat,
     PositiveFloat,
     PositiveInt,
-    ValidationError,
     model_validator,
 )
 
+from curricula.validation import validated
 from userrl_core.errors import ConfigError
 from userrl_core.seeding import content_hash
 from userrl_core.settings import Settings
@@ -264,12 +264,6 @@ def load_space(name_or_path: str | Path) -> Space:
             f"There is no sweep '{name_or_path}'{nearest(str(name_or_path), known)}. Known: {', '.join(known)}."
         )
     try:
-        return Space.model_validate(yaml.safe_load(path.read_text()))
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ConfigError(
-            f"Sweep {path.name}: {where or 'file'}: {first['msg'].removeprefix('Value error, ')}."
-        ) from error
+        return validated(Space, yaml.safe_load(path.read_text()), f"sweep {path.name}")
     except yaml.YAMLError as error:
         raise ConfigError(f"Sweep {path.name} is not valid YAML: {str(error).splitlines()[0]}.") from error

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import json
 import math
 import os
 import re
@@ -27,6 +26,7 @@ from pathlib import Path
 import psutil
 
 from userrl_core.errors import TrainingError
+from userrl_core.json_files import read_json, write_json
 
 TAGS = "USERRL_CHILD_TOKEN"
 """The environment variable that holds a process's tags: those of the processes around it, then its own."""
@@ -125,7 +125,7 @@ def start(
         "started": time.time(),
         "scratch": str(scratch) if scratch else None,
     }
-    _write(folder / RECORD, json.dumps(record))
+    write_json(folder / RECORD, record)
     path = folder / output
     began = path.stat().st_size if path.exists() else 0
     return Child(spawn(command, output=path, env=env, tag=tag, keep_open=keep_open), folder, path, began)
@@ -187,12 +187,10 @@ def reap(folder: Path, grace: float = 0.0) -> int:
 
     grace: seconds between TERM and KILL.
     """
-    try:
-        record = json.loads((folder / RECORD).read_text())
-        tag = str(record["token"])
-    except (FileNotFoundError, json.JSONDecodeError, KeyError):
+    record = read_json(folder / RECORD)
+    if record is None or "token" not in record:
         return 0
-    killed = _kill(tag, grace)
+    killed = _kill(str(record["token"]), grace)
     if record.get("scratch"):
         shutil.rmtree(record["scratch"], ignore_errors=True)
     (folder / RECORD).unlink(missing_ok=True)
@@ -265,13 +263,3 @@ def _wait(process: subprocess.Popen[bytes], seconds: float) -> int | None:
         return process.wait(seconds)
     except subprocess.TimeoutExpired:
         return None
-
-
-def _write(path: Path, text: str) -> None:
-    """Whole or not at all, and on disk when this returns."""
-    partial = path.with_suffix(".tmp")
-    with partial.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
@@ -28,24 +27,27 @@ def evaluate(
 ) -> None:
     """Play held-out tasks with a checkpoint, a served model or the demonstrator."""
     from flows.evaluate import evaluate_here
+    from flows.run.request import EvaluateRequest
 
-    summary = evaluate_here(
-        checkpoint,
-        recipe=recipe,
-        profile=profile,
-        gyms=gym,
-        horizon=horizon,
-        tasks=tasks,
-        attempts=attempts,
-        model=model,
-        base_url=base_url,
-        seed=seed,
+    report = evaluate_here(
+        EvaluateRequest(
+            checkpoint=checkpoint,
+            recipe=recipe,
+            profile=profile,
+            gyms=gym,
+            horizon=horizon,
+            tasks=tasks,
+            attempts=attempts,
+            model=model,
+            base_url=base_url,
+            seed=seed,
+        )
     )
     if as_json:
-        print(json.dumps(summary, indent=1))
+        print(report.model_dump_json(indent=1))
         return
-    for actor, rows in summary["table"].items():
+    for actor, rows in report.table.items():
         for name, row in rows.items():
-            score = "not scored" if row["score"] is None else f"{row['score']:.3f} ± {row['stderr']:.3f}"
-            print(f"{plain(actor)}  {name}  {score}  ({row['attempts']} attempts, {row['rejected']} rejected)")
-    print(f"every turn: userrl sql \"from trajectories where run_id = '{summary['run']}'\"")
+            score = "not scored" if row.score is None else f"{row.score:.3f} ± {row.stderr:.3f}"
+            print(f"{plain(actor)}  {name}  {score}  ({row.attempts} attempts, {row.rejected} rejected)")
+    print(f"every turn: userrl sql \"from trajectories where run_id = '{report.run}'\"")

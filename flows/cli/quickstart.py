@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import inspect
 import json
 import os
 import signal
@@ -27,6 +26,7 @@ from urllib.error import URLError
 
 import yaml
 
+from curricula.validation import validated
 from flows.machine.home import home, quiet
 from flows.machine.shared_server import Shared
 from flows.machine.slots import held, lock
@@ -112,19 +112,14 @@ def check(deployment: str, parameters: dict[str, Any]) -> None:
             "add a line for it, or run another."
         )
     flow, _, name = deployment.partition("/")
-    if flow != "train":
-        return
-    from flows.run.plan import make_plan
-    from flows.train import train
+    if flow == "train":
+        from flows.run.plan import plan_run
+        from flows.run.request import TrainRequest
 
-    known = inspect.signature(train.fn).parameters
-    for key in parameters:
-        if key not in known:
-            raise ConfigError(f"train has no parameter '{key}'{nearest(key, known)}; it has {', '.join(known)}.")
-    accepted = inspect.signature(make_plan).parameters
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the run itself says them
-        make_plan(**{"recipe": name} | {key: value for key, value in parameters.items() if key in accepted})
+        request = validated(TrainRequest, {"recipe": name} | parameters, "train")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the run itself says them
+            plan_run(request)
 
 
 def deployments() -> list[str]:

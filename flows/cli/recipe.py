@@ -116,7 +116,7 @@ def as_lines(recipe: Recipe) -> Iterator[str]:
 
 def stage_lines(recipe: Recipe) -> Iterator[str]:
     """The stage table."""
-    if not recipe.plan:
+    if not recipe.planned_stages:
         yield "No RL stages: the cold start is evaluated as it is."
         return
     yield f"{'stage':<6} {'steps':>6} {'from':>5} {'to':>5} {'horizon':>8}  tasks"

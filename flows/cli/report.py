@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
-
 from flows.cli.arguments import Json, RunName
 from flows.cli.terminal import plain
 
 
 def report(run: RunName = "latest", as_json: Json = False) -> None:
     """Show what a run achieved: demonstrator, SFT and RL side by side on held-out tasks."""
-    from flows.run.run import find, read_json
+    from flows.run.run import find
     from userrl_core.errors import ConfigError
 
-    found = find(run)
-    summary = read_json(found.folder / "report.json")
-    if summary is None:
-        raise ConfigError(f"Run {found.id} has no report yet; it is {found.status['state']}.")
+    meant = find(run)
+    if not (meant.folder / "report.json").is_file():
+        raise ConfigError(f"Run {meant.id} has no report yet; it is {meant.status.state}.")
     if as_json:
-        print(json.dumps(summary, indent=1))
+        print((meant.folder / "report.json").read_text())
         return
-    print(plain((found.folder / "report.md").read_text()), end="")
+    print(plain((meant.folder / "report.md").read_text()), end="")

@@ -19,41 +19,42 @@ def list_runs(as_json: Json = False) -> None:
     """Every run of this home, the oldest first."""
     from flows.run.run import DIED, all_runs
 
-    found = [
-        {"run": run.id, "state": status["state"], "stage": status.get("stage"), "created": run.about["created"]}
+    rows = [
+        {"run": run.id, "state": status.state, "stage": status.stage, "created": run.info.created}
         for run in all_runs()
         for status in [run.status]
     ]
     if as_json:
-        print(json.dumps(found, indent=1))
+        print(json.dumps(rows, indent=1))
         return
-    for row in found:
-        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(float(row["created"])))
+    for row in rows:
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(float(row["created"] or 0)))
         note = "   start it again to continue" if row["state"] == DIED else ""
         print(f"{row['run']:44} {row['state']:10} {row['stage'] or '':9} {when}{note}")
-    if not found:
+    if not rows:
         print("no runs yet; `make run` starts one")
 
 
 @app.command("show")
 def show_run(run: RunName = "latest", as_json: Json = False) -> None:
     """What a run is, which stages are done, and where its files are."""
-    from flows.run.report import stage_results
+    from flows.run.results import stage_results
     from flows.run.run import DIED, find
 
-    found = find(run)
-    stages = stage_results(found)
+    meant = find(run)
+    status, stages = meant.status, stage_results(meant.folder)
     if as_json:
-        print(json.dumps({"about": dict(found.about), "status": found.status, "stages": stages}, indent=1, default=str))
+        results = {name: result.model_dump(mode="json") for name, result in stages.items()}
+        shown = {"about": meant.info.model_dump(), "status": status.model_dump(exclude_none=True), "stages": results}
+        print(json.dumps(shown, indent=1))
         return
-    status = found.status
-    died = " (its process is gone; start it again to continue)" if status["state"] == DIED else ""
-    print(f"{found.id}: {status['state']} {status.get('stage', '')}".rstrip() + died)
-    if status.get("error"):
-        print(f"error: {plain(str(status['error']))}")
+    died = " (its process is gone; start it again to continue)" if status.state == DIED else ""
+    print(f"{meant.id}: {status.state} {status.stage or ''}".rstrip() + died)
+    if status.error:
+        print(f"error: {plain(status.error)}")
     for name, result in stages.items():
-        print(f"  {name:9} done, step {result['step']}, {result['seconds']:.1f} s")
-    print(f"folder {found.folder}\nnext: userrl report {found.id}")
+        print(f"  {name:9} done, step {result.step}, {result.seconds:.1f} s")
+    print(f"folder {meant.folder}\nnext: userrl report {meant.id}")
 
 
 @app.command("stop")
@@ -61,13 +62,13 @@ def stop_run(run: RunName = "latest") -> None:
     """Stop a run within seconds, also when its server or worker is gone; starting it again continues it."""
     from flows.run.run import DIED, find
 
-    found = find(run)
-    state = found.status["state"]
+    meant = find(run)
+    state = meant.status.state
     if state not in ("running", DIED):  # the trainer of a flow that was killed may outlive it
-        print(f"{found.id} is {state}; nothing to stop")
+        print(f"{meant.id} is {state}; nothing to stop")
         return
-    found.ask_to_stop()
-    print(f"asked {found.id} to stop; its last checkpoint stays")
+    meant.ask_to_stop()
+    print(f"asked {meant.id} to stop; its last checkpoint stays")
 
 
 @app.command("delete")
@@ -76,9 +77,9 @@ def delete_run(run: RunName, yes: Annotated[bool, typer.Option("--yes", help="Do
     from flows.machine.slots import alone
     from flows.run.run import delete, find
 
-    found = find(run)
-    if not yes and not typer.confirm(f"Remove {found.folder} with its checkpoints?"):
+    meant = find(run)
+    if not yes and not typer.confirm(f"Remove {meant.folder} with its checkpoints?"):
         raise typer.Exit(1)
-    with alone(found.lock, f"Run {found.id}"):
-        delete(found)
-    print(f"removed {found.id}; its turns stay in the warehouse")
+    with alone(meant.lock, f"Run {meant.id}"):
+        delete(meant)
+    print(f"removed {meant.id}; its turns stay in the warehouse")

@@ -34,7 +34,7 @@ def run(
     """Run a sweep here, its trials as child processes; `prefect deployment run sweep/gamma` uses workers instead."""
     from flows.sweep import sweep
 
-    done = sweep(space, parallel, trials, workers="processes", storage=storage, renew=renew)
+    done = sweep(space=space, parallel=parallel, trials=trials, workers="processes", storage=storage, renew=renew)
     typer.echo(f"{done['sweep']}: {done['claim']}\nnext: userrl sweep best {done['sweep']}")
 
 
@@ -44,7 +44,7 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="Rows as JSON.")] = False,
 ) -> None:
     """Every trial with its state, values and run."""
-    from sweeps.report import importance, table
+    from sweeps.results import importance, table
 
     space, study = _open(name)
     rows = table(study)
@@ -67,7 +67,7 @@ def status(
 def best(name: Annotated[str, typer.Argument(help="The sweep's name.")]) -> None:
     """The winning recipe as YAML, which the train flow takes as its recipe."""
     from flows.sweep import recipe_text
-    from sweeps.report import winner
+    from sweeps.results import winner
 
     space, study = _open(name)
     found = winner(space, study)
@@ -77,12 +77,12 @@ def best(name: Annotated[str, typer.Argument(help="The sweep's name.")]) -> None
 
 def _open(name: str) -> tuple[Space, Study]:
     from flows.machine.home import home
-    from flows.run.run import read_json
     from flows.sweep import edition_name, newest
     from sweeps.space import NAME, Space
     from sweeps.storage import storage_of
     from sweeps.study import open_study
     from userrl_core.errors import ConfigError
+    from userrl_core.json_files import read_json
 
     if re.fullmatch(NAME, name) is None:
         raise ConfigError(f"'{name}' is no sweep's name; a name is made of letters, digits, '.', '_' and '-'.")

@@ -18,10 +18,10 @@ from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 
 from flows.cli.terminal import plain
-from flows.run.job import ProgressReader
-from flows.run.report import markdown, number
-from flows.run.run import Run, of_flow_run, read_json
+from flows.run.report import number
+from flows.run.run import Run, of_flow_run
 from userrl_core.errors import ConfigError, TrainingError
+from userrl_core.json_files import GrowingLines
 
 POLL_SECONDS = 0.5
 
@@ -58,8 +58,8 @@ async def _start(deployment: str, parameters: Mapping[str, Any], queue: str) -> 
         started: Any = run_deployment(
             deployment, parameters=dict(parameters), timeout=0, as_subflow=False, work_queue_name=queue
         )
-        found: FlowRun = await started
-        return found
+        flow_run: FlowRun = await started
+        return flow_run
     except ObjectNotFound as error:
         raise ConfigError(f"There is no deployment '{deployment}'; `prefect deployment ls` lists them.") from error
     except PrefectHTTPStatusError as error:
@@ -71,10 +71,10 @@ async def _watch(
     client: PrefectClient, flow_run: UUID, worker: subprocess.Popen[bytes], log: Path, screen: Screen
 ) -> FlowRun:
     while True:
-        found = await client.read_flow_run(flow_run)
+        now = await client.read_flow_run(flow_run)
         screen.update(of_flow_run(str(flow_run)))
-        if found.state is not None and found.state.is_final():
-            return found
+        if now.state is not None and now.state.is_final():
+            return now
         if worker.poll() is not None:
             raise TrainingError(f"The worker ended with status {worker.returncode}; see {log}.")
         await asyncio.sleep(POLL_SECONDS)
@@ -87,8 +87,8 @@ async def _cancel(client: PrefectClient, flow_run: UUID, screen: Screen) -> None
     screen.say("stopping ...")
     await client.set_flow_run_state(flow_run, Cancelling())
     for _ in range(40):
-        found = await client.read_flow_run(flow_run)
-        if found.state is not None and found.state.is_final():
+        now = await client.read_flow_run(flow_run)
+        if now.state is not None and now.state.is_final():
             return
         await asyncio.sleep(POLL_SECONDS)
 
@@ -101,7 +101,7 @@ class Screen:
         self._stage = ""
         self._line = ""
         self._due = 0.0
-        self._reader: ProgressReader | None = None
+        self._reader: GrowingLines | None = None
         self._first: tuple[int, float] | None = None
 
     def say(self, text: str) -> None:
@@ -119,7 +119,7 @@ class Screen:
         """What is new in the run's folder."""
         if run is None:
             return
-        stage = str(run.status.get("stage", ""))
+        stage = run.status.stage
         if stage and stage != self._stage:
             self._enter(run, stage)
         for line in self._reader or ():
@@ -128,7 +128,7 @@ class Screen:
     def _enter(self, run: Run, stage: str) -> None:
         self.end()
         self._stage, self._due, self._first = stage, 0.0, None
-        self._reader = ProgressReader(run.stage(stage) / "progress.jsonl")
+        self._reader = GrowingLines(run.stage(stage) / "progress.jsonl")
 
     def _show(self, line: Mapping[str, Any]) -> None:
         step, total, seconds = int(line["step"]), int(line["total"]), float(line["seconds"])
@@ -152,13 +152,10 @@ class Screen:
 
 
 def _show_result(run: Run | None) -> None:
-    summary = read_json(run.folder / "report.json") if run else None
-    if run is None or summary is None:
+    if run is None or not (run.folder / "report.md").is_file():
         return
-    print()
-    from_scratch = run.about.get("init_from") is None and not run.about["resolved"]["model"].get("path")
-    page = markdown(summary, from_scratch=from_scratch)
-    print(plain("\n".join(line for line in page.split("\n") if not line.startswith("!["))))
+    lines = (run.folder / "report.md").read_text().split("\n")
+    print("\n" + plain("\n".join(line for line in lines if not line.startswith("!["))))
     print(
         "\nTry next:\n"
         '  .venv/bin/userrl sql "select stage, step, avg(score) from trajectories '
@@ -170,8 +167,7 @@ def _show_result(run: Run | None) -> None:
 
 def _reason(run: Run | None, message: str | None) -> str:
     """The sentence of the run's own error where it has one, else the state's message."""
-    said = run.status.get("error") if run is not None else None
-    text = str(said or message or "the run failed")
+    text = (run.status.error if run is not None else None) or message or "the run failed"
     return plain(re.sub(r"^(Flow run encountered an exception: )?(\w+: )?", "", text, count=1))
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 
 import duckdb
 
-from flows.run.job import Job
+from flows.run.job import StageJob
 from userrl_core.errors import ConfigError, TrainingError, UserRLError
 from userrl_core.suggest import nearest
 from warehouse import open_warehouse
@@ -80,28 +80,28 @@ class Alarm:
         return f"Alarm {self.name} at step {self.step}: {RULES[self.name].what} ({self.value:.3g}, bound {self.bound:.3g})."
 
 
-def settings(alarms: Mapping[str, Any]) -> dict[str, tuple[Rule, Action]]:
+def alarm_rules(alarms: Mapping[str, Any]) -> dict[str, tuple[Rule, Action]]:
     """The recipe's alarms with defaults filled in. Raises ConfigError for an unknown alarm or action."""
     for name in alarms:
         if name not in RULES:
             raise ConfigError(f"There is no alarm '{name}'{nearest(name, RULES)}; there are {', '.join(RULES)}.")
-    found: dict[str, tuple[Rule, Action]] = {}
+    rules: dict[str, tuple[Rule, Action]] = {}
     for name, rule in RULES.items():
         given = alarms.get(name, {})
         given = {"action": given} if not isinstance(given, Mapping) else given
         # YAML reads a bare `off` as false.
-        wanted = "off" if given.get("action") is False else given.get("action", "warn")
-        action = next((known for known in ACTIONS if known == wanted), None)
+        chosen = "off" if given.get("action") is False else given.get("action", "warn")
+        action = next((known for known in ACTIONS if known == chosen), None)
         if action is None:
-            raise ConfigError(f"alarms.{name} does '{wanted}'; it can be {', '.join(ACTIONS)}.")
+            raise ConfigError(f"alarms.{name} does '{chosen}'; it can be {', '.join(ACTIONS)}.")
         threshold = float(given.get("threshold", rule.threshold))
-        found[name] = (Rule(rule.what, threshold, rule.side, rule.relative), action)
-    return found
+        rules[name] = (Rule(rule.what, threshold, rule.side, rule.relative), action)
+    return rules
 
 
 def tripped(rows: Sequence[Mapping[str, Any]], alarms: Mapping[str, tuple[Rule, Action]]) -> list[Alarm]:
     """Alarms that sound at the last of these steps. rows: one mapping per step with ``step`` and a number per alarm."""
-    found = []
+    sounding = []
     for name, (rule, action) in alarms.items():
         series = [float(row[name]) for row in rows if row.get(name) is not None]
         if action == "off" or len(series) < WINDOW:
@@ -109,21 +109,21 @@ def tripped(rows: Sequence[Mapping[str, Any]], alarms: Mapping[str, tuple[Rule, 
         means = [sum(series[i : i + WINDOW]) / WINDOW for i in range(len(series) - WINDOW + 1)]
         bound = rule.threshold * max(means) if rule.relative else rule.threshold
         if means[-1] < bound if rule.side == "below" else means[-1] > bound:
-            found.append(Alarm(name, int(rows[-1]["step"]), means[-1], bound, action))
-    return found
+            sounding.append(Alarm(name, int(rows[-1]["step"]), means[-1], bound, action))
+    return sounding
 
 
-class Watch:
+class AlarmWatch:
     """Looks at the warehouse now and then while a stage trains. Called with every progress line."""
 
-    def __init__(self, job: Job, say: Callable[..., None]) -> None:
+    def __init__(self, job: StageJob, say: Callable[..., None]) -> None:
         self._job = job
         self._say = say
-        self._alarms = settings(job.recipe.get("alarms", {}))
+        self._alarms = alarm_rules(job.recipe.alarms)
         self._due = time.monotonic() + EVERY_SECONDS
         self._sounded: set[str] = set()
 
-    def __call__(self, line: Mapping[str, Any]) -> None:
+    def __call__(self) -> None:
         """Raises TrainingError for an alarm that stops the run, or pauses it until it is started again."""
         if self._job.kind != "rl" or time.monotonic() < self._due:
             return

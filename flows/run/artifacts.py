@@ -12,36 +12,38 @@ from prefect.artifacts import create_markdown_artifact
 
 from flows.machine.home import warehouse_dir
 from flows.run.budget import money_spent, seconds_spent
-from flows.run.job import ProgressReader
-from flows.run.plan import Plan
-from flows.run.report import learning_curve, number, stage_results
+from flows.run.plan import RunPlan
+from flows.run.progress import artifact_key
+from flows.run.report import learning_curve, number
+from flows.run.results import stage_results
 from flows.run.run import Run, of_flow_run
+from userrl_core.json_files import GrowingLines
 
 BARS = " ▁▂▃▄▅▆▇█"
 
 
-def show_page(plan: Plan, run: Run) -> None:
+def show_page(plan: RunPlan, run: Run) -> None:
     """Update the run's page on the server; a server that is away is skipped."""
     try:
-        create_markdown_artifact(page(plan, run), key=f"{_key(run.id)}-run", description=f"{run.id} so far")
+        create_markdown_artifact(page(plan, run), key=artifact_key(f"{run.id}-run"), description=f"{run.id} so far")
     except Exception as error:  # noqa: BLE001  the page is for watching only
         get_run_logger().warning("the run's page is not shown (%s)", type(error).__name__)
 
 
-def page(plan: Plan, run: Run) -> str:
+def page(plan: RunPlan, run: Run) -> str:
     """Stage table, curve and cost in Markdown."""
-    done = stage_results(run)
+    done, working = stage_results(run.folder), run.status.stage
     lines = [f"# {run.id}", "", "| stage | state | step | reward | seconds |", "| --- | --- | ---: | ---: | ---: |"]
     for stage in plan.stages:
         last: dict[str, Any] = {}
-        for line in ProgressReader(run.stage(stage) / "progress.jsonl"):
+        for line in GrowingLines(run.stage(stage) / "progress.jsonl"):
             last = line
-        state = "done" if stage in done else "running" if run.status.get("stage") == stage else "waiting"
-        seconds = number(done[stage]["seconds"], 1) if stage in done else "–"
+        state = "done" if stage in done else "running" if stage == working else "waiting"
+        seconds = number(done[stage].seconds, 1) if stage in done else "–"
         step = f"{last['step']}/{last['total']}" if last else "–"
         lines.append(f"| {stage} | {state} | {step} | {number(last.get('reward'))} | {seconds} |")
     for phase in ("train", "validate"):
-        scores = [float(row["score"]) for row in learning_curve(run.id) if row["phase"] == phase]
+        scores = [point.score for point in learning_curve(run.id) if point.phase == phase]
         if scores:
             lines += ["", f"{phase}: `{spark(scores)}` {number(scores[0])} → {number(scores[-1])}"]
     hours, money = seconds_spent(run.folder) / 3600, money_spent(run.id, warehouse_dir())
@@ -68,7 +70,3 @@ def notify(flow: Any, flow_run: Any, state: Any) -> None:
         subprocess.run([*shlex.split(command), *words], timeout=30, check=True)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         print(f"the command in USERRL_NOTIFY did not work: {error}")
-
-
-def _key(text: str) -> str:
-    return text.lower().replace("_", "-").replace(".", "-")

@@ -1,25 +1,29 @@
-"""One stage as data: what a flow hands to a training process. The process answers with progress lines and a result file."""
+"""One stage as data: what a flow hands to a worker process. It answers with progress lines and a result file."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict, Field, PositiveInt
 
-from flows.run.run import read_json, write_json
+from curricula import Recipe
+from curricula.validation import validated
+from flows.run.request import Backend, Budget, Wandb
+from flows.run.results import RESULTS, DistillResult, Result, TrainResult
+from userrl_core.errors import ConfigError
+from userrl_core.json_files import read_json, write_json
 from userrl_core.seeding import content_hash
+from userrl_core.settings import Settings
+
+Kind = Literal["distill", "sft", "rl", "evaluate"]
 
 
-class Actor(BaseModel):
+class Actor(Settings):
     """Someone who is evaluated: a demonstrator, a checkpoint or a served model."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     label: str
     """As reports call it: demonstrator, SFT, RL."""
@@ -39,7 +43,7 @@ class Actor(BaseModel):
     step: int = 0
     """Checkpoint: its training step."""
 
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = Field(default_factory=dict)
     """Served: the server's other settings, such as base_url."""
 
     @property
@@ -48,12 +52,47 @@ class Actor(BaseModel):
         return [self.label, self.kind, self.path if self.kind == "served" else self.sha256, self.step, self.options]
 
 
-class Job(BaseModel):
+class Inputs(Settings):
+    """What earlier stages left for this one."""
+
+    distill: DistillResult | None = None
+    """Demonstrations."""
+
+    init: TrainResult | None = None
+    """Cold start: the model that it starts from."""
+
+    before: TrainResult | None = None
+    """RL: the stage before."""
+
+    reference: TrainResult | None = None
+    """RL: the model that the distance is measured to."""
+
+    sft: TrainResult | None = None
+    """Evaluation: the cold start."""
+
+    rl: TrainResult | None = None
+    """Evaluation: the last stage of RL."""
+
+
+class StageOptions(Settings):
+    """What does not change a stage's result."""
+
+    model_config = ConfigDict(extra="ignore")  # earlier job files repeat the run's name and code version here
+
+    keep_checkpoints: PositiveInt = 2
+    """Checkpoints that stay beside the best one."""
+
+    wandb: Wandb = "offline"
+    """Weights & Biases beside the warehouse."""
+
+    budget: Budget = Budget()
+    """What the run may spend."""
+
+
+class StageJob(Settings):
     """A stage of a run. Its folder is its own; started again there, it goes on where it was."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-    kind: Literal["distill", "sft", "rl", "evaluate"]
+    kind: Kind
     """What is done."""
 
     stage: str
@@ -68,31 +107,44 @@ class Job(BaseModel):
     warehouse: Path
     """Where turns are logged."""
 
-    recipe: dict[str, Any]
+    recipe: Recipe
     """The resolved recipe."""
 
     seed: int = 0
     """Fixes every random draw."""
 
-    backend: Literal["local", "verl"] = "local"
+    backend: Backend = "local"
     """Which trainer."""
 
-    inputs: dict[str, Any] = {}
-    """What earlier stages left: results as they were returned, by stage."""
+    inputs: Inputs = Inputs()
+    """What earlier stages left."""
 
-    actors: list[Actor] = []
+    actors: tuple[Actor, ...] = ()
     """Who is evaluated."""
 
-    options: dict[str, Any] = {}
-    """What does not change the result: checkpoints kept, tracking, the run's parameters for the record."""
+    options: StageOptions = StageOptions()
+    """What does not change the result."""
+
+    @classmethod
+    def read(cls, path: Path) -> StageJob:
+        """The job that `write` left. Raises ConfigError for anything else."""
+        values = read_json(path)
+        if values is None:
+            raise ConfigError(f"{path} holds no job; a flow writes one for each stage.")
+        return validated(cls, values, f"job {path}")
 
     @property
     def key(self) -> str:
         """Identity of the work: the same key gives the same result, so a finished one is reused."""
-        inputs = {stage: [result.get("sha256"), result.get("step")] for stage, result in self.inputs.items()}
+        inputs = {name: [result.sha256, result.step] for name, result in self.inputs if result is not None}
         actors = [actor.identity for actor in self.actors]
-        what = [self.run_id, self.kind, self.stage, self.recipe, self.seed, self.backend, inputs, actors]
-        return content_hash(what)
+        recipe = self.recipe.identity
+        return content_hash([self.run_id, self.kind, self.stage, recipe, self.seed, self.backend, inputs, actors])
+
+    @property
+    def run_folder(self) -> Path:
+        """The run's folder, in which this stage's lies."""
+        return self.folder.parents[1]
 
     @property
     def progress_file(self) -> Path:
@@ -105,39 +157,29 @@ class Job(BaseModel):
         write_json(path, self.model_dump(mode="json"))
         return path
 
-    def result(self) -> dict[str, Any] | None:
-        """The result of exactly this job, None when there is none that still holds.
-
-        It holds when its files exist and their hashes are those that were noted; a checkpoint also has to be of the step
-        that the result names.
-        """
-        found = read_json(self.folder / "result.json")
-        if found is None or found.get("key") != self.key:
+    def result(self) -> Result | None:
+        """The result of exactly this job, None when there is none that still holds: its files are gone or changed."""
+        written = read_json(self.folder / "result.json")
+        if written is None or written.get("key") != self.key:
             return None
-        value: dict[str, Any] = found["value"]
-        return value if holds(value) else None
+        result = RESULTS[self.kind].model_validate(written["value"])
+        return result if result.holds() else None
 
-    def finish(self, value: Mapping[str, Any]) -> None:
+    def finish(self, result: Result) -> None:
         """Leave the result."""
-        write_json(self.folder / "result.json", {"key": self.key, "value": dict(value), "at": time.time()})
-
-
-def holds(value: Mapping[str, Any]) -> bool:
-    """Whether what a result points to is still there and unchanged."""
-    files: Mapping[str, str] = value.get("files", {})
-    return all(Path(path).is_file() and file_hash(Path(path)) == sha256 for path, sha256 in files.items())
-
-
-def file_hash(path: Path) -> str:
-    """SHA-256 of a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        value = result.model_dump(mode="json")
+        write_json(self.folder / "result.json", {"key": self.key, "value": value, "at": time.time()})
 
 
 class ProgressWriter:
     """Appends one line per step: step, total, seconds since the start, and whatever numbers are given."""
 
     def __init__(self, path: Path) -> None:
+        """A last line that a killed process tore is ended, so that what follows begins on a fresh one."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab+") as file:
+            if file.seek(0, os.SEEK_END) and (file.seek(-1, os.SEEK_END), file.read(1))[1] != b"\n":
+                file.write(b"\n")
         self._file = path.open("a", buffering=1)
         self._began = time.monotonic()
 
@@ -149,38 +191,3 @@ class ProgressWriter:
     def close(self) -> None:
         """No more lines."""
         self._file.close()
-
-
-class ProgressReader:
-    """Reads lines as they come; a torn last line waits for its end."""
-
-    def __init__(self, path: Path, *, from_end: bool = False) -> None:
-        self._path = path
-        self._at = path.stat().st_size if from_end and path.exists() else 0
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        try:
-            with self._path.open("rb") as file:
-                file.seek(self._at)
-                text = file.read()
-        except FileNotFoundError:
-            return
-        end = text.rfind(b"\n") + 1
-        self._at += end
-        for line in text[:end].splitlines():
-            try:
-                value = json.loads(line)
-            except json.JSONDecodeError:
-                continue  # what a killed process tore; the next process began a new line after it
-            if isinstance(value, dict):
-                yield value
-
-
-def begin_line(path: Path) -> None:
-    """End a torn last line, so that appending starts on a fresh one."""
-    try:
-        with path.open("rb+") as file:
-            if file.seek(0, os.SEEK_END) and (file.seek(-1, os.SEEK_END), file.read(1))[1] != b"\n":
-                file.write(b"\n")
-    except FileNotFoundError:
-        return

@@ -1,52 +1,58 @@
-"""What a train run will do: parameters checked and turned into jobs before anything starts."""
+"""What a run will do: a request checked and turned into jobs before anything starts."""
 
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
 
-from curricula import load
-from curricula.recipe import Recipe
+from prefect.runtime import flow_run
+
+from curricula import Recipe, load
 from flows.machine.home import warehouse_dir
 from flows.machine.slots import alone
-from flows.run.alarms import settings as alarm_settings
-from flows.run.budget import BUDGETS
-from flows.run.job import Actor, Job
-from flows.run.run import Run, claim, identity
+from flows.run.alarms import alarm_rules
+from flows.run.job import Actor, Inputs, Kind, StageJob, StageOptions
+from flows.run.request import Backend, Budget, TrainRequest
+from flows.run.results import Result, TrainResult
+from flows.run.run import Run, RunDescription, claim, identity, run_fields
 from userrl_core.errors import CheckpointError, ConfigError
 from userrl_core.suggest import nearest
 from userrl_core.training.verl.memory import check_machine
 from userrl_core.training.verl.step_plan import refuse_schedule
+from warehouse.files.runs import register_run
 
-Inputs = Mapping[str, dict[str, Any] | None]
+KINDS: dict[str, Kind] = {"distill": "distill", "sft": "sft", "evaluate": "evaluate"}
+"""Kinds of the stages that are no ``rl-n``."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """A checked request to train."""
+class RunPlan:
+    """A checked request."""
 
+    request: TrainRequest
     recipe: Recipe
-    seed: int
-    backend: Literal["local", "verl"]
-    name: str
+    backend: Backend
     init_from: str | None
     stages: tuple[str, ...]
     """Every stage of the run, in order."""
-    wanted: tuple[str, ...]
+    selected: tuple[str, ...]
     """Those between from_stage and until."""
-    budget: Mapping[str, float]
-    options: Mapping[str, Any]
 
     @property
     def run_id(self) -> str:
         """The run's id, apart from its generation."""
+        asked = self.request
         return identity(
-            self.recipe.identity, seed=self.seed, backend=self.backend, name=self.name, init_from=self.init_from
+            self.recipe.identity, seed=asked.seed, backend=self.backend, name=asked.name, init_from=self.init_from
         )
+
+    @property
+    def name(self) -> str:
+        """What the run is called."""
+        return self.request.name or self.recipe.name
 
     @property
     def rl_stages(self) -> tuple[str, ...]:
@@ -54,10 +60,15 @@ class Plan:
         return tuple(stage for stage in self.stages if stage.startswith("rl-"))
 
     @property
-    def start(self) -> dict[str, Any] | None:
+    def start(self) -> TrainResult | None:
         """The checkpoint to start from, as a stage's result; None where the recipe's model is used."""
         path = self.init_from or (None if "sft" in self.stages else self.recipe.model.path)
-        return None if path is None else {"checkpoint": path, "sha256": path, "step": 0, "id": path, "best": None}
+        return None if path is None else TrainResult(checkpoint=Path(path), sha256=path, id=path)
+
+    @property
+    def from_scratch(self) -> bool:
+        """Whether the model is made by the run itself."""
+        return self.recipe.model.path is None and self.init_from is None
 
     def describe(self) -> str:
         """The resolved recipe's stage table in plain text."""
@@ -73,161 +84,122 @@ class Plan:
         return "\n".join(rows)
 
     @contextmanager
-    def begin(self, *, fresh: bool) -> Iterator[Run]:
-        """The run, held by this process alone."""
-        from prefect.runtime import flow_run
-
-        about = {
-            "name": self.name or self.recipe.name,
-            "recipe": self.recipe.name,
-            "profile": self.recipe.profile,
-            "seed": self.seed,
-            "backend": self.backend,
-            "resolved": self.recipe.resolved(),
-            "init_from": self.init_from,
-        }
-        run = claim(self.run_id, about, fresh=fresh, flow_run=str(flow_run.id or "none"))
+    def begin(self) -> Iterator[Run]:
+        """The run, held by this process alone and known to the warehouse."""
+        description = RunDescription(
+            name=self.name,
+            recipe=self.recipe.name,
+            profile=self.recipe.profile,
+            seed=self.request.seed,
+            backend=self.backend,
+            resolved=self.recipe.resolved(),
+            init_from=self.init_from,
+        )
+        run = claim(self.run_id, description, fresh=self.request.fresh, flow_run=str(flow_run.id or "none"))
         with alone(run.folder / "run.lock", f"Run {run.id}"):
+            fields = run_fields(
+                self.recipe,
+                seed=self.request.seed,
+                backend=self.backend,
+                name=self.name,
+                code_version=code_version(),
+                created=run.info.created,
+            )
+            register_run(warehouse_dir(), run.id, fields)
             run.forget_stop()
             yield run
 
-    def has(self, stage: str) -> bool:
-        """Whether this run has the stage at all."""
-        return stage in self.stages
+    def selects(self, stage: str) -> bool:
+        """Whether the stage lies between from_stage and until."""
+        return stage in self.selected
 
-    def skips(self, stage: str) -> bool:
-        """Whether the stage lies outside from_stage ... until."""
-        return stage not in self.wanted
+    def is_after(self, stage: str) -> bool:
+        """Whether the stage comes after until."""
+        return self.stages.index(stage) > self.stages.index(self.selected[-1])
 
-    def earlier(self, run: Run, stage: str, inputs: Inputs) -> dict[str, Any] | None:
-        """The result of a stage before from_stage; None for one after until."""
-        if self.stages.index(stage) > self.stages.index(self.wanted[-1]):
-            return None
-        found = self.job(run, stage, inputs).result()
-        if found is None:
+    def earlier(self, job: StageJob) -> Result:
+        """The result of a stage before from_stage. Raises CheckpointError without one."""
+        result = job.result()
+        if result is None:
             raise CheckpointError(
-                f"from_stage is {self.wanted[0]}, but run {run.id} has no finished stage {stage}; leave from_stage out."
+                f"from_stage is {self.selected[0]}, but run {job.run_id} has no finished stage {job.stage}; leave from_stage out."
             )
-        return {**found, "reused": True}
+        return result
 
-    def job(self, run: Run, stage: str, inputs: Inputs) -> Job:
+    def job(self, run: Run, stage: str, inputs: Inputs | None = None) -> StageJob:
         """The stage as data."""
-        kind: Literal["distill", "sft", "rl", "evaluate"]
-        kind = "rl" if stage.startswith("rl-") else stage  # type: ignore[assignment]
-        given = {name: value for name, value in inputs.items() if value is not None}
-        return Job(
+        kind, inputs = KINDS.get(stage, "rl"), inputs or Inputs()
+        return StageJob(
             kind=kind,
             stage=stage,
             run_id=run.id,
             folder=run.stage(stage),
             warehouse=warehouse_dir(),
-            recipe=self.recipe.resolved(),
-            seed=self.seed,
+            recipe=self.recipe,
+            seed=self.request.seed,
             backend=self.backend,
-            inputs=given,
-            actors=actors(self.recipe, given) if kind == "evaluate" else [],
-            options={
-                **self.options,
-                "name": self.name or self.recipe.name,
-                "code_version": code_version(),
-                "budget": dict(self.budget),
-            },
+            inputs=inputs,
+            actors=actors(self.recipe, inputs) if kind == "evaluate" else (),
+            options=StageOptions(
+                keep_checkpoints=self.request.keep_checkpoints,
+                wandb=self.request.wandb,
+                budget=self.request.budget or Budget(),
+            ),
         )
 
 
-def make_plan(
-    recipe: str,
-    profile: str | None = "laptop",
-    backend: str = "auto",
-    seed: int = 0,
-    name: str = "",
-    overrides: Mapping[str, Any] | None = None,
-    init_from: str | None = None,
-    from_stage: str | None = None,
-    until: str | None = None,
-    keep_checkpoints: int = 2,
-    budget: Mapping[str, float] | None = None,
-    wandb: str = "offline",
-) -> Plan:
+def plan_run(request: TrainRequest) -> RunPlan:
     """Check everything that can be checked now. Raises ConfigError or CheckpointError in one sentence."""
-    loaded = load(recipe, profile=profile, overrides=dict(overrides or {}))
-    alarm_settings(loaded.alarms)
-    if not 0 <= seed < 2**63:
-        raise ConfigError(f"seed is {seed}; give 0 or a positive integer below 2 to the 63rd.")
-    if keep_checkpoints < 1:
-        raise ConfigError(f"keep_checkpoints is {keep_checkpoints}; 1 or more are needed to continue from.")
-    for key, value in (budget or {}).items():
-        if key not in BUDGETS:
-            raise ConfigError(f"A budget has no '{key}'{nearest(key, BUDGETS)}; it has {' and '.join(BUDGETS)}.")
-        if value <= 0:
-            raise ConfigError(f"budget.{key} is {value}; give more than 0, or leave it out.")
-    chosen = loaded.hardware.backend if backend == "auto" else "verl" if backend == "verl" else "local"
-    if chosen == "local" and loaded.algorithm.kl_reward_coef > 0:
+    recipe = load(request.recipe, profile=request.profile, overrides=request.overrides)
+    alarm_rules(recipe.alarms)
+    backend = recipe.hardware.backend if request.backend == "auto" else request.backend
+    if backend == "local" and recipe.algorithm.kl_reward_coef > 0:
         raise ConfigError(
-            f"algorithm.kl_reward_coef is {loaded.algorithm.kl_reward_coef:g}, which only verl takes off the rewards; set it to "
+            f"algorithm.kl_reward_coef is {recipe.algorithm.kl_reward_coef:g}, which only verl takes off the rewards; set it to "
             "0 (algorithm.kl_coef is the penalty in the loss, which both backends have), or backend to verl."
         )
-    if chosen == "verl" and not (loaded.model.path or init_from):
+    if backend == "verl" and not (recipe.model.path or request.init_from):
         raise ConfigError(
-            f"verl trains a checkpoint, and profile {profile} makes a model from scratch; set model.path, or take a profile such "
-            "as qwen3-8b."
+            f"verl trains a checkpoint, and profile {request.profile} makes a model from scratch; set model.path, or take a "
+            "profile such as qwen3-8b."
         )
-    stages = _stages(loaded)
-    wanted = _between(stages, from_stage, until)
-    trained = [(planned.first, planned.last) for planned in loaded.plan if planned.name in wanted]
-    if chosen == "verl" and trained:
-        refuse_schedule(loaded.schedule.horizon, trained)
-    return Plan(
-        recipe=loaded,
-        seed=seed,
-        backend=chosen,
-        name=name,
-        init_from=_checked_start(init_from),
-        stages=stages,
-        wanted=wanted,
-        budget=dict(budget or {}),
-        options={"keep_checkpoints": keep_checkpoints, "wandb": wandb},
-    )
+    stages = _stages(recipe)
+    selected = _between(stages, request.from_stage, request.until)
+    trained = [(planned.first, planned.last) for planned in recipe.planned_stages if planned.name in selected]
+    if backend == "verl" and trained:
+        refuse_schedule(recipe.schedule.horizon, trained)
+    return RunPlan(request, recipe, backend, _checked_start(request.init_from), stages, selected)
 
 
-def actors(recipe: Recipe, inputs: Mapping[str, dict[str, Any]]) -> list[Actor]:
+def actors(recipe: Recipe, inputs: Inputs) -> tuple[Actor, ...]:
     """Who is compared on held-out tasks: the scripted demonstrator, the cold start, and the best checkpoint of RL.
 
     A recipe without a cold start that trains from scratch has what RL started from in its place.
     """
-    found = []
-    if recipe.demonstrations.policy == "scripted" and "distill" in inputs:
-        found.append(Actor(label="demonstrator", kind="demonstrator"))
-    cold, rl = inputs.get("sft"), inputs.get("rl")
+    compared = []
+    if recipe.demonstrations.policy == "scripted" and inputs.distill is not None:
+        compared.append(Actor(label="demonstrator", kind="demonstrator"))
+    cold, rl = inputs.sft, inputs.rl
     if cold is not None:
-        found.append(_checkpoint("SFT" if recipe.cold_start.enabled else "start", cold))
-    if rl is not None and (cold is None or rl["checkpoint"] != cold["checkpoint"]):
-        found.append(_checkpoint("RL", rl))
-    return found
+        compared.append(_checkpoint("SFT" if recipe.cold_start.enabled else "start", cold, step=0))
+    if rl is not None and (cold is None or rl.checkpoint != cold.checkpoint):
+        compared.append(_checkpoint("RL", rl, step=rl.step))
+    return tuple(compared)
 
 
-def _checkpoint(label: str, result: Mapping[str, Any]) -> Actor:
-    """The best checkpoint on validation where there is one, else the last."""
-    best = result.get("best")
+def _checkpoint(label: str, result: TrainResult, *, step: int) -> Actor:
+    """The best checkpoint on validation where there is one, else the last, which is of this step."""
+    best, path = result.best, str(result.chosen)
     if best is None:
-        return Actor(
-            label=label,
-            kind="checkpoint",
-            path=str(result["checkpoint"]),
-            id=result.get("id"),
-            sha256=str(result["sha256"]),
-            step=int(result["step"]) if label == "RL" else 0,
-        )
-    return Actor(
-        label=label, kind="checkpoint", path=str(best["path"]), id=best["id"], sha256=best["id"], step=int(best["step"])
-    )
+        return Actor(label=label, kind="checkpoint", path=path, id=result.id, sha256=result.sha256, step=step)
+    return Actor(label=label, kind="checkpoint", path=path, id=best.id, sha256=best.id, step=best.step)
 
 
 def _stages(recipe: Recipe) -> tuple[str, ...]:
-    cold = ("distill", "sft") if recipe.cold_start.enabled else ()
-    if not cold and recipe.model.path is None:
-        cold = ("distill", "sft")  # the tokenizer is trained on demonstrations, and weights have to come from somewhere
-    return (*cold, *(planned.name for planned in recipe.plan), "evaluate")
+    # Without a cold start, too: the tokenizer of a model from scratch is trained on demonstrations, and weights have to come
+    # from somewhere.
+    cold = ("distill", "sft") if recipe.cold_start.enabled or recipe.model.path is None else ()
+    return (*cold, *(planned.name for planned in recipe.planned_stages), "evaluate")
 
 
 def _between(stages: tuple[str, ...], first: str | None, last: str | None) -> tuple[str, ...]:
@@ -255,14 +227,10 @@ def _checked_start(init_from: str | None) -> str | None:
 
 def code_version() -> str:
     """The commit of the working tree, ``+`` where it has changes; "" outside git."""
+    command = ["git", "describe", "--always", "--dirty=+"]
     try:
         done = subprocess.run(
-            ["git", "describe", "--always", "--dirty=+"],
-            capture_output=True,
-            text=True,
-            timeout=5,
-            cwd=Path(__file__).parent,
-            check=False,
+            command, capture_output=True, text=True, timeout=5, cwd=Path(__file__).parent, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Any
 
 from prefect import get_run_logger
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 
-from flows.run.job import Job
+from flows.run.job import StageJob
 
 EVERY_SECONDS = 5.0
+
+
+def artifact_key(text: str) -> str:
+    """As Prefect wants keys: lower case, digits and dashes."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
 class ProgressArtifact:
     """Called with every progress line; writes at most one update per five seconds. A server that is away is skipped."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: StageJob) -> None:
         self._job = job
         self._artifact: Any = None
         self._due = 0.0
@@ -34,7 +40,7 @@ class ProgressArtifact:
         self._log.info("%s: step %d of %d%s", self._job.stage, line["step"], line["total"], shown)
         try:
             if self._artifact is None:
-                key = f"{self._job.run_id}-{self._job.stage}".lower().replace("_", "-").replace(".", "-")
+                key = artifact_key(f"{self._job.run_id}-{self._job.stage}")
                 self._artifact = create_progress_artifact(progress=percent, key=key, description=self._job.stage)
             else:
                 update_progress_artifact(self._artifact, progress=percent)

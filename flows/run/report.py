@@ -3,81 +3,128 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from prefect import get_run_logger
 from prefect.artifacts import create_image_artifact, create_markdown_artifact, create_table_artifact
+from pydantic import BaseModel, ConfigDict, Field
 
 from flows.machine.home import warehouse_dir
-from flows.run.run import Run, write_json
+from flows.run.plan import RunPlan
+from flows.run.progress import artifact_key
+from flows.run.results import Demonstrations, DistillResult, EvaluateResult, GymScore, Table, TrainResult, stage_results
+from flows.run.run import Run
+from userrl_core.json_files import write_json
 from warehouse import open_warehouse
 
-if TYPE_CHECKING:
-    from flows.run.plan import Plan
 
-Result = Mapping[str, Any] | None
+class Report(BaseModel):
+    """What ``report.json`` says, and what a flow returns."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    run: str
+    recipe: str
+    profile: str | None
+    seed: int
+    backend: str = "local"
+    demonstrations: Demonstrations | None = None
+    cold_start: bool = True
+    """Whether there was one before RL; reports of old do not say, and had one."""
+    from_scratch: bool = False
+    table: Table = Field(default_factory=dict)
+    horizon: int | None = None
+    test_tasks: int | None = None
+    checkpoint: str | None = None
+    """The best of training on validation, else the last."""
+    seconds: dict[str, float] = Field(default_factory=dict)
+    cpu_seconds: dict[str, float] = Field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    warehouse: str
+    folder: str
 
 
-def report(
-    plan: Plan, run: Run, demonstrations: Result, cold: Result, newest: Result, scores: Result
-) -> dict[str, Any]:
-    """Write report.md, report.json and curve.png into the run's folder, and show them as artifacts of this flow run."""
-    summary = write_report(plan, run, demonstrations, cold, newest, scores)
-    _show(run, (run.folder / "report.md").read_text(), summary)
-    return summary
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """Mean score of one step in training or in validation, at the horizon of the step."""
+
+    phase: str
+    stage: str
+    step: int
+    score: float
+    horizon: int
 
 
 def write_report(
-    plan: Plan, run: Run, demonstrations: Result, cold: Result, newest: Result, scores: Result
-) -> dict[str, Any]:
-    """The report's files alone."""
-    curve = learning_curve(run.id)
-    draw(curve, run.folder / "curve.png", f"{plan.recipe.name}, seed {plan.seed}")
-    summary = {
-        "run": run.id,
-        "recipe": plan.recipe.name,
-        "profile": plan.recipe.profile,
-        "seed": plan.seed,
-        "backend": plan.backend,
-        "demonstrations": _demonstrations(demonstrations),
-        "cold_start": newest is None or plan.recipe.cold_start.enabled,
-        "table": dict(scores["table"]) if scores else {},
-        "horizon": scores["horizon"] if scores else None,
-        "test_tasks": scores["tasks"] if scores else None,
-        "checkpoint": _checkpoint(newest),
-        "seconds": {name: found["seconds"] for name, found in stage_results(run).items()},
-        "cpu_seconds": {name: found["cpu_seconds"] for name, found in stage_results(run).items()},
-        "warnings": list(plan.recipe.warnings),
-        "warehouse": str(warehouse_dir()),
-        "folder": str(run.folder),
-    }
-    text = markdown(summary, from_scratch=plan.recipe.model.path is None and plan.init_from is None)
-    (run.folder / "report.md").write_text(text)
-    write_json(run.folder / "report.json", summary)
-    return summary
+    plan: RunPlan,
+    run: Run,
+    *,
+    demonstrations: DistillResult | None = None,
+    newest: TrainResult | None = None,
+    scores: EvaluateResult | None = None,
+) -> Report:
+    """Write report.md, report.json and curve.png into the run's folder. newest: of the trained stages' results."""
+    draw(learning_curve(run.id), run.folder / "curve.png", f"{plan.recipe.name}, seed {plan.request.seed}")
+    finished = stage_results(run.folder)
+    written = Report(
+        run=run.id,
+        recipe=plan.recipe.name,
+        profile=plan.recipe.profile,
+        seed=plan.request.seed,
+        backend=plan.backend,
+        demonstrations=demonstrations and Demonstrations.model_validate(demonstrations, from_attributes=True),
+        cold_start=newest is None or plan.recipe.cold_start.enabled,
+        from_scratch=plan.from_scratch,
+        table=scores.table if scores else {},
+        horizon=scores.horizon if scores else None,
+        test_tasks=scores.tasks if scores else None,
+        checkpoint=str(newest.chosen) if newest else None,
+        seconds={stage: result.seconds for stage, result in finished.items()},
+        cpu_seconds={stage: result.cpu_seconds for stage, result in finished.items()},
+        warnings=plan.recipe.warnings,
+        warehouse=str(warehouse_dir()),
+        folder=str(run.folder),
+    )
+    (run.folder / "report.md").write_text(markdown(written))
+    write_json(run.folder / "report.json", written.model_dump(mode="json"))
+    return written
 
 
-def stage_results(run: Run) -> dict[str, dict[str, Any]]:
-    """What each finished stage left, in the order of finishing."""
-    from flows.run.run import read_json
+def publish(run: Run, report: Report) -> dict[str, Any]:
+    """Show a report as artifacts of this flow run; a server that is away is skipped. Returns it as JSON."""
+    picture, text = run.folder / "curve.png", markdown(report)
+    rows = [
+        {"actor": actor, "gym": gym, **row.model_dump(include={"score", "stderr", "turns", "attempts"})}
+        for actor, gyms in report.table.items()
+        for gym, row in gyms.items()
+    ]
+    try:
+        if picture.is_file():
+            image = "data:image/png;base64," + base64.b64encode(picture.read_bytes()).decode()
+            text = text.replace("(curve.png)", f"({image})")
+            create_image_artifact(
+                image_url=image, key=artifact_key(f"{run.id}-curve"), description="mean score per step"
+            )
+        create_markdown_artifact(text, key=artifact_key(f"{run.id}-report"), description=f"report of {run.id}")
+        if rows:
+            create_table_artifact(rows, key=artifact_key(f"{run.id}-scores"))
+    except Exception as error:  # noqa: BLE001  the report is in the run's folder; the server only shows it
+        get_run_logger().warning("the report is not shown by the server (%s)", type(error).__name__)
+    return report.model_dump(mode="json")
 
-    found = [(path, read_json(path)) for path in run.folder.glob("stages/*/result.json")]
-    known = [(path.parent.name, value) for path, value in found if value is not None]
-    return {name: value["value"] for name, value in sorted(known, key=lambda item: item[1]["at"])}
 
-
-def learning_curve(run_id: str) -> list[dict[str, Any]]:
+def learning_curve(run_id: str) -> list[CurvePoint]:
     """Mean score per step in training and in validation, from the warehouse."""
-    text = """select phase, stage, step, avg(score) as score, any_value(horizon) as horizon from trajectories
+    text = """select phase, stage, step, avg(score), any_value(horizon) from trajectories
               where run_id = $run and phase in ('train', 'validate') and admitted group by phase, stage, step order by step"""
     with open_warehouse(warehouse_dir()) as warehouse:
-        found = warehouse.sql(text, run=run_id)
-        return [dict(zip(found.columns, row, strict=True)) for row in found.fetchall()]
+        return [CurvePoint(*row) for row in warehouse.sql(text, run=run_id).fetchall()]
 
 
-def draw(curve: Sequence[Mapping[str, Any]], path: Path, title: str) -> None:
+def draw(curve: Sequence[CurvePoint], path: Path, title: str) -> None:
     """The learning curve as a picture; none when nothing was trained."""
     if not curve:
         return
@@ -86,13 +133,13 @@ def draw(curve: Sequence[Mapping[str, Any]], path: Path, title: str) -> None:
     figure = Figure(figsize=(7, 3.2), dpi=80, layout="constrained")
     axes = figure.add_subplot()
     for phase, style in (("train", {"lw": 1, "alpha": 0.6}), ("validate", {"lw": 2, "marker": "o", "ms": 4})):
-        points = [(row["step"], row["score"]) for row in curve if row["phase"] == phase]
+        points = [(point.step, point.score) for point in curve if point.phase == phase]
         if points:
             axes.plot(*zip(*points, strict=True), label=phase, **style)
     starts: dict[str, int] = {}
-    for row in curve:
-        if row["phase"] == "train":
-            starts.setdefault(f"{row['stage']} (horizon {row['horizon']})", row["step"])
+    for point in curve:
+        if point.phase == "train":
+            starts.setdefault(f"{point.stage} (horizon {point.horizon})", point.step)
     for name, step in starts.items():
         axes.axvline(step, color="0.8", lw=1, zorder=0)
         axes.annotate(name, (step, 0.02), xycoords=("data", "axes fraction"), fontsize=7, color="0.4")
@@ -101,99 +148,69 @@ def draw(curve: Sequence[Mapping[str, Any]], path: Path, title: str) -> None:
     figure.savefig(path)
 
 
-def markdown(summary: Mapping[str, Any], *, from_scratch: bool) -> str:
+def markdown(report: Report) -> str:
     """The page."""
-    demonstrated = summary["demonstrations"]
-    lines = [f"# {summary['run']}", ""]
-    lines.append(f"Recipe `{summary['recipe']}`, profile `{summary['profile']}`, seed {summary['seed']}.")
-    if from_scratch:
+    lines = [f"# {report.run}", "", f"Recipe `{report.recipe}`, profile `{report.profile}`, seed {report.seed}."]
+    if report.from_scratch:
         lines.append("The model is trained from scratch; its figures say nothing about pretrained models.")
-    if demonstrated:
-        who = demonstrated["policy"]
-        scripted = " (a script that knows the answers, not a model)" if who.startswith("scripted") else ""
+    if report.demonstrations is not None:
+        shown = report.demonstrations
+        scripted = " (a script that knows the answers, not a model)" if shown.policy.startswith("scripted") else ""
         lines.append(
-            f"Demonstrator: `{who}`{scripted}: {demonstrated['played']} attempts, mean {number(demonstrated['mean'])}; "
-            f"{demonstrated['kept']} kept, mean {number(demonstrated['mean_kept'])}."
+            f"Demonstrator: `{shown.policy}`{scripted}: {shown.played} attempts, mean {number(shown.mean)}; "
+            f"{shown.kept} kept, mean {number(shown.mean_kept)}."
         )
-    lines += [f"Note: {sentence}" for sentence in summary["warnings"]]
+    lines += [f"Note: {sentence}" for sentence in report.warnings]
     lines.append("")
-    if summary["table"]:
-        lines += _table(summary) + _without_calls(summary, from_scratch)
-    lines += ["![learning curve](curve.png)", ""] if (Path(summary["folder"]) / "curve.png").is_file() else []
-    seconds = sum(summary["seconds"].values())
-    cpu = sum(summary["cpu_seconds"].values())
-    lines.append(f"Stages took {seconds:.0f} s ({cpu:.0f} CPU-seconds). Checkpoint: `{summary['checkpoint']}`.")
-    lines.append(f"Every turn is in the warehouse `{summary['warehouse']}`, run `{summary['run']}`.")
+    if report.table:
+        lines += _table(report) + _without_calls(report)
+    lines += ["![learning curve](curve.png)", ""] if (Path(report.folder) / "curve.png").is_file() else []
+    seconds, cpu = sum(report.seconds.values()), sum(report.cpu_seconds.values())
+    lines.append(f"Stages took {seconds:.0f} s ({cpu:.0f} CPU-seconds). Checkpoint: `{report.checkpoint}`.")
+    lines.append(f"Every turn is in the warehouse `{report.warehouse}`, run `{report.run}`.")
     return "\n".join(lines) + "\n"
 
 
-def _table(summary: Mapping[str, Any]) -> list[str]:
-    table = summary["table"]
-    gyms = list(dict.fromkeys(gym for rows in table.values() for gym in rows))
+def _table(report: Report) -> list[str]:
+    gyms = list(dict.fromkeys(gym for rows in report.table.values() for gym in rows))
     lines = [
-        f"Mean score on {summary['test_tasks']} held-out tasks, horizon {summary['horizon']} (± standard error; turns):",
+        f"Mean score on {report.test_tasks} held-out tasks, horizon {report.horizon} (± standard error; turns):",
         "",
-        "| gym | " + " | ".join(table) + " |",
-        "| --- |" + " ---: |" * len(table),
+        "| gym | " + " | ".join(report.table) + " |",
+        "| --- |" + " ---: |" * len(report.table),
     ]
     for gym in gyms:
         cells = []
-        for rows in table.values():
-            row = rows.get(gym, {})
-            cells.append(f"{number(row.get('score'))} ± {number(row.get('stderr'))} ({number(row.get('turns'), 1)})")
+        for rows in report.table.values():
+            row = rows.get(gym, GymScore())
+            cells.append(f"{number(row.score)} ± {number(row.stderr)} ({number(row.turns, 1)})")
         lines.append(f"| {gym} | " + " | ".join(cells) + " |")
     return [*lines, ""]
 
 
-def _without_calls(summary: Mapping[str, Any], from_scratch: bool) -> list[str]:
+def _without_calls(report: Report) -> list[str]:
     """A sentence about actors whose scores say nothing about the tasks, since none of their attempts held a call."""
     silent = [
-        actor
-        for actor, gyms in summary["table"].items()
-        if gyms and all(row.get("format_errors") == 1.0 for row in gyms.values())
+        actor for actor, gyms in report.table.items() if gyms and all(row.format_errors == 1.0 for row in gyms.values())
     ]
     if not silent:
         return []
     whose = " and of ".join(silent)
-    said = f"**Every attempt of {whose} is a format error: no call could be read, and the score is 0 for that alone.**"
-    if not summary.get("cold_start", True):
-        who = "a model from scratch has never seen a call" if from_scratch else "this model writes no call by itself"
-        said += f" The recipe has no cold start: {who}, no attempt earns a reward, and RL has nothing to learn from."
-    return [said, ""]
+    sentence = (
+        f"**Every attempt of {whose} is a format error: no call could be read, and the score is 0 for that alone.**"
+    )
+    if not report.cold_start:
+        who = (
+            "a model from scratch has never seen a call"
+            if report.from_scratch
+            else "this model writes no call by itself"
+        )
+        sentence += (
+            f" The recipe has no cold start: {who}, no attempt earns a reward, and RL has nothing to learn from."
+        )
+    return [sentence, ""]
 
 
 def number(value: float | None, digits: int = 3) -> str:
     """A number or a dash."""
     return "–" if value is None else f"{value:.{digits}f}"
-
-
-def _demonstrations(found: Result) -> dict[str, Any] | None:
-    keys = ("policy", "played", "kept", "dropped", "mean", "mean_kept", "by_gym")
-    return None if found is None or "policy" not in found else {key: found[key] for key in keys}
-
-
-def _checkpoint(found: Result) -> str | None:
-    if found is None:
-        return None
-    best = found.get("best")
-    return str(best["path"] if best else found["checkpoint"])
-
-
-def _show(run: Run, text: str, summary: Mapping[str, Any]) -> None:
-    picture = run.folder / "curve.png"
-    key = run.id.lower().replace("_", "-").replace(".", "-")
-    rows = [
-        {"actor": actor, "gym": gym, **{name: row.get(name) for name in ("score", "stderr", "turns", "attempts")}}
-        for actor, gyms in summary["table"].items()
-        for gym, row in gyms.items()
-    ]
-    try:
-        if picture.is_file():
-            image = "data:image/png;base64," + base64.b64encode(picture.read_bytes()).decode()
-            text = text.replace("(curve.png)", f"({image})")
-            create_image_artifact(image_url=image, key=f"{key}-curve", description="mean score per step")
-        create_markdown_artifact(text, key=f"{key}-report", description=f"report of {run.id}")
-        if rows:
-            create_table_artifact(rows, key=f"{key}-scores")
-    except Exception as error:  # noqa: BLE001  the report is in the run's folder; the server only shows it
-        get_run_logger().warning("the report is not shown by the server (%s)", type(error).__name__)

@@ -1,4 +1,4 @@
-"""A run: its identity, and its folder.
+"""A run: its identity, its folder, and how it is found.
 
 The same recipe, seed, backend and name are the same run: starting it again continues or reuses it. ``fresh`` begins a new
 generation (``<id>.2``, ``<id>.3`` ...); without it the newest generation is the one that goes on.
@@ -11,7 +11,6 @@ generation (``<id>.2``, ``<id>.3`` ...); without it the newest generation is the
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import shutil
@@ -22,14 +21,53 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from curricula import Recipe
 from flows.machine.home import home, runs_dir, warehouse_dir
 from flows.machine.slots import held
 from userrl_core.errors import ConfigError
+from userrl_core.json_files import read_json, write_json
+from userrl_core.run_names import RunName, choose_run
 from userrl_core.seeding import content_hash
-from userrl_core.suggest import nearest
+from warehouse.files.runs import retire_run
 
 DIED = "died"
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+class RunDescription(BaseModel):
+    """What a run is."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    name: str = ""
+    recipe: str = ""
+    profile: str | None = None
+    seed: int = 0
+    backend: str = "local"
+    resolved: dict[str, Any] = Field(default_factory=dict)
+    """The recipe's values as they were when the run began."""
+    init_from: str | None = None
+
+
+class RunInfo(RunDescription):
+    """What ``run.json`` says. created: Unix seconds. claimed_by: the flow run that made it."""
+
+    id: str
+    created: float
+    claimed_by: str | None = None
+
+
+class RunStatus(BaseModel):
+    """What a run last did. state: new, running, completed, failed, stopped or died."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    state: str = "new"
+    stage: str | None = None
+    updated: float | None = None
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,22 +76,19 @@ class Run:
 
     id: str
     folder: Path
-    about: Mapping[str, Any]
+    info: RunInfo
 
     def stage(self, name: str) -> Path:
         """The folder of one stage."""
         return self.folder / "stages" / name
 
     @property
-    def status(self) -> dict[str, Any]:
-        """What it last did: ``state``, ``stage``, ``updated`` and, where there is one, ``error``.
-
-        ``died`` is the state of one that says it is running while nobody holds its lock: kill -9, or a power cut.
-        """
-        found = read_json(self.folder / "status.json")
-        if found is None or "state" not in found:
-            return {"state": "new"}
-        return {**found, "state": DIED} if found["state"] == "running" and not held(self.lock) else found
+    def status(self) -> RunStatus:
+        """What it last did. ``died`` is one that says it is running while nobody holds its lock: kill -9, or a power cut."""
+        status = RunStatus.model_validate(read_json(self.folder / "status.json") or {})
+        return (
+            status.model_copy(update={"state": DIED}) if status.state == "running" and not held(self.lock) else status
+        )
 
     @property
     def lock(self) -> Path:
@@ -63,12 +98,13 @@ class Run:
     @property
     def checkpoint(self) -> Path | None:
         """The checkpoint that its report names; None for a run that trained nothing, or has not come to a report."""
-        named = (read_json(self.folder / "report.json") or {}).get("checkpoint")
-        return Path(named) if isinstance(named, str) and named else None
+        path = (read_json(self.folder / "report.json") or {}).get("checkpoint")
+        return Path(path) if isinstance(path, str) and path else None
 
-    def set_status(self, state: str, **fields: Any) -> None:
+    def set_status(self, state: str, *, stage: str | None = None, error: str | None = None) -> None:
         """Say what the run does now."""
-        write_json(self.folder / "status.json", {"state": state, "updated": time.time(), **fields})
+        status = RunStatus(state=state, stage=stage, updated=time.time(), error=error)
+        write_json(self.folder / "status.json", status.model_dump(exclude_none=True))
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
@@ -93,38 +129,52 @@ class Run:
 
 def identity(recipe: Mapping[str, Any], *, seed: int, backend: str, name: str, init_from: str | None) -> str:
     """Readable and unique: ``<name>-s<seed>-<hash>``. recipe: `Recipe.identity`."""
-    what = {"recipe": recipe, "seed": seed, "backend": backend, "name": name, "init_from": init_from}
+    hashed = {"recipe": recipe, "seed": seed, "backend": backend, "name": name, "init_from": init_from}
     label = _UNSAFE.sub("-", name or str(recipe["name"])).strip("-")[:60] or "run"
-    return f"{label}-s{seed}-{content_hash(what)[:10]}"
+    return f"{label}-s{seed}-{content_hash(hashed)[:10]}"
 
 
-def claim(base: str, about: Mapping[str, Any], *, fresh: bool, flow_run: str) -> Run:
+def claim(base: str, description: RunDescription, *, fresh: bool, flow_run: str) -> Run:
     """The run to work on: the newest generation of ``base``, or a new one when ``fresh``.
 
     A retry of a flow run that asked for a fresh one gets the same generation again.
     """
-    numbers, found = _generations(base)
-    mine = next((run for run in found if fresh and run.about.get("claimed_by") == flow_run), None)
-    if mine is None and (fresh or not found):
+    numbers, generations = _generations(base)
+    run = next((run for run in generations if fresh and run.info.claimed_by == flow_run), None)
+    if run is None and (fresh or not generations):
         run_id = _next(base, numbers)
-        folder = runs_dir() / run_id
-        folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / "run.json", {**about, "id": run_id, "created": time.time(), "claimed_by": flow_run})
-        mine = load(folder)
-    run = mine or found[-1]
+        info = RunInfo(**description.model_dump(), id=run_id, created=time.time(), claimed_by=flow_run)
+        write_json(runs_dir() / run_id / "run.json", info.model_dump())
+        run = load(runs_dir() / run_id)
+    run = run or generations[-1]
     write_json(home() / "flow-runs" / flow_run, {"run": run.id})
     return run
 
 
+def run_fields(recipe: Recipe, **fields: Any) -> dict[str, Any]:
+    """Columns of a run's row in the warehouse. fields: those that the recipe does not say."""
+    credit, stages = recipe.credit, recipe.planned_stages
+    return {
+        "name": recipe.name,
+        "recipe": recipe.name,
+        "recipe_json": recipe.resolved(),
+        "recipe_hash": recipe.hash,
+        "profile": recipe.profile or "",
+        "shaping": credit.shaping,
+        "score": credit.score,
+        "gamma": credit.gamma,
+        "k": credit.k,
+        "form": credit.form,
+        "ddof": credit.ddof,
+        "horizon": (stages[-1].horizon if stages else None) or recipe.evaluate.horizon,
+        **fields,
+    }
+
+
 def goes_on_as(base: str) -> str:
     """The id of the run that `claim` gives to a start which asks for no fresh one."""
-    numbers, found = _generations(base)
-    return found[-1].id if found else _next(base, numbers)
-
-
-def _next(base: str, numbers: list[int]) -> str:
-    number = max(numbers, default=0) + 1
-    return base if number == 1 else f"{base}.{number}"
+    numbers, generations = _generations(base)
+    return generations[-1].id if generations else _next(base, numbers)
 
 
 def of_flow_run(flow_run: str) -> Run | None:
@@ -135,52 +185,23 @@ def of_flow_run(flow_run: str) -> Run | None:
 
 def load(folder: Path) -> Run:
     """Raises ConfigError for a folder that is no run's."""
-    about = read_json(folder / "run.json")
-    if about is None or not isinstance(about.get("id"), str) or not isinstance(about.get("created"), (int, float)):
-        raise ConfigError(f"{folder} is no run's folder; `userrl runs list` shows the runs there are.")
-    return Run(about["id"], folder, about)
+    try:
+        info = RunInfo.model_validate(read_json(folder / "run.json"))
+    except ValidationError:
+        raise ConfigError(f"{folder} is no run's folder; `userrl runs list` shows the runs there are.") from None
+    return Run(info.id, folder, info)
 
 
 def all_runs() -> list[Run]:
     """Every run of this home, the oldest first; a folder that cannot be read is left out with a word on stderr."""
-    found = _readable(path.parent for path in sorted(runs_dir().glob("*/run.json")))
-    return sorted(found, key=lambda run: (float(run.about["created"]), run.id))
-
-
-def _readable(folders: Iterable[Path]) -> list[Run]:
-    found = []
-    for folder in folders:
-        try:
-            found.append(load(folder))
-        except ConfigError:
-            print(f"warning: {folder / 'run.json'} cannot be read; that run is left out.", file=sys.stderr)
-    return found
-
-
-def newest_trained() -> Run:
-    """The newest run with a checkpoint. Raises ConfigError when there is none: evaluations are runs too, without one."""
-    for run in reversed(all_runs()):
-        if run.checkpoint is not None and run.checkpoint.is_dir():
-            return run
-    raise ConfigError(f"No run in {home()} has a checkpoint yet; `make run` trains one.")
+    runs = _readable(path.parent for path in sorted(runs_dir().glob("*/run.json")))
+    return sorted(runs, key=lambda run: (run.info.created, run.id))
 
 
 def find(text: str) -> Run:
-    """A run by id, by a unique beginning of it, by name, or ``latest``. Raises ConfigError naming the nearest."""
-    runs = all_runs()
-    if not runs:
-        raise ConfigError(f"There is no run in {home()} yet; `make run` starts one.")
-    if text == "latest":
-        return runs[-1]
-    exact = [run for run in runs if text in (run.id, run.about.get("name"))]
-    if exact:
-        return exact[-1]
-    starts = [run for run in runs if run.id.startswith(text)]
-    if len(starts) == 1:
-        return starts[0]
-    ids = [run.id for run in runs]
-    why = f"{len(starts)} runs begin with '{text}'" if starts else f"There is no run '{text}'{nearest(text, ids)}"
-    raise ConfigError(f"{why}; `userrl runs list` shows them all.")
+    """The run that a person means by an id, a name, the beginning of an id, or ``latest``. Raises ConfigError."""
+    runs = {run.id: run for run in all_runs()}
+    return runs[choose_run(text, (RunName(run.id, run.info.name, run.info.created) for run in runs.values()), home())]
 
 
 def delete(run: Run) -> None:
@@ -188,6 +209,22 @@ def delete(run: Run) -> None:
     grave = run.folder.with_name(f".deleted-{run.id}-{os.getpid()}")
     run.folder.rename(grave)
     shutil.rmtree(grave)
+    retire_run(warehouse_dir(), run.id)
+
+
+def _next(base: str, numbers: list[int]) -> str:
+    number = max(numbers, default=0) + 1
+    return base if number == 1 else f"{base}.{number}"
+
+
+def _readable(folders: Iterable[Path]) -> list[Run]:
+    runs = []
+    for folder in folders:
+        try:
+            runs.append(load(folder))
+        except ConfigError:
+            print(f"warning: {folder / 'run.json'} cannot be read; that run is left out.", file=sys.stderr)
+    return runs
 
 
 def _generations(base: str) -> tuple[list[int], list[Run]]:
@@ -195,10 +232,10 @@ def _generations(base: str) -> tuple[list[int], list[Run]]:
 
     A number is also taken by turns: those of a deleted run stay in the warehouse, and another run's must not join them.
     """
-    there = {_number(path.parent.name, base): path.parent for path in runs_dir().glob(f"{base}*/run.json")}
+    folders = {_number(path.parent.name, base): path.parent for path in runs_dir().glob(f"{base}*/run.json")}
     logged = {_number(path.name.removeprefix("run="), base) for path in warehouse_dir().glob(f"runs/run={base}*")}
-    numbers = sorted(number for number in {*there, *logged} if number)
-    return numbers, _readable(there[number] for number in numbers if number in there)
+    numbers = sorted(number for number in {*folders, *logged} if number)
+    return numbers, _readable(folders[number] for number in numbers if number in folders)
 
 
 def _number(run_id: str, base: str) -> int:
@@ -207,23 +244,3 @@ def _number(run_id: str, base: str) -> int:
         return 1
     number = run_id.removeprefix(f"{base}.")
     return int(number) if number != run_id and number.isdecimal() and int(number) > 1 else 0
-
-
-def read_json(path: Path) -> dict[str, Any] | None:
-    """A JSON object, None where there is no readable one."""
-    try:
-        value = json.loads(path.read_text())
-    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: no JSON, or no text
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def write_json(path: Path, value: object) -> None:
-    """Whole or not at all, and on disk when this returns."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with temporary.open("w") as file:
-        json.dump(value, file, indent=1, default=str)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)

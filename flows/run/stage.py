@@ -19,13 +19,15 @@ from prefect.concurrency.sync import concurrency
 
 from flows.machine.home import home, quiet, temporary_server
 from flows.machine.slots import Slot, named, slots, take
-from flows.run.alarms import Watch
-from flows.run.budget import Purse
-from flows.run.job import Job, ProgressReader, holds
+from flows.run.alarms import AlarmWatch
+from flows.run.budget import BudgetGuard
+from flows.run.job import StageJob
 from flows.run.progress import ProgressArtifact
+from flows.run.results import RESULTS, Result
 from flows.run.run import Run
 from userrl_core import processes
 from userrl_core.errors import CheckpointError, TrainingError
+from userrl_core.json_files import GrowingLines
 
 LEASE_SECONDS = 60.0
 LEASE_PATIENCE = 5.0
@@ -38,24 +40,26 @@ RETRIES = int(os.environ.get("USERRL_STAGE_RETRIES", "1"))
 """How often a stage is started again by itself after its trainer died (not after it refused its input)."""
 
 
-def run_stage(run: Run, job: Job) -> dict[str, Any]:
-    """The stage's result, from an earlier time if it still holds; ``reused`` says which."""
+def run_stage(run: Run, job: StageJob) -> Result:
+    """The stage's result, from an earlier time if it still holds."""
     log = get_run_logger()
     run.set_status("running", stage=job.stage)
     state = stage.with_options(task_run_name=job.stage)(job.key, job, return_state=True)
-    value: dict[str, Any] = state.result()
+    result = RESULTS[job.kind].model_validate(state.result())
     if state.name == "Cached":
-        if holds(value):
-            log.info("%s: reused, finished earlier with the same inputs", job.stage)
-            return {**value, "reused": True}
+        if result.holds():
+            log.info(REUSED, job.stage)
+            return result
         log.warning("%s: finished earlier, but its files are gone or changed; done again", job.stage)
-        value = stage.with_options(task_run_name=job.stage, refresh_cache=True)(job.key, job)
-    if value.get("reused"):
-        log.info("%s: reused, finished earlier with the same inputs", job.stage)
-    return value
+        again = stage.with_options(task_run_name=job.stage, refresh_cache=True)
+        result = RESULTS[job.kind].model_validate(again(job.key, job))
+    return result
 
 
-def _died(task: Any, task_run: Any, state: Any) -> bool:
+REUSED = "%s: reused, finished earlier with the same inputs"
+
+
+def _may_help(task: Any, task_run: Any, state: Any) -> bool:
     """Whether starting again may help: the process died, as against refusing its input or the run being cancelled."""
     try:
         state.result()
@@ -73,25 +77,30 @@ def _died(task: Any, task_run: Any, state: Any) -> bool:
     result_storage=home() / "results",
     retries=RETRIES,
     retry_delay_seconds=2,
-    retry_condition_fn=_died,
+    retry_condition_fn=_may_help,
     log_prints=False,
 )
-def stage(key: str, job: Job) -> dict[str, Any]:
-    """Do a job in a child process, or take its result file. key: the job's; it alone decides about reuse."""
-    done = job.result()
-    if done is not None:
-        return {**done, "reused": True}
+def stage(key: str, job: StageJob) -> dict[str, Any]:
+    """Do a job in a child process, or take its result file. key: the job's; it alone decides about reuse.
+
+    Returns the result as JSON, which Prefect keeps: it is still read when the result's class has moved.
+    """
     say = get_run_logger().info
-    return execute(job, progress=ProgressArtifact(job), say=say, lease=lambda slot: _lease(slot, say))
+    result = job.result()
+    if result is not None:
+        say(REUSED, job.stage)
+    else:
+        result = execute(job, progress=ProgressArtifact(job), say=say, lease=lambda slot: _lease(slot, say))
+    return result.model_dump(mode="json")
 
 
 def execute(
-    job: Job,
+    job: StageJob,
     *,
     progress: Callable[[dict[str, Any]], None] = lambda line: None,
     say: Callable[..., None] = lambda *words: None,
     lease: Callable[[Slot], AbstractContextManager[None]] = lambda slot: nullcontext(),
-) -> dict[str, Any]:
+) -> Result:
     """Run a job's process in a free slot of this machine. Needs no Prefect server; lease: held beside the slot.
 
     Raises TrainingError with the process's own sentence when it fails, CheckpointError when what it left does not hold.
@@ -102,24 +111,22 @@ def execute(
     if killed:
         say("%s: stopped %d leftover process(es) of an earlier start", job.stage, killed)
     path = job.write()
-    lines = ProgressReader(job.progress_file, from_end=True)
-    watch, purse = Watch(job, say), Purse(job)
+    lines = GrowingLines(job.progress_file, from_end=True)
+    alarms, budget = AlarmWatch(job, say), BudgetGuard(job)
 
     def tick() -> None:
-        if (job.folder.parents[1] / "stop").exists():
+        if (job.run_folder / "stop").exists():
             raise TrainingError(f"Run {job.run_id} was stopped by `userrl runs stop`; start it again to continue.")
-        purse()
+        budget()
         for line in lines:
             progress(line)
-            watch(line)
+            alarms()
 
-    count, among = _wanted(job)
-    with (
-        take(
-            home() / "slots", count, among, waiting=lambda who: say("%s: waits for a slot, held: %s", job.stage, who)
-        ) as taken,
-        ExitStack() as leases,
-    ):
+    def waiting(holders: str) -> None:
+        say("%s: waits for a slot, held: %s", job.stage, holders)
+
+    count, among = slots_for(job)
+    with take(home() / "slots", count, among, waiting=waiting) as taken, ExitStack() as leases:
         began = time.monotonic()
         for slot in taken:
             leases.enter_context(lease(slot))
@@ -132,36 +139,32 @@ def execute(
             keep_open=[slot.descriptor for slot in taken],
             grace=STOP_SECONDS,
         )
-    value = job.result()
-    if value is None:
+    result = job.result()
+    if result is None:
         raise CheckpointError(
             f"Stage {job.stage} ended, but what it left in {job.folder} is not what it says; delete that folder and run again."
         )
     say("%s: done in %.1f s", job.stage, time.monotonic() - began)
-    return value
+    return result
 
 
-def _wanted(job: Job) -> tuple[int, tuple[Slot, ...]]:
+def slots_for(job: StageJob) -> tuple[int, tuple[Slot, ...]]:
     """How many slots a stage holds, and among which: a training on verl has as many GPUs as its profile says for its kind.
 
     GPUs on which the run serves its users are not among them; verl on a Ray cluster elsewhere holds one place here.
     """
-    hardware = job.recipe["hardware"]
-    serving = {slot.name for slot in named(hardware.get("user_gpus"))}
+    hardware = job.recipe.hardware
+    serving = {slot.name for slot in named(hardware.user_gpus)}
     among = tuple(slot for slot in slots() if slot.name not in serving)
-    spread = job.backend == "verl" and job.kind in ("sft", "rl") and not hardware.get("ray_address")
+    spread = job.backend == "verl" and job.kind in ("sft", "rl") and not hardware.ray_address
     if not spread or not any(slot.gpu is not None for slot in among):
         return 1, among
-    gpus = (hardware.get("sft_gpus") if job.kind == "sft" else None) or hardware["gpus"]
-    return max(int(gpus), 1), among
+    return hardware.cold_start_gpus if job.kind == "sft" else hardware.node_gpus, among
 
 
 def _environment(taken: Sequence[Slot]) -> dict[str, str]:
-    environment = quiet()
     gpus = [str(slot.gpu) for slot in taken if slot.gpu is not None]
-    if gpus:
-        environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
-    return environment
+    return {**quiet(), "CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else quiet()
 
 
 @contextmanager

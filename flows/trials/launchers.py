@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -24,18 +23,21 @@ from prefect.settings import get_current_settings
 from prefect.states import Cancelling, Crashed
 from prefect.types._datetime import now
 
+from curricula import from_resolved
 from flows.machine.home import home, quiet, runs_dir
 from flows.run.budget import seconds_spent
-from flows.run.plan import Plan, make_plan
-from flows.run.run import goes_on_as, read_json
+from flows.run.plan import plan_run
+from flows.run.request import TrainRequest
+from flows.run.run import goes_on_as, load
 from sweeps.launcher import Started, Status
 from sweeps.space import Space
 from userrl_core import processes
 from userrl_core.errors import TrainingError
+from userrl_core.json_files import read_json
 
 T = TypeVar("T")
 
-TRIAL = "flows.trials.trial"
+TRIAL = "flows.train"
 """The module that a trial's process runs; the process carries its label as a tag, by which it is found again."""
 
 OUTAGE_SECONDS = 1800.0
@@ -56,30 +58,26 @@ class _Trials:
     say: Callable[[str], None] = print
     storage: Path = field(default_factory=lambda: home() / "sweeps")
 
-    def parameters(self, overrides: Mapping[str, Any], seed: int) -> dict[str, Any]:
-        plan = self.plan(overrides, seed)
-        return {
-            "recipe": self.space.recipe,
-            "profile": self.space.profile,
-            "seed": seed,
-            "name": self.space.name,
-            "overrides": dict(overrides),
-            # A trial ends with its last validation: the test split is for the winner's confirmation by `train`.
-            "until": plan.rl_stages[-1],
-            "wandb": "off",
-        }
-
-    def plan(self, overrides: Mapping[str, Any], seed: int) -> Plan:
-        return make_plan(
-            self.space.recipe, self.space.profile, seed=seed, name=self.space.name, overrides=dict(overrides)
+    def request(self, overrides: Mapping[str, Any], seed: int) -> tuple[TrainRequest, str]:
+        """What ``train`` is asked for a trial, and the id that its run will have. Raises ConfigError as `plan_run` does."""
+        asked = TrainRequest(
+            recipe=self.space.recipe,
+            profile=self.space.profile,
+            seed=seed,
+            name=self.space.name,
+            overrides=dict(overrides),
+            wandb="off",
         )
+        plan = plan_run(asked)
+        # A trial ends with its last validation: the test split is for the winner's confirmation by `train`.
+        return asked.model_copy(update={"until": plan.rl_stages[-1]}), goes_on_as(plan.run_id)
 
     def gpu_hours(self, run_id: str) -> float:
         """Trainer hours times accelerators so far, killed attempts and the running stage included; a CPU slot counts as 1."""
         folder = runs_dir() / run_id
-        about = read_json(folder / "run.json") or {}
-        gpus = int(about.get("resolved", {}).get("hardware", {}).get("gpus") or 0)
-        return seconds_spent(folder) / 3600 * max(1, gpus)
+        if not (folder / "run.json").is_file():
+            return 0.0
+        return seconds_spent(folder) / 3600 * from_resolved(load(folder).info.resolved).hardware.node_gpus
 
 
 class DeploymentLauncher(_Trials):
@@ -90,16 +88,16 @@ class DeploymentLauncher(_Trials):
 
         Raises TrainingError when there is no train deployment.
         """
-        parameters = self.parameters(overrides, seed)
-        flow_run: Any = self._patiently(lambda: self._request(parameters, label))
-        return Started(str(flow_run.id), goes_on_as(self.plan(overrides, seed).run_id))
+        request, run_id = self.request(overrides, seed)
+        flow_run: Any = self._patiently(lambda: self._run(request, label))
+        return Started(str(flow_run.id), run_id)
 
-    def _request(self, parameters: dict[str, Any], label: str) -> Any:
+    def _run(self, request: TrainRequest, label: str) -> Any:
         for deployment in (f"train/{Path(self.space.recipe).stem}", "train/equalized-r2g"):
             try:
                 return run_deployment(
                     deployment,
-                    parameters=parameters,
+                    parameters=request.model_dump(mode="json", exclude_unset=True),
                     flow_run_name=label,
                     idempotency_key=label,
                     timeout=0,
@@ -199,13 +197,12 @@ class ProcessLauncher(_Trials):
 
     def start(self, overrides: Mapping[str, Any], *, seed: int, label: str) -> Started:
         """Start it in a session of its own, output beside the sweep; its pid and start time are its handle."""
-        parameters = self.parameters(overrides, seed)
-        run_id = goes_on_as(self.plan(overrides, seed).run_id)
+        request, run_id = self.request(overrides, seed)
         process = _trial_process(label)
         if process is None:
             folder = self.storage / self.space.name / "trials"
             folder.mkdir(parents=True, exist_ok=True)
-            command = [sys.executable, "-m", TRIAL, json.dumps(parameters)]
+            command = [sys.executable, "-m", TRIAL, request.model_dump_json(exclude_unset=True)]
             child = processes.spawn(command, output=folder / f"{label}.log", env=quiet(), tag=label)
             process = psutil.Process(child.pid)
         return Started(f"{process.pid}:{process.create_time()}:{run_id}", run_id)

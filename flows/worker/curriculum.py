@@ -65,7 +65,7 @@ class RecipeCurriculum:
         self._history = [dict(entry) for entry in state["history"]]
         number = int(state["stage"])
         if number:
-            self._enter(next(stage for stage in self._recipe.plan if stage.number == number))
+            self._enter(next(stage for stage in self._recipe.planned_stages if stage.number == number))
             self._sampler.load_state_dict(state["sampler"])
 
     def _at(self, step: int) -> PlannedStage:

@@ -7,11 +7,12 @@ import os
 from typing import Any
 
 from curricula.recipe import Recipe
-from flows.run.job import Job, ProgressWriter, file_hash
-from flows.run.run import write_json
+from flows.run.job import ProgressWriter, StageJob
+from flows.run.results import DistillResult, file_hash
 from flows.worker.tasks import demonstration_tasks, gym_config, users_of
 from userrl_core.distill import select_top_k, write_chats
 from userrl_core.errors import TrainingError
+from userrl_core.json_files import write_json
 from userrl_core.policies import Policy, ScriptedPolicy
 from userrl_core.records import Trajectory, Where
 from userrl_core.rollout import run_episodes
@@ -36,21 +37,21 @@ def demonstrator(recipe: Recipe) -> Policy:
     )
 
 
-def distill(job: Job, recipe: Recipe, sink: Sink, progress: ProgressWriter) -> dict[str, Any]:
+def distill(job: StageJob, sink: Sink, progress: ProgressWriter) -> DistillResult:
     """Play, select, write. The result counts what was dropped, and why."""
-    setup = recipe.demonstrations
+    recipe, setup = job.recipe, job.recipe.demonstrations
     policy = demonstrator(recipe)
     where = Where(stage=job.stage, phase="distill", policy=policy.name)
     horizon = setup.horizon or recipe.evaluate.horizon
     users = users_of(recipe, recipe.training_gyms, role="demonstrate")
     plan = {gym: _attempts(recipe, gym, job.seed) for gym in recipe.training_gyms}
     total = sum(len(tasks) * n for tasks, n in plan.values())
-    seen: list[Trajectory] = []
+    ended: list[Trajectory] = []
 
-    def tell(trajectory: Trajectory) -> None:
-        seen.append(trajectory)
-        if len(seen) % 50 == 0 or len(seen) == total:
-            progress(len(seen), total, reward=_mean(seen[-50:]))
+    def count(trajectory: Trajectory) -> None:
+        ended.append(trajectory)
+        if len(ended) % 50 == 0 or len(ended) == total:
+            progress(len(ended), total, reward=_mean(ended[-50:]))
 
     played: list[Trajectory] = []
     for tasks, n in plan.values():
@@ -68,7 +69,7 @@ def distill(job: Job, recipe: Recipe, sink: Sink, progress: ProgressWriter) -> d
                 gym_config=gym_config(recipe),
                 on_format_error=recipe.on_format_error,
                 prompt_style=recipe.model.prompt_style,
-                progress=tell,
+                progress=count,
             )
         )
     chosen = select_top_k(played, setup.top_k)
@@ -81,24 +82,20 @@ def distill(job: Job, recipe: Recipe, sink: Sink, progress: ProgressWriter) -> d
     write_chats(chats, chosen.kept)
     sink.demonstrations(t.traj_id for t in chosen.kept if t.traj_id is not None)
     write_json(used, {"tasks": sorted(chosen.task_keys)})
-    return {
-        "chats": str(chats),
-        "used_tasks": str(used),
-        "policy": policy.name,
-        "played": len(played),
-        "kept": len(chosen.kept),
-        "dropped": chosen.dropped,
-        "mean": _mean(played),
-        "mean_kept": _mean(chosen.kept),
-        "by_gym": {
-            gym: {"seen": c.seen, "kept": c.kept, "mean_seen": c.mean_seen, "mean_kept": c.mean_kept, "cut": c.cut}
-            for gym, c in chosen.by_gym.items()
-        },
-        "turns": sum(len(t.turns) for t in played),
-        "files": {str(path): file_hash(path) for path in (chats, used)},
-        "sha256": file_hash(chats),
-        "step": 0,
-    }
+    return DistillResult(
+        chats=chats,
+        used_tasks=used,
+        policy=policy.name,
+        played=len(played),
+        kept=len(chosen.kept),
+        dropped=chosen.dropped,
+        mean=_mean(played),
+        mean_kept=_mean(chosen.kept),
+        by_gym=chosen.by_gym,
+        turns=sum(len(t.turns) for t in played),
+        files={path: file_hash(path) for path in (chats, used)},
+        sha256=file_hash(chats),
+    )
 
 
 def _attempts(recipe: Recipe, gym: str, seed: int) -> tuple[list[Any], int]:

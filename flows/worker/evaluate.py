@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import Any
+from collections.abc import Callable
 
-from curricula.recipe import Recipe
-from flows.run.job import Actor, Job, ProgressWriter
+from flows.run.job import Actor, ProgressWriter, StageJob
+from flows.run.results import EvaluateResult, GymScore
 from flows.worker.device import device, threads
 from flows.worker.distill import demonstrator
 from flows.worker.tasks import evaluation_gyms, gym_config, test_tasks, users_of
@@ -17,42 +17,37 @@ from userrl_core.rollout import run_episodes
 from userrl_core.sink import Sink
 
 
-def evaluate(job: Job, recipe: Recipe, sink: Sink, progress: ProgressWriter) -> dict[str, Any]:
+def evaluate(job: StageJob, sink: Sink, progress: ProgressWriter) -> EvaluateResult:
     """Mean score per actor and gym, with standard errors, turns and format errors."""
+    recipe = job.recipe
     tasks = test_tasks(recipe)
     sink.tasks(tasks)
     total = len(job.actors) * len(tasks) * recipe.evaluate.attempts
-    done: list[Trajectory] = []
+    ended: list[Trajectory] = []
 
-    def tell(trajectory: Trajectory) -> None:
-        done.append(trajectory)
-        if len(done) % 50 == 0 or len(done) == total:
-            scores = [t.score for t in done[-50:] if t.score is not None]
-            progress(len(done), total, reward=sum(scores) / len(scores) if scores else None)
+    def count(trajectory: Trajectory) -> None:
+        ended.append(trajectory)
+        if len(ended) % 50 == 0 or len(ended) == total:
+            scores = [t.score for t in ended[-50:] if t.score is not None]
+            progress(len(ended), total, reward=sum(scores) / len(scores) if scores else None)
 
-    table = {actor.label: _play(job, recipe, actor, tasks, sink, tell) for actor in job.actors}
-    numbers = {
-        f"evaluate/{actor}/{gym}": row["score"]
+    table = {actor.label: _play(job, actor, tasks, sink, count) for actor in job.actors}
+    scores = {
+        f"evaluate/{actor}/{gym}": row.score
         for actor, gyms in table.items()
         for gym, row in gyms.items()
-        if row["score"] is not None
+        if row.score is not None
     }
-    sink.metrics(numbers, stage=job.stage, step=max((actor.step for actor in job.actors), default=0))
-    return {
-        "table": table,
-        "horizon": recipe.evaluate.horizon,
-        "tasks": len(tasks),
-        "turns": sum(len(t.turns) for t in done),
-        "files": {},
-        "sha256": "",
-        "step": max((actor.step for actor in job.actors), default=0),
-    }
+    step = max((actor.step for actor in job.actors), default=0)
+    sink.metrics(scores, stage=job.stage, step=step)
+    turns = sum(len(t.turns) for t in ended)
+    return EvaluateResult(table=table, horizon=recipe.evaluate.horizon, tasks=len(tasks), turns=turns, step=step)
 
 
 def _play(
-    job: Job, recipe: Recipe, actor: Actor, tasks: list[Task], sink: Sink, tell: Any
-) -> dict[str, dict[str, float | int | None]]:
-    policy = _policy(job, recipe, actor)
+    job: StageJob, actor: Actor, tasks: list[Task], sink: Sink, count: Callable[[Trajectory], None]
+) -> dict[str, GymScore]:
+    recipe, policy = job.recipe, _policy(job, actor)
     where = Where(stage=job.stage, step=actor.step, phase="evaluate", policy=policy.name, checkpoint=actor.id)
     played = asyncio.run(
         run_episodes(
@@ -67,14 +62,15 @@ def _play(
             gym_config=gym_config(recipe),
             on_format_error=recipe.on_format_error,
             prompt_style=recipe.model.prompt_style,
-            progress=tell,
+            progress=count,
         )
     )
     gyms = list(dict.fromkeys(task.gym for task in tasks))
     return {gym: _row([t for t in played if t.task.gym == gym]) for gym in gyms}
 
 
-def _policy(job: Job, recipe: Recipe, actor: Actor) -> Policy | BatchPolicy:
+def _policy(job: StageJob, actor: Actor) -> Policy | BatchPolicy:
+    recipe = job.recipe
     if actor.kind == "demonstrator":
         return demonstrator(recipe)
     if actor.kind == "served":
@@ -101,28 +97,18 @@ def _policy(job: Job, recipe: Recipe, actor: Actor) -> Policy | BatchPolicy:
     )
 
 
-def _row(played: list[Trajectory]) -> dict[str, float | int | None]:
-    """Means over admitted attempts; ``rejected`` counts the others. format_errors: share with a reply without a readable call."""
-    scored = [t for t in played if t.admitted and t.score is not None]
+def _row(played: list[Trajectory]) -> GymScore:
+    scored = [(t, t.score) for t in played if t.admitted and t.score is not None]
     n = len(scored)
     if n == 0:
-        return {
-            "score": None,
-            "stderr": None,
-            "turns": None,
-            "format_errors": None,
-            "attempts": 0,
-            "rejected": len(played),
-        }
-    scores = [t.score for t in scored if t.score is not None]
-    mean = sum(scores) / n
-    spread = (sum((score - mean) ** 2 for score in scores) / (n - 1)) ** 0.5 if n > 1 else 0.0
-    turns = sum(len(t.turns) for t in scored)
-    return {
-        "score": mean,
-        "stderr": spread / n**0.5,
-        "turns": turns / n,
-        "format_errors": sum(any(turn.flags & Flag.FORMAT_ERROR for turn in t.turns) for t in scored) / n,
-        "attempts": n,
-        "rejected": len(played) - n,
-    }
+        return GymScore(rejected=len(played))
+    mean = sum(score for _, score in scored) / n
+    spread = (sum((score - mean) ** 2 for _, score in scored) / (n - 1)) ** 0.5 if n > 1 else 0.0
+    return GymScore(
+        score=mean,
+        stderr=spread / n**0.5,
+        turns=sum(len(t.turns) for t, _ in scored) / n,
+        format_errors=sum(any(turn.flags & Flag.FORMAT_ERROR for turn in t.turns) for t, _ in scored) / n,
+        attempts=n,
+        rejected=len(played) - n,
+    )

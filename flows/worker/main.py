@@ -1,7 +1,10 @@
-"""The training process: ``python -m flows.worker.main JOB.json``. Started by a flow, one per stage.
+"""The worker process of a stage: ``python -m flows.worker.main JOB.json``. Started by a flow, one per stage.
 
 It does one job, logs every turn, writes a progress line per step and leaves a result file. On SIGTERM it stops at once: the
 log is sealed, and the last checkpoint is what the next start continues from. A failure is one sentence and exit status 1.
+
+Imports inside functions here and in this folder: the environment has to be settled before Prefect, torch or verl is loaded,
+and a stage loads only what its kind needs.
 """
 
 from __future__ import annotations
@@ -9,17 +12,17 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from flows.machine.home import settle
 from userrl_core.errors import LogError, UserRLError
+from userrl_core.processes import die_with_parent
 from userrl_core.training.local.threads import quiet_threads
 
 if TYPE_CHECKING:
-    from flows.run.job import Job
+    from flows.run.job import StageJob
     from userrl_core.sink import Sink
 
 
@@ -35,13 +38,15 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     settle()
     quiet_threads()
-    from userrl_core.processes import die_with_parent
-
     signal.signal(signal.SIGTERM, _stop)
     die_with_parent()
-    from flows.run.job import Job
+    from flows.run.job import StageJob
 
-    job = Job.model_validate_json(Path(arguments[0]).read_text())
+    try:
+        job = StageJob.read(Path(arguments[0]))
+    except UserRLError as error:
+        print(f"error: {error}", flush=True)
+        return 1
     try:
         run(job)
     except Stopped:
@@ -58,26 +63,22 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def run(job: Job) -> None:
+def run(job: StageJob) -> None:
     """Do the job with its sinks, and leave the result."""
-    from curricula import from_resolved
-    from flows.run.job import ProgressWriter, begin_line
+    from flows.run.job import ProgressWriter
     from flows.worker.sinks import open_sink
 
-    recipe = from_resolved(job.recipe)
-    job.folder.mkdir(parents=True, exist_ok=True)
-    begin_line(job.progress_file)
     progress = ProgressWriter(job.progress_file)
     began, cpu = time.monotonic(), time.process_time()
-    sink = open_sink(job, recipe)
-    finished: Mapping[str, Any] = {}
+    sink = open_sink(job)
     try:
         _void_earlier_start(job, sink)
         sink.stage(job.stage, "started")
-        finished = _work(job)(job, recipe, sink, progress)
+        result = _work(job)(job, sink, progress)
         used = {"seconds": time.monotonic() - began, "cpu_seconds": time.process_time() - cpu}
-        finished = {**finished, **used}
-        sink.stage(job.stage, "finished", **{k: v for k, v in finished.items() if isinstance(v, (int, float, str))})
+        result = result.model_copy(update=used)
+        fields = {k: v for k, v in result.model_dump(mode="json").items() if isinstance(v, (int, float, str))}
+        sink.stage(job.stage, "finished", **fields)
     except LogError:
         raise  # nothing more can be written there
     except BaseException as error:
@@ -86,10 +87,10 @@ def run(job: Job) -> None:
     finally:
         sink.close()
         progress.close()
-    job.finish(finished)
+    job.finish(result)
 
 
-def _void_earlier_start(job: Job, sink: Sink) -> None:
+def _void_earlier_start(job: StageJob, sink: Sink) -> None:
     """Demonstrations and evaluations have no checkpoint: they begin again, so what a start before this one logged is void.
 
     Only of the same job: an evaluation of another checkpoint under the same name stands. Training declares its own.
@@ -104,7 +105,7 @@ def _void_earlier_start(job: Job, sink: Sink) -> None:
     begun.write_text(job.key)
 
 
-def _work(job: Job) -> Any:
+def _work(job: StageJob) -> Any:
     if job.kind == "distill":
         from flows.worker.distill import distill
 
@@ -114,12 +115,10 @@ def _work(job: Job) -> Any:
 
         return evaluate
     if job.backend == "verl":
-        from flows.worker import train_verl as on_verl
-
-        return on_verl.sft if job.kind == "sft" else on_verl.rl
-    from flows.worker import train as learn
-
-    return learn.sft if job.kind == "sft" else learn.rl
+        from flows.worker import train_verl as trainer
+    else:
+        from flows.worker import train as trainer  # type: ignore[no-redef]
+    return trainer.sft if job.kind == "sft" else trainer.rl
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

@@ -1,13 +1,10 @@
-"""The same two kinds on verl: what a recipe says becomes verl's jobs, worker processes log into the same run."""
+"""The same two kinds of stage on verl; its worker processes log into the same run."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
-from curricula.recipe import Recipe
-from flows.run.job import Job, ProgressWriter
-from flows.worker.train import as_result, checkpoint_of, curriculum, keep, stage_fields, tell
+from flows.run.job import ProgressWriter, StageJob
+from flows.run.results import TrainResult
+from flows.worker.train import curriculum, report_to, rl_job, sft_job, with_hashes
 from userrl_core.sink import Sink
 from userrl_core.training.verl.job import SinkSpec, VerlJob, VerlSftJob
 
@@ -15,31 +12,18 @@ WAREHOUSE = "warehouse"
 """Entry point under which worker processes find the turn log."""
 
 
-def sft(job: Job, recipe: Recipe, sink: Sink, progress: ProgressWriter) -> dict[str, Any]:
+def sft(job: StageJob, sink: Sink, progress: ProgressWriter) -> TrainResult:
     """The cold start on verl's SFT trainer."""
     from userrl_core.training.verl.sft import run_sft
 
-    verl_job = VerlSftJob(
-        model=recipe.model,
-        sft=recipe.cold_start,
-        cluster=recipe.hardware,
-        out_dir=job.folder,
-        seed=job.seed,
-        keep_checkpoints=keep(job),
-        chats=Path(job.inputs["distill"]["chats"]),
-        init=checkpoint_of(job.inputs.get("init")),
-        stage=job.stage,
-    )
-    return as_result(run_sft(verl_job, sink, tell(progress)))
+    settings = sft_job(VerlSftJob, job, cluster=job.recipe.hardware)
+    return with_hashes(run_sft(settings, sink, report_to(progress)))
 
 
-def rl(job: Job, recipe: Recipe, sink: Sink, progress: ProgressWriter) -> dict[str, Any]:
+def rl(job: StageJob, sink: Sink, progress: ProgressWriter) -> TrainResult:
     """One stage of reinforcement learning."""
     from userrl_core.training.verl.rl import run_rl
 
-    verl_job = VerlJob(
-        **stage_fields(job, recipe),
-        cluster=recipe.hardware,
-        sink=SinkSpec(name=WAREHOUSE, options={"root": str(job.warehouse), "run_id": job.run_id}),
-    )
-    return as_result(run_rl(verl_job, curriculum(job, recipe), sink, tell(progress)))
+    log = SinkSpec(name=WAREHOUSE, options={"root": str(job.warehouse), "run_id": job.run_id})
+    settings = rl_job(VerlJob, job, cluster=job.recipe.hardware, sink=log)
+    return with_hashes(run_rl(settings, curriculum(job), sink, report_to(progress)))

@@ -40,9 +40,9 @@ def test_every_recipe_loads_under_every_profile_and_survives_json(name, profile)
     again = curricula.from_resolved(json.loads(json.dumps(recipe.resolved())))
     assert again.resolved() == recipe.resolved()
     assert again.hash == recipe.hash
-    assert sum(planned.steps for planned in recipe.plan) == recipe.total_steps
-    horizons = [recipe.schedule.levels()[0].horizon] if recipe.plan else []
-    horizons += [planned.horizon for planned in recipe.plan if planned.horizon is not None]
+    assert sum(planned.steps for planned in recipe.planned_stages) == recipe.total_steps
+    horizons = [recipe.schedule.levels()[0].horizon] if recipe.planned_stages else []
+    horizons += [planned.horizon for planned in recipe.planned_stages if planned.horizon is not None]
     assert horizons == sorted(horizons)
 
 
@@ -112,17 +112,17 @@ def test_retail_and_math_take_turns_batch_by_batch():
 
 def test_released_and_paper_scaling_inter_differ_where_the_paper_differs():
     released, paper = load("scaling-inter-textcraft", None), load("scaling-inter-textcraft-paper", None)
-    assert [stage.horizon for stage in released.plan] == [10, 20, 30]
-    assert [stage.horizon for stage in paper.plan] == [10, 20]
+    assert [stage.horizon for stage in released.planned_stages] == [10, 20, 30]
+    assert [stage.horizon for stage in paper.planned_stages] == [10, 20]
     web = load("scaling-inter-webarena-paper", None)
-    assert (web.algorithm.lr, web.algorithm.group, web.plan[-1].horizon) == (5e-7, 4, 15)
+    assert (web.algorithm.lr, web.algorithm.group, web.planned_stages[-1].horizon) == (5e-7, 4, 15)
     assert web.origin("algorithm.lr").citation == "AgentGym-RL appendix B: 5.0e-7"
 
 
 def test_the_sft_baseline_has_no_rl_stage():
     recipe = load("sft-agentgym", None)
     assert recipe.cold_start.lr == 1e-4
-    assert recipe.plan == ()
+    assert recipe.planned_stages == ()
     assert recipe.total_steps == 0
     with pytest.raises(ConfigError, match="no RL stages"):
         recipe.schedule.horizon(1)
@@ -130,16 +130,20 @@ def test_the_sft_baseline_has_no_rl_stage():
 
 def test_the_laptop_profile_swaps_in_its_stages_and_keeps_the_credit():
     recipe = load("em-r2g")
-    assert [(stage.first, stage.last, stage.horizon) for stage in recipe.plan] == [(1, 15, 4), (16, 30, 5), (31, 60, 6)]
+    assert [(stage.first, stage.last, stage.horizon) for stage in recipe.planned_stages] == [
+        (1, 15, 4),
+        (16, 30, 5),
+        (31, 60, 6),
+    ]
     assert recipe.credit.shaping == "em"
     assert recipe.model.path is None
     assert recipe.gym("travel").tasks == {"tier": "tiny"}
 
 
 def test_a_profile_fits_a_recipe_with_a_schedule_of_its_own():
-    assert [stage.horizon for stage in load("scaling-inter-textcraft").plan] == [4, 5, 6]
-    assert load("adaptive").plan[0].horizon is None
-    assert load("fixed-textcraft").plan[0].horizon == 6
+    assert [stage.horizon for stage in load("scaling-inter-textcraft").planned_stages] == [4, 5, 6]
+    assert load("adaptive").planned_stages[0].horizon is None
+    assert load("fixed-textcraft").planned_stages[0].horizon == 6
 
 
 def test_a_pretrained_model_over_the_laptop_profile():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from flows.run.alarms import RULES, settings, tripped
+from flows.run.alarms import RULES, alarm_rules, tripped
 from userrl_core.errors import ConfigError
 
 
@@ -15,7 +15,7 @@ def collapse():
 
 def first_alarm(rows, name):
     return next(
-        (n for n in range(1, len(rows) + 1) if any(a.name == name for a in tripped(rows[:n], settings({})))), None
+        (n for n in range(1, len(rows) + 1) if any(a.name == name for a in tripped(rows[:n], alarm_rules({})))), None
     )
 
 
@@ -41,7 +41,7 @@ def test_a_healthy_series_trips_nothing():
         }
         for step in range(1, 60)
     ]
-    assert all(tripped(rows[:n], settings({})) == [] for n in range(1, 60))
+    assert all(tripped(rows[:n], alarm_rules({})) == [] for n in range(1, 60))
 
 
 @pytest.mark.parametrize(
@@ -56,18 +56,18 @@ def test_a_healthy_series_trips_nothing():
     ],
 )
 def test_each_alarm_sounds_after_a_window_of_bad_steps_and_not_after_one(name, bad):
-    assert tripped([{"step": 1, name: bad}], settings({})) == []
-    (alarm,) = tripped([{"step": step, name: bad} for step in (1, 2, 3)], settings({}))
+    assert tripped([{"step": 1, name: bad}], alarm_rules({})) == []
+    (alarm,) = tripped([{"step": step, name: bad} for step in (1, 2, 3)], alarm_rules({}))
     assert (alarm.name, alarm.step, alarm.action) == (name, 3, "warn")
     assert f"Alarm {name} at step 3" in alarm.sentence()
 
 
 def test_numbers_that_were_not_measured_trip_nothing():
-    assert tripped([{"step": step, "kl": None} for step in range(9)], settings({})) == []
+    assert tripped([{"step": step, "kl": None} for step in range(9)], alarm_rules({})) == []
 
 
 def test_a_recipe_chooses_action_and_threshold():
-    chosen = settings({"kl": {"threshold": 9.0, "action": "stop"}, "entropy": False, "reply_length": "pause"})
+    chosen = alarm_rules({"kl": {"threshold": 9.0, "action": "stop"}, "entropy": False, "reply_length": "pause"})
     assert chosen["kl"] == (RULES["kl"].__class__(RULES["kl"].what, 9.0, "above"), "stop")
     assert chosen["entropy"][1] == "off"
     assert chosen["reply_length"][1] == "pause"
@@ -76,6 +76,6 @@ def test_a_recipe_chooses_action_and_threshold():
 
 def test_an_unknown_alarm_or_action_is_refused_with_the_nearest_name():
     with pytest.raises(ConfigError, match=r"'entropi' \(did you mean 'entropy'"):
-        settings({"entropi": "warn"})
+        alarm_rules({"entropi": "warn"})
     with pytest.raises(ConfigError, match=r"alarms\.kl does 'explode'"):
-        settings({"kl": "explode"})
+        alarm_rules({"kl": "explode"})

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from flows.run.budget import Purse, check_budget, money_spent, seconds_spent
+from flows.run.budget import BudgetGuard, check_budget, money_spent, seconds_spent
+from flows.run.results import Result, TrainResult
 from tests.flows.test_runs_and_jobs import make_job
 from userrl_core.errors import TrainingError
 from userrl_core.records import ModelCall, Task, Trajectory, Turn, Where
@@ -40,46 +41,45 @@ def test_hours_of_every_start_of_a_stage_count(tmp_path):
     job = job_with(tmp_path)
     write_progress(job, 10.0, 50.0, 5.0, 30.0)
     begun_marker(job.folder).touch()
-    folder = job.folder.parents[1]
+    folder = job.run_folder
     assert seconds_spent(folder) == 80.0
-    job.finish({"seconds": 34.0, "files": {}})
+    job.finish(Result(seconds=34.0))
     assert seconds_spent(folder) == 84.0
 
 
 def test_a_stage_is_stopped_in_the_middle_when_the_hours_are_spent(tmp_path):
     job = job_with(tmp_path, hours=1.0)
     write_progress(job, 3590.0)
-    Purse(job)()
+    BudgetGuard(job)()
     write_progress(job, 11.0)
     with pytest.raises(TrainingError, match=r"^The budget of 1 hours is spent in stage rl-1; raise it and run again"):
-        Purse(job)()
+        BudgetGuard(job)()
     with pytest.raises(TrainingError, match="is spent before stage rl-2"):
-        check_budget({"hours": 1.0}, "r", job.folder.parents[1], "rl-2")
+        check_budget(job.model_copy(update={"stage": "rl-2"}))
 
 
-def test_a_stage_is_stopped_in_the_middle_when_the_money_is_spent(tmp_path, monkeypatch):
+def test_a_stage_is_stopped_in_the_middle_when_the_money_is_spent(tmp_path):
     job = job_with(tmp_path, money=0.5)
-    monkeypatch.setattr("flows.run.budget.MONEY_EVERY_SECONDS", 0.0)
-    purse = Purse(job)
-    purse()  # there is no warehouse yet
+    guard = BudgetGuard(job, money_every=0.0)
+    guard()  # there is no warehouse yet
     log = spend(job.warehouse, 0.3)
-    purse()
+    guard()
     log.event("rewind", stage="distill")
     log.close()
     spend(job.warehouse, 0.25).close()  # what the rewind voided is paid all the same
     assert money_spent("r", job.warehouse) == pytest.approx(0.55)
     with pytest.raises(TrainingError, match=r"The budget of \$0\.5 is spent \(\$0\.55\) in stage rl-1"):
-        purse()
+        guard()
 
 
 def test_a_stage_that_has_just_finished_is_not_thrown_away(tmp_path):
     job = job_with(tmp_path, hours=0.001)
     write_progress(job, 100.0)
-    job.finish({"files": {}})
-    Purse(job)()
+    job.finish(TrainResult(checkpoint=tmp_path))
+    BudgetGuard(job)()
 
 
 def test_without_a_budget_nothing_is_read(tmp_path):
     job = job_with(tmp_path)
     job.warehouse.write_text("no folder")
-    Purse(job)()
+    BudgetGuard(job)()

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from flows.cli.quickstart import server_state
-from flows.run.job import Job
+from flows.run.job import StageJob
 from tests.flows.small import OVERRIDES
 from tests.ports import free_port
 
@@ -24,7 +24,7 @@ def run(*command, home, **environment):
     ("parameters", "sentence"),
     [
         (["-p", "recipe=equalised-r2g"], "There is no recipe 'equalised-r2g' (did you mean 'equalized-r2g'?)"),
-        (["-p", "sead=1"], "train has no parameter 'sead' (did you mean 'seed'?)"),
+        (["-p", "sead=1"], "Train: unknown key 'sead' (did you mean 'seed'?)"),
         (["-p", 'overrides={"stages.0.horizon": 0}'], "stages.0.horizon"),
         (["-p", 'overrides={"demonstrations.top_k": -1}'], "demonstrations.top_k"),
         (["-p", "init_from=/nowhere/at/all"], "is no checkpoint"),
@@ -83,13 +83,13 @@ def test_a_full_disk_under_the_turn_log_stops_the_trainer_with_one_sentence(tmp_
     from curricula import load
 
     settings = load("equalized-r2g", profile="laptop", overrides=OVERRIDES)
-    job = Job(
+    job = StageJob(
         kind="distill",
         stage="distill",
         run_id="full",
         folder=tmp_path / "stage",
         warehouse=tmp_path / "warehouse",
-        recipe=settings.resolved(),
+        recipe=settings,
         options={"wandb": "off"},
     )
     path = job.write()

@@ -1,12 +1,11 @@
 """What a training process does with tasks and demonstrations."""
 
 import json
-from pathlib import Path
 
 import pytest
 
 from curricula import load
-from flows.run.job import Job, ProgressWriter
+from flows.run.job import ProgressWriter, StageJob
 from flows.worker.curriculum import RecipeCurriculum
 from flows.worker.distill import distill
 from flows.worker.tasks import rl_tasks, sample, tasks_of, validation_tasks
@@ -28,17 +27,16 @@ def recipe(**overrides):
 @pytest.fixture
 def distilled(tmp_path):
     settings = recipe()
-    job = Job(
+    job = StageJob(
         kind="distill",
         stage="distill",
         run_id="r",
         folder=tmp_path / "distill",
         warehouse=tmp_path / "warehouse",
-        recipe=settings.resolved(),
+        recipe=settings,
     )
-    job.folder.mkdir()
     sink = TurnLog.open(job.warehouse, job.run_id)
-    result = distill(job, settings, sink, ProgressWriter(job.progress_file))
+    result = distill(job, sink, ProgressWriter(job.progress_file))
     sink.close()
     return job, settings, result
 
@@ -46,21 +44,21 @@ def distilled(tmp_path):
 def test_every_demonstrated_turn_is_in_the_warehouse(distilled):
     job, _, result = distilled
     with open_warehouse(job.warehouse) as warehouse:
-        assert warehouse.sql("select count(*) from turns where phase = 'distill'").fetchall() == [(result["turns"],)]
-        assert warehouse.sql("select count(*) from trajectories").fetchall() == [(result["played"],)]
+        assert warehouse.sql("select count(*) from turns where phase = 'distill'").fetchall() == [(result.turns,)]
+        assert warehouse.sql("select count(*) from trajectories").fetchall() == [(result.played,)]
 
 
 def test_the_count_of_what_was_dropped_adds_up(distilled):
     _, settings, result = distilled
-    assert result["kept"] == settings.demonstrations.top_k == 80
-    assert result["kept"] + sum(result["dropped"].values()) == result["played"] == 120
-    assert result["mean_kept"] > result["mean"]
-    assert result["policy"] == "scripted(skill=0.5)"
+    assert result.kept == settings.demonstrations.top_k == 80
+    assert result.kept + sum(result.dropped.values()) == result.played == 120
+    assert result.mean_kept > result.mean
+    assert result.policy == "scripted(skill=0.5)"
 
 
 def test_demonstrated_tasks_leave_the_rl_set(distilled):
     _, settings, result = distilled
-    used = set(json.loads(Path(result["used_tasks"]).read_text())["tasks"])
+    used = set(json.loads(result.used_tasks.read_text())["tasks"])
     left = {task.key for task in rl_tasks(settings, "travel", used)}
     assert used
     assert not used & left

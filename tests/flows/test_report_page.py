@@ -3,18 +3,20 @@
 import pytest
 
 from curricula import load
+from flows.run.job import Inputs
 from flows.run.plan import actors
-from flows.run.report import markdown
+from flows.run.report import Report, markdown
+from flows.run.results import TrainResult
 
 
-def summary(format_errors, **changes):
+def page(format_errors, **changes):
     row = {"score": 0.0, "stderr": 0.0, "turns": 1.0, "attempts": 8, "rejected": 0}
     table = {
         "demonstrator": {"travel": row | {"score": 0.5, "format_errors": 0.0}},
         "start": {"travel": row | {"format_errors": format_errors}},
         "RL": {"travel": row | {"format_errors": format_errors}},
     }
-    return {
+    values = {
         "run": "r",
         "recipe": "x",
         "profile": "laptop",
@@ -29,26 +31,27 @@ def summary(format_errors, **changes):
         "checkpoint": None,
         "warehouse": "w",
         "folder": "f",
-    } | changes
+    }
+    return markdown(Report(**values | changes))
 
 
 def test_a_model_that_writes_no_call_is_said_to_write_none():
-    page = markdown(summary(1.0, cold_start=False), from_scratch=True)
-    assert "**Every attempt of start and of RL is a format error: no call could be read" in page
-    assert "no cold start: a model from scratch has never seen a call, no attempt earns a reward" in page
+    text = page(1.0, cold_start=False, from_scratch=True)
+    assert "**Every attempt of start and of RL is a format error: no call could be read" in text
+    assert "no cold start: a model from scratch has never seen a call, no attempt earns a reward" in text
 
 
 def test_a_model_that_writes_calls_is_not_spoken_of():
-    assert "format error" not in markdown(summary(0.9, cold_start=False), from_scratch=True)
+    assert "format error" not in page(0.9, cold_start=False, from_scratch=True)
 
 
 def test_reports_written_before_the_cold_start_was_noted_still_show():
-    page = markdown(summary(1.0), from_scratch=True)
-    assert "format error" in page
-    assert "no cold start" not in page
+    text = page(1.0, from_scratch=True)
+    assert "format error" in text
+    assert "no cold start" not in text
 
 
 @pytest.mark.parametrize(("recipe", "label"), [("equalized-r2g", "SFT"), ("equalized-r2g-no-sft", "start")])
 def test_weights_that_no_cold_start_trained_are_not_called_sft(recipe, label):
-    found = {"checkpoint": "c", "sha256": "s", "step": 0, "best": None}
-    assert [actor.label for actor in actors(load(recipe, profile="laptop"), {"sft": found})] == [label]
+    cold = TrainResult(checkpoint="c", sha256="s")
+    assert [actor.label for actor in actors(load(recipe, profile="laptop"), Inputs(sft=cold))] == [label]

@@ -9,12 +9,15 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
+from curricula import Recipe
 from flows.cli import main as cli
-from flows.evaluate import actor
+from flows.evaluate import actor_of
 from flows.machine.slots import alone, held
-from flows.run.run import all_runs, claim, delete, find, goes_on_as, identity, load, write_json
+from flows.run.run import RunDescription, all_runs, claim, delete, find, goes_on_as, identity, load, run_fields
 from userrl_core.errors import CheckpointError, ConfigError
+from userrl_core.json_files import write_json
 from warehouse import TurnLog
+from warehouse.files.runs import find_run, register_run
 
 
 @pytest.fixture(autouse=True)
@@ -42,22 +45,53 @@ def userrl(*command):
     return CliRunner().invoke(cli.app, command)
 
 
-def test_the_latest_to_evaluate_is_the_newest_run_with_a_checkpoint_however_often_it_is_evaluated(home):
+def test_the_latest_is_the_newest_run_that_is_no_evaluation_however_often_it_is_evaluated(home):
     make_run(home, "old", 1, make_checkpoint(home / "older"))
     make_run(home, "a", 2, make_checkpoint(home / "model"))
     for number in (3, 4):
-        who = actor("latest", None, None)
-        assert (who.label, who.path) == ("a", str(home / "model"))
+        actor = actor_of("latest")
+        assert (actor.label, actor.path) == ("a", str(home / "model"))
         make_run(home, f"evaluate-a-{number}", number)
+    make_run(home, "distill", 5)
+    assert find("latest").id == "a"
     with pytest.raises(CheckpointError, match=r"evaluate-a-3 has no checkpoint yet"):
-        actor("evaluate-a-3", None, None)
+        actor_of("evaluate-a-3")
 
 
-def test_without_a_trained_run_there_is_no_latest_to_evaluate(home):
+def test_a_latest_run_without_a_checkpoint_is_said_and_no_other_is_evaluated_in_its_place(home):
     make_run(home, "evaluate-x", 1)
-    make_run(home, "gone", 2, home / "removed")
-    with pytest.raises(ConfigError, match=r"No run in .* has a checkpoint yet; `make run` trains one"):
-        actor("latest", None, None)
+    with pytest.raises(CheckpointError, match=r"evaluate-x has no checkpoint yet"):
+        actor_of("latest")
+    make_run(home, "old", 2, make_checkpoint(home / "model"))
+    make_run(home, "gone", 3, home / "removed")
+    with pytest.raises(CheckpointError, match=r"removed is no checkpoint"):
+        actor_of("latest")
+
+
+def test_the_report_the_evaluation_and_sql_mean_the_same_run(home):
+    recipe = Recipe(name="x")
+    runs = {}
+    for name in ("alpha", "beta", "evaluate-beta"):
+        runs[name] = claim(f"{name}-s0-1", RunDescription(name=name), fresh=False, flow_run=name)
+    # Registered in another order than they were begun: one waited for a slot.
+    for name in ("evaluate-beta", "beta", "alpha"):
+        fields = run_fields(recipe, name=name, created=runs[name].info.created)
+        register_run(home / "warehouse", runs[name].id, fields)
+
+    def meant(text):
+        ids = {find(text).id, find_run(home / "warehouse", text)["run_id"]}
+        assert len(ids) == 1
+        return ids.pop()
+
+    assert [meant(text) for text in ("latest", "alpha", "beta-s", "evaluate-beta")] == [
+        "beta-s0-1",
+        "alpha-s0-1",
+        "beta-s0-1",
+        "evaluate-beta-s0-1",
+    ]
+    delete(runs["beta"])
+    assert meant("latest") == "alpha-s0-1"
+    assert find_run(home / "warehouse", "beta-s0-1")["run_id"] == "beta-s0-1", "its turns are there, under its whole id"
 
 
 @pytest.mark.parametrize(
@@ -77,34 +111,34 @@ def test_a_run_that_cannot_be_read_hides_no_other(home, torn):
 
 
 def test_the_newest_generation_goes_on_also_when_an_older_one_was_deleted(home):
-    claim("b", {}, fresh=False, flow_run="1")
+    claim("b", RunDescription(), fresh=False, flow_run="1")
     for number in range(2, 12):
-        assert claim("b", {}, fresh=True, flow_run=str(number)).id == f"b.{number}"
+        assert claim("b", RunDescription(), fresh=True, flow_run=str(number)).id == f"b.{number}"
     delete(load(home / "runs" / "b"))
-    assert claim("b", {}, fresh=False, flow_run="x").id == "b.11"
+    assert claim("b", RunDescription(), fresh=False, flow_run="x").id == "b.11"
     delete(load(home / "runs" / "b.5"))
-    assert claim("b", {}, fresh=False, flow_run="x").id == "b.11"
-    assert claim("b", {}, fresh=True, flow_run="y").id == "b.12"
+    assert claim("b", RunDescription(), fresh=False, flow_run="x").id == "b.11"
+    assert claim("b", RunDescription(), fresh=True, flow_run="y").id == "b.12"
     assert not (home / "runs" / "b").exists()
 
 
 def test_turns_of_a_deleted_run_are_not_joined_by_those_of_its_successor(home):
-    run = claim("b", {}, fresh=False, flow_run="1")
+    run = claim("b", RunDescription(), fresh=False, flow_run="1")
     TurnLog.open(home / "warehouse", run.id).close()
     delete(run)
     assert goes_on_as("b") == "b.2", "what a sweep follows is what the trial becomes"
-    assert claim("b", {}, fresh=False, flow_run="2").id == goes_on_as("b") == "b.2"
-    assert claim("b", {}, fresh=False, flow_run="3").id == "b.2"
+    assert claim("b", RunDescription(), fresh=False, flow_run="2").id == goes_on_as("b") == "b.2"
+    assert claim("b", RunDescription(), fresh=False, flow_run="3").id == "b.2"
     TurnLog.open(home / "warehouse", "bb").close()
-    assert claim("bb.2", {}, fresh=False, flow_run="4").id == "bb.2"
+    assert claim("bb.2", RunDescription(), fresh=False, flow_run="4").id == "bb.2"
 
 
 def test_a_generation_that_cannot_be_read_is_not_written_over(home):
-    claim("b", {}, fresh=False, flow_run="1")
-    claim("b", {}, fresh=True, flow_run="2")
+    claim("b", RunDescription(), fresh=False, flow_run="1")
+    claim("b", RunDescription(), fresh=True, flow_run="2")
     (home / "runs" / "b.2" / "run.json").write_text("{")
-    assert claim("b", {}, fresh=False, flow_run="3").id == "b"
-    assert claim("b", {}, fresh=True, flow_run="4").id == "b.3"
+    assert claim("b", RunDescription(), fresh=False, flow_run="3").id == "b"
+    assert claim("b", RunDescription(), fresh=True, flow_run="4").id == "b.3"
     assert (home / "runs" / "b.2" / "run.json").read_text() == "{"
 
 
@@ -118,12 +152,12 @@ def test_a_run_is_running_only_while_a_process_holds_it(home):
         [sys.executable, "-c", program, str(run.lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert process.stdout.readline() == "held\n"
-    assert run.status["state"] == "running"
+    assert run.status.state == "running"
     assert " running " in userrl("runs", "list").stdout
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     assert not held(run.lock)
-    assert run.status["state"] == "died"
+    assert run.status.state == "died"
     assert userrl("runs", "list").stdout.rstrip().endswith("start it again to continue")
     assert "a: died (its process is gone; start it again to continue)" in userrl("runs", "show", "a").stdout
     assert json.loads(userrl("runs", "list", "--json").stdout)[0]["state"] == "died"
@@ -133,14 +167,14 @@ def test_a_run_says_how_its_work_ended_and_a_look_never_keeps_anyone_out(home):
     run = make_run(home, "a", 1)
     with alone(run.lock, "it"):
         with run.at_work():
-            assert run.status["state"] == "running"
-        assert run.status["state"] == "completed"
+            assert run.status.state == "running"
+        assert run.status.state == "completed"
         with pytest.raises(ConfigError, match="no"), run.at_work():
             raise ConfigError("no good")
-        assert (run.status["state"], run.status["error"]) == ("failed", "no good")
+        assert (run.status.state, run.status.error) == ("failed", "no good")
         with pytest.raises(KeyboardInterrupt), run.at_work():
             raise KeyboardInterrupt
-        assert run.status["state"] == "stopped"
+        assert run.status.state == "stopped"
     for _ in range(50):
         held(run.lock)
         with alone(run.lock, "it"):
@@ -150,7 +184,7 @@ def test_a_run_says_how_its_work_ended_and_a_look_never_keeps_anyone_out(home):
 @pytest.mark.parametrize("name", ["../../../tmp/evil", "/etc/evil", "..", ".", "a/../../b", "\x00", "a\nb", "x" * 500])
 def test_a_run_s_name_cannot_leave_the_runs_folder(home, name):
     made = identity({"name": "recipe"}, seed=0, backend="local", name=name, init_from=None)
-    run = claim(made, {"name": name}, fresh=False, flow_run="1")
+    run = claim(made, RunDescription(name=name), fresh=False, flow_run="1")
     assert run.folder.parent == home / "runs"
     assert run.folder.name == made
     assert len(made) < 100

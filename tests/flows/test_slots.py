@@ -6,9 +6,10 @@ import sys
 
 import pytest
 
+from curricula import Recipe
 from flows.machine.slots import Slot, alone, lock, slots, take
-from flows.run.job import Job
-from flows.run.stage import _wanted
+from flows.run.job import StageJob
+from flows.run.stage import slots_for
 from userrl_core.errors import ConfigError
 
 HOLD = """
@@ -89,25 +90,25 @@ def test_verl_holds_all_gpus_of_its_profile_but_those_of_the_users(tmp_path, mon
     monkeypatch.setenv("USERRL_SLOTS", ",".join(f"gpu-{n}" for n in range(8)))
     hardware = {"gpus": 4, "user_gpus": "0, 1"}
 
-    def wanted(kind, backend, **more):
-        job = Job(
+    def needed(kind, backend, **more):
+        job = StageJob(
             kind=kind,
             stage="x",
             run_id="r",
             folder=tmp_path,
             warehouse=tmp_path,
-            recipe={"hardware": {**hardware, **more}},
+            recipe=Recipe(name="x", hardware={**hardware, **more}),
             backend=backend,
         )
-        count, among = _wanted(job)
+        count, among = slots_for(job)
         return count, [slot.gpu for slot in among]
 
-    assert wanted("rl", "verl") == (4, [2, 3, 4, 5, 6, 7])
-    assert wanted("evaluate", "verl") == wanted("rl", "local") == (1, [2, 3, 4, 5, 6, 7])
-    assert wanted("rl", "verl", ray_address="auto")[0] == 1
-    assert (wanted("sft", "verl")[0], wanted("sft", "verl", sft_gpus=6)[0]) == (4, 6)
+    assert needed("rl", "verl") == (4, [2, 3, 4, 5, 6, 7])
+    assert needed("evaluate", "verl") == needed("rl", "local") == (1, [2, 3, 4, 5, 6, 7])
+    assert needed("rl", "verl", ray_address="auto")[0] == 1
+    assert (needed("sft", "verl")[0], needed("sft", "verl", sft_gpus=6)[0]) == (4, 6)
     monkeypatch.setenv("USERRL_SLOTS", "cpu-0")
-    assert wanted("rl", "verl") == (1, [None])
+    assert needed("rl", "verl") == (1, [None])
 
 
 def test_a_lock_is_kept_by_the_process_that_inherits_it(tmp_path, monkeypatch):

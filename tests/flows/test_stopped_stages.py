@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from flows.run.plan import make_plan
-from flows.run.run import claim
+from flows.run.job import Inputs
+from flows.run.plan import plan_run
+from flows.run.request import TrainRequest
 from flows.run.stage import execute
 from tests.flows.small import OVERRIDES
 from userrl_core.errors import TrainingError
@@ -42,8 +43,9 @@ def begin(home, monkeypatch, steps=12, **parameters):
     monkeypatch.setenv("USERRL_HOME", str(home))
     monkeypatch.setenv("USERRL_THREADS", "1")
     stages = [{"steps": steps, "horizon": 4, "mix": {"travel": 1}}]
-    plan = make_plan("equalized-r2g", overrides=OVERRIDES | {"stages": stages}, wandb="off", **parameters)
-    run = claim(plan.run_id, {"resolved": plan.recipe.resolved()}, fresh=False, flow_run="none")
+    plan = plan_run(TrainRequest(overrides=OVERRIDES | {"stages": stages}, wandb="off", **parameters))
+    with plan.begin() as run:
+        pass
     run.set_status("running")
     return plan, run
 
@@ -53,9 +55,9 @@ def learnt(tmp_path_factory):
     """Demonstrations and a cold start; every test's run goes on from them."""
     with pytest.MonkeyPatch.context() as patch:
         plan, run = begin(tmp_path_factory.mktemp("learnt"), patch)
-        shown = execute(plan.job(run, "distill", {}))
-        cold = execute(plan.job(run, "sft", {"distill": shown}))
-    return {"before": cold, "distill": shown, "reference": cold}
+        shown = execute(plan.job(run, "distill"))
+        cold = execute(plan.job(run, "sft", Inputs(distill=shown)))
+    return Inputs(before=cold, distill=shown, reference=cold)
 
 
 def ask(home, text):
@@ -109,7 +111,7 @@ def test_a_full_disk_under_the_log_stops_training_and_the_next_start_goes_on(lea
 
 def test_a_limit_on_the_size_of_files_is_one_sentence_too(tmp_path, monkeypatch):
     plan, run = begin(tmp_path, monkeypatch)
-    job = plan.job(run, "distill", {})
+    job = plan.job(run, "distill")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, hard))
     try:
@@ -120,7 +122,7 @@ def test_a_limit_on_the_size_of_files_is_one_sentence_too(tmp_path, monkeypatch)
     logged = ask(tmp_path, "select count(*) from turns")[0][0]
     assert logged > 20
     result = execute(job)
-    assert ask(tmp_path, "select count(*) from turns where phase = 'distill'") == [(result["turns"],)]
+    assert ask(tmp_path, "select count(*) from turns where phase = 'distill'") == [(result.turns,)]
 
 
 def test_a_stage_whose_hours_are_spent_leaves_a_checkpoint(learnt, tmp_path, monkeypatch):

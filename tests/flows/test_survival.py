@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from flows.run.job import ProgressReader
 from tests.flows.small import OVERRIDES, result, start
+from userrl_core.json_files import GrowingLines
 from userrl_core.processes import tagged
 from warehouse import open_warehouse
 
@@ -30,7 +30,7 @@ def wait_for(condition, seconds=900.0):
 
 
 def lines(path: Path) -> list[dict]:
-    return list(ProgressReader(path))
+    return list(GrowingLines(path))
 
 
 def weights(home: Path, stage: str) -> str:

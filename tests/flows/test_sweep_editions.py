@@ -9,12 +9,12 @@ import yaml
 from typer.testing import CliRunner
 
 from curricula import load
-from flows.run.run import write_json
 from flows.sweep import ENDED, edition, newest, recipe_text
-from sweeps.report import Winner
+from sweeps.results import Winner
 from sweeps.space import load_space
 from sweeps.study import open_study
 from userrl_core.errors import ConfigError
+from userrl_core.json_files import write_json
 
 
 @pytest.fixture(autouse=True)

@@ -6,8 +6,9 @@ from collections import Counter
 import pytest
 
 from flows.run.budget import check_budget
-from flows.run.plan import make_plan
-from flows.run.run import claim
+from flows.run.job import Inputs
+from flows.run.plan import plan_run
+from flows.run.request import TrainRequest
 from flows.run.stage import execute
 from tests.flows.small import OVERRIDES
 from userrl_core.rewards import turn_advantages
@@ -49,20 +50,22 @@ def whole(tmp_path_factory):
 def every_stage():
     # The form in which advantages depend on the lengths of all turns: what is logged has to carry those as well.
     overrides = OVERRIDES | {"credit.form": "released"}
-    plan = make_plan("r2g-r2g", overrides=overrides, wandb="off", budget={"hours": 1.0, "money": 1.0})
-    run = claim(plan.run_id, {"resolved": plan.recipe.resolved()}, fresh=False, flow_run="none")
+    asked = {"overrides": overrides, "wandb": "off", "budget": {"hours": 1.0, "money": 1.0}}
+    plan = plan_run(TrainRequest(recipe="r2g-r2g", **asked))
     results = {}
 
     def do(stage, **inputs):
-        check_budget(plan.budget, run.id, run.folder, stage)
-        results[stage] = execute(plan.job(run, stage, inputs))
+        job = plan.job(run, stage, Inputs(**inputs))
+        check_budget(job)
+        results[stage] = execute(job)
         return results[stage]
 
-    shown = do("distill")
-    cold = newest = do("sft", distill=shown)
-    for stage in plan.rl_stages:
-        newest = do(stage, before=newest, distill=shown, reference=cold)
-    do("evaluate", distill=shown, sft=cold, rl=newest)
+    with plan.begin() as run:
+        shown = do("distill")
+        cold = newest = do("sft", distill=shown)
+        for stage in plan.rl_stages:
+            newest = do(stage, before=newest, distill=shown, reference=cold)
+        do("evaluate", distill=shown, sft=cold, rl=newest)
     return results
 
 
@@ -71,7 +74,7 @@ def test_as_many_turns_are_in_the_warehouse_as_were_played(whole):
     logged = dict(warehouse.sql("select phase, count(*) from turns group by phase").fetchall())
     assert logged == played
     assert set(played) == {"distill", "train", "validate", "evaluate"}
-    assert (played["distill"], played["evaluate"]) == (results["distill"]["turns"], results["evaluate"]["turns"])
+    assert (played["distill"], played["evaluate"]) == (results["distill"].turns, results["evaluate"].turns)
     assert warehouse.sql("select sum(turns) from trajectories").fetchall() == [(sum(played.values()),)]
     assert warehouse.sql("select count(distinct (traj_id, turn)) from turns").fetchall() == [(sum(played.values()),)]
 
@@ -100,6 +103,6 @@ def test_logged_advantages_follow_from_logged_rewards(whole):
 
 def test_groups_of_the_evaluation_are_of_one_actor(whole):
     warehouse, results, _ = whole
-    assert list(results["evaluate"]["table"]) == ["demonstrator", "SFT", "RL"]
+    assert list(results["evaluate"].table) == ["demonstrator", "SFT", "RL"]
     groups = "select count(*), count(distinct (policy, checkpoint)) from trajectories where phase = 'evaluate' group by group_id"
     assert set(warehouse.sql(groups).fetchall()) == {(1, 1)}

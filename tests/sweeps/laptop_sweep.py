@@ -19,7 +19,7 @@ from typing import Any
 
 from optuna.trial import TrialState
 
-from sweeps.report import table
+from sweeps.results import table
 from sweeps.space import load_space
 from sweeps.study import open_study
 from tests.sweeps.rig import Machine, results

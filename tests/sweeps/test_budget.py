@@ -10,7 +10,7 @@ import pytest
 from optuna.trial import TrialState
 
 from sweeps.launcher import Status
-from sweeps.report import winner
+from sweeps.results import winner
 from sweeps.study import counted
 from tests.sweeps.launching import WritingLauncher, make_space, make_sweep, peak_at_08
 
@@ -140,4 +140,6 @@ def write_run(folder: Path, gpus: int) -> None:
     import json
 
     folder.mkdir(parents=True)
-    (folder / "run.json").write_text(json.dumps({"id": "r", "resolved": {"hardware": {"gpus": gpus}}}))
+    (folder / "run.json").write_text(
+        json.dumps({"id": "r", "created": 1.0, "resolved": {"name": "x", "hardware": {"gpus": gpus}}})
+    )

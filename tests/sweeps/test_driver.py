@@ -11,7 +11,7 @@ from optuna.trial import TrialState
 
 from sweeps.launcher import Started, Status
 from sweeps.objective import Point, points
-from sweeps.report import importance, pictures, table, winner
+from sweeps.results import draw, importance, table, winner
 from sweeps.study import counted, exhausted, open_study
 from tests.sweeps.launching import Interrupted, WritingLauncher, make_space, make_sweep, peak_at_08, write_attempt
 from userrl_core.errors import ConfigError
@@ -126,7 +126,7 @@ def test_importance_names_the_parameter_that_mattered_and_the_pictures_are_pngs(
     sweep.run()
     shares = importance(sweep.study)
     assert shares["gamma"] > 0.9
-    drawn = pictures(sweep.study, tmp_path / "pictures")
+    drawn = draw(sweep.study, tmp_path / "pictures")
     assert {p.stem for p in drawn} == {"parallel", "slice", "importance"}
     assert all(p.read_bytes().startswith(b"\x89PNG") for p in drawn)
     assert [row["state"] for row in table(sweep.study)] == ["complete"] * 4

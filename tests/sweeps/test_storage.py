@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from flows.cli.sweep import app
-from flows.run.run import write_json
 from sweeps.space import Space, load_space
 from sweeps.storage import VARIABLE, hidden, storage_of
 from sweeps.study import open_study
 from userrl_core.errors import ConfigError
+from userrl_core.json_files import write_json
 
 CLEAR = "postgresql+psycopg://me:S3CRET@db:5432/optuna"
 

@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from curricula.schedule import Adaptive, Gate, ScalingInter, Schedule, Span, Stages
-from flows.run.plan import make_plan
+from flows.run.plan import plan_run
+from flows.run.request import TrainRequest
 from tests.verl.rig import TwoStages, make_job
 from userrl_core.errors import CheckpointError, ConfigError, TaskError
 from userrl_core.records import Task
@@ -73,11 +74,11 @@ def test_a_schedule_that_verl_cannot_follow_is_known_before_anything_is_spent(
 
 
 def test_a_run_on_verl_is_refused_with_its_schedule_where_it_would_train_by_it() -> None:
-    parameters: dict[str, Any] = {"profile": "qwen3-8b", "wandb": "off"}
+    parameters: dict[str, Any] = {"recipe": "adaptive", "profile": "qwen3-8b", "wandb": "off"}
     with pytest.raises(ConfigError, match="backend=local"):
-        make_plan("adaptive", **parameters)
-    assert make_plan("adaptive", until="sft", **parameters).wanted == ("distill", "sft")
-    assert "rl-1" in make_plan("adaptive", backend="local", **parameters).wanted
+        plan_run(TrainRequest(**parameters))
+    assert plan_run(TrainRequest(until="sft", **parameters)).selected == ("distill", "sft")
+    assert "rl-1" in plan_run(TrainRequest(backend="local", **parameters)).selected
 
 
 def test_too_few_tasks_for_a_batch_are_refused(tmp_path: Path) -> None:

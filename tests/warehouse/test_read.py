@@ -111,7 +111,7 @@ def test_a_run_is_found_by_name_prefix_and_latest(tmp_path: Path) -> None:
     assert find_run(tmp_path, "latest")["run_id"] == "xyz3"
     assert find_run(tmp_path, "first")["run_id"] == "xyz3"
     assert find_run(tmp_path, "abd")["run_id"] == "abd2"
-    with pytest.raises(ConfigError, match="fits 2 runs"):
+    with pytest.raises(ConfigError, match="2 runs begin with 'ab'"):
         find_run(tmp_path, "ab")
     with pytest.raises(ConfigError, match="There is no run"):
         find_run(tmp_path, "zzz")

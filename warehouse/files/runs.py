@@ -19,10 +19,12 @@ from typing import Any
 import orjson
 
 from userrl_core.errors import ConfigError, LogError
+from userrl_core.run_names import RunName, choose_run
 from warehouse import schema
 from warehouse.files.encode import fitting
 from warehouse.files.layout import REPAIR, claim, run_dir, run_folders, sync, write_atomically
 
+RETIRED = "retired"
 _STUDY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 _DEFAULTS: Mapping[str, Any] = {
@@ -120,32 +122,27 @@ def read_run(folder: Path) -> dict[str, Any] | None:
 
 
 def find_run(root: Path, name: str) -> dict[str, Any]:
-    """The run with this id, this name (the newest one), an unambiguous beginning of the id, or ``latest``.
+    """The run that a person means by an id, a name, the beginning of an id, or ``latest`` (see `userrl_core.run_names`).
 
-    Raises ConfigError when there is none or the beginning fits several.
+    A retired run is found by its whole id alone. Raises ConfigError when there is none or the beginning fits several.
     """
-    rows = []
+    rows = {}
     for folder in run_folders(root):
         # A row that cannot be read is left out here; `check` reports it.
         with suppress(LogError):
             if (row := read_run(folder)) is not None:
-                rows.append(row)
-    if not rows:
-        raise ConfigError(f"There is no run in {root} yet; start one with `make run`.")
-    rows.sort(key=lambda row: (row["created"], row["run_no"]))
-    if name == "latest":
-        return rows[-1]
-    for key in ("run_id", "name"):
-        if exact := [row for row in rows if row[key] == name]:
-            return exact[-1]
-    candidates = [row for row in rows if row["run_id"].startswith(name)]
-    if len(candidates) == 1:
-        return candidates[0]
-    if candidates:
-        raise ConfigError(
-            f"{name!r} fits {len(candidates)} runs; give more of the id, for example {candidates[0]['run_id']}."
-        )
-    raise ConfigError(f"There is no run {name!r} in {root}; `userrl runs list` shows what there is.")
+                rows[row["run_id"]] = row
+    if name in rows:
+        return rows[name]
+    current = [row for row in rows.values() if not (run_dir(root, row["run_id"]) / RETIRED).exists()]
+    return rows[choose_run(name, [RunName(row["run_id"], row["name"], row["created"]) for row in current], root)]
+
+
+def retire_run(root: Path, run_id: str) -> None:
+    """Note that the run's checkpoints were deleted: `latest` and its name mean others from now on. Its rows stay."""
+    folder = run_dir(root, run_id)
+    if folder.is_dir():
+        (folder / RETIRED).touch()
 
 
 def record_trial(root: Path, record: TrialRecord) -> None:

@@ -7,7 +7,6 @@ and in ``global_step_N`` itself our ``userrl.json`` (id, hash, score) and the cu
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from userrl_core.errors import CheckpointError
+from userrl_core.json_files import read_json, write_json
 from userrl_core.training.jobs import Best
 
 TRACKER = "latest_checkpointed_iteration.txt"
@@ -115,14 +115,14 @@ def describe(folder: Path, stage: str, parent: str | None, score: float | None =
         raise CheckpointError(f"{folder} is no checkpoint of verl (global_step_N).")
     sha256 = weights_hash(folder)
     card = Card(f"{stage}-{step}-{sha256[:12]}", stage, step, sha256, parent, score)
-    _write(folder / CARD, asdict(card))
+    write_json(folder / CARD, asdict(card))
     return card
 
 
 def read_card(folder: Path) -> Card | None:
     """The card that `describe` left; None without one."""
-    path = folder / CARD
-    return Card(**json.loads(path.read_text())) if path.exists() else None
+    values = read_json(folder / CARD)
+    return Card(**values) if values is not None else None
 
 
 def best_of(root: Path, earlier: Best | None) -> Best | None:
@@ -145,21 +145,14 @@ def prune(root: Path, keep: int, best: Best | None) -> None:
 
 def save_curriculum(folder: Path, state: Mapping[str, Any]) -> None:
     """Leave the curriculum's state for the next stage."""
-    _write(folder / CURRICULUM, dict(state))
+    write_json(folder / CURRICULUM, dict(state))
 
 
 def read_curriculum(folder: Path) -> dict[str, Any] | None:
     """The state that the stage before left, None without one."""
-    path = folder / CURRICULUM
-    return dict(json.loads(path.read_text())) if path.exists() else None
+    return read_json(folder / CURRICULUM)
 
 
 def forget_dataloader(folder: Path) -> None:
     """Remove verl's dataloader state: a stage's file holds what is left, in order (and that state crashes on another file)."""
     (folder / "data.pt").unlink(missing_ok=True)
-
-
-def _write(path: Path, value: Mapping[str, Any]) -> None:
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(value))
-    partial.replace(path)

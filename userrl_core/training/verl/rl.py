@@ -23,7 +23,7 @@ from typing import Any
 
 from userrl_core import processes
 from userrl_core.errors import CheckpointError, ConfigError, TrainingError
-from userrl_core.json_lines import GrowingLines
+from userrl_core.json_files import GrowingLines
 from userrl_core.records import CheckpointRecord
 from userrl_core.served.health import check_users
 from userrl_core.sink import Sink

@@ -11,7 +11,7 @@ from typing import Any
 from userrl_core import processes
 from userrl_core.distill import read_chats
 from userrl_core.errors import ConfigError, TrainingError
-from userrl_core.json_lines import GrowingLines
+from userrl_core.json_files import GrowingLines
 from userrl_core.records import CheckpointRecord
 from userrl_core.sink import Sink
 from userrl_core.training.jobs import StageResult

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from userrl_core.errors import ConfigError, TaskError
+from userrl_core.json_files import write_json
 from userrl_core.records import Task
 from userrl_core.training.protocols import Curriculum, History
 
@@ -52,12 +53,8 @@ def plan_steps(folder: Path, curriculum: Curriculum, first: int, last: int, batc
         tasks.update({task.key: task for task in drawn})
         steps[step] = [task.key for task in drawn]
     plan = StepPlan(horizons, steps, tasks, curriculum.state_dict())
-    folder.mkdir(parents=True, exist_ok=True)
     write_tasks(folder / "tasks.jsonl", tasks.values())
-    text = json.dumps({"horizons": horizons, "steps": steps, "state": plan.state})
-    partial = path.with_suffix(".partial")
-    partial.write_text(text)
-    partial.replace(path)
+    write_json(path, {"horizons": horizons, "steps": steps, "state": plan.state})
     return plan
 
 

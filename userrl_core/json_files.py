@@ -1,11 +1,32 @@
-"""A file of JSON lines that another process still writes."""
+"""JSON on disk: an object that is there whole or not at all, and lines that another process still writes."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """A JSON object, None where there is no readable one."""
+    try:
+        value = json.loads(path.read_text())
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: no JSON, or no text
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def write_json(path: Path, value: object) -> None:
+    """Whole or not at all, and on disk when this returns."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with partial.open("w") as file:
+        json.dump(value, file, indent=1, default=str)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
 
 
 class GrowingLines:

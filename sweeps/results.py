@@ -96,25 +96,25 @@ def _repeat(attrs: dict[str, Any]) -> str | None:
     return f"same configuration as trial {attrs['duplicate_of']}" if "duplicate_of" in attrs else None
 
 
-def pictures(study: optuna.Study, folder: Path) -> list[Path]:
+def draw(study: optuna.Study, folder: Path) -> list[Path]:
     """Importance, parallel coordinates, slice and (with several objectives) Pareto plots as PNG; those that can be drawn."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
-    from optuna.visualization import matplotlib as draw
+    from optuna.visualization import matplotlib as plots_of
 
     folder.mkdir(parents=True, exist_ok=True)
     several = len(study.directions) > 1
     target: Any = (lambda t: t.values[0]) if several else None
     plots: dict[str, Callable[[], Any]] = {
-        "parallel": lambda: draw.plot_parallel_coordinate(study, target=target, target_name="value"),
-        "slice": lambda: draw.plot_slice(study, target=target, target_name="value"),
+        "parallel": lambda: plots_of.plot_parallel_coordinate(study, target=target, target_name="value"),
+        "slice": lambda: plots_of.plot_slice(study, target=target, target_name="value"),
     }
     if importance(study):
-        plots["importance"] = lambda: draw.plot_param_importances(study, target=target, target_name="value")
+        plots["importance"] = lambda: plots_of.plot_param_importances(study, target=target, target_name="value")
     if several:
-        plots["pareto"] = lambda: draw.plot_pareto_front(study)
+        plots["pareto"] = lambda: plots_of.plot_pareto_front(study)
     if not any(t.state == TrialState.COMPLETE for t in study.get_trials(deepcopy=False)):
         return []
     written = []

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from userrl_core.json_lines import GrowingLines
+from userrl_core.json_files import GrowingLines
 
 
 def test_a_torn_line_waits_for_its_end(tmp_path: Path) -> None:

@@ -1,0 +1,130 @@
+"""What each kind of stage leaves behind: its result file, which later stages and the report read."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from userrl_core.distill import GymCount
+from userrl_core.json_files import read_json
+from userrl_core.training.jobs import Best
+
+
+class Result(BaseModel):
+    """What every result says."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, use_attribute_docstrings=True)
+
+    sha256: str = ""
+    """Of what the next stage reads; with the step, all that decides whether work upon it may be reused."""
+
+    step: int = 0
+    """Training step that was reached."""
+
+    files: dict[Path, str] = Field(default_factory=dict)
+    """Files and their hashes: the result holds while they are there and unchanged."""
+
+    seconds: float = 0.0
+    """From the last start of the stage to its end."""
+
+    cpu_seconds: float = 0.0
+    """Of processor time, in the same span."""
+
+    def holds(self) -> bool:
+        """Whether what it points to is still there and unchanged."""
+        return all(path.is_file() and file_hash(path) == sha256 for path, sha256 in self.files.items())
+
+
+class Demonstrations(BaseModel):
+    """Who demonstrated, and what was kept."""
+
+    policy: str
+    played: int
+    kept: int
+    dropped: dict[str, int]
+    """Reasons and counts."""
+    mean: float | None
+    mean_kept: float | None
+    by_gym: dict[str, GymCount]
+
+
+class DistillResult(Result, Demonstrations):
+    """What distillation leaves: chats for the cold start, and the tasks that leave the RL set."""
+
+    chats: Path
+    used_tasks: Path
+    turns: int
+
+
+class TrainResult(Result):
+    """What a cold start or a stage of RL leaves, or the model that a run starts from."""
+
+    checkpoint: Path
+    """The last checkpoint."""
+
+    id: str | None = None
+    """Its name in the warehouse."""
+
+    best: Best | None = None
+    """The one with the highest validation score so far."""
+
+    metrics: dict[str, float] = Field(default_factory=dict)
+    """The last step's."""
+
+    @property
+    def chosen(self) -> Path:
+        """The best checkpoint on validation where there is one, else the last."""
+        return self.best.path if self.best is not None else self.checkpoint
+
+
+class GymScore(BaseModel):
+    """Means over the admitted attempts at one gym; ``rejected`` counts the others."""
+
+    score: float | None = None
+    stderr: float | None = None
+    turns: float | None = None
+    format_errors: float | None = None
+    """Share of attempts with a reply without a readable call."""
+    attempts: int = 0
+    rejected: int = 0
+
+
+Table = dict[str, dict[str, GymScore]]
+"""Scores by actor and gym."""
+
+
+class EvaluateResult(Result):
+    """What an evaluation leaves."""
+
+    table: Table
+    horizon: int
+    tasks: int
+    turns: int
+
+
+RESULTS: Mapping[str, type[Result]] = {
+    "distill": DistillResult,
+    "sft": TrainResult,
+    "rl": TrainResult,
+    "evaluate": EvaluateResult,
+}
+"""By kind of stage."""
+
+
+def stage_results(run_folder: Path) -> dict[str, Result]:
+    """What all results of a run have in common, in the order of finishing."""
+    written = {path.parent.name: read_json(path) for path in run_folder.glob("stages/*/result.json")}
+    known: list[tuple[str, dict[str, Any]]] = [(name, value) for name, value in written.items() if value is not None]
+    return {
+        name: Result.model_validate(value["value"]) for name, value in sorted(known, key=lambda item: item[1]["at"])
+    }
+
+
+def file_hash(path: Path) -> str:
+    """SHA-256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

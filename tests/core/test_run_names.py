@@ -1,0 +1,44 @@
+"""Which run a text means."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from userrl_core.errors import ConfigError
+from userrl_core.run_names import RunName, choose_run
+
+HERE = Path("home")
+RUNS = [
+    RunName("a-1", "a", 1.0),
+    RunName("a-2", "a", 3.0),
+    RunName("b-1", "b", 2.0),
+    RunName("e-1", "evaluate-a-2", 4.0),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "chosen"),
+    [("latest", "a-2"), ("a", "a-2"), ("a-1", "a-1"), ("b", "b-1"), ("b-", "b-1"), ("evaluate-a-2", "e-1")],
+)
+def test_a_run_is_meant_by_latest_id_name_or_beginning(text: str, chosen: str) -> None:
+    assert choose_run(text, RUNS, HERE) == chosen
+
+
+def test_what_means_no_run_or_several_is_refused_in_a_sentence() -> None:
+    with pytest.raises(ConfigError, match="2 runs begin with 'a-'; `userrl runs list`"):
+        choose_run("a-", RUNS, HERE)
+    with pytest.raises(ConfigError, match=r"There is no run 'b-2' \(did you mean 'b-1'\?\)"):
+        choose_run("b-2", RUNS, HERE)
+    with pytest.raises(ConfigError, match="There is no run in home yet"):
+        choose_run("latest", [], HERE)
+
+
+def test_with_evaluations_alone_the_newest_is_the_latest() -> None:
+    assert choose_run("latest", [RunName("e-1", "evaluate-x", 1.0), RunName("d-1", "distill", 2.0)], HERE) == "d-1"
+
+
+@given(st.permutations(RUNS), st.sampled_from(["latest", "a", "b-", "a-1"]))
+def test_the_order_in_which_runs_are_listed_changes_nothing(runs: list[RunName], text: str) -> None:
+    assert choose_run(text, runs, HERE) == choose_run(text, RUNS, HERE)
