@@ -38,14 +38,16 @@ def check_horizons(recipe: Recipe, min_turns_of: Callable[[str], Sequence[int]] 
     Where none can, raises ConfigError, or warns when the recipe allows short horizons: such a stage teaches blind
     guessing (measured: travel ends at 0.3 with horizons 2, 4, 6 and at 0.8 with 4, 5, 6).
     """
-    found: list[str] = []
+    warnings: list[str] = []
     for planned in recipe.planned_stages:
         horizon = planned.horizon if planned.horizon is not None else recipe.schedule.levels()[0].horizon
         for gym in planned.stage.gyms:
             options = {**recipe.gym(gym).tasks, **planned.stage.tasks.get(gym, {})}
             turns = min_turns_of(gym) if min_turns_of is not None else solving_turns(recipe, gym, options, horizon)
             if turns is None:
-                found.append(f"Gym '{gym}' is not installed here, so nothing says whether horizon {horizon} is enough.")
+                warnings.append(
+                    f"Gym '{gym}' is not installed here, so nothing says whether horizon {horizon} is enough."
+                )
             if not turns:
                 continue
             share = sum(t <= horizon for t in turns) / len(turns)
@@ -57,13 +59,13 @@ def check_horizons(recipe: Recipe, min_turns_of: Callable[[str], Sequence[int]] 
                 )
                 if not recipe.allow_short_horizon:
                     raise ConfigError(sentence)
-                found.append(sentence)
+                warnings.append(sentence)
             elif share < 0.5:
-                found.append(
+                warnings.append(
                     f"Horizon {horizon} of {where} lets only {share:.0%} of gym '{gym}' be solved "
                     f"(half of its tasks take {sorted(turns)[len(turns) // 2]} turns or more)."
                 )
-    return found
+    return warnings
 
 
 def solving_turns(recipe: Recipe, gym: str, options: dict[str, Any], horizon: int) -> Sequence[int] | None:
@@ -85,9 +87,9 @@ def solving_turns(recipe: Recipe, gym: str, options: dict[str, Any], horizon: in
 
 @lru_cache(maxsize=64)
 def _turns(gym: str, options: tuple[tuple[str, Any], ...], config: GymConfig, most: int | None) -> tuple[int, ...]:
-    found = tasks(gym, "train", **dict(options))
-    step = 1 if most is None else max(len(found) // most, 1)
-    return tuple(min_turns(task, config) for task in found[::step])
+    every_task = tasks(gym, "train", **dict(options))
+    step = 1 if most is None else max(len(every_task) // most, 1)
+    return tuple(min_turns(task, config) for task in every_task[::step])
 
 
 def check_credit(recipe: Recipe, reward_range_of: Callable[[str], tuple[float, float] | None] | None = None) -> None:

@@ -119,16 +119,16 @@ def _profile_layers(profile: str | Path, recipe: Sequence[_Layer]) -> list[_Laye
     document = dict(read(find(profile, "profile")))
     name = stem(profile)
     document.pop("name", None)
-    found = [_layer(f"profile {name}", document)]
-    _check_whitelist(found[0])
+    layers = [_layer(f"profile {name}", document)]
+    _check_whitelist(layers[0])
     for layer in recipe:
         own = _fields(_fields(layer.values.get("profiles"), layer.where, "profiles").get(name), layer.where, name)
         if own:
-            found.append(_layer(f"{layer.where}, for profile {name}", dict(own)))
+            layers.append(_layer(f"{layer.where}, for profile {name}", dict(own)))
     kind = _schedule_kind(recipe)
-    for layer in found:
+    for layer in layers:
         _fit_to_schedule(layer, kind)
-    return found
+    return layers
 
 
 def _layer(where: str, document: dict[str, Any]) -> _Layer:

@@ -70,7 +70,7 @@ def _check_server(options: Mapping[str, Any]) -> None:
 def _names(value: Any) -> list[str]:
     """Every key in a nest of mappings and lists."""
     if isinstance(value, Mapping):
-        return [found for key, inner in value.items() for found in (str(key), *_names(inner))]
+        return [name for key, inner in value.items() for name in (str(key), *_names(inner))]
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return [found for inner in value for found in _names(inner)]
+        return [name for inner in value for name in _names(inner)]
     return []

@@ -197,11 +197,11 @@ class TaskSampler:
 
     def metrics(self) -> dict[str, float]:
         """How far the epochs are, named as the warehouse names metrics."""
-        found = {"sampler/all/draws": float(self.draws), "sampler/mixed/draws": float(self._repeats)}
+        metrics = {"sampler/all/draws": float(self.draws), "sampler/mixed/draws": float(self._repeats)}
         for name, pool in self._pools.items():
-            found[f"sampler/{name}/epochs"] = pool.epoch + pool.position / len(pool.tasks)
-            found[f"sampler/{name}/mixed"] = float(self._mixed[name].positive)
-        return found
+            metrics[f"sampler/{name}/epochs"] = pool.epoch + pool.position / len(pool.tasks)
+            metrics[f"sampler/{name}/mixed"] = float(self._mixed[name].positive)
+        return metrics
 
     def state_dict(self) -> dict[str, Any]:
         """Everything later draws depend on, JSON-able."""

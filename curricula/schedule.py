@@ -141,12 +141,12 @@ def _gated_end(gate: Gate, first: int, last: int | None, step: int, success: Map
 
 def _rates(history: History) -> dict[int, float]:
     """Success rate by step. Of two entries of a step the later counts."""
-    found: dict[int, float] = {}
-    known = 0.0
+    rates: dict[int, float] = {}
+    rate = 0.0
     for step, entry in sorted({int(entry["step"]): entry for entry in history}.items()):
-        known = next((float(entry[name]) for name in SUCCESS if entry.get(name) is not None), known)
-        found[step] = known
-    return found
+        rate = next((float(entry[name]) for name in SUCCESS if entry.get(name) is not None), rate)
+        rates[step] = rate
+    return rates
 
 
 class Fixed(Schedule):

@@ -24,8 +24,8 @@ def maintain() -> dict[str, Any]:
         get_run_logger().info("there is no warehouse at %s yet", warehouse_dir())
         return {}
     done = work(warehouse_dir())
-    found = done.as_dict()
-    text = json.dumps(found, indent=1, default=str)
+    outcome = done.as_dict()
+    text = json.dumps(outcome, indent=1, default=str)
     get_run_logger().info("warehouse %s: %s", warehouse_dir(), text)
     if not done.sound:
         get_run_logger().error("the warehouse is not sound; `userrl warehouse check` says where")

@@ -41,8 +41,8 @@ def sweep(request: SweepRequest) -> dict[str, Any]:
     launcher_of = DeploymentLauncher if request.workers == "deployments" else ProcessLauncher
     with alone(folder / "sweep.lock", f"Sweep {space.name}"):
         storage = storage_of(request.storage, read_json(folder / "space.json"), space.name)
-        kept = None if storage is None else hidden(storage)
-        write_json(folder / "space.json", {"space": space.model_dump(mode="json"), "storage": kept})
+        address = None if storage is None else hidden(storage)
+        write_json(folder / "space.json", {"space": space.model_dump(mode="json"), "storage": address})
         study = open_study(space, folder, storage)
         log.info("sweep %s: %d of %d trials done", space.name, len(counted(study)), space.budget.trials)
         driver = Sweep(space, study, launcher_of(space, log.info), warehouse_dir(), say=log.info)

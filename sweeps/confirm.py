@@ -69,21 +69,21 @@ class Confirmation:
             raise
 
     def _waiting(self) -> list[_Rerun]:
-        wanted = [(t, seed) for t in ranked(self.study)[: self.space.confirm.top] for seed in self.space.confirm.seeds]
-        known = {(row["trial"], row["seed"]) for row in self.study.user_attrs.get("confirmed", [])}
-        reruns = [_Rerun(trial, seed) for trial, seed in wanted if (trial.number, seed) not in known]
+        pairs = [(t, seed) for t in ranked(self.study)[: self.space.confirm.top] for seed in self.space.confirm.seeds]
+        confirmed = {(row["trial"], row["seed"]) for row in self.study.user_attrs.get("confirmed", [])}
+        reruns = [_Rerun(trial, seed) for trial, seed in pairs if (trial.number, seed) not in confirmed]
         for rerun in reruns:
-            kept = self._kept().get(rerun.key, {})
-            rerun.attempt, rerun.failures = int(kept.get("attempt", 0)), int(kept.get("failures", 0))
-            if "handle" in kept and self.launcher.status(kept["handle"]) != "failed":
-                rerun.started = Started(kept["handle"], kept["run_id"])
+            entry = self._kept().get(rerun.key, {})
+            rerun.attempt, rerun.failures = int(entry.get("attempt", 0)), int(entry.get("failures", 0))
+            if "handle" in entry and self.launcher.status(entry["handle"]) != "failed":
+                rerun.started = Started(entry["handle"], entry["run_id"])
                 self._running.append(rerun)
         return [rerun for rerun in reruns if rerun.started is None]
 
     def _begin(self, rerun: _Rerun) -> None:
-        kept = self._kept().get(rerun.key, {})
+        entry = self._kept().get(rerun.key, {})
         if (
-            "handle" in kept or rerun.attempt == 0
+            "handle" in entry or rerun.attempt == 0
         ):  # else an earlier driver died before its start: the label is the same
             rerun.attempt, rerun.started = rerun.attempt + 1, None
             self._keep(rerun)
@@ -128,8 +128,8 @@ class Confirmation:
                 self.launcher.cancel(rerun.started.handle)
 
     def _kept(self) -> dict[str, dict[str, Any]]:
-        found: dict[str, dict[str, Any]] = self.study.user_attrs.get("confirming", {})
-        return found
+        entries: dict[str, dict[str, Any]] = self.study.user_attrs.get("confirming", {})
+        return entries
 
     def _keep(self, rerun: _Rerun) -> None:
         entry: dict[str, Any] = {"attempt": rerun.attempt, "failures": rerun.failures}

@@ -217,18 +217,18 @@ class Sweep:
         return should_prune(item.points, others, self.space.pruning, maximize=maximize)
 
     def _read_points(self, active: list[_Active]) -> None:
-        found = points(self.warehouse, [item.started.run_id for item in active])
+        by_run = points(self.warehouse, [item.started.run_id for item in active])
         for item in active:
-            mine = found.get(item.started.run_id, [])
-            if mine == item.points:
+            validations = by_run.get(item.started.run_id, [])
+            if validations == item.points:
                 continue
             if (
                 len(self.study.directions) == 1
             ):  # optuna-dashboard draws these; with several objectives Optuna takes none
-                for point in mine[len(item.points) :]:
+                for point in validations[len(item.points) :]:
                     item.trial.report(point.value, point.step)
-            item.points = mine
-            item.trial.set_user_attr("points", [list(astuple(p)) for p in mine])
+            item.points = validations
+            item.trial.set_user_attr("points", [list(astuple(p)) for p in validations])
 
     def _finish(self, item: _Active) -> None:
         run_id = item.started.run_id

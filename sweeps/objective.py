@@ -62,11 +62,11 @@ def violations(warehouse: Path, run_id: str, space: Space) -> list[float]:
 
 def points(warehouse: Path, run_ids: Sequence[str]) -> dict[str, list[Point]]:
     """The validations so far of each run that has any, by step; one look into the warehouse for all of them."""
-    found: dict[str, list[Point]] = {}
+    by_run: dict[str, list[Point]] = {}
     for run_id, stage, horizon, validated, step, value in _rows(warehouse, "_points", run_ids=list(run_ids)):
         point = Point(str(stage), int(horizon), int(validated), int(step), float(value))
-        found.setdefault(str(run_id), []).append(point)
-    return found
+        by_run.setdefault(str(run_id), []).append(point)
+    return by_run
 
 
 def money(warehouse: Path, run_ids: Sequence[str]) -> float:

@@ -18,17 +18,17 @@ TIE = 1e-9
 
 
 def should_prune(
-    mine: Sequence[Point], others: Sequence[Sequence[Point]], rule: Pruning, *, maximize: bool = True
+    own: Sequence[Point], others: Sequence[Sequence[Point]], rule: Pruning, *, maximize: bool = True
 ) -> str | None:
     """A sentence why this trial should stop, or None.
 
-    mine: the trial's validations so far. others: those of every other trial, finished or running. Looks at the trial's
+    own: the trial's validations so far. others: those of every other trial, finished or running. Looks at the trial's
     latest point alone; ties are kept.
     """
-    if not rule.enabled or not mine or mine[-1].step < max(1, rule.warmup_steps):
+    if not rule.enabled or not own or own[-1].step < max(1, rule.warmup_steps):
         return None
-    last = mine[-1]
-    peers = [p.value for theirs in others for p in theirs if p.place == last.place]
+    last = own[-1]
+    peers = [p.value for validations in others for p in validations if p.place == last.place]
     if len(peers) < rule.min_trials:
         return None
     share = rule.percentile if maximize else 100.0 - rule.percentile

@@ -44,10 +44,10 @@ def winner(space: Space, study: optuna.Study) -> Winner:
     order = ranked(study)
     if not order:
         raise ConfigError(f"Sweep '{space.name}' has no finished trial yet; see `userrl sweep status {space.name}`.")
-    found = [_winner(study, trial) for trial in order[: max(1, space.confirm.top)]]
-    confirmed = [w for w in found if w.fresh]
+    leaders = [_winner(study, trial) for trial in order[: max(1, space.confirm.top)]]
+    confirmed = [w for w in leaders if w.fresh]
     if not confirmed:
-        return found[0]
+        return leaders[0]
     sign = 1.0 if space.objectives[0].direction == "maximize" else -1.0
     return max(confirmed, key=lambda w: sign * fmean(w.fresh))
 
@@ -68,8 +68,8 @@ def importance(study: optuna.Study) -> dict[str, float]:
         return {}
     evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
     target = (lambda t: t.values[0]) if len(study.directions) > 1 else None
-    found: dict[str, float] = optuna.importance.get_param_importances(study, evaluator=evaluator, target=target)
-    return found
+    shares: dict[str, float] = optuna.importance.get_param_importances(study, evaluator=evaluator, target=target)
+    return shares
 
 
 def table(study: optuna.Study) -> list[dict[str, Any]]:

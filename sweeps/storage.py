@@ -29,18 +29,18 @@ def hidden(storage: str) -> str:
     return url.set(query=query).render_as_string(hide_password=True).replace("%2A%2A%2A", HIDDEN)
 
 
-def storage_of(given: str | None, kept: Mapping[str, Any] | None, name: str) -> str | None:
+def storage_of(address: str | None, record: Mapping[str, Any] | None, name: str) -> str | None:
     """The address to open: as given, else as the sweep was begun, else (for a new one) as the environment says.
 
-    kept: the sweep's space.json, None for a new one. Returns None for the journal file. Raises ConfigError when the address
+    record: the sweep's space.json, None for a new one. Returns None for the journal file. Raises ConfigError when the address
     was written down without its password and nobody gives it now.
     """
-    if given is not None:
-        return given
+    if address is not None:
+        return address
     from_environment = os.environ.get(VARIABLE) or None
-    if kept is None:
+    if record is None:
         return from_environment
-    stored: str | None = kept.get("storage")
+    stored: str | None = record.get("storage")
     if stored is None or HIDDEN not in stored:
         return stored
     if from_environment is not None and hidden(from_environment) == stored:

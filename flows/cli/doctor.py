@@ -60,18 +60,18 @@ def _python() -> list[Finding]:
 
 
 def _pins() -> list[Finding]:
-    found = []
-    for package, wanted in PINS.items():
-        have = _version(package)
-        how = "" if have == wanted else f", but {wanted} is needed; reinstall with -c constraints.txt"
-        found.append(Finding(package, have == wanted, f"{have}{how}", fatal=True))
+    findings = []
+    for package, pinned in PINS.items():
+        installed = _version(package)
+        how = "" if installed == pinned else f", but {pinned} is needed; reinstall with -c constraints.txt"
+        findings.append(Finding(package, installed == pinned, f"{installed}{how}", fatal=True))
     for package, ceiling in CEILINGS.items():
-        have = _version(package)
-        ok = have is not None and tuple(int(part) for part in have.split(".")[:2]) < ceiling
+        installed = _version(package)
+        ok = installed is not None and tuple(int(part) for part in installed.split(".")[:2]) < ceiling
         limit = ".".join(map(str, ceiling))
         how = "" if ok else f", but below {limit} is needed; reinstall with -c constraints.txt"
-        found.append(Finding(package, ok, f"{have}{how}", fatal=True))
-    return found
+        findings.append(Finding(package, ok, f"{installed}{how}", fatal=True))
+    return findings
 
 
 def _version(package: str) -> str | None:
@@ -91,10 +91,10 @@ def _disk() -> list[Finding]:
         "" if ok else f"; free some, or set USERRL_HOME (wanted: {FREE_GB:g} GB)"
     )
     writable = os.access(place, os.W_OK)
-    found = [Finding("disk", ok, said)]
+    findings = [Finding("disk", ok, said)]
     if not writable:
-        found.append(Finding("home", False, f"{place} cannot be written to; set USERRL_HOME", fatal=True))
-    return found
+        findings.append(Finding("home", False, f"{place} cannot be written to; set USERRL_HOME", fatal=True))
+    return findings
 
 
 def _slots() -> list[Finding]:
@@ -113,8 +113,8 @@ def _warehouse() -> list[Finding]:
     from warehouse import open_warehouse
 
     try:
-        with open_warehouse(warehouse_dir()) as found:
-            row = found.sql("select count(*), count(distinct run_id) from turns").fetchall()[0]
+        with open_warehouse(warehouse_dir()) as warehouse:
+            row = warehouse.sql("select count(*), count(distinct run_id) from turns").fetchall()[0]
     except (UserRLError, OSError, duckdb.Error) as error:
         return [Finding("warehouse", False, f"{error}; `userrl warehouse check` says more", fatal=True)]
     return [Finding("warehouse", True, f"{row[0]} turns of {row[1]} runs in {warehouse_dir()}")]
@@ -159,24 +159,24 @@ async def _ask_server(url: str) -> list[Finding]:
         problem = await client.api_healthcheck()
         if problem is not None:
             return [Finding("server", False, f"{url} does not answer; `prefect server start`")]
-        found = [Finding("server", True, url)]
-        found.append(
-            await _there("pool", client.read_work_pool(POOL), f"there is no pool '{POOL}'; {again}", ObjectNotFound)
+        findings = [Finding("server", True, url)]
+        findings.append(
+            await _exists("pool", client.read_work_pool(POOL), f"there is no pool '{POOL}'; {again}", ObjectNotFound)
         )
-        workers = await client.read_workers_for_work_pool(POOL) if found[-1].ok else []
+        workers = await client.read_workers_for_work_pool(POOL) if findings[-1].ok else []
         online = sum(str(worker.status).upper().endswith("ONLINE") for worker in workers)
         how = f"{online} online" if online else "none online; `prefect worker start --pool gpu`"
-        found.append(Finding("worker", online > 0, how))
+        findings.append(Finding("worker", online > 0, how))
         for slot in slots():
             limit = client.read_global_concurrency_limit_by_name(slot.name)
-            found.append(await _there(f"limit {slot.name}", limit, f"missing; {again}", ObjectNotFound))
+            findings.append(await _exists(f"limit {slot.name}", limit, f"missing; {again}", ObjectNotFound))
         rules = await client.read_automations_by_name(ZOMBIES.name)
         how = "finds dead runs" if rules else f"missing, dead runs stay Running; {again}"
-        found.append(Finding("automation", bool(rules), how))
-    return found
+        findings.append(Finding("automation", bool(rules), how))
+    return findings
 
 
-async def _there(what: str, call: Coroutine[Any, Any, Any], missing: str, absent: type[Exception]) -> Finding:
+async def _exists(what: str, call: Coroutine[Any, Any, Any], missing: str, absent: type[Exception]) -> Finding:
     try:
         await call
     except absent:

@@ -25,15 +25,15 @@ COMMANDS = ("report", "evaluate", "doctor", "runs", "recipe", "tasks", "sql", "w
 def _mount() -> None:
     """Add every command."""
     for name in COMMANDS:
-        loaded = import_module(f"flows.cli.{name}")
-        found = getattr(loaded, "app", None)
-        if found is None:
-            app.command(name)(getattr(loaded, name))
+        module = import_module(f"flows.cli.{name}")
+        group = getattr(module, "app", None)
+        if group is None:
+            app.command(name)(getattr(module, name))
             continue
-        commands = [command.name or getattr(command.callback, "__name__", "") for command in found.registered_commands]
+        commands = [command.name or getattr(command.callback, "__name__", "") for command in group.registered_commands]
         # One command of the module's name, or several that begin with it (serve-gym, serve-user): no group between.
         flat = all(command == name or command.startswith(f"{name}-") for command in commands)
-        app.add_typer(found, name=None if flat else name)
+        app.add_typer(group, name=None if flat else name)
 
 
 def main() -> None:

@@ -68,19 +68,19 @@ def play(
     )
 
 
-def pick(gym: str, wanted: str | None, split: str, seed: int) -> Task:
+def pick(gym: str, task_id: str | None, split: str, seed: int) -> Task:
     """The task with this id (or a beginning that only one has), else one drawn by the seed. Raises ConfigError."""
-    if wanted is None:
-        found = tasks(gym, split)
-        if not found:
+    if task_id is None:
+        candidates = tasks(gym, split)
+        if not candidates:
             raise ConfigError(f"Gym '{gym}' has no {split} tasks; try another --split.")
-        return found[derive_seed("play", gym, seed) % len(found)]
+        return candidates[derive_seed("play", gym, seed) % len(candidates)]
     every = every_task(gym)
-    matches = [task for task in every if task.id == wanted] or [task for task in every if task.id.startswith(wanted)]
+    matches = [task for task in every if task.id == task_id] or [task for task in every if task.id.startswith(task_id)]
     if len(matches) != 1:
         count = "no task" if not matches else f"{len(matches)} tasks"
         raise ConfigError(
-            f"Gym '{gym}' has {count} with an id that begins with '{wanted}'; see userrl tasks list {gym}."
+            f"Gym '{gym}' has {count} with an id that begins with '{task_id}'; see userrl tasks list {gym}."
         )
     return matches[0]
 
@@ -162,8 +162,8 @@ async def _run(episode: Episode, policy: Policy, side: Side, show: Callable[[str
 def _line(turn: Turn, trajectory: Trajectory, side: Side, *, last: bool) -> str:
     earned = "not scored" if turn.reward is None else f"{turn.reward:+.3f}"
     total = trajectory.return_sum
-    said = f"{turn.observation}\n" if turn.observation and (last or side == "user") else ""
-    return f"{said}-- turn {turn.number}: reward {earned}, so far {'-' if total is None else f'{total:.3f}'}"
+    observation = f"{turn.observation}\n" if turn.observation and (last or side == "user") else ""
+    return f"{observation}-- turn {turn.number}: reward {earned}, so far {'-' if total is None else f'{total:.3f}'}"
 
 
 def ending(trajectory: Trajectory) -> str:

@@ -67,16 +67,16 @@ def parse_changes(changes: list[str]) -> dict[str, Any]:
     """Overrides from ``key=value`` words; values are read as YAML. Raises ConfigError for a word without ``=``."""
     import yaml
 
-    found: dict[str, Any] = {}
+    overrides: dict[str, Any] = {}
     for change in changes:
         key, equals, value = change.partition("=")
         if not equals or not key:
             raise ConfigError(f"'{change}' is no change; write key=value, such as algorithm.lr=1e-4.")
         try:
-            found[key] = yaml.safe_load(value)
+            overrides[key] = yaml.safe_load(value)
         except yaml.YAMLError as error:
             raise ConfigError(f"The value of '{key}' cannot be read as YAML: {value}.") from error
-    return found
+    return overrides
 
 
 def as_document(recipe: Recipe) -> dict[str, Any]:

@@ -47,10 +47,10 @@ def sql(
     try:
         if search:
             with open_root(root) as warehouse:
-                found = warehouse.search(text, limit=limit, seconds=seconds).to_arrow_table()
+                matches = warehouse.search(text, limit=limit, seconds=seconds).to_arrow_table()
                 newer = warehouse.unindexed()
-            print_rows(found, Format.JSON if as_json else format)
-            typer.echo(f"{found.num_rows} turns, newest first; {newer} newer turns are not indexed yet.", err=True)
+            print_rows(matches, Format.JSON if as_json else format)
+            typer.echo(f"{matches.num_rows} turns, newest first; {newer} newer turns are not indexed yet.", err=True)
             return
         answer = ask(root, text, limit=limit, seconds=seconds)
     except (UserRLError, duckdb.Error) as error:

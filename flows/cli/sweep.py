@@ -70,9 +70,9 @@ def best(name: Annotated[str, typer.Argument(help="The sweep's name.")]) -> None
     from sweeps.results import winner
 
     space, study = _open(name)
-    found = winner(space, study)
-    typer.echo(f"# {found.claim}")
-    typer.echo(recipe_text(space, found), nl=False)
+    best_so_far = winner(space, study)
+    typer.echo(f"# {best_so_far.claim}")
+    typer.echo(recipe_text(space, best_so_far), nl=False)
 
 
 def _open(name: str) -> tuple[Space, Study]:
@@ -88,9 +88,9 @@ def _open(name: str) -> tuple[Space, Study]:
         raise ConfigError(f"'{name}' is no sweep's name; a name is made of letters, digits, '.', '_' and '-'.")
     # `gamma` means its newest edition, `gamma.1` the first.
     folder = home() / "sweeps" / (name.removesuffix(".1") if name.endswith(".1") else edition_name(name, newest(name)))
-    kept = read_json(folder / "space.json")
-    if kept is None:
+    record = read_json(folder / "space.json")
+    if record is None:
         known = ", ".join(sorted(p.parent.name for p in folder.parent.glob("*/space.json"))) or "none yet"
         raise ConfigError(f"Sweep '{name}' has not been run here; known: {known}.")
-    space = Space.model_validate(kept["space"])
-    return space, open_study(space, folder, storage_of(None, kept, name), queue=False)
+    space = Space.model_validate(record["space"])
+    return space, open_study(space, folder, storage_of(None, record, name), queue=False)

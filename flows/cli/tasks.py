@@ -36,15 +36,15 @@ def list_tasks(
     """Count the tasks of every gym, or name those of one."""
     with _sentences():
         if gym is not None:
-            found = [task for task in every_task(gym) if split in (None, task.split)]
+            tasks = [task for task in every_task(gym) if split in (None, task.split)]
             if as_json:
                 typer.echo(
-                    json.dumps([{"id": t.id, "split": t.split, "source": t.source, "tier": t.tier} for t in found])
+                    json.dumps([{"id": t.id, "split": t.split, "source": t.source, "tier": t.tier} for t in tasks])
                 )
                 return
-            for task in found:
+            for task in tasks:
                 typer.echo(plain(f"{task.id:<38} {task.split:<10} {task.source:<18} {task.tier}".rstrip()))
-            typer.echo(f"{len(found):,} tasks. Next: userrl tasks show {gym} ID")
+            typer.echo(f"{len(tasks):,} tasks. Next: userrl tasks show {gym} ID")
             return
         rows = [_counts(name) for name in names()]
     if as_json:
@@ -70,12 +70,12 @@ def show(
 ) -> None:
     """Print tasks as JSON, the hidden answers included."""
     with _sentences():
-        found = [task for task in every_task(gym) if split in (None, task.split)]
+        tasks = [task for task in every_task(gym) if split in (None, task.split)]
         if task_id is not None:
-            found = [task for task in found if task.id.startswith(task_id)]
-        if not found:
+            tasks = [task for task in tasks if task.id.startswith(task_id)]
+        if not tasks:
             raise ConfigError(f"Gym '{gym}' has no such task; see userrl tasks list {gym}.")
-    for task in found[:count]:
+    for task in tasks[:count]:
         typer.echo(plain_json(asdict(task), indent=2, default=dict))
 
 
@@ -96,11 +96,11 @@ def validate(
     with _sentences():
         for gym in gyms or names():
             try:
-                found = every_task(gym)
+                tasks = every_task(gym)
             except ModuleNotFoundError as error:
                 typer.echo(f"{gym:<11} {_missing(error)}", err=True)
                 continue
-            outcomes += _progress(gym, list(check(_limited(found, limit))), quiet=as_json)
+            outcomes += _progress(gym, list(check(_limited(tasks, limit))), quiet=as_json)
     # A published task may lack its data or its proof, and is listed as such; one of ours may not.
     failed = [o for o in outcomes if o.state == "failed" or (o.source == "ours" and o.state != "solved")]
     if as_json:
@@ -142,15 +142,15 @@ def import_tasks(
 ) -> None:
     """Read published tasks into this home. All of them, or none when a row is bad."""
     with _sentences():
-        found = load_published(gym, source)
+        tasks = load_published(gym, source)
         path = imported_path(gym)
-        write_tasks(path, found)
-    counts: Counter[str] = Counter(task.split for task in found)
+        write_tasks(path, tasks)
+    counts: Counter[str] = Counter(task.split for task in tasks)
     if as_json:
         typer.echo(json.dumps({"gym": gym, "file": str(path), **{split: counts[split] for split in SPLITS}}))
         return
     split = ", ".join(f"{counts[name]:,} {name}" for name in SPLITS)
-    typer.echo(f"{len(found):,} {gym} tasks ({split}) in {path}.")
+    typer.echo(f"{len(tasks):,} {gym} tasks ({split}) in {path}.")
     typer.echo(f"Next: userrl tasks validate {gym}; a recipe trains on them with gyms.{gym}.published: imported")
 
 
@@ -216,12 +216,12 @@ def _progress(gym: str, outcomes: Sequence[Outcome], *, quiet: bool) -> Sequence
     if quiet:
         return outcomes
     for source in dict.fromkeys(outcome.source for outcome in outcomes):
-        mine = [outcome for outcome in outcomes if outcome.source == source]
-        states = ", ".join(f"{n:,} {state}" for state, n in _states(mine).items())
+        of_source = [outcome for outcome in outcomes if outcome.source == source]
+        states = ", ".join(f"{n:,} {state}" for state, n in _states(of_source).items())
         typer.echo(plain(f"{gym:<11} {source:<18} {states}"))
-        for reason, n in Counter((o.state, o.reason) for o in mine if o.state != "solved").most_common(5):
-            one = next(o.id for o in mine if (o.state, o.reason) == reason)
-            typer.echo(plain(f"  {reason[0]}: {n:,} x {reason[1]} (such as {one})"))
+        for reason, n in Counter((o.state, o.reason) for o in of_source if o.state != "solved").most_common(5):
+            example = next(o.id for o in of_source if (o.state, o.reason) == reason)
+            typer.echo(plain(f"  {reason[0]}: {n:,} x {reason[1]} (such as {example})"))
     return outcomes
 
 

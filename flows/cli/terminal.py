@@ -14,13 +14,13 @@ and halves of characters, which cannot be printed at all."""
 
 def plain(text: str) -> str:
     """The text with every control character written out, such as ``\\x1b``."""
-    return _UNSEEN.sub(lambda found: _written(found.group()), text)
+    return _UNSEEN.sub(lambda match: _written(match.group()), text)
 
 
 def plain_json(value: Any, indent: int | None = None, default: Callable[[Any], Any] = str) -> str:
     """JSON that reads the same for programs; characters that a terminal would obey are escaped."""
     text = json.dumps(value, indent=indent, ensure_ascii=False, default=default)
-    return _UNSEEN.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
+    return _UNSEEN.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 
 
 def _written(character: str) -> str:

@@ -73,15 +73,15 @@ def stats(root: Root = None, as_json: AsJson = False) -> None:
     from warehouse.upkeep.stats import stats as run
 
     with _sentences():
-        found = run(_root(root))
+        size = run(_root(root))
     if as_json:
-        typer.echo(json.dumps(asdict(found)))
+        typer.echo(json.dumps(asdict(size)))
         return
-    typer.echo(f"{found.runs} runs")
-    for table, count in found.rows.items():
+    typer.echo(f"{size.runs} runs")
+    for table, count in size.rows.items():
         typer.echo(f"{count:>14,}  {table}")
-    for form, files in found.files.items():
-        typer.echo(f"{found.bytes[form] / 1e6:>11.1f} MB  {form} ({files} files)")
+    for form, files in size.files.items():
+        typer.echo(f"{size.bytes[form] / 1e6:>11.1f} MB  {form} ({files} files)")
 
 
 @app.command()

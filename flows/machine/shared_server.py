@@ -63,13 +63,13 @@ class Shared:
 
     def keep(self, command: list[str]) -> int:
         """Be the keeper: run the server until nobody uses it, or until told to stop. Returns its exit status."""
-        mine = lock(self.file("keeper"))
-        if mine is None:
+        keeper_lock = lock(self.file("keeper"))
+        if keeper_lock is None:
             return 1
         signal.signal(signal.SIGTERM, _stop_waiting)
         server = spawn(command, with_parent=True)
         with contextlib.ExitStack() as end:
-            end.callback(_end, server, mine)
+            end.callback(_end, server, keeper_lock)
             while server.poll() is None:
                 time.sleep(LOOK_SECONDS)
                 with self._gate(wait=False) as entered:
@@ -113,12 +113,12 @@ class Shared:
             time.sleep(0.05)
 
 
-def _end(server: subprocess.Popen[bytes], mine: int) -> None:
+def _end(server: subprocess.Popen[bytes], keeper_lock: int) -> None:
     """The server's end, then the keeper's: what its lock says is true at any moment."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     stop_group(server, STOP_SECONDS)
-    os.ftruncate(mine, 0)  # nobody may take our process id for a later keeper's
-    os.close(mine)
+    os.ftruncate(keeper_lock, 0)  # nobody may take our process id for a later keeper's
+    os.close(keeper_lock)
 
 
 def _stop_waiting(number: int, frame: object) -> None:

@@ -69,14 +69,14 @@ def take(
 ) -> Iterator[tuple[Slot, ...]]:
     """Hold ``count`` of these slots, all of them or none: two that each hold half would wait for each other for ever.
 
-    folder: where the lock files lie, the same for all who share the machine. waiting: told once who holds the slots.
+    folder: where the lock files lie, the same for all who share the machine. waiting: called once with who holds the slots.
     Raises ConfigError when there are not that many.
     """
     if len(among) < count:
         names = ", ".join(slot.name for slot in among) or "none"
         raise ConfigError(f"{count} slots are needed and this machine has {len(among)} for it ({names}).")
     folder.mkdir(parents=True, exist_ok=True)
-    told = False
+    announced = False
     while True:
         with contextlib.ExitStack() as held:
             taken: list[Slot] = []
@@ -88,11 +88,11 @@ def take(
             if len(taken) == count:
                 yield tuple(taken)
                 return
-        if not told:
-            mine = {slot.name for slot in taken}
-            others = [slot for slot in among if slot.name not in mine]
+        if not announced:
+            held_names = {slot.name for slot in taken}
+            others = [slot for slot in among if slot.name not in held_names]
             waiting(", ".join(f"{slot.name} by {holder(folder / f'{slot.name}.lock')}" for slot in others))
-            told = True
+            announced = True
         time.sleep(poll * (0.5 + random.random()))  # two that want all slots must not try in step
 
 

@@ -85,7 +85,7 @@ class Run:
     @property
     def status(self) -> RunStatus:
         """What it last did. ``died`` is one that says it is running while nobody holds its lock: kill -9, or a power cut."""
-        status = RunStatus.model_validate(read_json(self.folder / "status.json") or {})
+        status = read_status(self.folder)
         return (
             status.model_copy(update={"state": DIED}) if status.state == "running" and not held(self.lock) else status
         )
@@ -125,6 +125,11 @@ class Run:
     def forget_stop(self) -> None:
         """A new start is not bound by an old wish."""
         (self.folder / "stop").unlink(missing_ok=True)
+
+
+def read_status(folder: Path) -> RunStatus:
+    """What the run in this folder noted last, whether or not it is still at work."""
+    return RunStatus.model_validate(read_json(folder / "status.json") or {})
 
 
 def identity(recipe: Mapping[str, Any], *, seed: int, backend: str, name: str, init_from: str | None) -> str:

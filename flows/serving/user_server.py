@@ -67,12 +67,12 @@ class ServeOptions:
                 return [part.replace("{port}", str(self.port)) for part in shlex.split(self.command)]
             except ValueError as error:
                 raise ConfigError(f"The command '{self.command}' cannot be read: {error}.") from error
-        found = [self.python, "-m", "vllm.entrypoints.openai.api_server", "--model", self.model]
-        found += ["--served-model-name", self.model, "--host", self.host, "--port", str(self.port)]
-        found += ["--tensor-parallel-size", str(self.tensor_parallel), "--gpu-memory-utilization", str(self.memory)]
+        command = [self.python, "-m", "vllm.entrypoints.openai.api_server", "--model", self.model]
+        command += ["--served-model-name", self.model, "--host", self.host, "--port", str(self.port)]
+        command += ["--tensor-parallel-size", str(self.tensor_parallel), "--gpu-memory-utilization", str(self.memory)]
         if self.max_model_len is not None:
-            found += ["--max-model-len", str(self.max_model_len)]
-        return [*found, *self.extra]
+            command += ["--max-model-len", str(self.max_model_len)]
+        return [*command, *self.extra]
 
 
 @dataclass(slots=True)

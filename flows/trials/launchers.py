@@ -28,12 +28,11 @@ from flows.machine.home import home, quiet, runs_dir
 from flows.run.budget import seconds_spent
 from flows.run.plan import plan_run
 from flows.run.request import TrainRequest
-from flows.run.run import goes_on_as, load
+from flows.run.run import goes_on_as, load, read_status
 from sweeps.launcher import Started, Status
 from sweeps.space import Space
 from userrl_core import processes
 from userrl_core.errors import TrainingError
-from userrl_core.json_files import read_json
 
 T = TypeVar("T")
 
@@ -213,8 +212,7 @@ class ProcessLauncher(_Trials):
         if process is not None:
             return "running"
         run_id = handle.split(":", 2)[2]
-        status = read_json(runs_dir() / run_id / "status.json") or {}
-        return "completed" if status.get("state") == "completed" else "failed"
+        return "completed" if read_status(runs_dir() / run_id).state == "completed" else "failed"
 
     def cancel(self, handle: str) -> None:
         """TERM; the flow stops its trainer, which leaves a checkpoint."""

@@ -28,13 +28,13 @@ def tasks_of(recipe: Recipe, gym: str, split: str, options: dict[str, Any] | Non
     """
     setup = recipe.gym(gym)
     if setup.published is None:
-        found = list(gyms.tasks(gym, split, **(setup.tasks if options is None else options)))
+        tasks = list(gyms.tasks(gym, split, **(setup.tasks if options is None else options)))
     else:
         resplit = [_resplit(task, recipe.split.validation) for task in given_tasks(gym, setup.published)]
-        found = _playable([task for task in resplit if task.split == split], gym, split)
-    if not found:
+        tasks = _playable([task for task in resplit if task.split == split], gym, split)
+    if not tasks:
         raise ConfigError(f"Gym '{gym}' has no {split} task with these options; check gyms.{gym} in the recipe.")
-    return found
+    return tasks
 
 
 def given_tasks(gym: str, published: str) -> list[Task]:
@@ -50,25 +50,25 @@ def given_tasks(gym: str, published: str) -> list[Task]:
         path = Path(published).expanduser()
     else:
         return gyms.load_published(gym, published)
-    found = read_tasks(path)
-    other = next((task for task in found if task.gym != gym), None)
+    tasks = read_tasks(path)
+    other = next((task for task in tasks if task.gym != gym), None)
     if other is not None:
         raise ConfigError(
             f"{path} holds a {other.gym} task, and gyms.{gym}.published names it; give a file of {gym} tasks."
         )
-    return found
+    return tasks
 
 
 def _playable(tasks: list[Task], gym: str, split: str) -> list[Task]:
     """Without those that were published without their data, which is said; ConfigError when none is left."""
-    left = [task for task in tasks if "unplayable" not in task.payload]
-    if len(left) < len(tasks):
+    playable = [task for task in tasks if "unplayable" not in task.payload]
+    if len(playable) < len(tasks):
         why = next(task.payload["unplayable"] for task in tasks if "unplayable" in task.payload)
-        count = f"{len(tasks) - len(left)} of {len(tasks)} published {split} tasks of gym '{gym}'"
-        if not left:
+        count = f"{len(tasks) - len(playable)} of {len(tasks)} published {split} tasks of gym '{gym}'"
+        if not playable:
             raise ConfigError(f"No task is left, since {count} cannot be played: {why}.")
         print(f"left out {count}: {why}", flush=True)
-    return left
+    return playable
 
 
 def _resplit(task: Task, share: float) -> Task:
@@ -115,13 +115,13 @@ def rl_tasks(recipe: Recipe, gym: str, used: Collection[str], options: dict[str,
 
     Raises ConfigError when demonstrations left nothing to train on.
     """
-    left = [task for task in tasks_of(recipe, gym, "train", options) if task.key not in used]
-    if not left:
+    unused = [task for task in tasks_of(recipe, gym, "train", options) if task.key not in used]
+    if not unused:
         raise ConfigError(
             f"Demonstrations used every training task of gym '{gym}'; lower demonstrations.episodes or top_k, "
             "so that some are left for reinforcement learning."
         )
-    return left
+    return unused
 
 
 def users_of(recipe: Recipe, played: Collection[str], *, role: str) -> dict[str, Any]:

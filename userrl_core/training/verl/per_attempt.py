@@ -62,11 +62,11 @@ def estimate_reinforce_pp(
     has no deviation: all zero.
     """
     batch = read_batch(token_level_rewards, response_mask, config, index)
-    kept = [row for row, spans in zip(batch.rows, batch.spans, strict=True) if spans]
+    scored = [row for row, spans in zip(batch.rows, batch.spans, strict=True) if spans]
     advantages, returns = torch.zeros_like(token_level_rewards), torch.zeros_like(token_level_rewards)
-    if int(response_mask[kept].sum()) > 1:
-        advantages[kept], returns[kept] = _verls("reinforce_plus_plus")(
-            token_level_rewards[kept], response_mask[kept], config=config
+    if int(response_mask[scored].sum()) > 1:
+        advantages[scored], returns[scored] = _verls("reinforce_plus_plus")(
+            token_level_rewards[scored], response_mask[scored], config=config
         )
     batch.record(batch.turn_means(advantages))
     return advantages, returns
