@@ -1,4 +1,4 @@
-"""Horizon schedules: how many turns an attempt may take at each training step (AgentGym-RL section 3.3).
+"""Horizon schedules: how many turns a trajectory may take at each training step (AgentGym-RL section 3.3).
 
 Every schedule is a pure function of the step, counted from 1, and, where gates decide, of the recorded history. Nothing
 is remembered between calls, so a resumed run cannot see another horizon than an uninterrupted one.
@@ -17,13 +17,13 @@ from userrl_core.errors import ConfigError
 from userrl_core.settings import Settings
 
 Entry = Mapping[str, Any]
-"""What a gate reads of one finished step: ``step`` and a success rate, the share of the step's admitted attempts that
+"""What a gate reads of one finished step: ``step`` and a success rate, the share of the step's admitted trajectories that
 succeeded. Trainers append one entry per step and keep the list in the checkpoint."""
 
 History = Sequence[Entry]
 
 SUCCESS = ("success", "train/all/success")
-"""Where an entry's success rate may stand. An entry without one (no attempt of the step could be scored) has the rate of
+"""Where an entry's success rate may stand. An entry without one (no trajectory of the step could be scored) has the rate of
 the step before it; without any, 0, which opens no success gate."""
 
 
@@ -100,7 +100,7 @@ class Schedule(Settings):
         return any(level.gate is not None for level in self.levels())
 
     def horizon(self, step: int, history: History = ()) -> int:
-        """Most agent turns of an attempt in this step, steps from 1."""
+        """Most agent turns of a trajectory in this step, steps from 1."""
         return self.levels()[self.level(step, history)].horizon
 
     def level(self, step: int, history: History = ()) -> int:

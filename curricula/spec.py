@@ -79,10 +79,10 @@ class Demonstrations(Settings):
     """Skill of the scripted demonstrator, 0 to 1; ignored for a served model."""
 
     episodes: PositiveInt | None = None
-    """Attempts made per gym; none: every training task once per attempt."""
+    """Trajectories made per gym; none: every training task once per trajectory."""
 
     attempts: PositiveInt = 1
-    """Attempts at each task."""
+    """Trajectories at each task."""
 
     top_k: PositiveInt = 1000
     """Trajectories kept in all, the best of every gym; their tasks leave the RL set."""
@@ -157,7 +157,7 @@ class Evaluate(Settings):
     """Test tasks per gym; none: all of them."""
 
     attempts: PositiveInt = 1
-    """Attempts per task; pass^k needs k or more."""
+    """Trajectories per task; pass^k needs k or more."""
 
     user: User | None = None
     """Who answers in the evaluation; none: as in training."""

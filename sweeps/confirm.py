@@ -25,7 +25,7 @@ from userrl_core.errors import UserRLError
 class _Rerun:
     trial: FrozenTrial
     seed: int
-    attempt: int = 0
+    starts: int = 0
     failures: int = 0
     started: Started | None = None
 
@@ -74,7 +74,7 @@ class Confirmation:
         reruns = [_Rerun(trial, seed) for trial, seed in pairs if (trial.number, seed) not in confirmed]
         for rerun in reruns:
             entry = self._kept().get(rerun.key, {})
-            rerun.attempt, rerun.failures = int(entry.get("attempt", 0)), int(entry.get("failures", 0))
+            rerun.starts, rerun.failures = int(entry.get("attempt", 0)), int(entry.get("failures", 0))
             if "handle" in entry and self.launcher.status(entry["handle"]) != "failed":
                 rerun.started = Started(entry["handle"], entry["run_id"])
                 self._running.append(rerun)
@@ -83,12 +83,12 @@ class Confirmation:
     def _begin(self, rerun: _Rerun) -> None:
         entry = self._kept().get(rerun.key, {})
         if (
-            "handle" in entry or rerun.attempt == 0
+            "handle" in entry or rerun.starts == 0
         ):  # else an earlier driver died before its start: the label is the same
-            rerun.attempt, rerun.started = rerun.attempt + 1, None
+            rerun.starts, rerun.started = rerun.starts + 1, None
             self._keep(rerun)
         overrides = rerun.trial.user_attrs["overrides"]
-        label = self.label(f"{rerun.key}-attempt{rerun.attempt}")
+        label = self.label(f"{rerun.key}-attempt{rerun.starts}")
         rerun.started = self.launcher.start(overrides, seed=rerun.seed, label=label)
         self._keep(rerun)
         self._running.append(rerun)
@@ -132,7 +132,7 @@ class Confirmation:
         return entries
 
     def _keep(self, rerun: _Rerun) -> None:
-        entry: dict[str, Any] = {"attempt": rerun.attempt, "failures": rerun.failures}
+        entry: dict[str, Any] = {"attempt": rerun.starts, "failures": rerun.failures}
         if rerun.started is not None:
             entry |= {"handle": rerun.started.handle, "run_id": rerun.started.run_id}
         self.study.set_user_attr("confirming", {**self._kept(), rerun.key: entry})

@@ -1,6 +1,6 @@
 """The loop that runs a sweep: ask, start, watch, prune, tell; within its budget; resumable after any death.
 
-Everything that must survive lies in the study (a trial's overrides, its run, its handle, its attempts), so a driver that
+Everything that must survive lies in the study (a trial's overrides, its run, its handle, its restarts), so a driver that
 is started again takes up running trials, restarts dead ones (a run's id is its configuration, so it continues from its
 last checkpoint) and repeats no finished one. A failed trial is never told a value. What the study says of a trial also
 stands in the warehouse's table ``trials``.
@@ -136,15 +136,15 @@ class Sweep:
         return None
 
     def _start(
-        self, trial: optuna.Trial, overrides: Mapping[str, Any], attempts: int = 1, known: Sequence[Point] = ()
+        self, trial: optuna.Trial, overrides: Mapping[str, Any], starts: int = 1, known: Sequence[Point] = ()
     ) -> _Active | None:
         """None when the recipe refuses the configuration; the trial is then marked as failed."""
         trial.set_user_attr("configuration", self.space.configuration(overrides))
         trial.set_user_attr("overrides", dict(overrides))
-        trial.set_user_attr("handle", None)  # an earlier attempt's; a death from here on repeats this attempt's label
-        trial.set_user_attr("attempts", attempts)
+        trial.set_user_attr("handle", None)  # an earlier start's; a death from here on repeats this start's label
+        trial.set_user_attr("attempts", starts)
         try:
-            label = self._label(f"{trial.number}-attempt{attempts}")
+            label = self._label(f"{trial.number}-attempt{starts}")
             started = self.launcher.start(overrides, seed=self.space.seed, label=label)
         except ConfigError as error:
             self._fail(trial, str(error))
@@ -152,7 +152,7 @@ class Sweep:
         trial.set_user_attr("run_id", started.run_id)
         trial.set_user_attr("handle", started.handle)
         self._record(trial.number)
-        self.say(f"trial {trial.number} attempt {attempts}: run {started.run_id} {self._own(overrides)}")
+        self.say(f"trial {trial.number} start {starts}: run {started.run_id} {self._own(overrides)}")
         return _Active(trial, started, list(known))
 
     def _take_up(self, active: list[_Active]) -> None:
@@ -160,17 +160,17 @@ class Sweep:
         for frozen in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             trial = optuna.Trial(self.study, frozen._trial_id)
             attrs = frozen.user_attrs
-            attempts = int(attrs.get("attempts", 1))
+            starts = int(attrs.get("attempts", 1))
             overrides = attrs.get("overrides") or self.space.suggest(trial)
             if attrs.get("handle") is None:  # died between ask and start: parameters and label are the same again
-                self._extend(active, self._start(trial, overrides, attempts))
+                self._extend(active, self._start(trial, overrides, starts))
                 continue
             known = [Point(*p) for p in attrs.get("points", [])]
             item = _Active(trial, Started(attrs["handle"], attrs["run_id"]), known)
             if self.launcher.status(item.started.handle) == "failed":
                 # It died with the driver, or was stopped with it: no fault of the configuration, so no retry is used up.
                 self.say(f"trial {trial.number}: it stopped when the sweep did; starting it again")
-                self._extend(active, self._start(trial, overrides, attempts + 1, known))
+                self._extend(active, self._start(trial, overrides, starts + 1, known))
                 continue
             self.say(f"trial {trial.number}: taken up again, run {item.started.run_id}")
             active.append(item)

@@ -23,7 +23,7 @@ class Launcher(Protocol):
     def start(self, overrides: Mapping[str, Any], *, seed: int, label: str) -> Started:
         """Start (or continue) the run of this configuration and return at once.
 
-        label: names this attempt of this trial of this sweep for ever; starting one label twice is starting it once.
+        label: names this start of this trial of this sweep for ever; starting one label twice is starting it once.
         Raises ConfigError when the recipe refuses the overrides.
         """
         ...
@@ -37,5 +37,5 @@ class Launcher(Protocol):
         ...
 
     def gpu_hours(self, run_id: str) -> float:
-        """Trainer hours times accelerators that the run has used so far, killed attempts and the running stage included."""
+        """Trainer hours times accelerators that the run has used so far, killed starts and the running stage included."""
         ...

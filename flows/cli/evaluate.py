@@ -19,7 +19,7 @@ def evaluate(
     gym: Annotated[list[str] | None, typer.Option(help="A gym to play; may be repeated.")] = None,
     horizon: Annotated[int | None, typer.Option(help="Most agent turns.")] = None,
     tasks: Annotated[int | None, typer.Option(help="Test tasks per gym.")] = None,
-    attempts: Annotated[int | None, typer.Option(help="Attempts per task.")] = None,
+    attempts: Annotated[int | None, typer.Option(help="Trajectories per task.")] = None,
     model: Annotated[str | None, typer.Option(help="A served model in place of a checkpoint.")] = None,
     base_url: Annotated[str | None, typer.Option(help="Its OpenAI-compatible server.")] = None,
     seed: Annotated[int, typer.Option(help="Fixes every draw.")] = 0,
@@ -49,5 +49,5 @@ def evaluate(
     for actor, rows in report.table.items():
         for name, row in rows.items():
             score = "not scored" if row.score is None else f"{row.score:.3f} ± {row.stderr:.3f}"
-            print(f"{plain(actor)}  {name}  {score}  ({row.attempts} attempts, {row.rejected} rejected)")
+            print(f"{plain(actor)}  {name}  {score}  ({row.attempts} trajectories, {row.rejected} rejected)")
     print(f"every turn: userrl sql \"from trajectories where run_id = '{report.run}'\"")

@@ -42,7 +42,7 @@ RULES: Mapping[str, Rule] = {
     "entropy": Rule("the policy hardly varies any more (entropy in nats)", 0.001, "below"),
     "kl": Rule("the policy has moved far from where it started (KL in nats)", 2.0, "above"),
     "zero_variance": Rule("nearly all groups have equal scores, so nothing is learnt", 0.95, "above"),
-    "null_reward": Rule("too many attempts could not be scored", 0.1, "above"),
+    "null_reward": Rule("too many trajectories could not be scored", 0.1, "above"),
     "user_errors": Rule("too many calls of the user model fail", 0.1, "above"),
 }
 

@@ -157,7 +157,7 @@ def markdown(report: Report) -> str:
         shown = report.demonstrations
         scripted = " (a script that knows the answers, not a model)" if shown.policy.startswith("scripted") else ""
         lines.append(
-            f"Demonstrator: `{shown.policy}`{scripted}: {shown.played} attempts, mean {number(shown.mean)}; "
+            f"Demonstrator: `{shown.policy}`{scripted}: {shown.played} trajectories, mean {number(shown.mean)}; "
             f"{shown.kept} kept, mean {number(shown.mean_kept)}."
         )
     lines += [f"Note: {sentence}" for sentence in report.warnings]
@@ -189,7 +189,7 @@ def _table(report: Report) -> list[str]:
 
 
 def _without_calls(report: Report) -> list[str]:
-    """A sentence about actors whose scores say nothing about the tasks, since none of their attempts held a call."""
+    """A sentence about actors whose scores say nothing about the tasks, since none of their trajectories held a call."""
     silent = [
         actor for actor, gyms in report.table.items() if gyms and all(row.format_errors == 1.0 for row in gyms.values())
     ]
@@ -197,7 +197,7 @@ def _without_calls(report: Report) -> list[str]:
         return []
     whose = " and of ".join(silent)
     sentence = (
-        f"**Every attempt of {whose} is a format error: no call could be read, and the score is 0 for that alone.**"
+        f"**Every trajectory of {whose} is a format error: no call could be read, and the score is 0 for that alone.**"
     )
     if not report.cold_start:
         who = (
@@ -206,7 +206,7 @@ def _without_calls(report: Report) -> list[str]:
             else "this model writes no call by itself"
         )
         sentence += (
-            f" The recipe has no cold start: {who}, no attempt earns a reward, and RL has nothing to learn from."
+            f" The recipe has no cold start: {who}, no trajectory earns a reward, and RL has nothing to learn from."
         )
     return [sentence, ""]
 

@@ -125,7 +125,7 @@ class EvaluateRequest(RunRequest):
     """Test tasks per gym."""
 
     attempts: int | None = None
-    """Attempts per task."""
+    """Trajectories per task."""
 
     user: dict[str, Any] | str | None = None
     """Who answers: a kind, or kind and options."""

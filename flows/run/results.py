@@ -82,13 +82,13 @@ class TrainResult(Result):
 
 
 class GymScore(BaseModel):
-    """Means over the admitted attempts at one gym; ``rejected`` counts the others."""
+    """Means over the admitted trajectories at one gym; ``rejected`` counts the others."""
 
     score: float | None = None
     stderr: float | None = None
     turns: float | None = None
     format_errors: float | None = None
-    """Share of attempts with a reply without a readable call."""
+    """Share of trajectories with a reply without a readable call."""
     attempts: int = 0
     rejected: int = 0
 

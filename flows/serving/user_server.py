@@ -122,14 +122,14 @@ class Supervisor:
 
     def _until_healthy(self) -> None:
         pause = self.pauses[0]
-        for attempt in range(1, self.options.give_up + 1):
+        for start in range(1, self.options.give_up + 1):
             if self._launch():
                 return
             self._end_child()  # also when told to stop: it was started after `stop` looked for it
             if self._stopped.is_set():
                 return
-            if attempt < self.options.give_up:
-                self.say(f"start {attempt} of {self.options.give_up} failed; next one in {pause:g} s")
+            if start < self.options.give_up:
+                self.say(f"start {start} of {self.options.give_up} failed; next one in {pause:g} s")
                 self._stopped.wait(pause)
                 pause = min(2 * pause, self.pauses[1])
         raise UserError(

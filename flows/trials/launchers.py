@@ -72,7 +72,7 @@ class _Trials:
         return asked.model_copy(update={"until": plan.rl_stages[-1]}), goes_on_as(plan.run_id)
 
     def gpu_hours(self, run_id: str) -> float:
-        """Trainer hours times accelerators so far, killed attempts and the running stage included; a CPU slot counts as 1."""
+        """Trainer hours times accelerators so far, killed starts and the running stage included; a CPU slot counts as 1."""
         folder = runs_dir() / run_id
         if not (folder / "run.json").is_file():
             return 0.0

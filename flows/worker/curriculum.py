@@ -45,7 +45,7 @@ class RecipeCurriculum:
         return self._sampler.batch(n, mix, oversample=stage.stage.oversample)
 
     def record(self, step: int, stats: Mapping[str, float]) -> None:
-        """Note the step's success, for gates; None where no attempt of the step could be scored."""
+        """Note the step's success, for gates; None where no trajectory of the step could be scored."""
         self._history.append({"step": float(step), "success": stats.get("rollout/success/mean")})
 
     def observe(self, task_key: str, success: float) -> None:

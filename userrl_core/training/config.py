@@ -134,7 +134,7 @@ class AlgorithmConfig(Settings):
     """Weight of an entropy bonus; 0 turns it off."""
 
     group: PositiveInt = 8
-    """Attempts per task and step."""
+    """Trajectories per task and step."""
 
     batch: PositiveInt = 128
     """Tasks per step."""
@@ -143,7 +143,7 @@ class AlgorithmConfig(Settings):
     """Optimiser steps per pass over a batch."""
 
     inner_epochs: PositiveInt = 1
-    """Passes over a batch before new attempts are played."""
+    """Passes over a batch before new trajectories are played."""
 
     micro_batch: PositiveInt = 32
     """Trajectories per forward pass of the update; smaller needs less memory and changes only rounding."""
@@ -204,16 +204,16 @@ class AlgorithmConfig(Settings):
     def _group_fits(self) -> AlgorithmConfig:
         if self.name in ("grpo", "rloo") and self.group < 2:
             raise ValueError(
-                f"{self.name} compares attempts at one task, so a group of {self.group} teaches nothing; "
+                f"{self.name} compares trajectories at one task, so a group of {self.group} teaches nothing; "
                 "set algorithm.group to 2 or more, or algorithm.name to ppo or reinforce_pp."
             )
         if self.name == "ppo" and self.assignment == "group" and self.group < 2:
             raise ValueError(
-                "assignment group normalises scores among attempts at one task; set algorithm.group to 2 or more, or "
+                "assignment group normalises scores among trajectories at one task; set algorithm.group to 2 or more, or "
                 "algorithm.assignment to trajectory."
             )
         if self.temperature == 0.0:
-            raise ValueError("Training needs attempts that differ; set algorithm.temperature above 0.")
+            raise ValueError("Training needs trajectories that differ; set algorithm.temperature above 0.")
         return self
 
 

@@ -1,12 +1,12 @@
 """verl's agent loop around our episode: same gyms, users, horizon rule and records as everywhere else.
 
-verl makes one `GymAgentLoop` per trajectory. It plays the attempt token by token through verl's continuous-token calls
+verl makes one `GymAgentLoop` per trajectory. It plays it token by token through verl's continuous-token calls
 (history is only ever appended to, never rendered again), lays each turn's raw reward on the turn's last token, and logs
 every turn from the process that saw it.
 
-An attempt whose scoring did not run is not admitted: its whole response mask is zero, which keeps it out of the loss,
+A trajectory whose scoring did not run is not admitted: its whole response mask is zero, which keeps it out of the loss,
 and the estimator finds no turn in it, which keeps it out of its group's mean. Where a served user was the cause, the
-attempt first waits until the user answers again and is played anew. Anything unexpected is written to the stage's
+trajectory first waits until the user answers again and is played again. Anything unexpected is written to the stage's
 ``fatal`` file, since verl would train on what is left of the group without a word.
 """
 
@@ -33,7 +33,7 @@ from userrl_core.rewards.optional import adjusted_rewards
 from userrl_core.rollout import build_episode
 from userrl_core.served.health import served_user, until_it_answers, user_was_down
 from userrl_core.training.local.chat import control_tokens, harmless
-from userrl_core.training.verl.credit_actor import Attempt, find_credit_actor, record_step
+from userrl_core.training.verl.credit_actor import TrajectorySummary, find_credit_actor, record_step
 from userrl_core.training.verl.estimator import signature
 from userrl_core.training.verl.heartbeat import start_heartbeat
 from userrl_core.training.verl.job import HEARTBEATS, StageFile, read_stage_file
@@ -43,7 +43,7 @@ NAME = "userrl"
 """As the parquet column ``agent_name`` and the agents file call this loop."""
 
 REPLAYS = 3
-"""How often an attempt is played anew: a user that answers probes but not this conversation is not an outage."""
+"""How often a trajectory is played again: a user that answers probes but not this conversation is not an outage."""
 
 STEP_FIELDS = ("min_global_steps", "max_global_steps")
 
@@ -84,7 +84,7 @@ class _Tokens:
 
 
 class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
-    """Plays one attempt. Named in the agents file with ``stage_file``, the path of a `StageFile`."""
+    """Plays one trajectory. Named in the agents file with ``stage_file``, the path of a `StageFile`."""
 
     def __init__(self, *arguments: Any, stage_file: str, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
@@ -94,7 +94,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         self._control = control_tokens(self.tokenizer)
 
     async def run(self, sampling_params: dict[str, Any], **columns: Any) -> TurnRewards:
-        """Play the attempt that a parquet row and verl's step describe; always exactly one output."""
+        """Play the trajectory that a parquet row and verl's step describe; always exactly one output."""
         try:
             return await self._run(sampling_params, columns)
         except Exception as error:
@@ -136,7 +136,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         )
 
     async def _play(self, episode: Episode, sampling_params: dict[str, Any]) -> _Tokens:
-        # A gym that breaks at its opening has no messages; verl needs a prompt even for an attempt that is rejected.
+        # A gym that breaks at its opening has no messages; verl needs a prompt even for a trajectory that is rejected.
         opening = self._harmless(episode.start() or [{"role": "user", "content": "."}])
         tools = tools_for(episode.trajectory.task.gym, opening) or None
         tokens = _Tokens(await self.ct_build_initial_tokens(opening, tools=tools), list(opening))
@@ -243,9 +243,9 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         )
 
     async def _announce(self, uid: str, trajectory: Trajectory, tokens: _Tokens) -> None:
-        """Tell the credit actor what this attempt looked like, before verl can see its output.
+        """Tell the credit actor what this trajectory looked like, before verl can see its output.
 
-        The last attempt of a step that no estimator of ours will see also writes down the step.
+        The last trajectory of a step that no estimator of ours will see also writes down the step.
         """
         credit_actor = find_credit_actor()
         if credit_actor is None or trajectory.where.phase != "train":
@@ -253,7 +253,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         rewards = _turn_rewards(trajectory, self.stage)
         whole = await credit_actor.put.remote(
             uid,
-            Attempt(
+            TrajectorySummary(
                 signature=signature(rewards, tokens.counts) if trajectory.admitted else (),
                 traj_id=trajectory.traj_id,
                 step=trajectory.where.step,
@@ -285,7 +285,7 @@ def _phase(row: dict[str, Any]) -> Phase:
 def _turn_rewards(trajectory: Trajectory, stage: StageFile) -> list[float]:
     """Reward per turn, the recipe's optional terms applied; all of it on the last turn where the recipe wants that.
 
-    Empty when the attempt has no score.
+    Empty when the trajectory has no score.
     """
     adjusted = adjusted_rewards(trajectory, stage.terms)
     rewards = [r for r in adjusted if r is not None]

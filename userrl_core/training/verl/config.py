@@ -29,7 +29,7 @@ from userrl_core.training.verl.job import VerlJob, VerlSftJob
 Value = str | int | float | bool | None | Sequence[str] | Sequence[float]
 
 ESTIMATORS = {"grpo": "userrl", "rloo": "userrl_rloo", "ppo": "gae", "reinforce_pp": "userrl_reinforce_pp"}
-"""Ours, in which attempts without a score do not count; verl's own where a critic values tokens, which it shows to no other."""
+"""Ours, in which trajectories without a score do not count; verl's own where a critic values tokens, which it shows to no other."""
 
 AGGREGATIONS = {"trajectory_mean": "seq-mean-token-mean", "token_mean": "token-mean"}
 
@@ -155,7 +155,7 @@ def refuse_what_verl_cannot(job: VerlJob) -> None:
         )
     if algorithm.name == "ppo" and algorithm.assignment == "group":
         raise ConfigError(
-            "verl's rollout workers know one attempt at a time and cannot normalise within a group; set "
+            "verl's rollout workers know one trajectory at a time and cannot normalise within a group; set "
             "algorithm.assignment to trajectory, or train with backend=local."
         )
     if job.credit.filter == "resample":

@@ -1,11 +1,11 @@
 """Brings credits back to the trajectories they belong to.
 
 verl's estimator sees a group id and numbers, but no trajectory; the agent loops, in other processes, know the ids that the
-turn log gave. A small Ray actor holds, per group, what each attempt looked like. The estimator asks it, logs shaped credit
+turn log gave. A small Ray actor holds, per group, what each trajectory looked like. The estimator asks it, logs shaped credit
 and advantage under the right id, and appends one line per step with what the batch held (`steps.jsonl`).
 
 verl calls its own estimator for PPO, whatever is registered, and shows a critic's values to no other. There the agent loop
-that ends a step's last attempt takes the step from the actor and appends the line.
+that ends a step's last trajectory takes the step from the actor and appends the line.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Signature = tuple[tuple[float, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
-    """One finished attempt. signature: `estimator.signature`, empty for one that was not admitted.
+class TrajectorySummary:
+    """One finished trajectory. signature: `estimator.signature`, empty for one that was not admitted.
 
     score: the gym's. return_sum: sum of raw rewards, before the recipe's optional terms; None where not admitted.
     """
@@ -42,31 +42,33 @@ class Attempt:
     turns: int
 
 
-Attempts = dict[str, list[Attempt]]
+ByGroup = dict[str, list[TrajectorySummary]]
 """By group id."""
 
 
 class CreditActor:
-    """Attempts per group id, until their group's credits are known. Lives in a Ray actor of the stage's driver."""
+    """Trajectories per group id, until their group's credits are known. Lives in a Ray actor of the stage's driver."""
 
     def __init__(self) -> None:
-        self._attempts: defaultdict[str, list[Attempt]] = defaultdict(list)
+        self._by_group: defaultdict[str, list[TrajectorySummary]] = defaultdict(list)
         self._finished: Counter[int] = Counter()
 
-    def put(self, uid: str, attempt: Attempt, whole: int = 0) -> Attempts | None:
-        """An attempt is over. Where a step has ``whole`` attempts, the last one takes all of them; they are forgotten here."""
-        self._attempts[uid].append(attempt)
+    def put(self, uid: str, trajectory: TrajectorySummary, whole: int = 0) -> ByGroup | None:
+        """A trajectory is over. Where a step has ``whole`` of them, the last one takes all; they are forgotten here."""
+        self._by_group[uid].append(trajectory)
         if not whole:
             return None
-        self._finished[attempt.step] += 1
-        if self._finished[attempt.step] < whole:
+        self._finished[trajectory.step] += 1
+        if self._finished[trajectory.step] < whole:
             return None
-        del self._finished[attempt.step]
-        return self.take([key for key, attempts in self._attempts.items() if attempts[0].step == attempt.step])
+        del self._finished[trajectory.step]
+        return self.take(
+            [key for key, trajectories in self._by_group.items() if trajectories[0].step == trajectory.step]
+        )
 
-    def take(self, uids: Sequence[str]) -> Attempts:
-        """All attempts of these groups; they are forgotten here."""
-        return {uid: self._attempts.pop(uid, []) for uid in uids}
+    def take(self, uids: Sequence[str]) -> ByGroup:
+        """All trajectories of these groups; they are forgotten here."""
+        return {uid: self._by_group.pop(uid, []) for uid in uids}
 
 
 def find_credit_actor() -> Any:
@@ -95,11 +97,11 @@ def record_credits(
     actor = find_credit_actor()
     if actor is None:
         return
-    by_group: Attempts = ray.get(actor.take.remote(sorted(set(groups))))
+    by_group: ByGroup = ray.get(actor.take.remote(sorted(set(groups))))
     stage = read_stage_file(stage_file)
     if stage.sink is not None:
         sink = stage.sink.open()
-        waiting = {uid: [a for a in attempts if a.admitted] for uid, attempts in by_group.items()}
+        waiting = {uid: [t for t in trajectories if t.admitted] for uid, trajectories in by_group.items()}
         for uid, key, credit, advantage in zip(groups, signatures, shaped, advantages, strict=True):
             match = _closest(waiting[uid], key)
             if match is None:
@@ -107,48 +109,54 @@ def record_credits(
             waiting[uid].remove(match)
             if match.traj_id is not None:
                 sink.credits(match.traj_id, credit, advantage)
-    _append(stage.folder / "steps.jsonl", [a for attempts in by_group.values() for a in attempts], numbers)
+    _append(stage.folder / "steps.jsonl", [t for trajectories in by_group.values() for t in trajectories], numbers)
 
 
-def record_step(stage: StageFile, by_group: Attempts) -> None:
+def record_step(stage: StageFile, by_group: ByGroup) -> None:
     """The numbers of a step whose advantages nobody tells us: its groups are compared by their sums of rewards."""
-    rows = [(uid, attempt) for uid, attempts in by_group.items() for attempt in attempts]
+    rows = [(uid, trajectory) for uid, trajectories in by_group.items() for trajectory in trajectories]
     credits = credit(
-        [[reward for reward, _ in attempt.signature] for _, attempt in rows],
+        [[reward for reward, _ in trajectory.signature] for _, trajectory in rows],
         [uid for uid, _ in rows],
         CreditConfig(score="sum"),
-        admitted=[attempt.admitted for _, attempt in rows],
-        good=[attempt.success for _, attempt in rows],
+        admitted=[trajectory.admitted for _, trajectory in rows],
+        good=[trajectory.success for _, trajectory in rows],
     )
-    _append(stage.folder / "steps.jsonl", [attempt for _, attempt in rows], credits.diagnostics.metrics())
+    _append(stage.folder / "steps.jsonl", [trajectory for _, trajectory in rows], credits.diagnostics.metrics())
 
 
-def _closest(attempts: Sequence[Attempt], key: Signature) -> Attempt | None:
-    """The attempt with these tokens per turn and the nearest rewards: the same ones, but for a KL penalty on them."""
+def _closest(trajectories: Sequence[TrajectorySummary], key: Signature) -> TrajectorySummary | None:
+    """The trajectory with these tokens per turn and the nearest rewards: the same ones, but for a KL penalty on them."""
     tokens = [n for _, n in key]
-    alike = [a for a in attempts if [n for _, n in a.signature] == tokens]
+    alike = [t for t in trajectories if [n for _, n in t.signature] == tokens]
 
-    def distance(attempt: Attempt) -> float:
-        return sum(abs(logged - estimated) for (logged, _), (estimated, _) in zip(attempt.signature, key, strict=True))
+    def distance(trajectory: TrajectorySummary) -> float:
+        return sum(
+            abs(logged - estimated) for (logged, _), (estimated, _) in zip(trajectory.signature, key, strict=True)
+        )
 
     return min(alike, key=distance, default=None) if tokens else None
 
 
-def _append(path: Path, attempts: Sequence[Attempt], numbers: Mapping[str, float]) -> None:
-    """One JSON line: the step, its groups' diagnostics, and success, score and raw return over admitted attempts."""
-    if not attempts:
+def _append(path: Path, trajectories: Sequence[TrajectorySummary], numbers: Mapping[str, float]) -> None:
+    """One JSON line: the step, its groups' diagnostics, and success, score and raw return over admitted trajectories."""
+    if not trajectories:
         return
-    admitted = [a for a in attempts if a.admitted]
-    line: dict[str, Any] = {"step": max(a.step for a in attempts), "admitted": len(admitted), "attempts": len(attempts)}
+    admitted = [t for t in trajectories if t.admitted]
+    line: dict[str, Any] = {
+        "step": max(t.step for t in trajectories),
+        "admitted": len(admitted),
+        "attempts": len(trajectories),
+    }
     groups: defaultdict[str, list[bool]] = defaultdict(list)
-    for attempt in admitted:
-        groups[attempt.task].append(attempt.success)
+    for trajectory in admitted:
+        groups[trajectory.task].append(trajectory.success)
     line["tasks"] = {task: sum(won) / len(won) for task, won in groups.items()}
     if admitted:
-        line["success"] = sum(a.success for a in admitted) / len(admitted)
-        line["turns"] = sum(a.turns for a in admitted) / len(admitted)
-        line["score"] = _mean([a.score for a in admitted])
-        line["return_sum"] = _mean([a.return_sum for a in admitted])
+        line["success"] = sum(t.success for t in admitted) / len(admitted)
+        line["turns"] = sum(t.turns for t in admitted) / len(admitted)
+        line["score"] = _mean([t.score for t in admitted])
+        line["return_sum"] = _mean([t.return_sum for t in admitted])
     with path.open("a") as file:
         file.write(json.dumps({**line, "numbers": dict(numbers)}) + "\n")
 

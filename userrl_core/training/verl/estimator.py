@@ -46,9 +46,9 @@ def estimate(
 
 @dataclass(frozen=True, slots=True)
 class TurnBatch:
-    """What verl's matrices say about attempts. Lists are per attempt, [M] of them: verl's padding is none.
+    """What verl's matrices say about trajectories. Lists are per trajectory, [M] of them: verl's padding is none.
 
-    rows: where the attempt lies in the matrices. spans, rewards, tokens: ragged, per turn; empty without a score.
+    rows: where the trajectory lies in the matrices. spans, rewards, tokens: ragged, per turn; empty without a score.
     """
 
     shape: tuple[int, ...]
@@ -90,9 +90,11 @@ class TurnBatch:
 
 
 def read_batch(rewards_NL: torch.Tensor, mask_NL: torch.Tensor, config: Any, index: Sequence[Any] | None) -> TurnBatch:
-    """The attempts in what verl hands to an estimator. Raises ConfigError without group ids."""
+    """The trajectories in what verl hands to an estimator. Raises ConfigError without group ids."""
     if index is None:
-        raise ConfigError("Estimator userrl compares attempts at one task and needs group ids; keep verl's uid column.")
+        raise ConfigError(
+            "Estimator userrl compares trajectories at one task and needs group ids; keep verl's uid column."
+        )
     settings, stage_file = read_config(config)
     spans, rewards, tokens = recover_turns(rewards_NL, mask_NL)
     rows = [i for i, uid in enumerate(index) if spans[i] or not str(uid).startswith("pad")]
@@ -135,8 +137,8 @@ def turn_spans(mask_L: NDArray[np.bool_]) -> list[tuple[int, int]]:
 
 
 def signature(rewards: Sequence[float], tokens: Sequence[int]) -> tuple[tuple[float, int], ...]:
-    """What tells attempts of one group apart: turn rewards in float32, and tokens per turn.
+    """What tells trajectories of one group apart: turn rewards in float32, and tokens per turn.
 
-    Two attempts with the same signature have the same credits, so it does not matter which of the two gets which.
+    Two trajectories with the same signature have the same credits, so it does not matter which of the two gets which.
     """
     return tuple((float(np.float32(r)), int(n)) for r, n in zip(rewards, tokens, strict=True))

@@ -136,7 +136,7 @@ class StageFile(Settings):
     """Where rewards lie: on the last token of each turn, or all on the last token of the last turn (PPO)."""
 
     attempts: NonNegativeInt = 0
-    """Attempts after which a step's numbers are written, where no estimator of ours sees the step; 0: one does."""
+    """Trajectories after which a step's numbers are written, where no estimator of ours sees the step; 0: one does."""
 
     terms: OptionalTerms = OptionalTerms()
     """Optional reward terms of the recipe; the log keeps raw rewards."""
@@ -148,7 +148,7 @@ class StageFile(Settings):
     """Seconds for the rollout engine, per reply."""
 
     patience: NonNegativeFloat = 1800.0
-    """Seconds that an attempt waits for its served user."""
+    """Seconds that a trajectory waits for its served user."""
 
     sink: SinkSpec | None = None
     """Where turns are logged."""

@@ -27,7 +27,7 @@ RENAMED = {
 }
 """What the local trainer measures too has its name; the rest keeps verl's, under ``verl/``.
 
-verl's own mean of scores is no mean of returns: attempts that were not admitted count in it as 0, and credit.terms changed
+verl's own mean of scores is no mean of returns: trajectories that were not admitted count in it as 0, and credit.terms changed
 the others.
 """
 
@@ -54,7 +54,7 @@ def step_metrics(
 def validation_score(data: Mapping[str, Any], tasks: Sequence[Task]) -> float | None:
     """Mean score over validation tasks; gyms count by their number of tasks. None where verl did not validate.
 
-    verl averages per gym, over the attempts that have a score: those that were not admitted report none.
+    verl averages per gym, over the trajectories that have a score: those that were not admitted report none.
     """
     total, weight = 0.0, 0
     for gym, count in Counter(task.gym for task in tasks).items():

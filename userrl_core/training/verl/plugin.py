@@ -10,7 +10,7 @@ from typing import Any
 from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est
 
 from userrl_core.training.verl.estimator import NAME, estimate
-from userrl_core.training.verl.per_attempt import REINFORCE_PP, RLOO, estimate_reinforce_pp, estimate_rloo
+from userrl_core.training.verl.per_trajectory import REINFORCE_PP, RLOO, estimate_reinforce_pp, estimate_rloo
 
 ESTIMATORS = {NAME: estimate, RLOO: estimate_rloo, REINFORCE_PP: estimate_reinforce_pp}
 

@@ -21,11 +21,11 @@ from userrl_core.rewards import CreditConfig
 from userrl_core.training.local.algorithms.rloo import rloo
 from userrl_core.training.local.batch import Advantages, Batch
 from userrl_core.training.local.samples import Sample
-from userrl_core.training.verl.credit_actor import Attempt, CreditActor
+from userrl_core.training.verl.credit_actor import CreditActor, TrajectorySummary
 from userrl_core.training.verl.estimator import estimate, signature
 from userrl_core.training.verl.job import HorizonFrom, StageFile
 from userrl_core.training.verl.metrics import step_metrics
-from userrl_core.training.verl.per_attempt import estimate_reinforce_pp, estimate_rloo
+from userrl_core.training.verl.per_trajectory import estimate_reinforce_pp, estimate_rloo
 from userrl_core.training.verl.plugin import registered
 from warehouse import open_warehouse
 
@@ -177,8 +177,8 @@ def test_the_driver_knows_all_estimators() -> None:
     assert registered()["estimator"] is True
 
 
-def attempt_of(trajectory: Trajectory, tokens: list[int]) -> Attempt:
-    return Attempt(
+def attempt_of(trajectory: Trajectory, tokens: list[int]) -> TrajectorySummary:
+    return TrajectorySummary(
         signature=signature([r for r in trajectory.rewards if r is not None], tokens) if trajectory.admitted else (),
         traj_id=trajectory.traj_id,
         step=trajectory.where.step,

@@ -1,6 +1,6 @@
-"""RLOO and REINFORCE++ on verl: its own formulas, over the attempts that have a score.
+"""RLOO and REINFORCE++ on verl: its own formulas, over the trajectories that have a score.
 
-verl counts an attempt that was not admitted as one that scored 0, which moves the others' baseline. Here such rows never
+verl counts a trajectory that was not admitted as one that scored 0, which moves the others' baseline. Here such rows never
 reach the formula. What it gives is logged like the grouped credits of `estimator.estimate`.
 """
 
@@ -26,9 +26,9 @@ def estimate_rloo(
     index: Sequence[Any] | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Score minus the mean of the group's others, on every token of an attempt; advantages and returns alike, [N, L].
+    """Score minus the mean of the group's others, on every token of a trajectory; advantages and returns alike, [N, L].
 
-    Arguments are those of `estimator.estimate`. An attempt that is alone with its score has nothing to be compared with:
+    Arguments are those of `estimator.estimate`. A trajectory that is alone with its score has nothing to be compared with:
     zero, as in a group without a signal.
     """
     batch = read_batch(token_level_rewards, response_mask, config, index)
