@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from curricula.feasibility import reward_range
 from userrl_core.errors import ConfigError
 from userrl_core.gyms import Pay, gym_class, names, tasks
 from userrl_core.gyms.base import parse_config
+from userrl_core.gyms.registry import packages
 
 
 def only(gym: str) -> dict[str, Any]:
@@ -113,15 +116,29 @@ def test_a_list_where_a_gym_wants_one_value_is_refused_in_one_sentence(
     assert message in refusal("equalized-r2g", {**only(gym), f"gyms.{gym}.tasks": options})
 
 
-def test_a_gym_whose_tasks_take_a_list_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    from userrl_core.gyms.math import tasks as module
+def test_a_gym_whose_tasks_take_a_list_gets_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = shutil.copytree(COIN, tmp_path / "userrl_coin")
+    with (package / "tasks.py").open("a") as file:
+        file.write(SIDES)
+    about = tmp_path / "userrl_coin-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: userrl-coin\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[userrl.gyms]\ncoin = userrl_coin\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    packages.cache_clear()
+    try:
+        options = {"sides": ["heads"]}
+        assert {task.payload["side"] for task in tasks("coin", "train", **options)} == {"heads"}
+        curricula.load("equalized-r2g", "laptop", {**only("coin"), "gyms.coin.tasks": options})
+    finally:
+        packages.cache_clear()
 
-    ours = module.tasks
 
-    def by_tiers(split: str, *, tier: Any = None) -> Any:
-        return [task for one in tier for task in ours(split, tier=one)]
+COIN = Path(__file__).parents[2] / "examples" / "coin_gym" / "userrl_coin"
+SIDES = """
+every = tasks
 
-    monkeypatch.setattr(module, "tasks", by_tiers)
-    wanted = {"tier": ["easy", "hard"]}
-    assert {task.tier for task in tasks("math", "train", **wanted)} == {"easy", "hard"}
-    curricula.load("equalized-r2g", "laptop", {**only("math"), "gyms.math.tasks": wanted})
+
+def tasks(split, *, sides):
+    return [task for task in every(split) if task.payload["side"] in sides]
+"""

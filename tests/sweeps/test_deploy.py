@@ -10,66 +10,13 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from prefect.utilities.callables import get_call_parameters
 
 from sweeps.space import Budget, load_space
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DEPLOY = REPOSITORY / "deploy"
 PLACEHOLDER = re.compile(r"\{\{\s*(\w+)\s*\}\}")
-
-COMPOSE = {
-    "type": "object",
-    "required": ["name", "services"],
-    "patternProperties": {"^x-": {}},
-    "additionalProperties": False,
-    "properties": {
-        "name": {"type": "string"},
-        "volumes": {"type": "object", "additionalProperties": {"type": "object"}},
-        "configs": {
-            "type": "object",
-            "additionalProperties": {
-                "type": "object",
-                "required": ["content"],
-                "properties": {"content": {"type": "string"}},
-                "additionalProperties": False,
-            },
-        },
-        "services": {
-            "type": "object",
-            "additionalProperties": {
-                "type": "object",
-                "required": ["image"],
-                "additionalProperties": False,
-                "properties": {
-                    "image": {"type": "string"},
-                    "build": {"type": "object", "required": ["context", "dockerfile"]},
-                    "command": {"type": "array", "items": {"type": "string"}},
-                    "environment": {"type": "object", "additionalProperties": {"type": "string"}},
-                    "volumes": {"type": "array", "items": {"type": "string", "pattern": "^[a-z]+:/"}},
-                    "ports": {"type": "array", "items": {"type": "string", "pattern": "^127\\.0\\.0\\.1:\\d+:\\d+$"}},
-                    "restart": {"enum": ["no", "always", "on-failure", "unless-stopped"]},
-                    "init": {"type": "boolean"},
-                    "stop_grace_period": {"type": "string", "pattern": "^\\d+s$"},
-                    "configs": {"type": "array", "items": {"type": "object", "required": ["source", "target"]}},
-                    "healthcheck": {"type": "object", "required": ["test", "interval", "timeout", "retries"]},
-                    "depends_on": {
-                        "type": "object",
-                        "additionalProperties": {
-                            "type": "object",
-                            "properties": {
-                                "condition": {
-                                    "enum": ["service_started", "service_healthy", "service_completed_successfully"]
-                                }
-                            },
-                            "required": ["condition"],
-                        },
-                    },
-                    "deploy": {"type": "object"},
-                },
-            },
-        },
-    },
-}
 
 
 @pytest.fixture
@@ -82,8 +29,51 @@ def pool() -> Any:
     return json.loads((DEPLOY / "kubernetes-pool.json").read_text())
 
 
-def test_the_compose_file_has_the_shape_of_one(compose: Any) -> None:
-    jsonschema.validate(compose, COMPOSE)
+def test_prefect_s_own_command_line_takes_every_prefect_command_of_the_compose_file(compose: Any) -> None:
+    from prefect.cli._app import _app
+
+    commands = [service.get("command", []) for service in compose["services"].values()]
+    taken = {}
+    for command in commands:
+        if command[:1] == ["prefect"]:
+            function, bound, _ = _app.parse_args(command[1:], exit_on_error=False, print_error=False)
+            taken[" ".join(command)] = (function.__module__, bound.arguments)
+    assert [module for module, _ in taken.values()] == [
+        "prefect.cli.server",
+        "prefect.cli.worker",
+        "prefect.cli.worker",
+    ]
+    assert [given["work_queues"] for _, given in taken.values() if "work_queues" in given] == [["sweeps"], ["default"]]
+
+
+def test_prefect_knows_every_setting_that_the_compose_file_gives_it(compose: Any) -> None:
+    from prefect.settings import Settings
+    from prefect.settings.legacy import _get_settings_fields
+
+    given = {name for service in compose["services"].values() for name in service.get("environment", {})}
+    settings = {name for name in given if name.startswith("PREFECT_")}
+    assert {"PREFECT_API_URL", "PREFECT_SERVER_DATABASE_CONNECTION_URL"} <= settings
+    assert settings <= set(_get_settings_fields(Settings))
+
+
+def test_ports_are_published_on_the_loopback_interface_alone(compose: Any) -> None:
+    ports = [port for service in compose["services"].values() for port in service.get("ports", [])]
+    assert ports
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+
+
+@pytest.mark.parametrize("flow", ["train", "distill", "evaluate", "maintain", "sweep"])
+def test_a_flow_takes_the_parameters_of_each_of_its_deployments(flow: str) -> None:
+    from prefect.flows import load_flow_from_entrypoint
+
+    entrypoint = f"flows/{flow}.py:{flow}"
+    loaded = load_flow_from_entrypoint(str(REPOSITORY / entrypoint))
+    deployments = yaml.safe_load((REPOSITORY / "prefect.yaml").read_text())["deployments"]
+    given = [row.get("parameters", {}) for row in deployments if row["entrypoint"] == entrypoint]
+    assert given
+    for parameters in given:
+        assert set(parameters) <= set(loaded.parameters.properties)
+        loaded.validate_parameters(get_call_parameters(loaded.fn, (), parameters))
 
 
 def test_what_compose_services_name_exists(compose: Any) -> None:

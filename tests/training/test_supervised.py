@@ -111,15 +111,15 @@ def test_a_model_from_a_folder_keeps_its_own_tokenizer(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("schedule", "expected"),
     [
-        ("cosine", [0.5, 1.0, 1.0, 0.5, 0.0]),
-        ("linear", [0.5, 1.0, 1.0, 0.5, 0.0]),
-        ("constant", [0.5, 1.0, 1.0, 1.0, 1.0]),
+        ("cosine", [0.5, 1.0, 1.0, (2 + 2**0.5) / 4, 0.5, (2 - 2**0.5) / 4, 0.0]),
+        ("linear", [0.5, 1.0, 1.0, 0.75, 0.5, 0.25, 0.0]),
+        ("constant", [0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]),
     ],
 )
 def test_the_rate_rises_and_then_follows_its_schedule(schedule: str, expected: list[float]) -> None:
     config = SftConfig(lr=1.0, schedule=schedule, warmup=10)  # type: ignore[arg-type]
-    found = [learning_rate(config, number, 110) for number in (5, 10, 11, 61, 111)]
-    assert found == pytest.approx(expected)
+    rates = [learning_rate(config, number, 110) for number in (5, 10, 11, 36, 61, 86, 111)]
+    assert rates == pytest.approx(expected)
     assert learning_rate(SftConfig(lr=1.0, warmup=0.5), 5, 20) == pytest.approx(0.5)
 
 

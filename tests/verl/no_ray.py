@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from userrl_core.training.verl import agent_loop, credit_actor
+from userrl_core.training.verl.credit_actor import ACTOR, CreditActor
 
 
 class _Answer:
@@ -21,17 +21,17 @@ class _Answer:
         return self.value
 
 
-def running_actor(patch: pytest.MonkeyPatch) -> credit_actor.CreditActor:
+def running_actor(patch: pytest.MonkeyPatch) -> CreditActor:
     """An empty actor that agent loops and estimators of this process find."""
     import ray
 
-    found = credit_actor.CreditActor()
+    actor = CreditActor()
 
     def remote(method: Any) -> Any:
         return SimpleNamespace(remote=lambda *arguments: _Answer(method(*arguments)))
 
-    handle = SimpleNamespace(put=remote(found.put), take=remote(found.take))
+    handles = {ACTOR: SimpleNamespace(put=remote(actor.put), take=remote(actor.take))}
+    patch.setattr(ray, "is_initialized", lambda: True)
+    patch.setattr(ray, "get_actor", handles.__getitem__)
     patch.setattr(ray, "get", lambda answer: answer.value)
-    patch.setattr(credit_actor, "find_credit_actor", lambda: handle)
-    patch.setattr(agent_loop, "find_credit_actor", lambda: handle)
-    return found
+    return actor
