@@ -12,9 +12,10 @@ from typing import Any  # noqa: E402
 from prefect import flow  # noqa: E402
 
 from curricula.options import check_url  # noqa: E402
+from flows.run.artifacts import publish  # noqa: E402
 from flows.run.job import Actor, StageJob  # noqa: E402
 from flows.run.plan import RunPlan, plan_run  # noqa: E402
-from flows.run.report import Report, publish, write_report  # noqa: E402
+from flows.run.report import Report, write_report  # noqa: E402
 from flows.run.request import EvaluateRequest, TrainRequest, takes  # noqa: E402
 from flows.run.results import EvaluateResult, file_hash  # noqa: E402
 from flows.run.run import Run, find  # noqa: E402

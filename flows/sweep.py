@@ -20,7 +20,7 @@ from curricula import load  # noqa: E402
 from curricula.validation import validated  # noqa: E402
 from flows.machine.home import home, warehouse_dir  # noqa: E402
 from flows.machine.slots import alone  # noqa: E402
-from flows.run.progress import artifact_key  # noqa: E402
+from flows.run.artifacts import artifact_key  # noqa: E402
 from flows.run.request import SweepRequest, takes  # noqa: E402
 from flows.trials.launchers import DeploymentLauncher, ProcessLauncher  # noqa: E402
 from sweeps.driver import Sweep  # noqa: E402

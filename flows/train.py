@@ -14,11 +14,11 @@ from typing import Any, TypeVar  # noqa: E402
 
 from prefect import flow, get_run_logger  # noqa: E402
 
-from flows.run.artifacts import notify, show_page  # noqa: E402
+from flows.run.artifacts import notify, publish, show_page  # noqa: E402
 from flows.run.budget import check_budget  # noqa: E402
 from flows.run.job import Inputs  # noqa: E402
 from flows.run.plan import RunPlan, plan_run  # noqa: E402
-from flows.run.report import publish, write_report  # noqa: E402
+from flows.run.report import write_report  # noqa: E402
 from flows.run.request import TrainRequest, takes  # noqa: E402
 from flows.run.results import DistillResult, EvaluateResult, Result, TrainResult  # noqa: E402
 from flows.run.run import Run  # noqa: E402

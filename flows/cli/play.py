@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal
 import typer
 
 from flows.cli.tasks import every_task
-from flows.cli.terminal import plain
+from flows.cli.terminal import plain, refusals
 from userrl_core.episode import Episode, EpisodeRules
-from userrl_core.errors import ConfigError, PolicyError, UserRLError
+from userrl_core.errors import ConfigError, PolicyError
 from userrl_core.gyms import gym_class, make, tasks
 from userrl_core.gyms.human_user import Console
 from userrl_core.policies.base import Policy
@@ -44,19 +44,11 @@ def play(
     skill: Annotated[float, typer.Option("--skill", help="The scripted agent's skill, without --model.")] = 0.7,
 ) -> None:
     """Play one task. The other side is by rule, or a served model with --model."""
+    server = _server(model, base_url)
     try:
-        trajectory = converse(
-            gym,
-            as_side,
-            pick(gym, task, split, seed),
-            seed=seed,
-            horizon=horizon,
-            server=_server(model, base_url),
-            skill=skill,
-        )
-    except UserRLError as error:
-        typer.echo(f"userrl play: {plain(str(error))}", err=True)
-        raise typer.Exit(1) from None
+        with refusals("play"):
+            chosen = pick(gym, task, split, seed)
+            trajectory = converse(gym, as_side, chosen, seed=seed, horizon=horizon, server=server, skill=skill)
     except KeyboardInterrupt:
         typer.echo("\nStopped.")
         raise typer.Exit(130) from None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows.cli.terminal import plain, plain_json
+from flows.cli.terminal import plain, plain_json, refusals
 from userrl_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -49,13 +49,9 @@ def show(
     """Print the stage table and every resolved value with where it came from."""
     import curricula
 
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)
-            recipe = curricula.load(name, None if profile == "none" else profile, parse_changes(changes or []))
-    except ConfigError as error:
-        typer.echo(f"userrl recipe: {plain(str(error))}", err=True)
-        raise typer.Exit(1) from None
+    with refusals("recipe"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        recipe = curricula.load(name, None if profile == "none" else profile, parse_changes(changes or []))
     if as_json:
         typer.echo(plain_json(as_document(recipe), indent=2))
         return

@@ -11,8 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from flows.cli.terminal import plain, plain_json
-from userrl_core.errors import UserRLError
+from flows.cli.terminal import plain, plain_json, refusals
 
 app = typer.Typer(add_completion=False, help="Ask the warehouse in SQL.")
 
@@ -39,34 +38,25 @@ def sql(
     """Ask one question; running experiments are included up to this moment."""
     import duckdb
 
+    from warehouse import open_warehouse
     from warehouse.files.layout import default_root
     from warehouse.query.sandbox import ask
 
     root = root or default_root()
     text = sys.stdin.read() if text == "-" else text
-    try:
+    with refusals("sql", duckdb.Error):
         if search:
-            with open_root(root) as warehouse:
+            with open_warehouse(root) as warehouse:
                 matches = warehouse.search(text, limit=limit, seconds=seconds).to_arrow_table()
                 newer = warehouse.unindexed()
             print_rows(matches, Format.JSON if as_json else format)
             typer.echo(f"{matches.num_rows} turns, newest first; {newer} newer turns are not indexed yet.", err=True)
             return
         answer = ask(root, text, limit=limit, seconds=seconds)
-    except (UserRLError, duckdb.Error) as error:
-        typer.echo(f"userrl sql: {plain(str(error).strip())}", err=True)
-        raise typer.Exit(1) from None
     print_rows(answer.table, Format.JSON if as_json else format)
     more = f"; there are more, --limit {limit * 10} shows more of them" if answer.truncated else ""
     moment = time.strftime("%H:%M:%S", time.localtime(answer.as_of))
     typer.echo(f"{answer.table.num_rows} rows as of {moment}, running experiments included{more}.", err=True)
-
-
-def open_root(root: Path) -> Any:
-    """The warehouse at a folder; imported late so that other commands start without DuckDB."""
-    from warehouse import open_warehouse
-
-    return open_warehouse(root)
 
 
 def print_rows(table: Any, format: Format) -> None:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from flows.cli.terminal import plain, plain_json
+from flows.cli.terminal import plain, plain_json, refusals
 from flows.machine.home import home
-from userrl_core.errors import ConfigError, TaskError, UserRLError
+from userrl_core.errors import ConfigError, TaskError
 from userrl_core.gyms import generate as generate_tasks
 from userrl_core.gyms import gym_class, load_published, names
 from userrl_core.gyms import tasks as own_tasks
@@ -34,7 +32,7 @@ def list_tasks(
     as_json: AsJson = False,
 ) -> None:
     """Count the tasks of every gym, or name those of one."""
-    with _sentences():
+    with refusals("tasks", OSError):
         if gym is not None:
             tasks = [task for task in every_task(gym) if split in (None, task.split)]
             if as_json:
@@ -69,7 +67,7 @@ def show(
     count: Annotated[int, typer.Option("-n", help="How many, without an id.", min=1)] = 1,
 ) -> None:
     """Print tasks as JSON, the hidden answers included."""
-    with _sentences():
+    with refusals("tasks", OSError):
         tasks = [task for task in every_task(gym) if split in (None, task.split)]
         if task_id is not None:
             tasks = [task for task in tasks if task.id.startswith(task_id)]
@@ -93,7 +91,7 @@ def validate(
         typer.echo("userrl tasks validate: name gyms, or give --all.", err=True)
         raise typer.Exit(2)
     outcomes: list[Outcome] = []
-    with _sentences():
+    with refusals("tasks", OSError):
         for gym in gyms or names():
             try:
                 tasks = every_task(gym)
@@ -121,7 +119,7 @@ def generate(
     tier: Annotated[str | None, typer.Option("--tier", help="A difficulty tier, where the gym has them.")] = None,
 ) -> None:
     """Make new tasks with a gym's generator."""
-    with _sentences():
+    with refusals("tasks", OSError):
         try:
             made = generate_tasks(gym, count, seed, **({"tier": tier} if tier else {}))
         except TypeError as error:
@@ -141,7 +139,7 @@ def import_tasks(
     as_json: AsJson = False,
 ) -> None:
     """Read published tasks into this home. All of them, or none when a row is bad."""
-    with _sentences():
+    with refusals("tasks", OSError):
         tasks = load_published(gym, source)
         path = imported_path(gym)
         write_tasks(path, tasks)
@@ -246,13 +244,3 @@ def _counts(gym: str) -> dict[str, Any]:
 
 def _missing(error: ModuleNotFoundError) -> str:
     return f"not available: the module {error.name} is not installed"
-
-
-@contextmanager
-def _sentences() -> Iterator[None]:
-    """A refusal is one sentence and exit 1."""
-    try:
-        yield
-    except (UserRLError, OSError) as error:
-        print(f"userrl tasks: {plain(str(error))}", file=sys.stderr)
-        raise typer.Exit(1) from None

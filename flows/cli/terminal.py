@@ -1,11 +1,16 @@
-"""Foreign text on a terminal: what a model, a server or a file wrote is shown, and never obeyed."""
+"""What reaches a terminal: foreign text is shown and never obeyed, and a refusal is one sentence."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
+
+import typer
+
+from userrl_core.errors import UserRLError
 
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters but newline and tab (escape sequences begin with one), marks that turn the order of letters around,
@@ -21,6 +26,17 @@ def plain_json(value: Any, indent: int | None = None, default: Callable[[Any], A
     """JSON that reads the same for programs; characters that a terminal would obey are escaped."""
     text = json.dumps(value, indent=indent, ensure_ascii=False, default=default)
     return _UNSEEN.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
+
+
+@contextmanager
+def refusals(command: str, *more: type[Exception]) -> Iterator[None]:
+    """A boundary error, or one of ``more``, becomes one sentence on stderr and exit 1."""
+    refused: tuple[type[Exception], ...] = (UserRLError, *more)
+    try:
+        yield
+    except refused as error:
+        typer.echo(f"userrl {command}: {plain(str(error).strip())}", err=True)
+        raise typer.Exit(1) from None
 
 
 def _written(character: str) -> str:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from flows.cli.terminal import plain
-from userrl_core.errors import UserRLError
+from flows.cli.terminal import plain, refusals
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Keep the warehouse in order.")
 Root = Annotated[Path | None, typer.Option("--warehouse", help="Folder of the warehouse.")]
@@ -28,7 +25,7 @@ def compact(
     """Seal what dead writers left, pack sealed segments, bring the text index up to date."""
     from warehouse.upkeep.compact import compact as run
 
-    with _sentences():
+    with refusals("warehouse"):
         done = run(_root(root), everything=everything)
     if as_json:
         typer.echo(json.dumps(asdict(done)))
@@ -53,7 +50,7 @@ def check(
     """Verify ledgers, keys, gaps and schema versions. Exit 1 when something is wrong."""
     from warehouse.upkeep.check import check as run
 
-    with _sentences():
+    with refusals("warehouse"):
         report = run(_root(root), repair=repair)
     if as_json:
         typer.echo(json.dumps(asdict(report) | {"sound": report.sound}))
@@ -72,7 +69,7 @@ def stats(root: Root = None, as_json: AsJson = False) -> None:
     """How many rows there are, and in which files."""
     from warehouse.upkeep.stats import stats as run
 
-    with _sentences():
+    with refusals("warehouse"):
         size = run(_root(root))
     if as_json:
         typer.echo(json.dumps(asdict(size)))
@@ -89,7 +86,7 @@ def attach(root: Root = None) -> None:
     """Print SQL that shows everything to any DuckDB client: userrl warehouse attach > attach.sql; duckdb -init attach.sql."""
     from warehouse.query.attach import attach_script
 
-    with _sentences():
+    with refusals("warehouse"):
         typer.echo(attach_script(_root(root)))
 
 
@@ -104,7 +101,7 @@ def export(
     from warehouse.upkeep.export import export as run
 
     pairs = [text.partition("=") for text in option or []]
-    with _sentences():
+    with refusals("warehouse"):
         done = run(_root(root), target, options={key: value for key, _, value in pairs})
     if as_json:
         typer.echo(json.dumps(asdict(done)))
@@ -117,13 +114,3 @@ def _root(root: Path | None) -> Path:
     from warehouse.files.layout import default_root
 
     return root or default_root()
-
-
-@contextmanager
-def _sentences() -> Iterator[None]:
-    """A boundary error becomes one line and exit 1."""
-    try:
-        yield
-    except UserRLError as error:
-        typer.echo(f"userrl warehouse: {plain(str(error))}", err=True)
-        raise typer.Exit(1) from None

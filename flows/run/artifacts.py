@@ -1,25 +1,72 @@
-"""What a run looks like while it is under way: stages, rewards, cost so far. And a word to someone when it fails."""
+"""A run as the server shows it: progress, its page so far, its report. And a word to someone when it fails.
+
+All of it is for watching only: a server that is away is skipped, and never a reason to stop training.
+"""
 
 from __future__ import annotations
 
+import base64
 import os
+import re
 import shlex
 import subprocess
+import time
 from typing import Any
 
 from prefect import get_run_logger
-from prefect.artifacts import create_markdown_artifact
+from prefect.artifacts import (
+    create_image_artifact,
+    create_markdown_artifact,
+    create_progress_artifact,
+    create_table_artifact,
+    update_progress_artifact,
+)
 
 from flows.machine.home import warehouse_dir
 from flows.run.budget import money_spent, seconds_spent
+from flows.run.job import StageJob
 from flows.run.plan import RunPlan
-from flows.run.progress import artifact_key
-from flows.run.report import learning_curve, number
+from flows.run.report import Report, learning_curve, number
 from flows.run.results import stage_results
 from flows.run.run import Run, of_flow_run
 from userrl_core.json_files import GrowingLines
 
 BARS = " ▁▂▃▄▅▆▇█"
+PROGRESS_SECONDS = 5.0
+
+
+def artifact_key(text: str) -> str:
+    """As Prefect wants keys: lower case, digits and dashes."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+class ProgressArtifact:
+    """Called with every progress line; writes at most one update per five seconds. A server that is away is skipped."""
+
+    def __init__(self, job: StageJob) -> None:
+        self._job = job
+        self._artifact: Any = None
+        self._due = 0.0
+        self._log = get_run_logger()
+
+    def __call__(self, line: dict[str, Any]) -> None:
+        """One finished step."""
+        now = time.monotonic()
+        if now < self._due and line["step"] < line["total"]:
+            return
+        self._due = now + PROGRESS_SECONDS
+        percent = 100.0 * line["step"] / max(1, line["total"])
+        reward = line.get("reward")
+        shown = "" if reward is None else f", reward {reward:.3f}"
+        self._log.info("%s: step %d of %d%s", self._job.stage, line["step"], line["total"], shown)
+        try:
+            if self._artifact is None:
+                key = artifact_key(f"{self._job.run_id}-{self._job.stage}")
+                self._artifact = create_progress_artifact(progress=percent, key=key, description=self._job.stage)
+            else:
+                update_progress_artifact(self._artifact, progress=percent)
+        except Exception as error:  # noqa: BLE001  a server that is away must not stop training
+            self._log.warning("progress is not shown: the server did not answer (%s)", type(error).__name__)
 
 
 def show_page(plan: RunPlan, run: Run) -> None:
@@ -57,6 +104,29 @@ def spark(values: list[float]) -> str:
     low, high = min(shown), max(shown)
     scale = (len(BARS) - 2) / (high - low) if high > low else 0.0
     return "".join(BARS[1 + round((value - low) * scale)] for value in shown)
+
+
+def publish(run: Run, report: Report) -> dict[str, Any]:
+    """Show a report as artifacts of this flow run; a server that is away is skipped. Returns it as JSON."""
+    picture, text = run.folder / "curve.png", (run.folder / "report.md").read_text()
+    rows = [
+        {"actor": actor, "gym": gym, **row.model_dump(include={"score", "stderr", "turns", "attempts"})}
+        for actor, gyms in report.table.items()
+        for gym, row in gyms.items()
+    ]
+    try:
+        if picture.is_file():
+            image = "data:image/png;base64," + base64.b64encode(picture.read_bytes()).decode()
+            text = text.replace("(curve.png)", f"({image})")
+            create_image_artifact(
+                image_url=image, key=artifact_key(f"{run.id}-curve"), description="mean score per step"
+            )
+        create_markdown_artifact(text, key=artifact_key(f"{run.id}-report"), description=f"report of {run.id}")
+        if rows:
+            create_table_artifact(rows, key=artifact_key(f"{run.id}-scores"))
+    except Exception as error:  # noqa: BLE001  the report is in the run's folder; the server only shows it
+        get_run_logger().warning("the report is not shown by the server (%s)", type(error).__name__)
+    return report.model_dump(mode="json")
 
 
 def notify(flow: Any, flow_run: Any, state: Any) -> None:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from prefect import get_run_logger
-from prefect.artifacts import create_image_artifact, create_markdown_artifact, create_table_artifact
 from pydantic import BaseModel, ConfigDict, Field
 
 from flows.machine.home import warehouse_dir
 from flows.run.plan import RunPlan
-from flows.run.progress import artifact_key
 from flows.run.results import Demonstrations, DistillResult, EvaluateResult, GymScore, Table, TrainResult, stage_results
 from flows.run.run import Run
 from userrl_core.json_files import write_json
@@ -91,29 +86,6 @@ def write_report(
     (run.folder / "report.md").write_text(markdown(written))
     write_json(run.folder / "report.json", written.model_dump(mode="json"))
     return written
-
-
-def publish(run: Run, report: Report) -> dict[str, Any]:
-    """Show a report as artifacts of this flow run; a server that is away is skipped. Returns it as JSON."""
-    picture, text = run.folder / "curve.png", markdown(report)
-    rows = [
-        {"actor": actor, "gym": gym, **row.model_dump(include={"score", "stderr", "turns", "attempts"})}
-        for actor, gyms in report.table.items()
-        for gym, row in gyms.items()
-    ]
-    try:
-        if picture.is_file():
-            image = "data:image/png;base64," + base64.b64encode(picture.read_bytes()).decode()
-            text = text.replace("(curve.png)", f"({image})")
-            create_image_artifact(
-                image_url=image, key=artifact_key(f"{run.id}-curve"), description="mean score per step"
-            )
-        create_markdown_artifact(text, key=artifact_key(f"{run.id}-report"), description=f"report of {run.id}")
-        if rows:
-            create_table_artifact(rows, key=artifact_key(f"{run.id}-scores"))
-    except Exception as error:  # noqa: BLE001  the report is in the run's folder; the server only shows it
-        get_run_logger().warning("the report is not shown by the server (%s)", type(error).__name__)
-    return report.model_dump(mode="json")
 
 
 def learning_curve(run_id: str) -> list[CurvePoint]:

@@ -20,9 +20,9 @@ from prefect.concurrency.sync import concurrency
 from flows.machine.home import home, quiet, temporary_server
 from flows.machine.slots import Slot, named, slots, take
 from flows.run.alarms import AlarmWatch
+from flows.run.artifacts import ProgressArtifact
 from flows.run.budget import BudgetGuard
 from flows.run.job import StageJob
-from flows.run.progress import ProgressArtifact
 from flows.run.results import RESULTS, Result
 from flows.run.run import Run
 from userrl_core import processes
