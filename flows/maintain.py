@@ -13,17 +13,16 @@ from prefect import flow, get_run_logger  # noqa: E402
 from prefect.artifacts import create_markdown_artifact  # noqa: E402
 
 from flows.machine.home import warehouse_dir  # noqa: E402
+from warehouse import maintain as maintain_warehouse  # noqa: E402
 
 
 @flow(name="maintain")
 def maintain() -> dict[str, Any]:
     """Compact and check the warehouse of this home; a home without one has nothing to do."""
-    from warehouse import maintain as work
-
     if not warehouse_dir().is_dir():
         get_run_logger().info("there is no warehouse at %s yet", warehouse_dir())
         return {}
-    done = work(warehouse_dir())
+    done = maintain_warehouse(warehouse_dir())
     outcome = done.as_dict()
     text = json.dumps(outcome, indent=1, default=str)
     get_run_logger().info("warehouse %s: %s", warehouse_dir(), text)

@@ -14,8 +14,10 @@ from userrl_core.distill import select_top_k, write_chats
 from userrl_core.errors import TrainingError
 from userrl_core.json_files import write_json
 from userrl_core.policies import Policy, ScriptedPolicy
+from userrl_core.policies.openai import OpenAIPolicy
 from userrl_core.records import Trajectory, Where
 from userrl_core.rollout import run_episodes
+from userrl_core.served.client import ChatServer
 from userrl_core.sink import Sink
 
 MOST_OF_A_GYM = 0.5
@@ -27,9 +29,6 @@ def demonstrator(recipe: Recipe) -> Policy:
     setup = recipe.demonstrations
     if setup.policy == "scripted":
         return ScriptedPolicy(setup.skill)
-    from userrl_core.policies.openai import OpenAIPolicy
-    from userrl_core.served.client import ChatServer
-
     return OpenAIPolicy(
         ChatServer(
             model=setup.policy, base_url=os.environ.get("OPENAI_BASE_URL") or None, temperature=setup.temperature

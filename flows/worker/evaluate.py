@@ -12,8 +12,10 @@ from flows.worker.device import device, threads
 from flows.worker.distill import demonstrator
 from flows.worker.tasks import evaluation_gyms, gym_config, test_tasks, users_of
 from userrl_core.policies import BatchPolicy, Policy
+from userrl_core.policies.openai import OpenAIPolicy
 from userrl_core.records import Flag, Task, Trajectory, Where
 from userrl_core.rollout import run_episodes
+from userrl_core.served.client import ChatServer
 from userrl_core.sink import Sink
 
 
@@ -74,9 +76,6 @@ def _policy(job: StageJob, actor: Actor) -> Policy | BatchPolicy:
     if actor.kind == "demonstrator":
         return demonstrator(recipe)
     if actor.kind == "served":
-        from userrl_core.policies.openai import OpenAIPolicy
-        from userrl_core.served.client import ChatServer
-
         base_url = actor.options.get("base_url") or os.environ.get("OPENAI_BASE_URL") or None
         server = ChatServer(model=actor.path, **{**actor.options, "base_url": base_url})
         return OpenAIPolicy(server)

@@ -3,8 +3,7 @@
 It does one job, logs every turn, writes a progress line per step and leaves a result file. On SIGTERM it stops at once: the
 log is sealed, and the last checkpoint is what the next start continues from. A failure is one sentence and exit status 1.
 
-Imports inside functions here and in this folder: the environment has to be settled before Prefect, torch or verl is loaded,
-and a stage loads only what its kind needs.
+What a kind of stage needs is imported when it is known, after the environment is settled: torch or verl among it.
 """
 
 from __future__ import annotations
@@ -14,16 +13,16 @@ import sys
 import time
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flows.machine.home import settle
+from flows.run.job import ProgressWriter, StageJob
+from flows.worker.sinks import open_sink
 from userrl_core.errors import LogError, UserRLError
 from userrl_core.processes import die_with_parent
+from userrl_core.sink import Sink
+from userrl_core.training.jobs import begun_marker
 from userrl_core.training.local.threads import quiet_threads
-
-if TYPE_CHECKING:
-    from flows.run.job import StageJob
-    from userrl_core.sink import Sink
 
 
 class Stopped(BaseException):
@@ -40,8 +39,6 @@ def main(argv: list[str] | None = None) -> int:
     quiet_threads()
     signal.signal(signal.SIGTERM, _stop)
     die_with_parent()
-    from flows.run.job import StageJob
-
     try:
         job = StageJob.read(Path(arguments[0]))
     except UserRLError as error:
@@ -65,9 +62,6 @@ def main(argv: list[str] | None = None) -> int:
 
 def run(job: StageJob) -> None:
     """Do the job with its sinks, and leave the result."""
-    from flows.run.job import ProgressWriter
-    from flows.worker.sinks import open_sink
-
     progress = ProgressWriter(job.progress_file)
     began, cpu = time.monotonic(), time.process_time()
     sink = open_sink(job)
@@ -97,8 +91,6 @@ def _void_earlier_start(job: StageJob, sink: Sink) -> None:
     """
     if job.kind not in ("distill", "evaluate"):
         return
-    from userrl_core.training.jobs import begun_marker
-
     begun = begun_marker(job.folder)
     if begun.exists() and begun.read_text() == job.key:
         sink.event("rewind", stage=job.stage)

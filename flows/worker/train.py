@@ -13,6 +13,7 @@ from flows.worker.curriculum import RecipeCurriculum
 from flows.worker.device import device, threads
 from flows.worker.tasks import gym_config, users_of, validation_tasks
 from userrl_core.errors import TrainingError
+from userrl_core.served.health import check_users
 from userrl_core.sink import Sink
 from userrl_core.training.jobs import RlJob, SftJob, StageResult
 from userrl_core.training.protocols import Progress
@@ -32,7 +33,6 @@ def sft(job: StageJob, sink: Sink, progress: ProgressWriter) -> TrainResult:
 
 def rl(job: StageJob, sink: Sink, progress: ProgressWriter) -> TrainResult:
     """One stage: from the checkpoint before it to its last step."""
-    from userrl_core.served.health import check_users
     from userrl_core.training.local.loop import train_rl
 
     settings = rl_job(RlJob, job, device=device(), threads=threads())

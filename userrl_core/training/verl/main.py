@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from userrl_core.errors import TrainingError, UserRLError
+from userrl_core.training.verl.config import compose
+from userrl_core.training.verl.credit_actor import ACTOR, CreditActor
 from userrl_core.training.verl.job import STAGE_ENV, read_stage_file
 
 READY = "userrl: plugin registered"
@@ -30,8 +32,6 @@ def main(argv: list[str] | None = None) -> int:
     overrides = (folder / "overrides.txt").read_text().splitlines()
     try:
         check_driver()
-        from userrl_core.training.verl.config import compose
-
         config = compose(overrides)
         credit_actor = start_ray(config)
         check_workers(folder)
@@ -95,8 +95,6 @@ def start_ray(config: Any) -> Any:
     import ray
     from omegaconf import OmegaConf
     from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
-
-    from userrl_core.training.verl.credit_actor import ACTOR, CreditActor
 
     runtime = get_ppo_ray_runtime_env(config)
     runtime.setdefault("env_vars", {})["TRANSFER_QUEUE_ENABLE"] = "1"
