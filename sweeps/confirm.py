@@ -13,10 +13,10 @@ from typing import Any
 import optuna
 from optuna.trial import FrozenTrial
 
-from sweeps.budget import Spending
 from sweeps.launcher import Launcher, Started
 from sweeps.objective import objectives
 from sweeps.space import Space
+from sweeps.spending import Spending
 from sweeps.study import ranked
 from userrl_core.errors import UserRLError
 

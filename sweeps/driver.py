@@ -17,12 +17,12 @@ from typing import Any
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from sweeps.budget import Spending
 from sweeps.confirm import Confirmation
 from sweeps.launcher import Launcher, Started
 from sweeps.objective import Point, objectives, points, violations
 from sweeps.pruning import should_prune
 from sweeps.space import Space
+from sweeps.spending import Spending
 from sweeps.study import counted, exhausted
 from userrl_core.errors import ConfigError, TrainingError
 from warehouse.files.runs import TrialRecord, record_trial

@@ -146,7 +146,7 @@ class Sampler(Settings):
     """Random trials before a model-based sampler starts to model."""
 
 
-class Budget(Settings):
+class SweepBudget(Settings):
     """When a sweep stops starting trials, and cancels what still runs. None: no limit of this kind.
 
     Hours, GPU-hours and money cover trials, retries and the confirmation; a run that is cut off keeps its checkpoint.
@@ -208,7 +208,7 @@ class Space(Settings):
     objectives: tuple[Objective, ...] = (Objective(query="validation_score"),)
     constraints: tuple[Constraint, ...] = ()
     sampler: Sampler = Sampler()
-    budget: Budget = Budget()
+    budget: SweepBudget = SweepBudget()
     pruning: Pruning = Pruning()
     confirm: Confirm = Confirm()
 

@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field, PositiveInt
 
 from curricula import Recipe
 from curricula.validation import validated
-from flows.run.request import Backend, Budget, Wandb
+from flows.run.request import Backend, RunBudget, Wandb
 from flows.run.results import RESULTS, DistillResult, Result, TrainResult
 from userrl_core.errors import ConfigError
 from userrl_core.json_files import read_json, write_json
@@ -85,7 +85,7 @@ class StageOptions(Settings):
     wandb: Wandb = "offline"
     """Weights & Biases beside the warehouse."""
 
-    budget: Budget = Budget()
+    budget: RunBudget = RunBudget()
     """What the run may spend."""
 
 

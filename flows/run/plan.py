@@ -15,7 +15,7 @@ from flows.machine.home import warehouse_dir
 from flows.machine.slots import alone
 from flows.run.alarms import alarm_rules
 from flows.run.job import Actor, Inputs, Kind, StageJob, StageOptions
-from flows.run.request import Backend, Budget, TrainRequest
+from flows.run.request import Backend, RunBudget, TrainRequest
 from flows.run.results import Result, TrainResult
 from flows.run.run import Run, RunDescription, claim, identity, run_fields
 from userrl_core.errors import CheckpointError, ConfigError
@@ -143,7 +143,7 @@ class RunPlan:
             options=StageOptions(
                 keep_checkpoints=self.request.keep_checkpoints,
                 wandb=self.request.wandb,
-                budget=self.request.budget or Budget(),
+                budget=self.request.budget or RunBudget(),
             ),
         )
 

@@ -18,7 +18,7 @@ Backend = Literal["local", "verl"]
 Wandb = Literal["offline", "online", "off"]
 
 
-class Budget(Settings):
+class RunBudget(Settings):
     """What a run may spend; none: no limit of this kind."""
 
     hours: PositiveFloat | None = None
@@ -80,7 +80,7 @@ class TrainRequest(RunRequest):
     keep_checkpoints: PositiveInt = 2
     """Checkpoints of a stage that stay beside the best one."""
 
-    budget: Budget | None = None
+    budget: RunBudget | None = None
     """Training stops when it is spent, with a checkpoint to go on from."""
 
     dry_run: bool = False

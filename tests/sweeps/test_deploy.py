@@ -12,7 +12,7 @@ import pytest
 import yaml
 from prefect.utilities.callables import get_call_parameters
 
-from sweeps.space import Budget, load_space
+from sweeps.space import SweepBudget, load_space
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DEPLOY = REPOSITORY / "deploy"
@@ -142,7 +142,9 @@ def test_scheduled_and_called_sweeps_have_budgets_that_their_spaces_take() -> No
         parameters = row["parameters"]
         space = load_space(parameters["space"])
         assert set(parameters["budget"]) == {"hours", "gpu_hours", "money"}
-        Budget.model_validate({**space.budget.model_dump(), **parameters["budget"], "trials": parameters["trials"]})
+        SweepBudget.model_validate(
+            {**space.budget.model_dump(), **parameters["budget"], "trials": parameters["trials"]}
+        )
     crons = {name: [s["cron"] for s in row.get("schedules", [])] for name, row in sweeps.items()}
     assert {name for name, schedules in crons.items() if schedules} == {"reward-shaping", "horizon"}
     assert all(sweeps[name]["parameters"]["renew"] for name in ("reward-shaping", "horizon"))
