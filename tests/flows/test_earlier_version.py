@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from flows.run.job import StageJob
 from tests.flows.small import environment, result, start
 from warehouse import open_warehouse
 
@@ -49,6 +50,16 @@ def test_an_earlier_run_is_listed_reported_and_its_turns_are_read(home: Path) ->
     with open_warehouse(home / "warehouse") as warehouse:
         assert warehouse.sql("select run_id, count(*) from turns group by 1").fetchall() == [(RUN, 370)]
         assert warehouse.query("learning_curve", run="latest").fetchall()
+
+
+def test_an_earlier_stage_s_job_is_read_has_its_key_and_its_result_holds(home: Path) -> None:
+    jobs = [StageJob.read(path) for path in sorted(home.glob("runs/*/stages/*/job.json"))]
+    assert [job.stage for job in jobs] == ["distill", "rl-1", "sft"]
+    for job in jobs:
+        assert job.key == json.loads((job.folder / "result.json").read_text())["key"]
+        result = job.result()
+        assert result is not None
+        assert result.seconds > 0
 
 
 @pytest.mark.slow

@@ -1,0 +1,102 @@
+"""From what a flow is asked to what a trainer is handed: every value named once, none lost on the way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prefect.flows import load_flow_from_entrypoint
+
+from flows.run.job import Inputs, StageJob
+from flows.run.plan import plan_run
+from flows.run.request import DistillRequest, EvaluateRequest, SweepRequest, TrainRequest, takes
+from flows.run.results import DistillResult, TrainResult
+from flows.worker.train import rl_job, sft_job
+from userrl_core.errors import ConfigError
+from userrl_core.settings import Settings
+from userrl_core.training.jobs import RlJob, SftJob
+from userrl_core.training.verl.job import VerlJob, VerlSftJob
+
+FLOWS = Path(__file__).parents[2] / "flows"
+UNUSUAL: dict[str, Any] = {
+    "algorithm.clip_high": 0.3,
+    "algorithm.max_prompt_tokens": 777,
+    "algorithm.weight_decay": 0.05,
+    "credit.gamma": 0.7,
+    "cold_start.cutoff": 555,
+    "model.prompt_style": "full",
+    "evaluate.every": 7,
+    "evaluate.horizon": 9,
+    "evaluate.temperature": 0.25,
+    "on_format_error": "continue",
+    "hardware.workers": 3,
+    "gyms.travel.config": {"step_penalty": 0.01},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [("train", TrainRequest), ("distill", DistillRequest), ("evaluate", EvaluateRequest), ("sweep", SweepRequest)],
+)
+def test_prefect_shows_the_fields_of_a_request_with_their_defaults_and_what_they_are(
+    name: str, model: type[Settings]
+) -> None:
+    shown = load_flow_from_entrypoint(f"{FLOWS / name}.py:{name}").parameters.properties
+    fields = model.model_fields
+    assert {key: value["default"] for key, value in shown.items()} == {key: f.default for key, f in fields.items()}
+    assert {key: value["description"] for key, value in shown.items()} == {
+        key: f.description for key, f in fields.items()
+    }
+    assert all(field.description for field in fields.values())
+
+
+def test_a_function_of_a_request_is_called_with_its_fields_and_refuses_in_a_sentence() -> None:
+    @takes(TrainRequest)
+    def asked(request: TrainRequest) -> TrainRequest:
+        return request
+
+    assert asked(seed=3, budget={"hours": 2}) == TrainRequest(seed=3, budget={"hours": 2.0})
+    with pytest.raises(ConfigError, match=r"^Asked: budget\.hours: input should be greater than 0 \(given: 0\)\.$"):
+        asked(budget={"hours": 0})
+    with pytest.raises(TypeError, match="sead"):
+        asked(sead=1)
+
+
+@pytest.mark.parametrize(("rl_kind", "sft_kind"), [(RlJob, SftJob), (VerlJob, VerlSftJob)])
+def test_what_a_recipe_says_reaches_both_trainers_through_the_job_file(
+    rl_kind: type[RlJob], sft_kind: type[SftJob], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path))
+    plan = plan_run(TrainRequest(overrides=UNUSUAL, seed=5, keep_checkpoints=4, wandb="off", budget={"money": 3.0}))
+    cold = TrainResult(checkpoint=tmp_path / "cold", sha256="s")
+    with plan.begin() as run:
+        rl = StageJob.read(plan.job(run, "rl-2", Inputs(before=cold, reference=cold)).write())
+        sft = StageJob.read(plan.job(run, "sft").write())
+    recipe = plan.recipe
+    assert rl.recipe.resolved() == recipe.resolved()
+    assert (rl.options.keep_checkpoints, rl.options.wandb, rl.options.budget.money) == (4, "off", 3.0)
+
+    trained = rl_job(rl_kind, rl)
+    assert (trained.model, trained.algorithm, trained.credit) == (recipe.model, recipe.algorithm, recipe.credit)
+    assert (trained.algorithm.clip_high, trained.algorithm.max_prompt_tokens, trained.credit.gamma) == (0.3, 777, 0.7)
+    assert (trained.validate_every, trained.validation_horizon, trained.validation_temperature) == (7, 9, 0.25)
+    assert (trained.seed, trained.keep_checkpoints, trained.init) == (5, 4, tmp_path / "cold")
+    assert (trained.first_step, trained.last_step, trained.total_steps) == (16, 30, 60)
+    assert (trained.on_format_error, trained.gym_config) == ("continue", {"travel": {"step_penalty": 0.01}})
+
+    shown = DistillResult(
+        chats=tmp_path / "chats",
+        used_tasks=tmp_path / "used",
+        policy="scripted",
+        played=1,
+        kept=1,
+        dropped={},
+        mean=1.0,
+        mean_kept=1.0,
+        by_gym={},
+        turns=3,
+    )
+    supervised = sft_job(sft_kind, sft.model_copy(update={"inputs": Inputs(distill=shown)}))
+    assert (supervised.model, supervised.sft, supervised.chats) == (recipe.model, recipe.cold_start, shown.chats)
+    assert supervised.sft.cutoff == 555
