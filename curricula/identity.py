@@ -18,7 +18,7 @@ FIRST_SCHEMA = Path(__file__).with_name("first_schema.yaml")
 
 
 def identity_values(model: BaseModel) -> dict[str, Any]:
-    """The model's values as JSON, without those of later fields that stand at their default. No new default: no new identity."""
+    """The model's values as JSON, without those of later fields that stand at their default."""
     return _of_model(model, model.model_dump(mode="json"), "")
 
 

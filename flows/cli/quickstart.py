@@ -28,7 +28,7 @@ import yaml
 
 from curricula.validation import validated
 from flows.machine.home import home, quiet
-from flows.machine.shared_server import Shared
+from flows.machine.shared_server import SharedServer
 from flows.machine.slots import held, lock
 from userrl_core.errors import ConfigError, UserRLError
 from userrl_core.processes import spawn, stop_group
@@ -148,8 +148,8 @@ def services(deployment: str, before: Callable[[], None] = lambda: None) -> Iter
     logs = home() / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     running = Services(environment, logs)
-    with _own_queue(running), _ended_undisturbed() as ending:
-        ending.enter_context(Shared(port).used(lambda: _begin(running, deployment, port, url)))
+    with _own_queue(running), _ended_with_signals_ignored() as ending:
+        ending.enter_context(SharedServer(port).in_use(lambda: _begin(running, deployment, port, url)))
         ending.callback(running.stop)
         queues = [word for queue in (running.queue, *QUEUES) for word in ("--work-queue", queue)]
         command = ("prefect", "worker", "start", "--pool", "gpu", "--type", "process", "--install-policy", "never")
@@ -183,19 +183,19 @@ def _own_queue(running: Services) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _ended_undisturbed() -> Iterator[contextlib.ExitStack]:
+def _ended_with_signals_ignored() -> Iterator[contextlib.ExitStack]:
     """What is entered here ends in reverse order, and a second Ctrl-C does not leave half of it behind."""
     with contextlib.ExitStack() as stack:
         try:
             yield stack
         finally:
-            with _undisturbed():
+            with _signals_ignored():
                 stack.close()
 
 
 def _server(running: Services, port: int, url: str) -> None:
     state, patience = server_state(port), time.monotonic() + SERVER_SECONDS
-    while state == "taken" and held(Shared(port).file("keeper")) and time.monotonic() < patience:
+    while state == "taken" and held(SharedServer(port).file("keeper")) and time.monotonic() < patience:
         time.sleep(0.25)  # it is ours, and too busy to say so at once
         state = server_state(port)
     if state == "ours":
@@ -205,10 +205,10 @@ def _server(running: Services, port: int, url: str) -> None:
         raise ConfigError(
             f"Port {port} on 127.0.0.1 is taken by another program; stop it, or choose a free one with USERRL_PORT=4312."
         )
-    # The server's keeper outlives us while another command uses the server.
+    # The server's supervisor outlives us while another command uses the server.
     server = (str(Path(sys.executable).with_name("prefect")), "server", "start")
-    keeper = ("python", "-m", "flows.machine.shared_server", str(port), *server)
-    process = running.begin("server", *keeper, with_us=False)
+    supervisor = ("python", "-m", "flows.machine.shared_server", str(port), *server)
+    process = running.begin("server", *supervisor, with_us=False)
     deadline = time.monotonic() + SERVER_SECONDS
     while server_state(port) != "ours":
         if process.poll() is not None:
@@ -233,8 +233,8 @@ def server_state(port: int) -> str:
         with opener.open(f"http://127.0.0.1:{port}/api/admin/settings", timeout=5) as answer:
             settings = json.load(answer)
         # A relative home is that of a server started by hand in this folder.
-        theirs = Path(str(settings["home"])).expanduser()
-        return "ours" if theirs.resolve() == home() else "taken"
+        server_home = Path(str(settings["home"])).expanduser()
+        return "ours" if server_home.resolve() == home() else "taken"
     except (URLError, OSError, HTTPException, ValueError, KeyError, TypeError):
         return "taken"  # also where no HTTP is spoken, or what is said is no server's settings
 
@@ -257,7 +257,7 @@ def _parameter(text: str) -> tuple[str, Any]:
 
 
 @contextlib.contextmanager
-def _undisturbed() -> Iterator[None]:
+def _signals_ignored() -> Iterator[None]:
     """A second Ctrl-C must not leave half of the services behind."""
     before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

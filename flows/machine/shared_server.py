@@ -1,10 +1,10 @@
 """One Prefect server for every `make run` of a home that works at the same time: it ends with the last of them.
 
-No launcher owns the server, or its end would be the others' too. A keeper does, a process of its own, and three lock files in
+No command owns the server, or its end would be the others' too. A supervisor does, a process of its own, and three lock files in
 ``$USERRL_HOME/launch`` say the rest; the kernel drops a lock when its holder dies, so kill -9 of anyone leaves nothing behind:
 
-    <port>.users    shared by every launcher while it works
-    <port>.keeper   held by the keeper while the server lives
+    <port>.users    shared by every command while it works
+    <port>.keeper   held by the supervisor while the server lives
     <port>.gate     held while someone looks whether there is a server, starts one, or stops it
 """
 
@@ -30,7 +30,7 @@ STOP_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class SharedServer:
     """The lock files of the server at one port."""
 
     port: int
@@ -42,10 +42,10 @@ class Shared:
         return folder / f"{self.port}.{name}"
 
     @contextlib.contextmanager
-    def used(self, begin: Callable[[], None]) -> Iterator[None]:
+    def in_use(self, begin: Callable[[], None]) -> Iterator[None]:
         """The server is there until this block ends, whoever else comes and goes.
 
-        begin: finds the server or starts a keeper; called while nobody else starts or stops one.
+        begin: finds the server or starts a supervisor; called while nobody else starts or stops one.
         """
         user = -1
         try:
@@ -58,23 +58,23 @@ class Shared:
             with self._gate():
                 if user >= 0:
                     os.close(user)
-                if self._deserted():
+                if self._unused():
                     self._stop()
 
-    def keep(self, command: list[str]) -> int:
-        """Be the keeper: run the server until nobody uses it, or until told to stop. Returns its exit status."""
-        keeper_lock = lock(self.file("keeper"))
-        if keeper_lock is None:
+    def supervise(self, command: list[str]) -> int:
+        """Run the server until nobody uses it, or until SIGTERM. Returns its exit status."""
+        own_lock = lock(self.file("keeper"))
+        if own_lock is None:
             return 1
         signal.signal(signal.SIGTERM, _stop_waiting)
         server = spawn(command, with_parent=True)
         with contextlib.ExitStack() as end:
-            end.callback(_end, server, keeper_lock)
+            end.callback(_end, server, own_lock)
             while server.poll() is None:
                 time.sleep(LOOK_SECONDS)
                 with self._gate(wait=False) as entered:
-                    if entered and self._deserted():
-                        # Within the gate: whoever comes now waits, and then finds neither a dying server nor its keeper.
+                    if entered and self._unused():
+                        # Within the gate: whoever comes now waits, and then finds neither a dying server nor its supervisor.
                         signal.signal(signal.SIGTERM, signal.SIG_IGN)
                         end.close()
         return server.returncode
@@ -93,14 +93,14 @@ class Shared:
         finally:
             os.close(descriptor)
 
-    def _deserted(self) -> bool:
+    def _unused(self) -> bool:
         descriptor = lock(self.file("users"))
         if descriptor is not None:
             os.close(descriptor)
         return descriptor is not None
 
     def _stop(self) -> None:
-        """Ask the keeper to end, and wait for it."""
+        """Ask the supervisor to end, and wait for it."""
         path = self.file("keeper")
         deadline = time.monotonic() + 2 * STOP_SECONDS
         asked = False
@@ -113,12 +113,12 @@ class Shared:
             time.sleep(0.05)
 
 
-def _end(server: subprocess.Popen[bytes], keeper_lock: int) -> None:
-    """The server's end, then the keeper's: what its lock says is true at any moment."""
+def _end(server: subprocess.Popen[bytes], own_lock: int) -> None:
+    """The server's end, then the supervisor's: what its lock says is true at any moment."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     stop_group(server, STOP_SECONDS)
-    os.ftruncate(keeper_lock, 0)  # nobody may take our process id for a later keeper's
-    os.close(keeper_lock)
+    os.ftruncate(own_lock, 0)  # nobody may take our process id for a later supervisor's
+    os.close(own_lock)
 
 
 def _stop_waiting(number: int, frame: object) -> None:
@@ -126,4 +126,4 @@ def _stop_waiting(number: int, frame: object) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(Shared(int(sys.argv[1])).keep(sys.argv[2:]))
+    sys.exit(SharedServer(int(sys.argv[1])).supervise(sys.argv[2:]))

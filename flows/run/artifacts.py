@@ -1,4 +1,4 @@
-"""A run as the server shows it: progress, its page so far, its report. And a word to someone when it fails.
+"""A run as the server shows it: progress, its page so far, its report, and a notification when it fails.
 
 All of it is for watching only: a server that is away is skipped, and never a reason to stop training.
 """

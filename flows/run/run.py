@@ -123,7 +123,7 @@ class Run:
         (self.folder / "stop").touch()
 
     def forget_stop(self) -> None:
-        """A new start is not bound by an old wish."""
+        """An earlier request to stop does not bind a new start."""
         (self.folder / "stop").unlink(missing_ok=True)
 
 
@@ -198,7 +198,7 @@ def load(folder: Path) -> Run:
 
 
 def all_runs() -> list[Run]:
-    """Every run of this home, the oldest first; a folder that cannot be read is left out with a word on stderr."""
+    """Every run of this home, the oldest first; a folder that cannot be read is left out with a warning on stderr."""
     runs = _readable(path.parent for path in sorted(runs_dir().glob("*/run.json")))
     return sorted(runs, key=lambda run: (run.info.created, run.id))
 
@@ -211,9 +211,9 @@ def find(text: str) -> Run:
 
 def delete(run: Run) -> None:
     """Remove a run's folder: checkpoints, progress, report. Its turns stay in the warehouse, which only ever grows."""
-    grave = run.folder.with_name(f".deleted-{run.id}-{os.getpid()}")
-    run.folder.rename(grave)
-    shutil.rmtree(grave)
+    trash = run.folder.with_name(f".deleted-{run.id}-{os.getpid()}")
+    run.folder.rename(trash)
+    shutil.rmtree(trash)
     retire_run(warehouse_dir(), run.id)
 
 

@@ -43,7 +43,7 @@ OUTAGE_SECONDS = 1800.0
 """How long a server that does not answer is waited for before the sweep gives up (its trials go on meanwhile)."""
 
 UNTAKEN_SECONDS = 60.0
-"""A trial that no worker has taken for this long is worth a word."""
+"""A trial that no worker has taken for this long is reported."""
 
 PENDING_SECONDS = 300.0
 """A flow run that a worker took but never began within this time died with its worker."""
@@ -88,7 +88,7 @@ class DeploymentLauncher(_Trials):
         Raises TrainingError when there is no train deployment.
         """
         request, run_id = self.request(overrides, seed)
-        flow_run: Any = self._patiently(lambda: self._run(request, label))
+        flow_run: Any = self._retry_while_away(lambda: self._run(request, label))
         return Started(str(flow_run.id), run_id)
 
     def _run(self, request: TrainRequest, label: str) -> Any:
@@ -160,7 +160,7 @@ class DeploymentLauncher(_Trials):
             self._client.set_flow_run_state(flow_run.id, Crashed(message="Its process is gone."), force=True)
         return crashed
 
-    def _patiently(self, ask: Callable[[], T]) -> T:
+    def _retry_while_away(self, ask: Callable[[], T]) -> T:
         """Ask again while the server is away. Raises what it last said after half an hour."""
         deadline, announced = time.monotonic() + OUTAGE_SECONDS, False
         while True:

@@ -91,10 +91,10 @@ def _void_earlier_start(job: StageJob, sink: Sink) -> None:
     """
     if job.kind not in ("distill", "evaluate"):
         return
-    begun = begun_marker(job.folder)
-    if begun.exists() and begun.read_text() == job.key:
+    marker = begun_marker(job.folder)
+    if marker.exists() and marker.read_text() == job.key:
         sink.event("rewind", stage=job.stage)
-    begun.write_text(job.key)
+    marker.write_text(job.key)
 
 
 def _work(job: StageJob) -> Any:

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from flows.cli.quickstart import Services, _server, server_state
-from flows.machine.shared_server import Shared
+from flows.machine.shared_server import SharedServer
 from flows.machine.slots import alone, held
 from tests.ports import free_port
 from userrl_core.errors import ConfigError
@@ -25,10 +25,10 @@ from userrl_core.processes import is_alive
 LAUNCHER = """
 import subprocess, sys, time
 from pathlib import Path
-from flows.machine.shared_server import Shared
+from flows.machine.shared_server import SharedServer
 from flows.machine.slots import held
 
-shared, told = Shared(1), Path(sys.argv[1])
+shared, told = SharedServer(1), Path(sys.argv[1])
 server = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(600)"
 
 def begin():
@@ -42,7 +42,7 @@ def begin():
         time.sleep(0.02)
     print("started", flush=True)
 
-with shared.used(begin):
+with shared.in_use(begin):
     sys.stdin.read()
 print("left", flush=True)
 """
@@ -103,9 +103,9 @@ def test_the_server_outlives_the_command_that_started_it_and_ends_with_the_last(
     pid = server(tmp_path)
     leave(first)
     assert psutil.pid_exists(pid)
-    assert held(Shared(1).file("keeper"))
+    assert held(SharedServer(1).file("keeper"))
     leave(second)
-    assert not held(Shared(1).file("keeper"))  # it waited for the end
+    assert not held(SharedServer(1).file("keeper"))  # it waited for the end
     assert gone(pid, 1.0)
 
 
@@ -134,13 +134,13 @@ def test_two_that_begin_together_start_one_server(launch):
     assert said == ["found", "found", "started"]
 
 
-def test_a_killed_keeper_takes_its_server_along(launch, tmp_path):
+def test_a_killed_supervisor_takes_its_server_along(launch, tmp_path):
     first = launch()
     assert begun(first) == "started"
     pid = server(tmp_path)
-    keeper = psutil.Process(pid).parent()
-    assert keeper is not None
-    keeper.kill()
+    supervisor = psutil.Process(pid).parent()
+    assert supervisor is not None
+    supervisor.kill()
     assert gone(pid)
     leave(first)
 
@@ -173,7 +173,7 @@ def test_a_kept_server_that_is_too_busy_to_answer_at_once_is_no_stranger(tmp_pat
     with ThreadingHTTPServer(("127.0.0.1", 0), Busy) as busy:
         port = busy.server_address[1]
         threading.Thread(target=busy.serve_forever, daemon=True).start()
-        with alone(Shared(port).file("keeper"), "the keeper's lock"):
+        with alone(SharedServer(port).file("keeper"), "the keeper's lock"):
             _server(Services({}, tmp_path), port, f"http://127.0.0.1:{port}/api")
         assert answers == []
         answers.append((503, {}))
