@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from flows.cli.terminal import plain, plain_json, refusals
-from flows.machine.home import home
+from flows.machine.home import imported_tasks
 from userrl_core.errors import ConfigError, TaskError
 from userrl_core.gyms import generate as generate_tasks
 from userrl_core.gyms import gym_class, load_published, names
@@ -141,7 +141,7 @@ def import_tasks(
     """Read published tasks into this home. All of them, or none when a row is bad."""
     with refusals("tasks", OSError):
         tasks = load_published(gym, source)
-        path = imported_path(gym)
+        path = imported_tasks(gym)
         write_tasks(path, tasks)
     counts: Counter[str] = Counter(task.split for task in tasks)
     if as_json:
@@ -168,20 +168,15 @@ class Outcome:
     reason: str
 
 
-def imported_path(gym: str) -> Path:
-    """Where the imported tasks of a gym lie in this home."""
-    return home() / "tasks" / gym / "published.jsonl"
-
-
-def imported_tasks(gym: str) -> list[Task]:
+def read_imported(gym: str) -> list[Task]:
     """The imported tasks of a gym; empty when none were imported."""
-    path = imported_path(gym)
+    path = imported_tasks(gym)
     return read_tasks(path) if path.is_file() else []
 
 
 def every_task(gym: str) -> list[Task]:
     """Our own and the imported tasks of a gym, in the order of splits."""
-    return [task for split in SPLITS for task in own_tasks(gym, split)] + imported_tasks(gym)
+    return [task for split in SPLITS for task in own_tasks(gym, split)] + read_imported(gym)
 
 
 def check(tasks: Iterable[Task]) -> Iterator[Outcome]:
@@ -239,7 +234,7 @@ def _counts(gym: str) -> dict[str, Any]:
         counts = {split: len(own_tasks(gym, split)) for split in SPLITS}
     except ModuleNotFoundError as error:
         return {"gym": gym, "problem": _missing(error)}
-    return {"gym": gym, **counts, "imported": len(imported_tasks(gym))}
+    return {"gym": gym, **counts, "imported": len(read_imported(gym))}
 
 
 def _missing(error: ModuleNotFoundError) -> str:

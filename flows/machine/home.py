@@ -44,6 +44,11 @@ def runs_dir() -> Path:
     return home() / "runs"
 
 
+def imported_tasks(gym: str) -> Path:
+    """The file of a gym's published tasks that `userrl tasks import` brought into this home."""
+    return home() / "tasks" / gym / "published.jsonl"
+
+
 def quiet(environment: Mapping[str, str] | None = None) -> dict[str, str]:
     """An environment with the quiet settings filled in; what the caller set stays."""
     return {**QUIET, **(os.environ if environment is None else environment)}

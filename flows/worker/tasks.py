@@ -9,12 +9,13 @@ from typing import Any
 
 from curricula.recipe import Recipe
 from curricula.spec import UserSetup
-from flows.machine.home import home
+from flows.machine.home import imported_tasks
 from userrl_core import gyms
 from userrl_core.errors import ConfigError
 from userrl_core.gyms.taskfile import read_tasks
 from userrl_core.records import Task
 from userrl_core.seeding import content_hash, derive_seed, validation_of
+from userrl_core.training.jobs import User
 
 PAPER_GYMS = ("travel", "turtle", "function", "tau", "persuade", "intention", "telepathy", "search")
 """The eight gyms of UserRL's table 3; ``evaluate.gyms: all`` means these."""
@@ -43,7 +44,7 @@ def given_tasks(gym: str, published: str) -> list[Task]:
     Raises ConfigError, TaskError for what is not there or belongs to another gym.
     """
     if published == "imported":
-        path = home() / "tasks" / gym / "published.jsonl"
+        path = imported_tasks(gym)
         if not path.is_file():
             raise ConfigError(f"No {gym} tasks were imported; run: userrl tasks import --from FOLDER --gym {gym}.")
     elif published.endswith(".jsonl"):
@@ -124,7 +125,7 @@ def rl_tasks(recipe: Recipe, gym: str, used: Collection[str], options: dict[str,
     return unused
 
 
-def users_of(recipe: Recipe, played: Collection[str], *, role: str) -> dict[str, Any]:
+def users_of(recipe: Recipe, played: Collection[str], *, role: str) -> dict[str, User]:
     """Who answers in each gym that is played. role: train, demonstrate or evaluate; demonstrations name one for all.
 
     The profile's user model is asked at the address that the profile knows for it, where the recipe gives none.
@@ -143,7 +144,7 @@ def own_user_url(recipe: Recipe) -> str | None:
     return f"http://127.0.0.1:{hardware.user_port}/v1"
 
 
-def _placed(user: UserSetup, recipe: Recipe) -> str | tuple[str, dict[str, Any]]:
+def _placed(user: UserSetup, recipe: Recipe) -> User:
     url = recipe.hardware.user_url or own_user_url(recipe)
     model = user.options.get("model")
     if url is None or user.kind != "openai" or model != recipe.hardware.user_model or "base_url" in user.options:

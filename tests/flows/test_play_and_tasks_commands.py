@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from flows.cli.play import play
 from flows.cli.tasks import app as tasks_app
-from flows.cli.tasks import imported_path
+from flows.machine.home import imported_tasks
 from tests.gyms.test_intention import write_sample as intention_sample
 from tests.gyms.test_persuade import row
 from tests.gyms.test_persuade import write_sample as persuade_sample
@@ -118,7 +118,7 @@ def test_import_prints_counts_and_the_tasks_are_listed_and_validated(tmp_path: P
     done = call("tasks", "import", "--from", str(root), "--gym", "intention")
     assert done.exit_code == 0
     assert "2 intention tasks (1 train, 0 validation, 1 test)" in done.output
-    assert [t.id for t in read_tasks(imported_path("intention"))] == ["a", "c"]
+    assert [t.id for t in read_tasks(imported_tasks("intention"))] == ["a", "c"]
     checked = call("tasks", "validate", "intention", "--limit", "3", "--json")
     assert checked.exit_code == 0
     assert json.loads(checked.output) == [{"solved": 5}]
@@ -136,13 +136,13 @@ def test_tasks_without_a_gold_are_counted_as_not_provable_and_never_as_solved(tm
 def test_a_bad_row_is_named_and_nothing_half_imported_stays(tmp_path: Path) -> None:
     good = persuade_sample(tmp_path / "good", row("a"), row("b"))
     assert call("tasks", "import", "--from", str(good), "--gym", "persuade").exit_code == 0
-    before = imported_path("persuade").read_bytes()
+    before = imported_tasks("persuade").read_bytes()
     bad = persuade_sample(tmp_path / "bad", row("x"), row("y", ""), row("z"))
     done = call("tasks", "import", "--from", str(bad), "--gym", "persuade")
     assert done.exit_code == 1
     assert "train.parquet, entry 1: field 'claim'" in done.output
-    assert imported_path("persuade").read_bytes() == before
-    assert [path.name for path in imported_path("persuade").parent.iterdir()] == ["published.jsonl"]
+    assert imported_tasks("persuade").read_bytes() == before
+    assert [path.name for path in imported_tasks("persuade").parent.iterdir()] == ["published.jsonl"]
 
 
 def test_importing_from_nowhere_is_one_sentence(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_a_published_gold_that_misses_the_full_score_fails_the_check() -> None:
     good = tasks("persuade", "train")[0]
     weak = [{**rebuttal, "text": "Hm."} for rebuttal in good.payload["rebuttals"]]
     bad = Task("persuade", "bad", "train", {**good.payload, "rebuttals": weak}, source="published:test")
-    write_tasks(imported_path("persuade"), [good, bad])
+    write_tasks(imported_tasks("persuade"), [good, bad])
     done = call("tasks", "validate", "persuade", "--limit", "1")
     assert done.exit_code == 1
     assert "failed: 1 x The gold solution reaches" in done.output
