@@ -34,6 +34,7 @@ from userrl_core.errors import ConfigError, UserRLError
 from userrl_core.processes import spawn, stop_group
 from userrl_core.suggest import nearest
 
+PYTHON = Path(sys.executable).name
 SERVER_SECONDS = 120
 STOP_SECONDS = 15.0
 PORT = 4311
@@ -160,7 +161,7 @@ def services(deployment: str, before: Callable[[], None] = lambda: None) -> Iter
 def _begin(running: Services, deployment: str, port: int, url: str) -> None:
     """What is there for all: server, pool, queues, limits, deployments. Called by one command at a time."""
     _server(running, port, url)
-    running.once("provision", "python", "-m", "flows.machine.provision", running.queue, *QUEUES)
+    running.once("provision", PYTHON, "-m", "flows.machine.provision", running.queue, *QUEUES)
     # A sweep's trials are runs of a train deployment.
     also = ("--name", "train/equalized-r2g") if deployment.startswith("sweep/") else ()
     running.once("deploy", "prefect", "deploy", "--no-prompt", "--name", deployment, *also)
@@ -207,7 +208,7 @@ def _server(running: Services, port: int, url: str) -> None:
         )
     # The server's supervisor outlives us while another command uses the server.
     server = (str(Path(sys.executable).with_name("prefect")), "server", "start")
-    supervisor = ("python", "-m", "flows.machine.shared_server", str(port), *server)
+    supervisor = (PYTHON, "-m", "flows.machine.shared_server", str(port), *server)
     process = running.begin("server", *supervisor, with_us=False)
     deadline = time.monotonic() + SERVER_SECONDS
     while server_state(port) != "ours":
