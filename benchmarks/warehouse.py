@@ -33,7 +33,7 @@ GROUP, BATCH = 8, 16
 
 def write(root: Path, run: str, writer: int, turns: int) -> None:
     """One writer process: whole groups, steps spread over the run, credits at the end of each step."""
-    from userrl_core.records import ModelCall, Task, Trajectory, Turn, Where
+    from userrl_core.records import ModelCall, RolloutContext, Task, Trajectory, Turn
     from warehouse import TurnLog
 
     draw = random.Random(writer)
@@ -58,7 +58,7 @@ def write(root: Path, run: str, writer: int, turns: int) -> None:
             task = Task(gym, f"{writer}-{step}-{task_no}", "test" if phase == "evaluate" else "train", {"n": task_no})
             for attempt in range(GROUP):
                 t = Trajectory(
-                    task, attempt, 16, step, Where("rl-1", step, phase, "model"), f"{writer}/{step}/{task_no}"
+                    task, attempt, 16, step, RolloutContext("rl-1", step, phase, "model"), f"{writer}/{step}/{task_no}"
                 )
                 start, since = clock(), wall()
                 log.begin(t)

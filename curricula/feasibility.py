@@ -127,13 +127,13 @@ def reward_range(recipe: Recipe, gym: str) -> tuple[float, float] | None:
     if kind is None:
         return None
     config = parse_config(kind, recipe.gym(gym).config)
-    pay = kind.pay(config)
-    ends = [end * config.reward_scale - config.step_penalty for end in (pay.least, pay.most)]
+    bounds = kind.reward_bounds(config)
+    ends = [end * config.reward_scale - config.step_penalty for end in (bounds.low, bounds.high)]
     low, high = min(ends), max(ends)
     penalty = recipe.credit.terms.unsupported_penalty
     if penalty:
         # Only rewarded answers lose it, so the smallest of them falls lowest.
-        smallest = pay.answer * config.reward_scale - config.step_penalty if config.step_penalty >= 0 else 0.0
+        smallest = bounds.answer * config.reward_scale - config.step_penalty if config.step_penalty >= 0 else 0.0
         low = min(low, max(smallest, 0.0) - penalty)
     return low, high
 

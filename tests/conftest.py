@@ -1,7 +1,7 @@
-"""What holds for every test: properties are tried on the same examples everywhere, however long one takes.
+"""Settings of all tests: properties are tried on the same examples on every machine, without a deadline.
 
-So a verdict is about the change, not about the draw or the machine. `HYPOTHESIS_PROFILE=explore pytest` looks for new
-examples; what it finds goes into the test as an `@example`.
+A failure is then due to a change, not to the draw or the machine. `HYPOTHESIS_PROFILE=explore pytest` searches for new
+examples; add a failing one to the test as an `@example`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A real OpenAI-compatible HTTP server on loopback, for tests: it answers, records every prompt, and fails on purpose.
+"""An OpenAI-compatible HTTP server on loopback: it answers, records every request, and injects faults.
 
 ``with MockServer(brain) as server: ChatServer(base_url=server.base_url)``. A brain maps a request body to an `Answer`.
 Faults are drawn by share from a seeded generator, so that the number of faults over n requests is reproducible.
@@ -29,11 +29,12 @@ _SCHEMA = re.compile(r"It must fit this JSON schema:\n(\{.*?\})(?:\n|\Z)", re.DO
 
 @dataclass(frozen=True)
 class Answer:
-    """What the model would say: text, or one tool call."""
+    """The model's message: text or tool calls. body: sent in place of the whole completion."""
 
     text: str = ""
     tool_calls: list[dict[str, Any]] | None = None
     finish_reason: str = "stop"
+    body: bytes | None = None
 
 
 Body = dict[str, Any]
@@ -42,10 +43,10 @@ Brain = Callable[[Body], Answer]
 
 @dataclass
 class MockServer:
-    """Starts on enter with a port of the system's choice, stops on leave.
+    """Starts on enter with a free port, stops on exit.
 
-    faults: share per kind of fault, of all requests. structured / tools: False answers 400 to requests that use them.
-    requests: every body received, faulty answers included. retry_after: header of a 429, in seconds.
+    faults: share of all requests per kind of fault. structured / tools: False answers 400 to requests that use them.
+    requests: every body received, also those with a fault. retry_after: header of a 429, in seconds.
     """
 
     brain: Brain
@@ -114,7 +115,7 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 128
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that hung up is what a time-out looks like from here."""
+        """Quiet: a client that closes the connection after a time-out raises here."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -155,7 +156,7 @@ class _Handler(BaseHTTPRequestHandler):
         answer = self.mock.brain(body)
         if fault == "wrong_schema":
             answer = Answer('{"unrelated": [1, 2]}' if _schema(body) else "")
-        payload = json.dumps(_completion(body, answer)).encode()
+        payload = answer.body if answer.body is not None else json.dumps(_completion(body, answer)).encode()
         if fault == "broken_json":
             return self._send(200, payload[: len(payload) // 2])
         if fault == "truncated":
@@ -203,7 +204,7 @@ def prompt_text(body: Body) -> str:
 
 
 def unquoted(body: Body) -> str:
-    """The request's text without what is fenced as data: all that an obedient model would take orders from."""
+    """The request's text without fenced data: the part that an obedient model takes orders from."""
     return _DATA.sub("", prompt_text(body))
 
 
@@ -212,8 +213,8 @@ def _schema(body: Body) -> dict[str, Any] | None:
     if body.get("response_format"):
         schema: dict[str, Any] = body["response_format"]["json_schema"]["schema"]
         return schema
-    found = _SCHEMA.search(prompt_text(body))
-    return json.loads(found.group(1)) if found else None
+    match = _SCHEMA.search(prompt_text(body))
+    return json.loads(match.group(1)) if match else None
 
 
 def tool_call(choice: str, content: str, number: int = 0) -> dict[str, Any]:
@@ -226,22 +227,22 @@ def tool_call(choice: str, content: str, number: int = 0) -> dict[str, Any]:
 
 
 def modest_user(body: Body) -> Answer:
-    """A user and judge with nothing to say: every field of the schema at its least value."""
+    """A user and judge that grants nothing: every field of the schema has its least value."""
     schema = _schema(body)
     return Answer(json.dumps(fill(schema, schema)) if schema else "I would rather not say.")
 
 
 def obedient_user(body: Body) -> Answer:
-    """Follows any order that stands outside of a fence: tells all it knows and judges in the attacker's favour."""
+    """Follows any order outside of a fence: reveals its whole prompt and judges in the attacker's favour."""
     schema = _schema(body)
     if not re.search(r"ignore|reveal|disregard|override|system message|new rule", _orders(body), re.IGNORECASE):
         return modest_user(body)
-    everything = prompt_text(body)
-    return Answer(json.dumps(fill(schema, schema, everything)) if schema else everything)
+    prompt = prompt_text(body)
+    return Answer(json.dumps(fill(schema, schema, prompt)) if schema else prompt)
 
 
 def _orders(body: Body) -> str:
-    """What our own prompts say is known by heart (they are the first, system message); orders are what stands elsewhere."""
+    """The text in which the obedient model looks for orders: all but our own system message."""
     rest = {**body, "messages": [m for m in body["messages"] if m["role"] != "system"]}
     return unquoted(rest)
 
@@ -251,7 +252,7 @@ _GENEROUS = ("Yes", "full", "held", "match", "Strongly Disagree")
 
 
 def fill(node: Any, root: Any, secret: str | None = None) -> Any:
-    """A value that fits a schema: the least one, or with a secret the greatest one with the secret in every text."""
+    """A value that fits a schema: the least one; with a secret the greatest one, with the secret in every text."""
     if "$ref" in node:
         return fill(root["$defs"][node["$ref"].rsplit("/", 1)[1]], root, secret)
     if "anyOf" in node:
@@ -259,8 +260,8 @@ def fill(node: Any, root: Any, secret: str | None = None) -> Any:
     if "const" in node:
         return node["const"]
     if "enum" in node:
-        liked = _GENEROUS if secret else _STRICT
-        return next((value for value in node["enum"] if value in liked), node["enum"][-1 if secret else 0])
+        preferred = _GENEROUS if secret else _STRICT
+        return next((value for value in node["enum"] if value in preferred), node["enum"][-1 if secret else 0])
     kind = node.get("type")
     if kind == "object":
         return {name: fill(part, root, secret) for name, part in node.get("properties", {}).items()}
@@ -274,11 +275,11 @@ def fill(node: Any, root: Any, secret: str | None = None) -> Any:
 
 
 class DemonstratorAgent:
-    """A served agent that plays the scripted demonstrator of whatever task the conversation is about.
+    """A served agent that plays the scripted demonstrator of the conversation's task.
 
-    Stateless, as a server is: every request replays the demonstrator over the observations in it. Several tasks may open with
-    the same words; then it is the first one whose own gym would have answered the same so far. Answers with tool calls where
-    the request has tools, else in Hermes text.
+    Stateless, as a server is: every request replays the demonstrator over the observations in it. Of several tasks with the
+    same opening it takes the first one whose gym gives the same observations. Replies with tool calls where the request has
+    tools, else in Hermes text.
     """
 
     def __init__(self, tasks: Sequence[Task], skill: float = 1.0) -> None:
@@ -289,30 +290,31 @@ class DemonstratorAgent:
 
     def __call__(self, body: Body) -> Answer:
         messages = [m for m in body["messages"] if m["role"] != "system"]
-        seen = [str(m["content"]) for m in messages if m["role"] != "assistant"]
-        candidates = self._tasks[seen[0]]
-        calls = [call for call in (self._replay(task, seen, len(candidates) > 1) for task in candidates) if call]
+        observations = [str(m["content"]) for m in messages if m["role"] != "assistant"]
+        candidates = self._tasks[observations[0]]
+        replays = (self._replay(task, observations, len(candidates) > 1) for task in candidates)
+        calls = [call for call in replays if call]
         if not calls:
-            raise AssertionError(f"no task of this agent leads to {seen!r}")
+            raise AssertionError(f"no task of this agent gives the observations {observations!r}")
         if body.get("tools"):
-            return Answer("", [tool_call(str(calls[0].choice), calls[0].content, len(seen))], "tool_calls")
+            return Answer("", [tool_call(str(calls[0].choice), calls[0].content, len(observations))], "tool_calls")
         return Answer(render_call(calls[0], "Let me see."))
 
-    def _replay(self, task: Task, seen: Sequence[str], compare: bool) -> InteractCall | None:
-        """The next call in this task, or None when its gym would have answered otherwise."""
+    def _replay(self, task: Task, observations: Sequence[str], compare: bool) -> InteractCall | None:
+        """The next call in this task, None when its gym gives other observations."""
         gym = make(task.gym, task)
         demonstrator = demonstrator_class(task.gym)(task, random.Random(0), self._skill, gym.config)
         gym.reset(seed=0)
-        for now, then in itertools.pairwise(seen):
-            call = demonstrator.act(now)
-            if compare and asyncio.run(gym.step(call)).observation != then:
+        for observation, following in itertools.pairwise(observations):
+            call = demonstrator.act(observation)
+            if compare and asyncio.run(gym.step(call)).observation != following:
                 return None
-        found: InteractCall = demonstrator.act(seen[-1])
-        return found
+        next_call: InteractCall = demonstrator.act(observations[-1])
+        return next_call
 
 
 def both(agent: Brain, user: Brain) -> Brain:
-    """One server for both sides: requests that hold our tool are the agent's."""
+    """One server for agent and user: requests that hold our tool are the agent's."""
 
     def brain(body: Body) -> Answer:
         system = str(body["messages"][0].get("content") or "")

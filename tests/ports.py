@@ -1,4 +1,4 @@
-"""Ports for servers that have to be told theirs before they start."""
+"""Free ports for servers that need a fixed one before they start."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import random
 import socket
 
 _OURS = range(20_000, 30_000)
-"""Below what Linux hands out by itself (32768 and up) and above Ray's workers: between the look and the server's own start
-nobody is given such a port by chance, neither another test's server nor the near end of a connection."""
+"""Below the ephemeral ports of Linux (32768 and up) and above those of Ray's workers: between this check and the start of the
+server no other process is assigned such a port by chance."""
 
 
 def free_port() -> int:
-    """A port of the loopback interface that nobody listens on."""
+    """A port of the loopback interface on which nobody listens."""
     draw = random.SystemRandom()  # not the global generator, which some tests watch
     for port in draw.sample(_OURS, 200):
         with socket.socket() as probe:

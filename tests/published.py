@@ -1,4 +1,4 @@
-"""Where the published task files lie, for tests that read them as they are; skipped with a reason where they are absent."""
+"""The folder of the published task files, for tests that read them; these are skipped where the files are absent."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 def published(part: str) -> Path:
     """The folder ``part`` (``userrl``, ``tau-bench``, ``agentgym``, ``userbench``) of the published data; skips without it."""
-    given = os.environ.get("USERRL_PUBLISHED_DATA")
-    root = Path(given) if given else Path(__file__).resolve().parents[2] / "shared" / "data"
+    variable = os.environ.get("USERRL_PUBLISHED_DATA")
+    root = Path(variable) if variable else Path(__file__).resolve().parents[2] / "shared" / "data"
     folder = root / part
     if not folder.is_dir():
         pytest.skip(f"published data not present ({part}); set USERRL_PUBLISHED_DATA to a folder that holds it")

@@ -1,8 +1,9 @@
-"""One conversation as a state machine, free of any token engine.
+"""One conversation as a state machine, independent of how tokens are generated.
 
-Whoever produces tokens (an HTTP client, the local model in lock-step, verl's agent loop) calls `start` once and `submit`
-with each reply, and feeds back the messages it gets. The episode parses, steps the gym, counts turns against the horizon,
-records, and decides when and why it is over. A failure of user, judge or gym becomes a null reward, never a zero.
+The caller (an HTTP client, the local model in lock-step, verl's agent loop) calls `start` once, then `submit` with each
+reply, and passes the returned messages to its model. The episode parses the reply, steps the gym, counts turns against
+the horizon, logs, and decides when and why the conversation ends. A failure of user, judge or gym becomes a null reward,
+never a zero.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from userrl_core.errors import ConfigError, GymError, JudgeError, PolicyError, U
 from userrl_core.gyms.base import Gym
 from userrl_core.gyms.prompt import PromptStyle, opening_messages
 from userrl_core.interact import ParsedReply, parse_text, parse_tool_calls
-from userrl_core.records import Flag, Message, PolicyReply, StopReason, Trajectory, Turn, Where
+from userrl_core.records import Flag, Message, PolicyReply, RolloutContext, StopReason, Trajectory, Turn
 from userrl_core.seeding import derive_seed
 from userrl_core.sink import Sink
 
 
 @dataclass(frozen=True, slots=True)
 class EpisodeRules:
-    """What a recipe may say about every conversation.
+    """A recipe's settings for every episode.
 
-    horizon: the most turns, all of which are carried out. on_format_error: ``end`` as published, or ``continue``.
+    horizon: maximum number of turns, all of which are executed. on_format_error: ``end`` as published, or ``continue``.
     step_timeout: seconds that gym and user may take for one turn. prompt_style: see `gyms.prompt`.
     """
 
@@ -36,15 +37,15 @@ class EpisodeRules:
     prompt_style: PromptStyle = "full"
 
     def __post_init__(self) -> None:
-        given: object = self.horizon
-        if not isinstance(given, Integral):
-            raise ConfigError(f"Horizon {given!r} is no number of turns; give a whole number of 1 or more.")
+        horizon: object = self.horizon
+        if not isinstance(horizon, Integral):
+            raise ConfigError(f"Horizon {horizon!r} is not a number of turns; give an integer of 1 or more.")
         if self.horizon < 1:
             raise ConfigError(f"Horizon {self.horizon} allows no turn; give 1 or more.")
 
 
 class Episode:
-    """One attempt at one task, from the opening messages to the final score. Single-use."""
+    """One trajectory in progress, from the opening messages to the final score. Single-use."""
 
     def __init__(
         self,
@@ -53,7 +54,7 @@ class Episode:
         *,
         attempt: int = 0,
         seed: int = 0,
-        where: Where | None = None,
+        context: RolloutContext | None = None,
         group: str = "",
         user: str = "rule",
         sink: Sink | None = None,
@@ -67,48 +68,48 @@ class Episode:
             attempt=attempt,
             horizon=rules.horizon,
             seed=seed,
-            where=where or Where(),
+            context=context or RolloutContext(),
             group=group or gym.task.key,
             user=user,
         )
 
     def start(self) -> list[Message]:
-        """Reset the gym and return the opening messages; empty when the gym broke, which ends the episode unscored."""
-        broken: Exception | None = None
+        """Reset the gym and return the opening messages; empty when the gym failed, which ends the episode without a score."""
+        failure: Exception | None = None
         try:
             opening = self.gym.reset(seed=derive_seed("gym", self.trajectory.seed))
             messages = opening_messages(self.gym, opening, self.rules.horizon, self.rules.prompt_style)
-        except Exception as error:  # noqa: BLE001  as in a step: one gym's bug must not end the batch
-            broken, messages = error, []
+        except Exception as error:  # noqa: BLE001  a bug in one gym must not end the batch, as in _step
+            failure, messages = error, []
         self.trajectory.messages = list(messages)
         if self._sink is not None:
             self.trajectory.traj_id = self._sink.begin(self.trajectory)
-        if broken is not None:
-            self._finish("error", _reason("gym", broken))
+        if failure is not None:
+            self._finish("error", _reason("gym", failure))
         return messages
 
     async def submit(self, reply: PolicyReply, policy_seconds: float = 0.0) -> list[Message]:
-        """Carry out one agent message; returns the new messages for the agent, empty when the episode is over."""
+        """Execute one agent message; returns the new messages for the agent, empty when the episode has ended."""
         if self.finished:
-            raise GymError(f"The conversation about {self.trajectory.task.key} is over; it takes no further reply.")
+            raise GymError(f"The episode of {self.trajectory.task.key} is over; start a new one to submit a reply.")
         parsed = parse_tool_calls(reply.text, reply.tool_calls) if reply.tool_calls else parse_text(reply.text)
         turn = self._new_turn(reply, parsed, policy_seconds)
-        stop, reject = await self._step(turn, parsed, reply)
-        if stop is None and turn.number >= self.rules.horizon:
-            stop = "horizon"
+        stop_reason, reject_reason = await self._step(turn, parsed, reply)
+        if stop_reason is None and turn.number >= self.rules.horizon:
+            stop_reason = "horizon"
         self._record(turn)
-        if stop is not None:
-            self._finish(stop, reject)
+        if stop_reason is not None:
+            self._finish(stop_reason, reject_reason)
             return []
         return [{"role": "tool", "content": turn.observation}]
 
     def fail(self, error: Exception) -> None:
-        """The policy gave no reply: end without scoring. The turns so far stay recorded, the trajectory is not admitted."""
+        """The policy gave no reply: end without a score. The turns so far stay in the log; the trajectory is not admitted."""
         if not self.finished:
             self._finish("error", _reason("policy", error))
 
     def out_of_tokens(self) -> None:
-        """The conversation fills the model's context: end with the score reached so far."""
+        """The conversation has reached the model's context limit: end with the score so far."""
         if not self.finished:
             self._finish("length", None)
 
@@ -143,7 +144,7 @@ class Episode:
             if self.rules.on_format_error == "continue":
                 return None, None
             return ("length" if reply.truncated else "format"), None
-        began = time.perf_counter()
+        started = time.perf_counter()
         try:
             async with asyncio.timeout(self.rules.step_timeout):
                 result = await self.gym.step(parsed.call)
@@ -154,10 +155,10 @@ class Episode:
             return self._unscored(turn, _reason("user", error))
         except JudgeError as error:
             return self._unscored(turn, _reason("judge", error))
-        except Exception as error:  # noqa: BLE001  a gym's bug is data about one rollout; the batch goes on
+        except Exception as error:  # noqa: BLE001  a bug in a gym fails one rollout; the batch continues
             return self._unscored(turn, _reason("gym", error))
         finally:
-            turn.env_seconds = time.perf_counter() - began
+            turn.env_seconds = time.perf_counter() - started
             turn.model_calls.extend(self.gym.ledger)
             self.gym.ledger.clear()
         turn.reward, turn.info = result.reward, result.info
@@ -180,18 +181,18 @@ class Episode:
         if self._sink is not None:
             self._sink.turn(self.trajectory, turn)
 
-    def _finish(self, stop: StopReason, reject: str | None) -> None:
+    def _finish(self, stop_reason: StopReason, reject_reason: str | None) -> None:
         self.finished = True
-        self.trajectory.stop_reason = stop
-        self.trajectory.admitted = reject is None
-        self.trajectory.reject_reason = reject
-        self.trajectory.score = self.gym.score() if reject is None else None
+        self.trajectory.stop_reason = stop_reason
+        self.trajectory.admitted = reject_reason is None
+        self.trajectory.reject_reason = reject_reason
+        self.trajectory.score = self.gym.score() if reject_reason is None else None
         if self._sink is not None:
             self._sink.end(self.trajectory)
 
 
-def _reason(who: str, error: Exception) -> str:
-    """``who: ErrorName: first line``, short enough for a column; never a whole response body (it may hold a key)."""
+def _reason(source: str, error: Exception) -> str:
+    """``source: ErrorName: first line``, short enough for a column; never a whole response body, which may hold a key."""
     lines = str(error).splitlines()
-    kind = "" if isinstance(error, (UserError, JudgeError, PolicyError)) else f"{type(error).__name__}: "
-    return f"{who}: {kind}{lines[0][:200] if lines else type(error).__name__}"
+    prefix = "" if isinstance(error, (UserError, JudgeError, PolicyError)) else f"{type(error).__name__}: "
+    return f"{source}: {prefix}{lines[0][:200] if lines else type(error).__name__}"

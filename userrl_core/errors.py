@@ -1,15 +1,15 @@
-"""Boundary errors: what may go wrong around an episode, and who is to blame.
+"""The errors this product raises on purpose: one class per boundary (gym, user, judge, policy, log ...).
 
-A bad rollout is data, not a crash. Each class names a boundary (gym, user, judge, policy, log ...); the episode catches
-them once, records a null reward with the reason, and the run goes on. Each also subclasses the built-in a caller would
-reach for. A message is one sentence for the person who must act.
+A failed rollout is data, not a crash: the episode catches these errors once, records a null reward with the reason, and
+the run continues. Each class also subclasses the built-in exception that a caller would expect. A message is one sentence
+that tells the reader what to do next.
 """
 
 from __future__ import annotations
 
 
 class UserRLError(Exception):
-    """Base of every error this product raises on purpose."""
+    """Base class of every error this product raises on purpose."""
 
 
 class ConfigError(UserRLError, ValueError):
@@ -21,7 +21,7 @@ class TaskError(UserRLError, ValueError):
 
 
 class GymError(UserRLError, RuntimeError):
-    """A gym was used wrongly or broke: stepping a finished episode, a second reset, a bug in a rule."""
+    """A gym was misused or is broken: a step after the end, a second reset, a bug in a rule."""
 
 
 class UserError(UserRLError, RuntimeError):
@@ -29,7 +29,7 @@ class UserError(UserRLError, RuntimeError):
 
 
 class JudgeError(UserRLError, RuntimeError):
-    """A judgement could not be had or did not fit its schema after all retries: the reward is null, never zero."""
+    """The judge gave no reply that fits its schema after all retries: the turn's reward is null, never zero."""
 
 
 class PolicyError(UserRLError, RuntimeError):
@@ -37,7 +37,7 @@ class PolicyError(UserRLError, RuntimeError):
 
 
 class LogError(UserRLError, OSError):
-    """The turn log cannot write (disk full, folder gone): training must stop, since turns would be lost."""
+    """The turn log cannot write (disk full, folder deleted): training stops, because turns would be lost."""
 
 
 class CheckpointError(UserRLError, FileNotFoundError):
@@ -45,8 +45,8 @@ class CheckpointError(UserRLError, FileNotFoundError):
 
 
 class TrainingError(UserRLError, RuntimeError):
-    """A trainer ended without doing its work (no step moved, no gradient, worker died)."""
+    """A trainer ended without a result (no optimiser step, no checkpoint, a dead worker)."""
 
 
 class Refused(UserRLError, PermissionError):
-    """Something that was asked for is not allowed (an SQL statement that is no SELECT, a file outside the warehouse)."""
+    """The request is not allowed (an SQL statement other than SELECT, a file outside the warehouse)."""

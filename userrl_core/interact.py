@@ -1,7 +1,7 @@
 """The one tool every agent has: ``interact_with_env(choice, content)`` (UserRL section 2, "Standardized Tool Interface").
 
-Holds the call itself, its JSON schema, and the reading of a model's reply in the two shapes that occur: Hermes/Qwen
-``<tool_call>`` JSON inside the text, and OpenAI tool calls beside it.
+The call, its JSON schema, and the parser for the two formats in which models write it: Hermes/Qwen ``<tool_call>`` JSON
+in the text, and OpenAI tool calls next to the text.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TOOL_NAME = "interact_with_env"
 
 
 class Choice(StrEnum):
-    """What an agent may do with a turn; a gym allows a subset."""
+    """The kinds of call; each gym allows a subset."""
 
     ACTION = "action"
     SEARCH = "search"
@@ -37,12 +37,12 @@ class InteractCall:
 
 @dataclass(frozen=True, slots=True)
 class ParsedReply:
-    """What one agent message says.
+    """One agent message, parsed.
 
-    call: the first readable call, or None when there is none (a format error).
+    call: the first readable call, None when there is none (a format error).
     thought: the text before the call, without think tags.
-    error: a sentence for the agent when something was wrong (no call, unreadable call, more than one call), else None.
-    extra_calls: how many calls after the first were ignored.
+    error: a sentence for the agent about a missing call, an unreadable call or more than one call, else None.
+    extra_calls: number of ignored calls after the first.
     """
 
     call: InteractCall | None
@@ -51,14 +51,14 @@ class ParsedReply:
     extra_calls: int = 0
 
 
-# White space is stripped afterwards: a pattern that takes it in too tries every split of a long run of it.
+# White space is stripped after the match: a pattern that also matched it would try every split of a long run.
 _CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 _THINK_TAG = re.compile(r"</?think>")
-_HOW = f'Reply with one call: <tool_call>{{"name": "{TOOL_NAME}", "arguments": {{"choice": ..., "content": ...}}}}</tool_call>.'
+_HINT = f'Reply with one call: <tool_call>{{"name": "{TOOL_NAME}", "arguments": {{"choice": ..., "content": ...}}}}</tool_call>.'
 
 
 def tool_schema(choices: Iterable[str] = CHOICES) -> dict[str, Any]:
-    """The tool as OpenAI function JSON, its ``choice`` enum restricted to what a gym allows."""
+    """The tool as OpenAI function JSON, with ``choice`` restricted to the choices of a gym."""
     return {
         "type": "function",
         "function": {
@@ -78,63 +78,64 @@ def tool_schema(choices: Iterable[str] = CHOICES) -> dict[str, Any]:
 
 
 def render_call(call: InteractCall, thought: str = "") -> str:
-    """The call as Hermes text, the shape that demonstrations are written in and the local model learns."""
+    """The call as Hermes text, the format of demonstrations and of the local model."""
     arguments = json.dumps({"choice": str(call.choice), "content": call.content}, ensure_ascii=False)
     body = f'<tool_call>\n{{"name": "{TOOL_NAME}", "arguments": {arguments}}}\n</tool_call>'
     return f"{thought}\n{body}" if thought else body
 
 
 def parse_text(text: str) -> ParsedReply:
-    """Read a reply that carries its calls as ``<tool_call>`` JSON. Never raises.
+    """Parse a reply with ``<tool_call>`` JSON in its text. Never raises.
 
-    A missing closing tag is tolerated (the model ended its message early); anything else that is not a JSON object with
-    this tool's name and two string arguments is a format error.
+    A missing closing tag is tolerated (the model ended its message early); anything else than a JSON object with this
+    tool's name and two string arguments is a format error.
     """
     blocks = _CALL.findall(text)
     start = text.find("<tool_call>")
-    thought = _clean(text if start < 0 else text[:start])
+    thought = _without_think_tags(text if start < 0 else text[:start])
     if not blocks:
-        return ParsedReply(None, thought, f"No tool call was found. {_HOW}")
-    return _first([_read_json(block.strip()) for block in blocks], thought)
+        return ParsedReply(None, thought, f"No tool call was found. {_HINT}")
+    return _keep_first([_parse_json(block.strip()) for block in blocks], thought)
 
 
 def parse_tool_calls(content: str | None, tool_calls: Sequence[Mapping[str, Any]] | None) -> ParsedReply:
-    """Read an OpenAI chat message: its ``tool_calls`` when there are any, else its text. Never raises.
+    """Parse an OpenAI chat message: its ``tool_calls`` when there are any, else its text. Never raises.
 
     tool_calls: ``[{"function": {"name": str, "arguments": JSON str}}, ...]`` as the API returns them.
     """
     if not tool_calls:
         return parse_text(content or "")
-    read: list[InteractCall | str] = []
+    parsed: list[InteractCall | str] = []
     for item in tool_calls:
         function = item.get("function") if isinstance(item, Mapping) else None
         if not isinstance(function, Mapping):
-            read.append("The tool call has no function.")
+            parsed.append("The tool call has no function.")
             continue
-        read.append(_read_call(function.get("name"), function.get("arguments")))
-    return _first(read, _clean(content or ""))
+        parsed.append(_parse_call(function.get("name"), function.get("arguments")))
+    return _keep_first(parsed, _without_think_tags(content or ""))
 
 
-def _first(read: list[InteractCall | str], thought: str) -> ParsedReply:
-    head, extra = read[0], len(read) - 1
-    if isinstance(head, str):
-        return ParsedReply(None, thought, f"{head} {_HOW}", extra)
+def _keep_first(parsed: list[InteractCall | str], thought: str) -> ParsedReply:
+    """The reply with its first call. parsed: per call the call itself, or why it is unreadable."""
+    first, extra = parsed[0], len(parsed) - 1
+    if isinstance(first, str):
+        return ParsedReply(None, thought, f"{first} {_HINT}", extra)
     error = f"Only the first of {extra + 1} calls was carried out; make one call per message." if extra else None
-    return ParsedReply(head, thought, error, extra)
+    return ParsedReply(first, thought, error, extra)
 
 
-def _read_json(block: str) -> InteractCall | str:
+def _parse_json(block: str) -> InteractCall | str:
     try:
-        # raw_decode: what follows the object (a missing closing tag swallows the rest of the message) is not the call.
+        # raw_decode ignores what follows the object: without a closing tag that is the rest of the message.
         value, _ = json.JSONDecoder().raw_decode(block)
-    except (ValueError, RecursionError):  # ValueError itself: a whole number of more than 4,300 digits
+    except (ValueError, RecursionError):  # ValueError, not JSONDecodeError: an integer of more than 4,300 digits
         return "The tool call is not valid JSON."
     if not isinstance(value, dict):
         return "The tool call is not a JSON object."
-    return _read_call(value.get("name"), value.get("arguments"))
+    return _parse_call(value.get("name"), value.get("arguments"))
 
 
-def _read_call(name: object, arguments: object) -> InteractCall | str:
+def _parse_call(name: object, arguments: object) -> InteractCall | str:
     if name != TOOL_NAME:
         return f"There is no tool of that name; the only tool is {TOOL_NAME}."
     if isinstance(arguments, str):
@@ -147,11 +148,11 @@ def _read_call(name: object, arguments: object) -> InteractCall | str:
     choice, content = arguments.get("choice"), arguments.get("content")
     if not isinstance(choice, str) or not isinstance(content, str):
         return "The tool call needs two strings, choice and content."
-    return InteractCall(_whole(choice).strip().lower(), _whole(content))
+    return InteractCall(_valid_unicode(choice).strip().lower(), _valid_unicode(content))
 
 
-def _whole(text: str) -> str:
-    """The text with U+FFFD for halves of characters, which JSON can spell and no model server takes."""
+def _valid_unicode(text: str) -> str:
+    """The text with lone surrogates replaced by U+FFFD: JSON can encode them, and model servers refuse them."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -159,5 +160,5 @@ def _whole(text: str) -> str:
     return text
 
 
-def _clean(text: str) -> str:
+def _without_think_tags(text: str) -> str:
     return _THINK_TAG.sub("", text).strip()

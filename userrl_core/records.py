@@ -1,6 +1,6 @@
-"""Task, Turn, Trajectory, ModelCall: what everything passes around.
+"""Task, Turn, Trajectory, ModelCall: the records that gyms, policies, trainers and the warehouse exchange.
 
-Plain data, no behaviour beyond arithmetic on itself. The warehouse's tables are these records, column by column.
+Plain data without behaviour. The warehouse's tables are these records, column by column.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ Message = dict[str, Any]
 
 
 class Flag(IntFlag):
-    """What was odd about a turn; stored as one integer."""
+    """Irregularities of a turn, stored as one integer."""
 
     NONE = 0
     FORMAT_ERROR = 1
-    """No readable call in the reply."""
+    """The reply holds no readable tool call."""
     DISALLOWED = 2
-    """A choice that the gym does not allow."""
+    """The call names a choice that the gym does not allow."""
     EXTRA_CALLS = 4
-    """More than one call; the first was carried out."""
+    """The reply holds more than one call; only the first was executed."""
     LENGTH = 8
     """The reply was cut at its token limit."""
     TIMEOUT = 16
@@ -36,8 +36,8 @@ class Flag(IntFlag):
 class Task:
     """One problem of a gym.
 
-    id: unique within the gym and stable for ever (a content hash for ours, the published id for imported ones).
-    payload: JSON-able, everything the gym needs, the hidden answer included.
+    id: unique within the gym and never changed (a content hash for our tasks, the published id for imported ones).
+    payload: JSON-serialisable, everything the gym needs, including the hidden answer.
     source: ``ours`` or ``published:<where>``.
     tier: difficulty tier where the gym has tiers, else "".
     """
@@ -57,7 +57,7 @@ class Task:
 
 @dataclass(slots=True)
 class ModelCall:
-    """One call of a served model, successful or not: the cost ledger's row.
+    """One call of a served model, successful or not: a row of the cost ledger.
 
     role: ``policy``, ``user`` or ``judge``. price: US dollars, None where the model's price is not known.
     attempts: HTTP attempts made, 1 when the first succeeded. error: the last error's name when all failed, else None.
@@ -77,9 +77,9 @@ class ModelCall:
 class PolicyReply:
     """One agent message.
 
-    text: the message as text (Hermes tool call inside), or what stood beside the tool calls. tool_calls: OpenAI tool calls
-    where the server returned them. token_ids / logprobs: sampled ids and their log-probabilities in nats, same length.
-    truncated: the message was cut at its token limit.
+    text: the message as text (with a Hermes tool call in it), or the content next to the tool calls. tool_calls: OpenAI
+    tool calls where the server returned them. token_ids / logprobs: sampled ids and their log-probabilities in nats, same
+    length. truncated: the message was cut at its token limit.
     """
 
     text: str
@@ -94,9 +94,10 @@ class PolicyReply:
 
 @dataclass(slots=True)
 class Turn:
-    """One agent message and what came back.
+    """One agent message and the environment's response.
 
-    number: from 1. reward: raw reward; None means scoring did not run. message: the agent's reply as it was.
+    number: from 1. thought: the text before the call. message: the agent's reply, unchanged. reward: raw reward; None
+    means scoring did not run.
     token_ids / logprobs: the sampled tokens and their log-probabilities (nats), where the policy knows them; never
     re-tokenised. policy_seconds / env_seconds: wall time in the policy, and in gym and user together.
     """
@@ -120,11 +121,11 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
-    """Where in a run a trajectory belongs.
+class RolloutContext:
+    """The part of a run that a rollout belongs to.
 
     stage: ``distill``, ``sft``, ``rl-1`` ... ``rl-n``, ``evaluate``. step: global RL step from 1, 0 before the first.
-    policy: who acted, as reports name it. checkpoint: its id where a checkpoint acted.
+    policy: the acting policy's name in reports. checkpoint: id of the acting checkpoint, None where there is none.
     """
 
     stage: str = "play"
@@ -136,19 +137,19 @@ class Where:
 
 @dataclass(slots=True)
 class Trajectory:
-    """All turns of one attempt at one task.
+    """All turns of one conversation about one task.
 
     attempt: 0-based index within the group of the task. group: id of the group (one task in one step).
-    score: the gym's metric for the whole attempt; None when it is not admitted. messages: opening messages (before turn
-    1), so that the conversation can be rebuilt. traj_id: given by the sink, None without one.
-    admitted: False when scoring did not run; then never trained or averaged on, and reject_reason says why.
+    score: the gym's metric for the whole trajectory; None when it is not admitted. messages: opening messages (before
+    turn 1), so that the conversation can be rebuilt. traj_id: assigned by the sink, None without one.
+    admitted: False when scoring did not run; such a trajectory is never trained or averaged on, and reject_reason says why.
     """
 
     task: Task
     attempt: int
     horizon: int
     seed: int
-    where: Where = field(default_factory=Where)
+    context: RolloutContext = field(default_factory=RolloutContext)
     group: str = ""
     messages: list[Message] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
@@ -177,7 +178,7 @@ class Trajectory:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRecord:
-    """A checkpoint as the warehouse knows it: where it lies, what it holds (hash), what it came from."""
+    """A checkpoint's row in the warehouse: its path, the hash of its weights, and the checkpoint it continues (parent)."""
 
     id: str
     path: str

@@ -1,4 +1,4 @@
-"""Seeds and splits derived from content, so that no order of execution and no global generator can change them."""
+"""Seeds and splits derived from content: independent of the order of execution and of global generators."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def derive_seed(*parts: object) -> int:
 
 
 def content_hash(value: object) -> str:
-    """16 hex digits over the canonical JSON of a value: the identity of a task's content."""
+    """16 hex digits over the canonical JSON of a value; the id of a task of ours."""
     return hashlib.blake2b(_canonical(value).encode(), digest_size=8).hexdigest()
 
 
@@ -24,7 +24,7 @@ _canonical = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",
 
 
 def split_of(content: str, *, test: float = 0.2, validation: float = 0.05) -> Split:
-    """The split of our own task with this content hash: 20 % test, 5 % of the rest validation, by hash alone."""
+    """The split of a task of ours with this content hash: 20 % test, 5 % of the rest validation."""
     draw = derive_seed("split", content) / 2**63
     if draw < test:
         return "test"
@@ -32,5 +32,5 @@ def split_of(content: str, *, test: float = 0.2, validation: float = 0.05) -> Sp
 
 
 def validation_of(content: str, share: float = 0.05) -> Split:
-    """Train or validation for a task that is not test: the 5 % that checkpoints are chosen on (UserRL section 4.1)."""
+    """Train or validation for a task outside the test split; checkpoints are chosen on the 5 % (UserRL section 4.1)."""
     return "validation" if derive_seed("validation", content) / 2**63 < share else "train"

@@ -1,7 +1,7 @@
-"""Where records go. Core and trainers know only this protocol; the warehouse's turn log is one implementation.
+"""The protocol through which rollouts and trainers log; the warehouse's turn log is one implementation.
 
-Order of calls for one trajectory: `begin` (gives the id), `turn` after each turn, `end` once. `credits` follows when the
-trajectory's group is complete. What a call returned for survives the death of the process.
+Order of calls for one trajectory: `begin` (returns the id), `turn` after each turn, `end` once. `credits` follows when the
+trajectory's group is complete. Once a call has returned, its data survives the death of the process.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from userrl_core.records import CheckpointRecord, Task, Trajectory, Turn
 
 
 class Sink(Protocol):
-    """Receives everything that happens in a run. Methods are synchronous and quick; they may be called from asyncio."""
+    """Receives everything that happens in a run. Methods are synchronous and fast enough to be called from asyncio."""
 
     def begin(self, trajectory: Trajectory) -> int:
-        """A conversation starts; returns its globally unique traj_id."""
+        """A trajectory starts; returns its globally unique traj_id."""
         ...
 
     def turn(self, trajectory: Trajectory, turn: Turn) -> None:
-        """A turn is complete (its model calls included)."""
+        """A turn is complete, including its model calls."""
         ...
 
     def end(self, trajectory: Trajectory) -> None:
-        """The conversation is over: score, stop_reason, admitted and reject_reason are final."""
+        """The trajectory is complete: score, stop_reason, admitted and reject_reason are final."""
         ...
 
     def credits(self, traj_id: int, shaped: Sequence[float], advantage: Sequence[float]) -> None:
@@ -32,23 +32,23 @@ class Sink(Protocol):
         ...
 
     def tasks(self, tasks: Iterable[Task]) -> None:
-        """Tasks that this run uses; writing the same task twice is harmless."""
+        """Tasks that this run uses; logging a task twice is harmless."""
         ...
 
     def demonstrations(self, traj_ids: Iterable[int], *, stage: str = "sft") -> None:
-        """Which logged trajectories a cold start learns from, best first."""
+        """The logged trajectories that a cold start is trained on, best first."""
         ...
 
     def metrics(self, values: Mapping[str, float], *, stage: str, step: int) -> None:
-        """Numbers of one step, named ``scope/subset/stat``."""
+        """Metrics of one step, named ``scope/subset/stat``."""
         ...
 
     def stage(self, stage: str, status: str, **fields: Any) -> None:
-        """A stage began or ended (status: started, finished, failed, reused), with what is worth knowing."""
+        """A stage started or ended (status: started, finished, failed, reused); fields hold the details."""
         ...
 
     def event(self, kind: str, **fields: Any) -> None:
-        """Anything else that happened, JSON-able. ``kind="rewind", stage=..., step=s`` voids what lies after step s."""
+        """Any other event; fields are JSON-serialisable. ``kind="rewind", stage=..., step=s`` voids everything after step s."""
         ...
 
     def checkpoint(self, record: CheckpointRecord) -> None:
@@ -60,5 +60,5 @@ class Sink(Protocol):
         ...
 
     def close(self) -> None:
-        """Flush, seal and release; the sink takes nothing more."""
+        """Flush and release; the sink accepts nothing more."""
         ...

@@ -15,7 +15,7 @@ from userrl_core.errors import TrainingError
 from userrl_core.json_files import write_json
 from userrl_core.policies import Policy, ScriptedPolicy
 from userrl_core.policies.openai import OpenAIPolicy
-from userrl_core.records import Trajectory, Where
+from userrl_core.records import RolloutContext, Trajectory
 from userrl_core.rollout import run_episodes
 from userrl_core.served.client import ChatServer
 from userrl_core.sink import Sink
@@ -40,7 +40,7 @@ def distill(job: StageJob, sink: Sink, progress: ProgressWriter) -> DistillResul
     """Play, select, write. The result counts what was dropped, and why."""
     recipe, setup = job.recipe, job.recipe.demonstrations
     policy = demonstrator(recipe)
-    where = Where(stage=job.stage, phase="distill", policy=policy.name)
+    where = RolloutContext(stage=job.stage, phase="distill", policy=policy.name)
     horizon = setup.horizon or recipe.evaluate.horizon
     users = users_of(recipe, recipe.training_gyms, role="demonstrate")
     plan = {gym: _attempts(recipe, gym, job.seed) for gym in recipe.training_gyms}
@@ -63,7 +63,7 @@ def distill(job: StageJob, sink: Sink, progress: ProgressWriter) -> DistillResul
                 n=n,
                 sink=sink,
                 user=users,
-                where=where,
+                context=where,
                 seed=job.seed,
                 gym_config=gym_config(recipe),
                 on_format_error=recipe.on_format_error,

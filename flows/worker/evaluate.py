@@ -13,7 +13,7 @@ from flows.worker.distill import demonstrator
 from flows.worker.tasks import evaluation_gyms, gym_config, test_tasks, users_of
 from userrl_core.policies import BatchPolicy, Policy
 from userrl_core.policies.openai import OpenAIPolicy
-from userrl_core.records import Flag, Task, Trajectory, Where
+from userrl_core.records import Flag, RolloutContext, Task, Trajectory
 from userrl_core.rollout import run_episodes
 from userrl_core.served.client import ChatServer
 from userrl_core.sink import Sink
@@ -50,7 +50,7 @@ def _play(
     job: StageJob, actor: Actor, tasks: list[Task], sink: Sink, count: Callable[[Trajectory], None]
 ) -> dict[str, GymScore]:
     recipe, policy = job.recipe, _policy(job, actor)
-    where = Where(stage=job.stage, step=actor.step, phase="evaluate", policy=policy.name, checkpoint=actor.id)
+    where = RolloutContext(stage=job.stage, step=actor.step, phase="evaluate", policy=policy.name, checkpoint=actor.id)
     played = asyncio.run(
         run_episodes(
             tasks,
@@ -59,7 +59,7 @@ def _play(
             n=recipe.evaluate.attempts,
             sink=sink,
             user=users_of(recipe, evaluation_gyms(recipe), role="evaluate"),
-            where=where,
+            context=where,
             seed=job.seed,
             gym_config=gym_config(recipe),
             on_format_error=recipe.on_format_error,

@@ -1,11 +1,13 @@
-"""One conversation as a state machine, and many of them at once: counting, nulls, time-outs, what is recorded."""
+"""One episode as a state machine, and many at once: turn counts, null rewards, time-outs, logging."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,10 +25,10 @@ FUNCTION = Task("function", "t", "train", {"rule": "a + b + c + d", "test_case":
 CALL = render_call(InteractCall("action", "1 2 3 4"))
 
 
-class StrangeGym(Gym[GymConfig]):
-    """Does what its content says: raises, waits, scores nothing, ends."""
+class ObedientGym(Gym[GymConfig]):
+    """Does what the content of a call says: raises, waits, gives a null reward, ends."""
 
-    name = "strange"
+    name = "obedient"
     metric = "sum"
 
     def opening(self) -> str:
@@ -50,8 +52,8 @@ class StrangeGym(Gym[GymConfig]):
 
 
 def make_episode(horizon: int = 3, gym: Gym[Any] | None = None, **rules: Any) -> Episode:
-    task = Task("strange", "s", "train", {})
-    return Episode(gym or StrangeGym(task), EpisodeRules(horizon, **rules))
+    task = Task("obedient", "s", "train", {})
+    return Episode(gym or ObedientGym(task), EpisodeRules(horizon, **rules))
 
 
 async def play(episode: Episode, *contents: str) -> Trajectory:
@@ -63,12 +65,12 @@ async def play(episode: Episode, *contents: str) -> Trajectory:
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 20))
-def test_a_horizon_of_h_carries_out_exactly_h_turns(horizon: int):
+def test_a_horizon_of_h_executes_exactly_h_turns(horizon: int):
     async def run() -> Trajectory:
         episode = make_episode(horizon)
-        new: Sequence[Message] = episode.start()
-        while new:
-            new = await episode.submit(PolicyReply(CALL))
+        messages: Sequence[Message] = episode.start()
+        while messages:
+            messages = await episode.submit(PolicyReply(CALL))
         return episode.trajectory
 
     trajectory = asyncio.run(run())
@@ -78,7 +80,7 @@ def test_a_horizon_of_h_carries_out_exactly_h_turns(horizon: int):
     assert trajectory.score == trajectory.return_sum == 0.5 * horizon
 
 
-async def test_the_last_turn_of_the_horizon_may_still_succeed():
+async def test_the_last_turn_of_the_horizon_can_succeed():
     episode = Episode(gyms.make("function", FUNCTION), EpisodeRules(1))
     episode.start()
     assert await episode.submit(PolicyReply(render_call(InteractCall("answer", "4")))) == []
@@ -86,8 +88,8 @@ async def test_the_last_turn_of_the_horizon_may_still_succeed():
 
 
 @pytest.mark.parametrize("horizon", [2.5, "3", None])
-def test_a_horizon_that_is_no_whole_number_is_refused(horizon: Any):
-    with pytest.raises(ConfigError, match="no number of turns"):
+def test_a_horizon_that_is_not_an_integer_is_refused(horizon: Any):
+    with pytest.raises(ConfigError, match="not a number of turns"):
         EpisodeRules(horizon)
 
 
@@ -105,7 +107,7 @@ def test_a_horizon_of_zero_is_refused():
         ("null", "judge: no verdict"),
     ],
 )
-async def test_a_turn_that_could_not_be_scored_is_null_and_not_admitted(content: str, reason: str):
+async def test_an_unscored_turn_is_null_and_the_trajectory_not_admitted(content: str, reason: str):
     trajectory = await play(make_episode(), "hello", content)
     assert trajectory.rewards == [0.5, None]
     assert (trajectory.stop_reason, trajectory.admitted, trajectory.reject_reason) == ("error", False, reason)
@@ -114,7 +116,7 @@ async def test_a_turn_that_could_not_be_scored_is_null_and_not_admitted(content:
 
 
 async def test_a_turn_that_takes_too_long_is_null_and_not_repeated():
-    gym = StrangeGym(Task("strange", "s", "train", {}))
+    gym = ObedientGym(Task("obedient", "s", "train", {}))
     trajectory = await play(make_episode(gym=gym, step_timeout=0.02), "wait")
     assert gym.turns == 1
     assert trajectory.turns[0].reward is None
@@ -122,12 +124,12 @@ async def test_a_turn_that_takes_too_long_is_null_and_not_repeated():
     assert trajectory.reject_reason == "user: no answer within 0.02 s"
 
 
-async def test_model_calls_belong_to_the_turn_that_made_them_even_a_failed_one():
+async def test_model_calls_are_logged_with_their_turn_even_when_it_fails():
     trajectory = await play(make_episode(), "hello", "user")
     assert [len(turn.model_calls) for turn in trajectory.turns] == [1, 1]
 
 
-async def test_a_reply_without_a_call_ends_the_conversation_with_zero_not_null():
+async def test_a_reply_without_a_call_ends_the_episode_with_reward_zero_not_null():
     episode = make_episode()
     episode.start()
     assert await episode.submit(PolicyReply("I think so")) == []
@@ -137,7 +139,7 @@ async def test_a_reply_without_a_call_ends_the_conversation_with_zero_not_null()
     assert "No tool call" in turn.observation
 
 
-async def test_a_recipe_may_let_the_conversation_go_on_after_a_format_error():
+async def test_with_on_format_error_continue_the_episode_continues():
     episode = make_episode(2, on_format_error="continue")
     episode.start()
     assert await episode.submit(PolicyReply("I think so"))
@@ -146,7 +148,7 @@ async def test_a_recipe_may_let_the_conversation_go_on_after_a_format_error():
     assert episode.trajectory.stop_reason == "horizon"
 
 
-async def test_a_cut_reply_without_a_call_ends_for_length():
+async def test_a_truncated_reply_without_a_call_stops_for_length():
     episode = make_episode()
     episode.start()
     await episode.submit(PolicyReply("I think", truncated=True))
@@ -154,7 +156,7 @@ async def test_a_cut_reply_without_a_call_ends_for_length():
     assert episode.trajectory.turns[0].flags == int(Flag.FORMAT_ERROR | Flag.LENGTH)
 
 
-async def test_a_choice_the_gym_lacks_earns_zero_and_is_no_format_error():
+async def test_a_choice_that_the_gym_does_not_allow_earns_zero_and_is_not_a_format_error():
     episode = make_episode()
     episode.start()
     assert await episode.submit(PolicyReply(render_call(InteractCall("answer", "x"))))
@@ -163,30 +165,32 @@ async def test_a_choice_the_gym_lacks_earns_zero_and_is_no_format_error():
     assert turn.observation == "'answer' is not possible here; choose action."
 
 
-async def test_only_the_first_of_several_calls_is_carried_out():
-    gym = StrangeGym(Task("strange", "s", "train", {}))
+async def test_only_the_first_of_several_calls_is_executed():
+    gym = ObedientGym(Task("obedient", "s", "train", {}))
     episode = make_episode(gym=gym)
     episode.start()
-    new = await episode.submit(PolicyReply(CALL + CALL))
+    messages = await episode.submit(PolicyReply(CALL + CALL))
     assert gym.turns == 1
     assert episode.trajectory.turns[0].flags == int(Flag.EXTRA_CALLS)
-    assert new[0]["content"] == "heard 1 2 3 4\nOnly the first of 2 calls was carried out; make one call per message."
+    assert (
+        messages[0]["content"] == "heard 1 2 3 4\nOnly the first of 2 calls was carried out; make one call per message."
+    )
 
 
-async def test_a_gym_that_ends_short_of_full_score_gave_up():
+async def test_an_episode_that_the_gym_ends_below_full_score_gave_up():
     trajectory = await play(make_episode(), "end")
     assert (trajectory.stop_reason, trajectory.score) == ("gave_up", 0.25)
 
 
-async def test_a_finished_conversation_takes_no_further_reply():
+async def test_a_finished_episode_refuses_a_reply():
     episode = make_episode(1)
     await play(episode, "hello")
     with pytest.raises(GymError, match="is over"):
         await episode.submit(PolicyReply(CALL))
 
 
-def test_a_gym_is_reset_once_and_not_stepped_before():
-    gym = StrangeGym(Task("strange", "s", "train", {}))
+def test_a_gym_is_reset_exactly_once_before_its_first_step():
+    gym = ObedientGym(Task("obedient", "s", "train", {}))
     with pytest.raises(GymError, match="has not been reset"):
         asyncio.run(gym.step(InteractCall("action", "x")))
     gym.reset()
@@ -195,21 +199,21 @@ def test_a_gym_is_reset_once_and_not_stepped_before():
 
 
 def test_the_choices_of_a_gym_are_the_methods_it_defines():
-    assert StrangeGym.choices() == ("action",)
+    assert ObedientGym.choices() == ("action",)
     assert gyms.gym_class("function").choices() == ("action", "search", "answer")
 
 
-async def test_running_out_of_tokens_keeps_the_score_so_far():
+async def test_an_episode_out_of_tokens_keeps_its_score_so_far():
     episode = make_episode()
     await play(episode, "hello")
     episode.out_of_tokens()
     assert (episode.trajectory.stop_reason, episode.trajectory.score) == ("length", 0.5)
 
 
-class Faulty:
-    """A policy that fails on some tasks."""
+class FailingPolicy:
+    """A policy without a reply."""
 
-    name = "faulty"
+    name = "failing"
 
     def session(self, gym: Gym[Any], seed: int) -> Any:
         return self
@@ -218,17 +222,17 @@ class Faulty:
         raise PolicyError("503 after 3 attempts")
 
 
-async def test_a_policy_that_gives_no_reply_is_data_not_a_crash():
-    played = await run_episodes([FUNCTION] * 3, Faulty(), horizon=4)
-    assert [(t.stop_reason, t.admitted, t.reject_reason) for t in played] == [
+async def test_a_policy_without_a_reply_rejects_the_trajectory_and_raises_nothing():
+    trajectories = await run_episodes([FUNCTION] * 3, FailingPolicy(), horizon=4)
+    assert [(t.stop_reason, t.admitted, t.reject_reason) for t in trajectories] == [
         ("error", False, "policy: 503 after 3 attempts")
     ] * 3
 
 
 @pytest.mark.parametrize("where", ["session", "act"])
-async def test_a_bug_in_a_policy_is_data_about_one_rollout(where: str):
-    class Buggy(ScriptedPolicy):
-        """Breaks in one of three conversations."""
+async def test_a_bug_in_a_policy_fails_only_its_own_rollout(where: str):
+    class BuggyPolicy(ScriptedPolicy):
+        """Raises in one of three episodes."""
 
         def session(self, gym: Gym[Any], seed: int) -> Any:
             if gym.task.id != "bad":
@@ -241,76 +245,76 @@ async def test_a_bug_in_a_policy_is_data_about_one_rollout(where: str):
             raise KeyError("no such gym")
 
     bad = Task("function", "bad", "train", FUNCTION.payload)
-    played = await run_episodes([FUNCTION, bad, FUNCTION], Buggy(), horizon=4)
-    assert [(t.stop_reason, t.reject_reason) for t in played] == [
+    trajectories = await run_episodes([FUNCTION, bad, FUNCTION], BuggyPolicy(), horizon=4)
+    assert [(t.stop_reason, t.reject_reason) for t in trajectories] == [
         ("success", None),
         ("error", "policy: KeyError: 'no such gym'"),
         ("success", None),
     ]
 
 
-async def test_a_gym_that_breaks_at_its_opening_is_data_and_is_logged():
-    class Broken(StrangeGym):
+async def test_a_gym_that_fails_at_its_opening_is_logged_as_a_rejected_trajectory():
+    class BrokenGym(ObedientGym):
         def opening(self) -> str:
             raise KeyError("no such field")
 
-    notes = Notes()
-    gym = Broken(Task("strange", "s", "train", {}))
-    episode = Episode(gym, EpisodeRules(3), sink=notes)  # type: ignore[arg-type]
-    await drive(episode, Faulty(), 60)
-    assert notes.calls == [("begin", 0), ("end", 0)]
+    sink = CallRecorder()
+    gym = BrokenGym(Task("obedient", "s", "train", {}))
+    episode = Episode(gym, EpisodeRules(3), sink=sink)  # type: ignore[arg-type]
+    await drive(episode, FailingPolicy(), 60)
+    assert sink.calls == [("begin", 0), ("end", 0)]
     assert (episode.trajectory.admitted, episode.trajectory.reject_reason) == (False, "gym: KeyError: 'no such field'")
 
 
-async def test_a_gym_that_does_not_close_spoils_nothing():
-    class Stuck(StrangeGym):
+async def test_an_error_while_closing_a_gym_is_only_a_warning():
+    class UnclosableGym(ObedientGym):
         async def aclose(self) -> None:
             raise OSError("the socket is gone")
 
-    episode = Episode(Stuck(Task("strange", "s", "train", {})), EpisodeRules(3))
-    with pytest.warns(RuntimeWarning, match="strange gym did not close: OSError: the socket is gone"):
-        await drive(episode, Faulty(), 60)
+    episode = Episode(UnclosableGym(Task("obedient", "s", "train", {})), EpisodeRules(3))
+    with pytest.warns(RuntimeWarning, match="obedient gym did not close: OSError: the socket is gone"):
+        await drive(episode, FailingPolicy(), 60)
     assert episode.trajectory.reject_reason == "policy: 503 after 3 attempts"
 
 
-async def test_trajectories_come_back_in_the_order_of_tasks_and_attempts():
+async def test_trajectories_are_returned_in_the_order_of_tasks_and_attempts():
     tasks = gyms.tasks("function", "train")[:5]
-    played = await run_episodes(tasks, ScriptedPolicy(0.5), horizon=4, n=3, concurrency=2)
-    assert [(t.task.id, t.attempt) for t in played] == [(task.id, a) for task in tasks for a in range(3)]
+    trajectories = await run_episodes(tasks, ScriptedPolicy(0.5), horizon=4, n=3, concurrency=2)
+    assert [(t.task.id, t.attempt) for t in trajectories] == [(task.id, a) for task in tasks for a in range(3)]
 
 
-async def test_no_order_of_execution_changes_a_trajectory():
+async def test_the_order_of_execution_does_not_change_a_trajectory():
     tasks = gyms.tasks("travel", "train", tier="tiny")[:20]
 
-    def said(played: list[Trajectory]) -> list[list[tuple[str, str, float | None]]]:
-        return [[(turn.message, turn.observation, turn.reward) for turn in t.turns] for t in played]
+    def turns_of(trajectories: list[Trajectory]) -> list[list[tuple[str, str, float | None]]]:
+        return [[(turn.message, turn.observation, turn.reward) for turn in t.turns] for t in trajectories]
 
-    one = said(await run_episodes(tasks, ScriptedPolicy(0.3), horizon=5, n=2, concurrency=64, seed=7))
-    two = said(await run_episodes(tasks, ScriptedPolicy(0.3), horizon=5, n=2, concurrency=1, seed=7))
-    other = said(await run_episodes(tasks, ScriptedPolicy(0.3), horizon=5, n=2, concurrency=1, seed=8))
-    assert one == two != other
+    parallel = turns_of(await run_episodes(tasks, ScriptedPolicy(0.3), horizon=5, n=2, concurrency=64, seed=7))
+    sequential = turns_of(await run_episodes(tasks, ScriptedPolicy(0.3), horizon=5, n=2, concurrency=1, seed=7))
+    other_seed = turns_of(await run_episodes(tasks, ScriptedPolicy(0.3), horizon=5, n=2, concurrency=1, seed=8))
+    assert parallel == sequential != other_seed
 
 
 async def test_progress_is_called_once_per_trajectory():
-    seen: list[Trajectory] = []
-    played = await run_episodes([FUNCTION] * 4, ScriptedPolicy(), horizon=4, progress=seen.append)
-    assert sorted(map(id, seen)) == sorted(map(id, played))
+    reported: list[Trajectory] = []
+    trajectories = await run_episodes([FUNCTION] * 4, ScriptedPolicy(), horizon=4, progress=reported.append)
+    assert sorted(map(id, reported)) == sorted(map(id, trajectories))
 
 
-async def test_a_conversation_that_takes_too_long_in_all_is_not_admitted():
-    class Slow(Faulty):
+async def test_an_episode_that_takes_too_long_is_not_admitted():
+    class SlowPolicy(FailingPolicy):
         async def act(self, new: Sequence[Message]) -> PolicyReply:
             await asyncio.sleep(60)
             return PolicyReply(CALL)
 
     (episode,) = build_episodes([FUNCTION], EpisodeRules(4))
-    await drive(episode, Slow(), 0.02)
+    await drive(episode, SlowPolicy(), 0.02)
     assert episode.trajectory.reject_reason == "policy: the conversation took longer than 0.02 s"
     assert episode.gym.done
 
 
-class Notes:
-    """A sink that keeps what it is told, and may fail at a turn."""
+class CallRecorder:
+    """A sink that records its calls, and may fail at a turn."""
 
     def __init__(self, fail_at: int | None = None) -> None:
         self.calls: list[tuple[str, int]] = []
@@ -329,28 +333,26 @@ class Notes:
         self.calls.append(("end", len(trajectory.turns)))
 
 
-async def test_a_sink_hears_begin_every_turn_and_one_end():
-    notes = Notes()
-    await run_episodes([FUNCTION], ScriptedPolicy(), horizon=4, sink=notes)  # type: ignore[arg-type]
-    assert notes.calls == [("begin", 0), ("turn", 1), ("turn", 2), ("end", 2)]
+async def test_a_sink_gets_begin_then_every_turn_then_end_once():
+    sink = CallRecorder()
+    await run_episodes([FUNCTION], ScriptedPolicy(), horizon=4, sink=sink)  # type: ignore[arg-type]
+    assert sink.calls == [("begin", 0), ("turn", 1), ("turn", 2), ("end", 2)]
 
 
-async def test_a_log_that_cannot_write_stops_the_batch():
+async def test_a_log_that_cannot_be_written_stops_the_batch():
     with pytest.raises(LogError, match="disk is full"):
-        await run_episodes([FUNCTION] * 3, ScriptedPolicy(), horizon=4, sink=Notes(fail_at=2))  # type: ignore[arg-type]
+        await run_episodes([FUNCTION] * 3, ScriptedPolicy(), horizon=4, sink=CallRecorder(fail_at=2))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("options", "message"), [({"n": 0}, "n is the number"), ({"concurrency": 0}, "never start")])
-async def test_senseless_numbers_are_refused(options: dict[str, int], message: str):
+@pytest.mark.parametrize(
+    ("options", "message"), [({"n": 0}, "n is the number"), ({"concurrency": 0}, "start no episode")]
+)
+async def test_numbers_below_one_are_refused(options: dict[str, int], message: str):
     with pytest.raises(ConfigError, match=message):
         await run_episodes([FUNCTION], ScriptedPolicy(), horizon=4, **options)
 
 
-async def test_no_global_generator_is_touched_by_playing():
-    import random
-
-    import numpy as np
-
+async def test_rollouts_do_not_touch_the_global_generators():
     random.seed(1)
     np.random.seed(1)
     before = (random.getstate(), np.random.get_state()[1].tolist())

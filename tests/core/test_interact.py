@@ -1,4 +1,4 @@
-"""Reading an agent's reply: nothing an agent writes may raise, and only a readable call counts."""
+"""Parsing an agent's reply: no text raises, and only a readable call counts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _JSON = st.recursive(
 
 
 @given(st.sampled_from(["action", "search", "answer"]), st.text(max_size=80), st.text(alphabet="abc \n", max_size=20))
-def test_a_rendered_call_is_read_back(choice: str, content: str, thought: str):
+def test_a_rendered_call_is_parsed_back(choice: str, content: str, thought: str):
     parsed = parse_text(render_call(InteractCall(choice, content), thought))
     assert (parsed.call, parsed.thought, parsed.error, parsed.extra_calls) == (
         InteractCall(choice, content),
@@ -71,19 +71,19 @@ def test_no_openai_tool_call_makes_the_parser_raise(calls: list[object], content
         '{"name": "interact_with_env", "arguments": "' + "1" * 5_000 + '"}',
     ],
 )
-def test_a_call_that_is_none_is_a_format_error_with_advice(block: str):
+def test_an_unreadable_call_is_a_format_error_with_a_hint(block: str):
     parsed = parse_text(f"<tool_call>{block}</tool_call>")
     assert parsed.call is None
     assert parsed.error
     assert "interact_with_env" in parsed.error
 
 
-def test_a_missing_closing_tag_is_tolerated_with_whatever_follows():
+def test_a_missing_closing_tag_is_tolerated_whatever_follows():
     text = '<tool_call>{"name": "interact_with_env", "arguments": {"choice": "action", "content": "x"}} and so on'
     assert parse_text(text).call == InteractCall("action", "x")
 
 
-def test_white_space_around_and_inside_of_a_call_is_read_in_one_pass():
+def test_long_white_space_in_and_around_a_call_is_parsed_in_linear_time():
     call = '{"name": "interact_with_env", "arguments": {"choice": "action", "content": "x"}}'
     space = "\n \t" * 70_000
     assert parse_text(f"<tool_call>{space}{call}{space}x").call == InteractCall("action", "x")
@@ -95,16 +95,16 @@ def test_white_space_around_and_inside_of_a_call_is_read_in_one_pass():
     assert "not valid JSON" in unreadable.error
 
 
-def test_half_a_character_is_replaced_so_that_every_user_can_be_asked():
-    def read(content: str) -> InteractCall | None:
+def test_lone_surrogates_are_replaced_because_model_servers_refuse_them():
+    def parsed(content: str) -> InteractCall | None:
         arguments = f'{{"choice": "action", "content": "{content}"}}'
         return parse_text(f'<tool_call>{{"name": "interact_with_env", "arguments": {arguments}}}</tool_call>').call
 
-    assert read("a\\ud800b \\ud83d\\ude00") == InteractCall("action", "a\ufffdb \U0001f600")
-    assert read("caf\\u00e9") == InteractCall("action", "caf\u00e9")
+    assert parsed("a\\ud800b \\ud83d\\ude00") == InteractCall("action", "a\ufffdb \U0001f600")
+    assert parsed("caf\\u00e9") == InteractCall("action", "caf\u00e9")
 
 
-def test_of_several_calls_the_first_counts_and_the_rest_are_reported():
+def test_of_several_calls_the_first_counts_and_the_others_are_reported():
     text = render_call(InteractCall("action", "one")) + render_call(InteractCall("answer", "two"))
     parsed = parse_text(text)
     assert (parsed.call, parsed.extra_calls) == (InteractCall("action", "one"), 1)
@@ -112,7 +112,7 @@ def test_of_several_calls_the_first_counts_and_the_rest_are_reported():
     assert "first of 2" in parsed.error
 
 
-def test_a_broken_first_call_is_not_replaced_by_a_good_second_one():
+def test_an_unreadable_first_call_is_not_replaced_by_a_readable_second_one():
     parsed = parse_text("<tool_call>{</tool_call>" + render_call(InteractCall("answer", "two")))
     assert parsed.call is None
 
@@ -126,22 +126,22 @@ def test_a_call_inside_the_content_is_content():
     assert parsed.call == InteractCall("action", inner)
 
 
-def test_think_tags_are_dropped_from_the_thought():
+def test_think_tags_are_removed_from_the_thought():
     parsed = parse_text("<think>so</think>\n" + render_call(InteractCall("action", "x")))
     assert parsed.thought == "so"
 
 
-def test_openai_tool_calls_are_read_and_the_text_beside_them_is_the_thought():
+def test_openai_tool_calls_are_parsed_and_the_text_next_to_them_is_the_thought():
     arguments = json.dumps({"choice": " Search ", "content": "x"})
     parsed = parse_tool_calls("let me see", [{"function": {"name": "interact_with_env", "arguments": arguments}}])
     assert (parsed.call, parsed.thought) == (InteractCall("search", "x"), "let me see")
 
 
-def test_the_schema_names_only_what_a_gym_allows():
+def test_the_schema_holds_only_the_choices_that_a_gym_allows():
     schema = tool_schema(["action", "answer"])
     assert schema["function"]["parameters"]["properties"]["choice"]["enum"] == ["action", "answer"]
 
 
-def test_choices_and_their_strings_are_the_same():
+def test_choices_and_their_strings_are_equal():
     assert InteractCall(Choice.ACTION, "x") == InteractCall("action", "x")
     assert hash(InteractCall(Choice.ACTION, "x")) == hash(InteractCall("action", "x"))

@@ -36,17 +36,17 @@ def test_an_unknown_split_user_and_task_option_are_each_one_sentence():
 @pytest.mark.parametrize(
     "user", [("openai", {"nope": 1}), ("rule", {"nope": 1}), ("rule",)], ids=["openai", "rule", "no options"]
 )
-def test_options_that_a_user_does_not_take_are_one_sentence(user: object):
+def test_options_that_a_user_does_not_accept_are_one_sentence(user: object):
     with pytest.raises(ConfigError, match="user"):
         gyms.make("turtle", user=user)
 
 
-def test_no_user_is_the_rule_user():
+def test_without_a_user_a_gym_has_the_rule_user():
     assert type(gyms.make("turtle", user=None).user) is type(gyms.make("turtle").user)
 
 
 @pytest.mark.parametrize("options", [{"reward_scale": math.nan}, {"step_penalty": math.inf}, {"tolerance": -1.0}])
-def test_rewards_and_tolerances_are_finite_numbers_that_make_sense(options: dict[str, float]):
+def test_rewards_and_tolerances_outside_their_range_are_refused(options: dict[str, float]):
     with pytest.raises(ConfigError, match="cannot use these options"):
         gyms.make("function", **options)
 
@@ -63,16 +63,15 @@ def test_a_gym_without_published_tasks_says_so(tmp_path: Path):
         gyms.load_published("function", tmp_path / "nowhere")
 
 
-def test_starting_up_loads_neither_torch_nor_prefect_nor_a_gym():
-    heavy = ("torch", "prefect", "userrl_core.gyms.travel.gym")
-    code = f"import sys, userrl_core.gyms; print([m for m in {heavy} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+def test_importing_the_gyms_loads_neither_torch_nor_prefect_nor_a_gym():
+    late = ("torch", "prefect", "userrl_core.gyms.travel.gym")
+    code = f"import sys, userrl_core.gyms; print([m for m in {late} if m in sys.modules])"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == "[]"
 
 
-def test_a_task_whose_gold_is_wrong_is_not_valid():
+def test_a_task_whose_gold_solution_fails_is_reported_and_not_raised():
     task = Task("function", "t", "train", {"rule": "a", "test_case": [1, 1, 1, 1], "expected": float("nan")})
-    verdict = validate(task)
-    assert not verdict.ok
-    assert verdict.playable
-    assert verdict.reason
+    result = validate(task)
+    assert (result.ok, result.playable) == (False, True)
+    assert result.reason.startswith("The gym failed on the gold solution: ValueError")

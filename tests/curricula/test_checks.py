@@ -12,7 +12,7 @@ import pytest
 import curricula
 from curricula.feasibility import reward_range
 from userrl_core.errors import ConfigError
-from userrl_core.gyms import Pay, gym_class, names, tasks
+from userrl_core.gyms import RewardBounds, gym_class, names, tasks
 from userrl_core.gyms.base import parse_config
 from userrl_core.gyms.registry import packages
 
@@ -68,9 +68,9 @@ def test_a_bonus_for_every_step_makes_every_answer_a_rewarded_one() -> None:
 @pytest.mark.parametrize("gym", names())
 def test_what_gyms_pay_without_settings_lies_between_0_and_1(gym: str) -> None:
     kind = gym_class(gym)
-    pay = kind.pay(parse_config(kind, {}))
-    assert pay[:2] == (0.0, 1.0)
-    assert (pay.answer == math.inf) == (gym in ("intention", "persuade"))
+    bounds = kind.reward_bounds(parse_config(kind, {}))
+    assert bounds[:2] == (0.0, 1.0)
+    assert (bounds.answer == math.inf) == (gym in ("intention", "persuade"))
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_what_gyms_pay_without_settings_lies_between_0_and_1(gym: str) -> None:
 )
 def test_what_gyms_pay_follows_their_reward_fields(gym: str, config: dict[str, Any], pay: tuple[float, ...]) -> None:
     kind = gym_class(gym)
-    assert kind.pay(parse_config(kind, config)) == Pay(*pay)
+    assert kind.reward_bounds(parse_config(kind, config)) == RewardBounds(*pay)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from flows.run.budget import BudgetGuard, check_budget, money_spent, seconds_spe
 from flows.run.results import Result, TrainResult
 from tests.flows.test_runs_and_jobs import make_job
 from userrl_core.errors import TrainingError
-from userrl_core.records import ModelCall, Task, Trajectory, Turn, Where
+from userrl_core.records import ModelCall, RolloutContext, Task, Trajectory, Turn
 from userrl_core.training.jobs import begun_marker
 from warehouse import TurnLog
 
@@ -27,7 +27,7 @@ def write_progress(job, *seconds):
 def spend(root, price):
     log = TurnLog.open(root, "r")
     task = Task("travel", "t", "train", {})
-    trajectory = Trajectory(task, 0, 4, 0, where=Where("distill", phase="distill"))
+    trajectory = Trajectory(task, 0, 4, 0, context=RolloutContext("distill", phase="distill"))
     call = ModelCall("user", "gpt-4o", 10, 10, price=price)
     turn = Turn(1, "action", "?", "", "?", "!", 0.0, model_calls=[call])
     log.begin(trajectory)

@@ -15,7 +15,7 @@ from userrl_core.episode import EpisodeRules
 from userrl_core.errors import ConfigError
 from userrl_core.gyms import generate
 from userrl_core.gyms.taskfile import write_tasks
-from userrl_core.records import Where
+from userrl_core.records import RolloutContext
 from userrl_core.rollout import build_episode
 from warehouse import TurnLog, open_warehouse
 
@@ -139,7 +139,9 @@ def test_in_an_evaluation_the_attempts_of_two_actors_are_no_group():
     task = validation_tasks(recipe())[0]
 
     def group(**where):
-        return build_episode(task, 0, EpisodeRules(4), where=Where(stage="evaluate", **where)).trajectory.group
+        return build_episode(
+            task, 0, EpisodeRules(4), context=RolloutContext(stage="evaluate", **where)
+        ).trajectory.group
 
     script, cold = group(phase="evaluate", policy="script"), group(phase="evaluate", policy="SFT", checkpoint="abc")
     assert script == f"evaluate/0/script/{task.key}"

@@ -25,7 +25,7 @@ counts = os.open(os.environ["TURNS_PLAYED"], os.O_WRONLY | os.O_CREAT | os.O_APP
 
 async def counted(self, *words, **named):
     answer = await submit(self, *words, **named)
-    os.write(counts, (self.trajectory.where.phase + "\\\\n").encode())
+    os.write(counts, (self.trajectory.context.phase + "\\\\n").encode())
     return answer
 
 Episode.submit = counted

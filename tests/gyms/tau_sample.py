@@ -1,4 +1,4 @@
-"""A tiny copy of tau-bench's layout, written here: enough records to exercise every tool of both desks."""
+"""A small data set in tau-bench's layout, with enough records for every tool of both domains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FunctionGym: its rules, its published tasks, and every defect of the released code that it must not have."""
+"""FunctionGym: its rules, its published tasks, and the defects of the released code that it does not have."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def make_gym(**options: float) -> FunctionGym:
     return gym
 
 
-async def say(gym: FunctionGym, choice: str, content: str) -> tuple[str, float | None, bool]:
+async def step(gym: FunctionGym, choice: str, content: str) -> tuple[str, float | None, bool]:
     result = await gym.step(InteractCall(choice, content))
     return result.observation, result.reward, result.terminated
 
 
 async def test_an_action_gives_the_value_of_the_rule_and_no_reward():
-    assert await say(make_gym(), "action", "1 2 3 4") == ("24", 0.0, False)
+    assert await step(make_gym(), "action", "1 2 3 4") == ("24", 0.0, False)
 
 
 async def test_values_are_rounded_to_four_decimals():
@@ -48,13 +48,13 @@ async def test_values_are_rounded_to_four_decimals():
     assert (await gym.step(InteractCall("action", "1 3 0 0"))).observation == "0.3333"
 
 
-async def test_search_shows_the_test_case_and_pays_nothing():
-    assert await say(make_gym(), "search", "test") == ("test 3 5 5 3", 0.0, False)
+async def test_search_shows_the_test_case_and_earns_nothing():
+    assert await step(make_gym(), "search", "test") == ("test 3 5 5 3", 0.0, False)
 
 
-async def test_the_right_answer_pays_one_and_ends_the_attempt():
+async def test_the_right_answer_earns_one_and_ends_the_episode():
     gym = make_gym()
-    assert await say(gym, "answer", "225") == ("right", 1.0, True)
+    assert await step(gym, "answer", "225") == ("right", 1.0, True)
     assert gym.succeeded
     assert gym.score() == 1.0
     with pytest.raises(GymError, match="finished"):
@@ -63,44 +63,44 @@ async def test_the_right_answer_pays_one_and_ends_the_attempt():
 
 async def test_a_wrong_answer_may_be_followed_by_another():
     gym = make_gym()
-    assert await say(gym, "answer", "224") == ("wrong", 0.0, False)
-    assert await say(gym, "answer", "225.0") == ("right", 1.0, True)
+    assert await step(gym, "answer", "224") == ("wrong", 0.0, False)
+    assert await step(gym, "answer", "225.0") == ("right", 1.0, True)
 
 
 @pytest.mark.parametrize(("answer", "right"), [("225.0000005", True), ("225.000002", False), ("2.25e2", True)])
 async def test_an_answer_is_right_within_a_millionth(answer: str, right: bool):
-    assert (await say(make_gym(), "answer", answer))[2] is right
+    assert (await step(make_gym(), "answer", answer))[2] is right
 
 
 @pytest.mark.parametrize("content", ["", "nan", "inf", "225 225", "about 225", "2_25", "0xE1", "225" * 200, "٢٢٥x"])
-async def test_an_unreadable_answer_pays_nothing_and_ends_nothing(content: str):
-    assert await say(make_gym(), "answer", content) == ("Give one number.", 0.0, False)
+async def test_an_unreadable_answer_earns_nothing_and_does_not_end_the_episode(content: str):
+    assert await step(make_gym(), "answer", content) == ("Give one number.", 0.0, False)
 
 
 @pytest.mark.parametrize("content", ["3 5 5 3", "3.0000001 5 5 3", "3,5,5,3", "3.0 5e0 50e-1 +3", "2.999 5 5 3"])
-async def test_the_test_case_cannot_be_tried_however_it_is_written(content: str):
+async def test_the_test_case_cannot_be_tried_in_any_notation(content: str):
     gym = make_gym()
-    assert (await say(gym, "action", content))[0] == "That is the test case; try other numbers."
+    assert (await step(gym, "action", content))[0] == "That is the test case; try other numbers."
 
 
 async def test_numbers_beside_the_test_case_can_be_tried():
-    assert (await say(make_gym(), "action", "3 5 5 4"))[0] == "300"
+    assert (await step(make_gym(), "action", "3 5 5 4"))[0] == "300"
 
 
 async def test_scientific_notation_is_one_number_not_two():
     refused = "Give exactly four numbers, e.g. 1 2 3 5."
-    assert (await say(make_gym(), "action", "1e2 3 4"))[0] == refused
-    assert (await say(make_gym(), "action", "1e2 3 4 1"))[0] == "1200"
+    assert (await step(make_gym(), "action", "1e2 3 4"))[0] == refused
+    assert (await step(make_gym(), "action", "1e2 3 4 1"))[0] == "1200"
 
 
 @pytest.mark.parametrize(
     "content", ["1-2-3-4", "1 2 3", "1 2 3 4 5", "a b c d", "1 2 3 nan", "", "1;2;3;4", "1 2 3 4 x"]
 )
 async def test_anything_but_four_separate_numbers_is_refused(content: str):
-    assert await say(make_gym(), "action", content) == ("Give exactly four numbers, e.g. 1 2 3 5.", 0.0, False)
+    assert await step(make_gym(), "action", content) == ("Give exactly four numbers, e.g. 1 2 3 5.", 0.0, False)
 
 
-async def test_a_value_that_does_not_exist_is_said_to_be_undefined():
+async def test_a_value_that_does_not_exist_is_undefined():
     for rule, content in (
         ("a / b + c + d", "1 0 2 3"),
         ("a ** b + c + d", "-8 0.5 1 1"),
@@ -113,8 +113,8 @@ async def test_a_value_that_does_not_exist_is_said_to_be_undefined():
 
 async def test_reward_scale_and_step_penalty_come_from_the_config():
     gym = make_gym(reward_scale=2.0, step_penalty=0.1)
-    assert (await say(gym, "action", "1 1 1 1"))[1] == pytest.approx(-0.1)
-    assert (await say(gym, "answer", "225"))[1] == pytest.approx(1.9)
+    assert (await step(gym, "action", "1 1 1 1"))[1] == pytest.approx(-0.1)
+    assert (await step(gym, "answer", "225"))[1] == pytest.approx(1.9)
     assert gym.succeeded
 
 
@@ -130,8 +130,8 @@ def test_four_numbers_are_read_back_as_they_were_written(numbers: list[float]):
 
 @given(st.text(max_size=60))
 def test_reading_numbers_never_raises(content: str):
-    read = read_four(content)
-    assert read is None or all(isinstance(x, float) for x in read)
+    numbers = read_four(content)
+    assert numbers is None or all(isinstance(x, float) for x in numbers)
 
 
 _EXPRESSION = st.recursive(
@@ -150,10 +150,10 @@ _EXPRESSION = st.recursive(
 
 @settings(max_examples=150)
 @given(_EXPRESSION, st.tuples(*[st.integers(-5, 9).map(float)] * 4))
-def test_rules_mean_what_python_means_by_them(text: str, numbers: tuple[float, ...]):
+def test_rules_have_the_value_that_python_gives_them(text: str, numbers: tuple[float, ...]):
     names = dict(zip("abcd", numbers, strict=True))
     try:
-        # The oracle of this test alone: the text comes from the strategy above.
+        # Used in this test only: the text comes from the strategy above.
         expected = eval(compile(text, "rule", "eval"), {"__builtins__": {}, "abs": abs, "max": max}, names)  # noqa: S307
         expected = float(expected) if not isinstance(expected, complex) and math.isfinite(expected) else None
     except (ArithmeticError, TypeError):
@@ -180,45 +180,45 @@ def test_rules_mean_what_python_means_by_them(text: str, numbers: tuple[float, .
         "1 = a",
     ],
 )
-def test_a_rule_that_is_no_rule_is_refused(text: str):
+def test_text_that_is_not_a_rule_is_refused(text: str):
     with pytest.raises(TaskError, match="cannot be read"):
         compile_rule(text)
 
 
-def test_a_rule_nested_beyond_reason_is_refused_not_recursed_into():
+def test_a_rule_with_too_deep_nesting_is_refused_without_recursion():
     with pytest.raises(TaskError, match="shallower"):
         compile_rule("(" * 5000 + "a" + ")" * 5000)
     with pytest.raises(TaskError, match="shallower"):
         compile_rule("-" * 5000 + "a")
 
 
-def test_a_tower_of_powers_ends_at_once():
+def test_a_tower_of_powers_is_undefined_at_once():
     assert evaluate(compile_rule("9 ** 9 ** 9 ** a"), (9.0, 1.0, 1.0, 1.0)) is None
 
 
 def test_own_tasks_are_distinct_solvable_and_split_by_content():
-    found = [
+    own_tasks = [
         t
         for split in ("train", "validation", "test")
         for tier in ("easy", "hard")
         for t in gyms.tasks("function", split, tier=tier)
     ]
-    assert len({t.id for t in found}) == len(found) == 2400
-    assert all(validate(t).ok for t in found[::40])
+    assert len({t.id for t in own_tasks}) == len(own_tasks) == 2400
+    assert all(validate(t).ok for t in own_tasks[::40])
     assert min(len(gyms.tasks("function", split)) for split in ("train", "validation", "test")) >= 4
 
 
-def test_generating_twice_gives_the_same_tasks():
+def test_generated_tasks_depend_on_the_seed_alone():
     assert gyms.generate("function", 20, 3) == gyms.generate("function", 20, 3)
     assert gyms.generate("function", 20, 3) != gyms.generate("function", 20, 4)
 
 
 def test_the_published_rules_load_with_their_splits_and_can_all_be_solved():
-    found = gyms.load_published("function", published("userrl"))
-    assert len(found) == 538
-    assert sum(t.split == "test" for t in found) == 78
-    assert {t.id for t in found} == {f"func-{i}" for i in range(1, 539)}
-    assert [t.id for t in found if not validate(t).ok] == []
+    published_tasks = gyms.load_published("function", published("userrl"))
+    assert len(published_tasks) == 538
+    assert sum(t.split == "test" for t in published_tasks) == 78
+    assert {t.id for t in published_tasks} == {f"func-{i}" for i in range(1, 539)}
+    assert [t.id for t in published_tasks if not validate(t).ok] == []
 
 
 def write_release(root: Path, records: list[dict[str, object]], train: list[str], test: list[str]) -> None:
@@ -229,7 +229,7 @@ def write_release(root: Path, records: list[dict[str, object]], train: list[str]
     (root / "data/function_multiturn").mkdir(parents=True)
     (root / "gyms/FunctionGym/functiongym/data/functions.json").write_text(json.dumps(records))
     for split, ids in (("train", train), ("test", test)):
-        rows = [{"reward_model": {"env_name": "FunctionGym", "ground_truth": "1", "id": one}} for one in ids]
+        rows = [{"reward_model": {"env_name": "FunctionGym", "ground_truth": "1", "id": task_id}} for task_id in ids]
         pq.write_table(pa.Table.from_pylist(rows), root / f"data/function_multiturn/{split}.parquet")
 
 
@@ -243,7 +243,7 @@ def make_record(number: int, **changed: object) -> dict[str, object]:
     return {**record, **changed}
 
 
-def test_a_sample_in_the_published_format_is_read(tmp_path: Path):
+def test_a_sample_in_the_published_format_loads(tmp_path: Path):
     write_release(tmp_path, [make_record(1), make_record(2)], ["func-1"], ["func-2"])
     assert {t.id: t.split == "test" for t in gyms.load_published("function", tmp_path)} == {
         "func-1": False,
@@ -268,15 +268,15 @@ def test_a_bad_published_row_names_file_index_and_field(tmp_path: Path, record: 
         gyms.load_published("function", tmp_path)
 
 
-def test_a_folder_without_the_release_says_so(tmp_path: Path):
+def test_a_folder_without_the_release_is_named(tmp_path: Path):
     with pytest.raises(TaskError, match=r"There is no file .*functions\.json"):
         gyms.load_published("function", tmp_path)
 
 
-async def test_the_demonstrator_is_better_the_more_skilled_it_is():
-    some = gyms.tasks("function", "train")[:40]
+async def test_the_demonstrators_score_rises_with_its_skill():
+    train_tasks = gyms.tasks("function", "train")[:40]
     means = []
     for skill in (0.1, 0.6, 1.0):
-        played = await run_episodes(some, ScriptedPolicy(skill), horizon=5)
-        means.append(sum(t.score or 0.0 for t in played) / len(played))
+        trajectories = await run_episodes(train_tasks, ScriptedPolicy(skill), horizon=5)
+        means.append(sum(t.score or 0.0 for t in trajectories) / len(trajectories))
     assert means[0] < means[1] < means[2] == 1.0

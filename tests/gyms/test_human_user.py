@@ -1,4 +1,4 @@
-"""A person at the terminal: what they see, what they may type, and that leaving is no reward."""
+"""A person at the terminal: what they see, what they may type, and that leaving gives no reward."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from userrl_core.policies.human import HumanPolicy
 
 
 class Person:
-    """Types given lines and remembers what was shown."""
+    """Types given lines and records what is shown."""
 
     def __init__(self, *lines: str) -> None:
         self.lines = list(lines)
-        self.seen: list[str] = []
+        self.shown: list[str] = []
 
     def ask(self, prompt: str) -> str:
-        self.seen.append(prompt)
+        self.shown.append(prompt)
         if not self.lines:
             raise EOFError
         return self.lines.pop(0)
 
     def show(self, text: str) -> None:
-        self.seen.append(text)
+        self.shown.append(text)
 
     @property
     def screen(self) -> str:
-        return "\n".join(self.seen)
+        return "\n".join(self.shown)
 
 
 def gym_with(person: Person, name: str) -> Any:
@@ -46,7 +46,7 @@ def step(gym: Any, choice: str, content: str) -> Any:
     return asyncio.run(gym.step(InteractCall(choice, content)))
 
 
-def test_intention_shows_the_open_details_takes_an_answer_and_the_numbers_it_covers() -> None:
+def test_intention_shows_the_missing_details_and_reads_an_answer_and_the_numbers_it_covers() -> None:
     person = Person("By train, I think.", "1 9", "0 1, 1")
     gym = gym_with(person, "intention")
     first = gym.remaining[0]
@@ -58,12 +58,12 @@ def test_intention_shows_the_open_details_takes_an_answer_and_the_numbers_it_cov
     assert first not in gym.remaining
 
 
-def test_intention_takes_none() -> None:
+def test_intention_reads_zero_as_no_detail() -> None:
     gym = gym_with(Person("Why?", "0"), "intention")
     assert step(gym, "action", "Nice weather?").reward == 0.0
 
 
-def test_persuade_takes_a_response_and_a_stance_by_number_or_name() -> None:
+def test_persuade_reads_a_response_and_a_stance_by_number_or_name() -> None:
     person = Person("Hm, maybe.", "nonsense", "2", "All right.", "neutral", "You win.", "strongly d")
     gym = gym_with(person, "persuade")
     rewards = [step(gym, "action", text).reward for text in "abc"]
@@ -72,13 +72,13 @@ def test_persuade_takes_a_response_and_a_stance_by_number_or_name() -> None:
     assert gym.done
 
 
-def test_a_stance_that_fits_two_levels_is_asked_for_again() -> None:
+def test_an_ambiguous_stance_is_asked_for_again() -> None:
     gym = gym_with(Person("Hm.", "agree", "Hm.", "partly", "1"), "persuade")
     assert step(gym, "action", "a").info["stance"] == "Agree"
     assert step(gym, "action", "b").info["stance"] == "Strongly Agree"
 
 
-def test_telepathy_shows_the_entity_and_takes_yes_no_and_maybe() -> None:
+def test_telepathy_shows_the_entity_and_reads_yes_no_and_maybe() -> None:
     person = Person("y", "perhaps", "N", "maybe", "no")
     gym = gym_with(person, "telepathy")
     assert [step(gym, "action", "?").observation for _ in range(3)] == ["Yes", "No", "Maybe"]
@@ -87,7 +87,7 @@ def test_telepathy_shows_the_entity_and_takes_yes_no_and_maybe() -> None:
     assert step(gym, "answer", "a thing it is not").reward == 0.0
 
 
-def test_a_guess_that_is_the_very_name_needs_no_judge() -> None:
+def test_a_guess_that_is_exactly_the_name_needs_no_judgement() -> None:
     gym = gym_with(Person(), "telepathy")
     assert step(gym, "answer", str(gym.task.payload["title"]).upper()).reward == 1.0
 
@@ -106,19 +106,19 @@ def test_turtle_shows_the_story_and_grades_each_criterion() -> None:
 
 
 @pytest.mark.parametrize("name", ["intention", "persuade", "telepathy", "turtle"])
-def test_a_person_who_leaves_is_a_user_error_and_not_a_zero(name: str) -> None:
+def test_a_person_who_leaves_raises_a_user_error(name: str) -> None:
     assert "human" in gym_class(name).users
     with pytest.raises(UserError, match="left"):
         step(gym_with(Person(), name), "action", "Hello?")
 
 
 def act(person: Person, choices: tuple[str, ...]) -> InteractCall | None:
-    class Like:
+    class AnyGym:
         @staticmethod
         def choices() -> tuple[str, ...]:
             return choices
 
-    session = HumanPolicy(person.ask, person.show).session(Like(), 0)  # type: ignore[arg-type]
+    session = HumanPolicy(person.ask, person.show).session(AnyGym(), 0)  # type: ignore[arg-type]
     reply = asyncio.run(session.act([{"role": "user", "content": "the opening"}]))
     return parse_text(reply.text).call
 
@@ -136,7 +136,7 @@ ALL = ("action", "search", "answer")
         (["", "ok"], ("action",), InteractCall("action", "ok")),
     ],
 )
-def test_a_person_acts_by_naming_a_choice(typed: list[str], choices: tuple[str, ...], call: InteractCall) -> None:
+def test_a_person_acts_by_typing_a_choice(typed: list[str], choices: tuple[str, ...], call: InteractCall) -> None:
     person = Person(*typed)
     assert act(person, choices) == call
     assert "the opening" in person.screen
@@ -148,6 +148,6 @@ def test_a_person_may_leave(typed: list[str]) -> None:
         act(Person(*typed), ALL)
 
 
-def test_a_human_user_can_be_made_without_a_console() -> None:
+def test_a_human_user_needs_no_console_to_be_created() -> None:
     task = tasks("telepathy", "train")[0]
     assert gym_class("telepathy").users["human"](task, random.Random(0)).task is task

@@ -1,4 +1,4 @@
-"""IntentionGym: what a question earns, who knows what, our tasks and the published ones."""
+"""IntentionGym: rewards, the knowledge of its prompts, our tasks and the published ones."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ from userrl_core.records import Task
 from userrl_core.rollout import run_episodes
 
 
-class Judge:
-    """A user that says what it is told to say, and judges as it is told to judge."""
+class ScriptedUser:
+    """A user with given judgements and a given reply or error."""
 
-    def __init__(self, *verdicts: Sequence[Any], reply: str | Exception = "Well.") -> None:
-        self.verdicts = list(verdicts)
-        self.said = reply
+    def __init__(self, *judgements: Sequence[Any], reply: str | Exception = "Well.") -> None:
+        self.judgements = list(judgements)
+        self.answer = reply
         self.questions: list[str] = []
         self.conversations: list[Sequence[Exchange]] = []
 
     async def reply(self, question: str, conversation: Sequence[Exchange]) -> str:
         self.conversations.append(conversation)
-        if isinstance(self.said, Exception):
-            raise self.said
-        return self.said
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
 
     async def covered(self, question: str, remaining: Sequence[Detail]) -> Sequence[int]:
         self.questions.append(question)
-        return self.verdicts.pop(0)
+        return self.judgements.pop(0)
 
 
 def make_task(*importances: int) -> Task:
@@ -59,8 +59,8 @@ def make_task(*importances: int) -> Task:
     return Task("intention", "t", "train", {"category": "Things", "task": "Do it.", "details": details})
 
 
-def make_gym(judge: Judge, *importances: int, **config: Any) -> IntentionGym:
-    gym = make("intention", make_task(*importances), judge, **config)
+def make_gym(user: ScriptedUser, *importances: int, **config: Any) -> IntentionGym:
+    gym = make("intention", make_task(*importances), user, **config)
     assert isinstance(gym, IntentionGym)
     gym.reset(seed=0)
     return gym
@@ -71,88 +71,86 @@ def ask(gym: IntentionGym, text: str = "Which?") -> Any:
 
 
 @pytest.mark.parametrize(("importance", "reward"), [(3, 1.0), (2, 0.7), (1, 0.4)])
-def test_a_question_earns_by_importance(importance: int, reward: float) -> None:
-    assert ask(make_gym(Judge([0]), importance)).reward == reward
+def test_a_question_earns_the_base_reward_of_its_importance(importance: int, reward: float) -> None:
+    assert ask(make_gym(ScriptedUser([0]), importance)).reward == reward
 
 
 @pytest.mark.parametrize(
     ("indices", "reward"),
     [([], 0.0), ([0, 1], 0.8), ([1, 2], 0.5), ([0, 1, 2], 0.6), ([2, 3], 0.2), ([2, 3, 4], 0.0), ([2, 3, 4, 5], 0.0)],
 )
-def test_the_highest_importance_counts_and_each_further_detail_costs_a_fifth_down_to_nothing(
+def test_the_highest_importance_counts_less_a_fifth_per_further_detail_but_never_below_zero(
     indices: list[int], reward: float
 ) -> None:
-    assert ask(make_gym(Judge(indices), 3, 2, 1, 1, 1, 1)).reward == pytest.approx(reward, abs=1e-12)
+    assert ask(make_gym(ScriptedUser(indices), 3, 2, 1, 1, 1, 1)).reward == pytest.approx(reward, abs=1e-12)
 
 
 def test_duplicate_indices_count_once() -> None:
-    gym = make_gym(Judge([1, 1, 1], [0]), 3, 2)
+    gym = make_gym(ScriptedUser([1, 1, 1], [0]), 3, 2)
     assert ask(gym).reward == 0.7
     assert [detail.description for detail in gym.remaining] == ["thing 0"]
     assert ask(gym).terminated
 
 
-def test_a_covered_detail_never_pays_again() -> None:
-    judge = Judge([0], [])
-    gym = make_gym(judge, 3, 2)
+def test_a_covered_detail_is_never_rewarded_again() -> None:
+    gym = make_gym(ScriptedUser([0], []), 3, 2)
     assert [ask(gym).reward, ask(gym).reward] == [1.0, 0.0]
 
 
-@pytest.mark.parametrize("wild", [[2], [-1], [True], ["0"], [0.0], [None]])
-def test_an_index_that_is_not_on_the_list_is_a_failed_judgement_and_not_a_reward(wild: list[Any]) -> None:
+@pytest.mark.parametrize("indices", [[2], [-1], [True], ["0"], [0.0], [None]])
+def test_an_index_that_is_not_on_the_list_is_a_failed_judgement_and_not_a_reward(indices: list[Any]) -> None:
     with pytest.raises(JudgeError, match="there are 2 left"):
-        ask(make_gym(Judge(wild), 3, 2))
+        ask(make_gym(ScriptedUser(indices), 3, 2))
 
 
-def test_it_ends_when_every_detail_is_covered_with_the_sum_as_its_score() -> None:
-    gym = make_gym(Judge([1], [0], [0]), 3, 2, 1)
+def test_the_episode_ends_when_every_detail_is_covered_and_the_score_is_the_sum() -> None:
+    gym = make_gym(ScriptedUser([1], [0], [0]), 3, 2, 1)
     results = [ask(gym) for _ in range(3)]
     assert [r.terminated for r in results] == [False, False, True]
     assert gym.score() == pytest.approx(2.1) == pytest.approx(gym.full_score)
     assert results[-1].info["success"] is True
 
 
-def test_rewards_and_penalty_are_settings() -> None:
-    gym = make_gym(Judge([0, 1]), 3, 1, high=2.0, multi_penalty=0.5)
+def test_rewards_and_penalty_are_config_fields() -> None:
+    gym = make_gym(ScriptedUser([0, 1]), 3, 1, high=2.0, multi_penalty=0.5)
     assert ask(gym).reward == 1.5
 
 
-def test_reply_and_judgement_run_at_the_same_time() -> None:
-    class Meeting(Judge):
+def test_reply_and_judgement_run_concurrently() -> None:
+    class WaitingUser(ScriptedUser):
         def __init__(self) -> None:
             super().__init__([0])
-            self.here, self.there = asyncio.Event(), asyncio.Event()
+            self.replying, self.judging = asyncio.Event(), asyncio.Event()
 
         async def reply(self, question: str, conversation: Sequence[Exchange]) -> str:
-            self.here.set()
-            await asyncio.wait_for(self.there.wait(), 5)
-            return "met"
+            self.replying.set()
+            await asyncio.wait_for(self.judging.wait(), 5)
+            return "both ran"
 
         async def covered(self, question: str, remaining: Sequence[Detail]) -> Sequence[int]:
-            self.there.set()
-            await asyncio.wait_for(self.here.wait(), 5)
+            self.judging.set()
+            await asyncio.wait_for(self.replying.wait(), 5)
             return [0]
 
-    async def go() -> str:
-        gym = make("intention", make_task(3), Meeting())
+    async def play() -> str:
+        gym = make("intention", make_task(3), WaitingUser())
         gym.reset(seed=0)
         return (await gym.step(InteractCall("action", "?"))).observation
 
-    assert asyncio.run(go()) == "met"
+    assert asyncio.run(play()) == "both ran"
 
 
-def test_when_one_call_fails_the_error_is_its_own_and_the_turn_is_null() -> None:
-    judge = Judge([0], reply=UserError("down"))
+def test_when_one_of_the_two_calls_fails_its_own_error_is_raised() -> None:
     with pytest.raises(UserError, match="down"):
-        ask(make_gym(judge, 3))
+        ask(make_gym(ScriptedUser([0], reply=UserError("down")), 3))
 
 
-def test_the_replying_side_is_given_questions_and_answers_and_nothing_else() -> None:
-    judge = Judge([0], [0])
-    gym = make_gym(judge, 3, 2)
+def test_the_replying_side_is_given_only_earlier_questions_and_answers() -> None:
+    user = ScriptedUser([0], [0])
+    gym = make_gym(user, 3, 2)
     ask(gym, "First?")
     ask(gym, "Second?")
-    assert judge.conversations == [(), (Exchange("First?", "Well."),)]
+    assert user.conversations == [(), (Exchange("First?", "Well."),)]
 
 
 def test_the_opening_names_no_detail() -> None:
@@ -165,46 +163,45 @@ def test_the_opening_names_no_detail() -> None:
                 assert detail.description.lower() not in opening.lower()
 
 
-def test_answering_or_searching_is_not_possible_and_earns_nothing() -> None:
-    gym = make_gym(Judge(), 3)
+def test_only_action_is_allowed_and_another_choice_earns_nothing() -> None:
+    gym = make_gym(ScriptedUser(), 3)
     assert gym.choices() == ("action",)
     assert asyncio.run(gym.step(InteractCall("answer", "x"))).reward == 0.0
 
 
-def test_our_set_has_150_tasks_or_more_with_four_in_every_split_and_distinct_ids() -> None:
-    every = {split: tasks("intention", split) for split in ("train", "validation", "test")}
-    assert sum(map(len, every.values())) >= 150
-    assert all(len(found) >= 4 for found in every.values())
-    ids = [task.id for found in every.values() for task in found]
-    assert len(set(ids)) == len(ids)
-    assert {d.importance for found in every.values() for task in found for d in details_of(task)} == {1, 2, 3}
+def test_our_set_has_at_least_150_tasks_with_four_in_every_split_and_distinct_ids() -> None:
+    by_split = {split: tasks("intention", split) for split in ("train", "validation", "test")}
+    every_task = [task for split_tasks in by_split.values() for task in split_tasks]
+    assert len({task.id for task in every_task}) == len(every_task) >= 150
+    assert min(map(len, by_split.values())) >= 4
+    assert {d.importance for task in every_task for d in details_of(task)} == {1, 2, 3}
 
 
-def test_every_task_of_ours_and_of_the_generator_is_solved_by_its_gold() -> None:
-    every = [t for split in ("train", "validation", "test") for t in tasks("intention", split)]
-    for task in [*every, *generate("intention", 200, seed=7)]:
+def test_every_own_and_generated_task_is_solved_by_its_gold_solution() -> None:
+    own = [t for split in ("train", "validation", "test") for t in tasks("intention", split)]
+    for task in [*own, *generate("intention", 200, seed=7)]:
         result = validate(task)
         assert result.ok, (task, result)
         assert min_turns(task) == len(details_of(task))
 
 
-def test_the_generator_gives_the_same_tasks_for_the_same_seed_and_others_for_another() -> None:
+def test_generated_tasks_depend_on_the_seed_alone() -> None:
     assert generate("intention", 20, 1) == generate("intention", 20, 1)
     assert generate("intention", 20, 1) != generate("intention", 20, 2)
-    with pytest.raises(ConfigError, match="0 gives none"):
+    with pytest.raises(ConfigError, match="give 1 or more, not 0"):
         generate("intention", 0, 1)
 
 
-def test_the_rule_user_hears_a_question_in_other_words() -> None:
+def test_the_rule_user_recognises_a_question_in_other_words() -> None:
     task = next(t for t in tasks("intention", "train") if len(details_of(t)) >= 3)
     user = RuleIntentionUser(task, random.Random(0))
     details = details_of(task)
     for i, detail in enumerate(details):
-        for words in (
+        for question in (
             f"Could you tell me about the {detail.description.lower()}?",
             f"{detail.inquiry.upper()} Thanks!",
         ):
-            assert i in asyncio.run(user.covered(words, details))
+            assert i in asyncio.run(user.covered(question, details))
     assert asyncio.run(user.covered("How are you today?", details)) == []
     assert "no view" in asyncio.run(user.reply("How are you today?", ()))
 
@@ -212,9 +209,9 @@ def test_the_rule_user_hears_a_question_in_other_words() -> None:
 def test_the_rule_users_reply_names_only_what_was_asked_for() -> None:
     task = next(t for t in tasks("intention", "train") if len(details_of(t)) >= 3)
     first, *others = details_of(task)
-    said = asyncio.run(RuleIntentionUser(task, random.Random(0)).reply(first.inquiry, ()))
-    assert first.description in said
-    assert all(other.description not in said for other in others)
+    reply = asyncio.run(RuleIntentionUser(task, random.Random(0)).reply(first.inquiry, ()))
+    assert first.description in reply
+    assert all(other.description not in reply for other in others)
 
 
 def test_the_rule_user_is_deterministic_under_its_generator() -> None:
@@ -234,18 +231,18 @@ def test_no_text_breaks_the_rule_user(text: str) -> None:
     assert 0.0 <= reward <= 1.0
 
 
-async def test_more_skill_scores_more_and_full_skill_scores_in_full() -> None:
-    chosen = tasks("intention", "train")[:40]
+async def test_the_demonstrators_score_rises_with_its_skill_up_to_the_full_score() -> None:
+    train_tasks = tasks("intention", "train")[:40]
     means = []
     for skill in (0.0, 0.5, 1.0):
-        played = await run_episodes(chosen, ScriptedPolicy(skill), horizon=8)
-        means.append(sum(t.score or 0.0 for t in played) / len(played))
+        trajectories = await run_episodes(train_tasks, ScriptedPolicy(skill), horizon=8)
+        means.append(sum(t.score or 0.0 for t in trajectories) / len(trajectories))
     assert means[0] < means[1] < means[2]
-    assert means[2] == pytest.approx(sum(make("intention", t).full_score for t in chosen) / len(chosen))
+    assert means[2] == pytest.approx(sum(make("intention", t).full_score for t in train_tasks) / len(train_tasks))
 
 
 @pytest.mark.parametrize(
-    ("change", "complaint"),
+    ("change", "message"),
     [
         ({"importance": "4"}, r"entry 1: field 'missing_details\[0\].importance' is '4', not 1, 2 or 3"),
         ({"inquiry": None}, r"entry 1, missing_details\[0\]: field 'inquiry' must be text, found NoneType"),
@@ -253,10 +250,10 @@ async def test_more_skill_scores_more_and_full_skill_scores_in_full() -> None:
     ],
 )
 def test_a_bad_published_row_names_its_file_index_and_field(
-    tmp_path: Path, change: dict[str, Any], complaint: str
+    tmp_path: Path, change: dict[str, Any], message: str
 ) -> None:
     root = write_sample(tmp_path, change)
-    with pytest.raises(TaskError, match=rf"all_intentions_train.json, {complaint}"):
+    with pytest.raises(TaskError, match=rf"all_intentions_train.json, {message}"):
         load_published("intention", root)
 
 
@@ -268,12 +265,12 @@ def test_a_published_row_without_its_environment_entry_is_named(tmp_path: Path) 
 
 
 def test_a_sample_in_the_published_format_loads(tmp_path: Path) -> None:
-    found = load_published("intention", write_sample(tmp_path, {}))
-    assert [(t.id, t.split, t.source) for t in found] == [
+    loaded = load_published("intention", write_sample(tmp_path, {}))
+    assert [(t.id, t.split, t.source) for t in loaded] == [
         ("a", "train", "published:userrl"),
         ("c", "test", "published:userrl"),
     ]
-    assert details_of(found[0]) == (Detail("Where", 2, "Where to?", ("here",)),)
+    assert details_of(loaded[0]) == (Detail("Where", 2, "Where to?", ("here",)),)
 
 
 def write_sample(root: Path, change: dict[str, Any]) -> Path:
@@ -297,7 +294,7 @@ def write_sample(root: Path, change: dict[str, Any]) -> Path:
 
 
 def test_all_published_tasks_load_with_the_counts_of_table_2_and_their_gold_reaches_the_full_score() -> None:
-    found = load_published("intention", published("userrl"))
-    assert sum(t.split == "test" for t in found) == 40
-    assert sum(t.split != "test" for t in found) == 380
-    assert all(validate(task).ok for task in found)
+    published_tasks = load_published("intention", published("userrl"))
+    assert sum(t.split == "test" for t in published_tasks) == 40
+    assert sum(t.split != "test" for t in published_tasks) == 380
+    assert all(validate(task).ok for task in published_tasks)

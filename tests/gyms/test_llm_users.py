@@ -1,4 +1,4 @@
-"""The served users of IntentionGym and PersuadeGym: what they are asked, at which temperature, and what they do with nonsense."""
+"""The served users of IntentionGym and PersuadeGym: their prompts, temperatures, and retries of invalid replies."""
 
 from __future__ import annotations
 
@@ -14,31 +14,30 @@ from userrl_core.errors import JudgeError
 from userrl_core.gyms import make, tasks
 from userrl_core.gyms.intention.gym import details_of
 from userrl_core.interact import InteractCall
+from userrl_core.served.client import close_clients
 
 
 @pytest.fixture(autouse=True)
 async def _no_open_connections() -> AsyncIterator[None]:
-    from userrl_core.served.client import close_clients
-
     yield
     await close_clients()
 
 
 def replying(**by_schema: list[Any]) -> Any:
-    """A brain with prepared answers for each schema's name, the last one for ever."""
+    """A brain with given answers by schema name, the last of which is repeated."""
 
     def brain(body: Body) -> Answer:
-        left = by_schema[schema_name(body)]
-        return Answer(json.dumps(left.pop(0) if len(left) > 1 else left[0]))
+        answers = by_schema[schema_name(body)]
+        return Answer(json.dumps(answers.pop(0) if len(answers) > 1 else answers[0]))
 
     return brain
 
 
 def served(server: MockServer, gym: str, index: int = 0, retries: int = 0) -> Any:
     options = {"base_url": server.base_url, "retries": retries, "backoff": 0.001}
-    one = make(gym, tasks(gym, "train")[index], ("openai", options))
-    one.reset(seed=0)
-    return one
+    instance = make(gym, tasks(gym, "train")[index], ("openai", options))
+    instance.reset(seed=0)
+    return instance
 
 
 async def act(gym: Any, text: str) -> Any:
@@ -49,20 +48,20 @@ def messages(body: Body) -> str:
     return "\n".join(str(m["content"]) for m in body["messages"])
 
 
-async def test_intention_replies_at_seven_tenths_and_judges_at_zero_with_two_rows_in_the_ledger() -> None:
+async def test_intention_replies_at_temperature_0_7_and_judges_at_0_with_two_rows_in_the_ledger() -> None:
     with MockServer(
         replying(Response=[{"response": "By bike."}], Coverage=[{"analysis": "", "covered": [1]}])
     ) as server:
         gym = served(server, "intention")
         first = gym.remaining[0]
         result = await act(gym, "How?")
-        asked = {schema_name(body): body for body in server.requests}
+        requests = {schema_name(body): body for body in server.requests}
     assert (result.observation, result.reward) == ("By bike.", gym.config.base(first.importance))
-    assert (asked["Response"]["temperature"], asked["Coverage"]["temperature"]) == (0.7, 0.0)
+    assert (requests["Response"]["temperature"], requests["Coverage"]["temperature"]) == (0.7, 0.0)
     assert sorted(call.role for call in gym.ledger) == ["judge", "user"]
 
 
-async def test_intentions_judge_sees_the_details_that_are_left_and_only_those() -> None:
+async def test_intentions_judge_sees_the_remaining_details_and_only_those() -> None:
     coverage = [{"analysis": "", "covered": [2]}, {"analysis": "", "covered": []}]
     with MockServer(replying(Response=[{"response": "Yes."}], Coverage=coverage)) as server:
         gym = served(server, "intention")
@@ -77,14 +76,14 @@ async def test_intentions_judge_sees_the_details_that_are_left_and_only_those() 
     assert allowed == [list(range(1, len(details) + 1)), list(range(1, len(details)))]
 
 
-async def test_a_number_that_is_not_on_the_list_is_asked_for_again() -> None:
+async def test_a_judgement_with_a_number_that_is_not_on_the_list_is_retried() -> None:
     coverage = [{"analysis": "", "covered": [99]}, {"analysis": "", "covered": [1, 1]}]
     with MockServer(replying(Response=[{"response": "Yes."}], Coverage=coverage)) as server:
         gym = served(server, "intention", retries=1)
         assert (await act(gym, "How?")).info["covered"] == 1
 
 
-async def test_intention_remembers_the_conversation() -> None:
+async def test_intentions_replying_prompt_holds_the_conversation() -> None:
     with MockServer(
         replying(Response=[{"response": "On Friday."}], Coverage=[{"analysis": "", "covered": []}])
     ) as server:
@@ -105,14 +104,14 @@ async def test_a_stance_in_another_case_is_the_same_stance(stance: str) -> None:
         assert (await act(served(server, "persuade"), "Because.")).reward == pytest.approx(1 / 6)
 
 
-async def test_an_unknown_stance_is_asked_for_again_and_then_a_judge_error() -> None:
+async def test_an_unknown_stance_is_retried_and_then_a_judge_error() -> None:
     with MockServer(replying(Opinion=[opinion("Convinced"), opinion("Neutral")])) as server:
         assert (await act(served(server, "persuade", retries=1), "Because.")).reward == pytest.approx(0.5)
     with MockServer(replying(Opinion=[opinion("Convinced")])) as server, pytest.raises(JudgeError, match="stance"):
         await act(served(server, "persuade", index=1, retries=1), "Because.")
 
 
-async def test_persuade_remembers_claim_argument_and_what_was_said_in_one_call_a_turn() -> None:
+async def test_persuades_prompt_holds_claim_argument_and_conversation_in_one_call_per_turn() -> None:
     with MockServer(replying(Opinion=[opinion("Agree"), opinion("Neutral")])) as server:
         gym = served(server, "persuade")
         await act(gym, "First reason.")
@@ -126,7 +125,7 @@ async def test_persuade_remembers_claim_argument_and_what_was_said_in_one_call_a
     assert [call.role for call in gym.ledger] == ["judge", "judge"]
 
 
-async def test_a_failed_turn_is_not_remembered_by_the_persuaded_person() -> None:
+async def test_a_failed_turn_is_not_part_of_persuades_conversation() -> None:
     with MockServer(replying(Opinion=[{"bad": 1}, opinion("Agree")])) as server:
         gym = served(server, "persuade")
         with pytest.raises(JudgeError):

@@ -1,3 +1,5 @@
+"""The math gym: its problems, what counts as an answer, and its demonstrator."""
+
 from __future__ import annotations
 
 import pytest
@@ -12,19 +14,19 @@ from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.rollout import run_episodes
 
 
-def everything():
+def every_task():
     return [task for split in ("train", "validation", "test") for task in tasks("math", split)]
 
 
 async def play(content: str, **config: object):
-    task = next(t for t in everything() if t.payload["answer"] > 1)
+    task = next(t for t in every_task() if t.payload["answer"] > 1)
     gym = make("math", task, **config)
     gym.reset(seed=0)
     return gym, await gym.step(InteractCall("answer", content.replace("ANSWER", str(task.payload["answer"]))))
 
 
 def test_every_split_and_tier_has_problems_and_no_problem_occurs_twice():
-    assert len({task.payload["question"] for task in everything()}) == 900
+    assert len({task.payload["question"] for task in every_task()}) == 900
     for split in ("train", "validation", "test"):
         for tier in ("easy", "medium", "hard"):
             assert len(tasks("math", split, tier=tier)) >= 4, (split, tier)
@@ -57,24 +59,24 @@ def test_stated_arithmetic_gives_the_stored_answer():
 @pytest.mark.parametrize(
     "text", ["ANSWER", "x = ANSWER", "\\boxed{ANSWER}", "The answer is ANSWER.", "ANSWER.0", " +ANSWER "]
 )
-async def test_a_right_answer_earns_one_and_ends(text):
+async def test_a_right_answer_earns_one_and_ends_the_episode(text):
     gym, result = await play(text)
     assert (result.reward, result.terminated, gym.succeeded) == (1.0, True, True)
 
 
 @pytest.mark.parametrize("text", ["", "ANSWER or 1000", "ANSWER.5", "-ANSWER", "1e9", "many", "9" * 5000, "١٢"])
-async def test_anything_else_earns_nothing_and_ends_the_only_attempt(text):
+async def test_any_other_answer_earns_nothing_and_uses_up_the_only_answer(text):
     gym, result = await play(text)
     assert (result.reward, result.terminated, gym.succeeded) == (0.0, True, False)
 
 
-async def test_more_attempts_where_the_config_allows_them():
+async def test_the_config_may_allow_further_answers():
     gym, result = await play("-1", attempts=2)
     assert not result.terminated
     assert (await gym.step(InteractCall("answer", str(gym.task.payload["answer"])))).reward == 1.0
 
 
-async def test_there_is_nobody_to_ask():
+async def test_only_answering_is_allowed():
     gym = make("math")
     gym.reset(seed=0)
     result = await gym.step(InteractCall("action", "Please?"))
@@ -88,12 +90,12 @@ def test_an_integer_is_read_with_and_without_thousands_separators(n):
 
 
 @given(st.text(max_size=200))
-def test_reading_never_raises(text):
+def test_reading_an_integer_never_raises(text):
     assert read_integer(text) is None or isinstance(read_integer(text), int)
 
 
-async def test_gold_and_full_skill_reach_full_score_and_no_skill_reaches_none():
-    some = list(tasks("math", "test"))
-    assert all(MathGym.gold(task, MathConfig())[0].content == str(task.payload["answer"]) for task in some)
+async def test_the_gold_solution_and_full_skill_reach_the_full_score_and_no_skill_reaches_none():
+    test_tasks = list(tasks("math", "test"))
+    assert all(MathGym.gold(task, MathConfig())[0].content == str(task.payload["answer"]) for task in test_tasks)
     for skill, expected in ((1.0, {1.0}), (0.0, {0.0})):
-        assert {t.score for t in await run_episodes(some, ScriptedPolicy(skill), horizon=1)} == expected
+        assert {t.score for t in await run_episodes(test_tasks, ScriptedPolicy(skill), horizon=1)} == expected

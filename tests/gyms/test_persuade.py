@@ -1,4 +1,4 @@
-"""PersuadeGym: levels pay once, unknown stances are failed judgements, the rule user is moved by new and strong points only."""
+"""PersuadeGym: each level is rewarded once, an unknown stance is a failed judgement, only new strong arguments count."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ CLAIM = "Cats should rule the city."
 ARGUMENT = "Cats are calm and clean. A city needs rest. Nobody has ever been bitten by a mayor who sleeps."
 
 
-class Wavering:
-    """A user that goes through given stances."""
+class ScriptedUser:
+    """A user with given stances."""
 
     def __init__(self, *stances: str) -> None:
         self.stances = list(stances)
-        self.before: list[str] = []
+        self.previous: list[str] = []
 
-    async def hear(self, argument: str, stance: str) -> Verdict:
-        self.before.append(stance)
+    async def respond(self, argument: str, stance: str) -> Verdict:
+        self.previous.append(stance)
         return Verdict("Hm.", self.stances.pop(0))
 
 
@@ -49,82 +49,82 @@ def argue(user: Any, arguments: Sequence[str], **config: Any) -> tuple[PersuadeG
     assert isinstance(gym, PersuadeGym)
     gym.reset(seed=0)
 
-    async def go() -> list[float | None]:
+    async def play() -> list[float | None]:
         return [(await gym.step(InteractCall("action", text))).reward for text in arguments if not gym.done]
 
-    return gym, asyncio.run(go())
+    return gym, asyncio.run(play())
 
 
 def sixths(*levels: int) -> list[Any]:
     return [pytest.approx(level / 6) for level in levels]
 
 
-def test_each_level_toward_disagreement_pays_a_sixth() -> None:
-    gym, rewards = argue(Wavering("Agree", "Neutral", "Strongly Disagree"), "abc")
+def test_each_level_toward_disagreement_earns_a_sixth() -> None:
+    gym, rewards = argue(ScriptedUser("Agree", "Neutral", "Strongly Disagree"), "abc")
     assert rewards == sixths(1, 2, 3)
     assert gym.done
     assert gym.succeeded
     assert gym.score() == pytest.approx(1.0)
 
 
-def test_a_stance_that_swings_back_and_forth_is_never_paid_twice() -> None:
-    gym, rewards = argue(Wavering(*["Neutral", "Agree"] * 5), "abcdefghij")
+def test_a_level_that_is_reached_again_is_not_rewarded_again() -> None:
+    gym, rewards = argue(ScriptedUser(*["Neutral", "Agree"] * 5), "abcdefghij")
     assert rewards == [pytest.approx(0.5)] + [0.0] * 9
     assert gym.score() == pytest.approx(0.5)
 
 
-def test_after_a_relapse_only_levels_beyond_the_best_pay() -> None:
-    _, rewards = argue(Wavering("Neutral", "Strongly Agree", "Partly Disagree"), "abc")
+def test_only_levels_beyond_the_best_one_are_rewarded() -> None:
+    _, rewards = argue(ScriptedUser("Neutral", "Strongly Agree", "Partly Disagree"), "abc")
     assert rewards == sixths(3, 0, 1)
 
 
 @given(st.lists(st.sampled_from(STANCES), min_size=1, max_size=30))
-def test_whatever_the_user_does_the_score_is_the_best_level_over_six(stances: list[str]) -> None:
-    gym, rewards = argue(Wavering(*stances), ["x"] * len(stances))
-    seen = stances[: len(rewards)]
-    assert gym.score() == pytest.approx(max(STANCES.index(s) for s in seen) / 6)
+def test_the_score_is_the_best_level_over_six_for_all_sequences_of_stances(stances: list[str]) -> None:
+    gym, rewards = argue(ScriptedUser(*stances), ["x"] * len(stances))
+    played = stances[: len(rewards)]
+    assert gym.score() == pytest.approx(max(STANCES.index(s) for s in played) / 6)
     assert all(r is not None and 0.0 <= r <= 1.0 for r in rewards)
 
 
 @pytest.mark.parametrize("stance", ["agree", "Somewhat Agree", "", "7", "Strongly disagree"])
-def test_an_unknown_stance_is_a_failed_judgement_and_is_not_stored(stance: str) -> None:
-    gym = make("persuade", make_task(), Wavering(stance, "Agree"))
+def test_an_unknown_stance_is_a_failed_judgement_and_the_stance_is_unchanged(stance: str) -> None:
+    gym = make("persuade", make_task(), ScriptedUser(stance, "Agree"))
     gym.reset(seed=0)
     with pytest.raises(JudgeError, match="none of the seven"):
         asyncio.run(gym.step(InteractCall("action", "x")))
     assert gym.stance == "Strongly Agree"
 
 
-def test_the_user_is_told_where_it_stood() -> None:
-    user = Wavering("Agree", "Neutral")
+def test_the_user_is_given_its_previous_stance() -> None:
+    user = ScriptedUser("Agree", "Neutral")
     argue(user, "ab")
-    assert user.before == ["Strongly Agree", "Agree"]
+    assert user.previous == ["Strongly Agree", "Agree"]
 
 
-def test_only_arguing_is_possible() -> None:
+def test_only_action_is_allowed() -> None:
     assert PersuadeGym.choices() == ("action",)
 
 
-def test_start_and_reward_per_level_are_settings() -> None:
-    gym, rewards = argue(Wavering("Disagree", "Strongly Disagree"), "ab", start="Neutral", per_level=0.5)
+def test_start_and_reward_per_level_are_config_fields() -> None:
+    gym, rewards = argue(ScriptedUser("Disagree", "Strongly Disagree"), "ab", start="Neutral", per_level=0.5)
     assert rewards == [1.0, 0.5]
     assert gym.full_score == 1.5
 
 
-def test_a_rebuttal_moves_by_its_weight_and_only_the_first_time() -> None:
+def test_a_rebuttal_moves_the_user_by_its_weight_and_only_once() -> None:
     task = next(t for t in tasks("persuade", "train") if t.payload["rebuttals"][0]["weight"] == 2)
     user = RulePersuadeUser(task, random.Random(0))
     text = task.payload["rebuttals"][0]["text"]
-    assert asyncio.run(user.hear(text, "Strongly Agree")).stance == "Partly Agree"
-    again = asyncio.run(user.hear(text, "Partly Agree"))
+    assert asyncio.run(user.respond(text, "Strongly Agree")).stance == "Partly Agree"
+    again = asyncio.run(user.respond(text, "Partly Agree"))
     assert again.stance == "Partly Agree"
 
 
-def test_one_message_with_everything_wins_two_levels_at_most() -> None:
+def test_one_message_with_all_rebuttals_gains_at_most_two_levels() -> None:
     task = tasks("persuade", "train")[0]
     user = RulePersuadeUser(task, random.Random(0))
-    everything = " ".join(r.text for r in rebuttals_of(task))
-    assert asyncio.run(user.hear(everything, "Strongly Agree")).stance == "Partly Agree"
+    every_rebuttal = " ".join(r.text for r in rebuttals_of(task))
+    assert asyncio.run(user.respond(every_rebuttal, "Strongly Agree")).stance == "Partly Agree"
 
 
 STRONG = (
@@ -147,62 +147,61 @@ STRONG = (
         (STRONG, 2),
     ],
 )
-def test_without_rebuttals_the_rule_user_weighs_relevance_novelty_opposition_and_strength(
+def test_without_rebuttals_the_rule_user_judges_relevance_novelty_opposition_and_strength(
     argument: str, levels: int
 ) -> None:
     user = RulePersuadeUser(make_task(), random.Random(0))
-    assert STANCES.index(asyncio.run(user.hear(argument, "Strongly Agree")).stance) == levels
+    assert STANCES.index(asyncio.run(user.respond(argument, "Strongly Agree")).stance) == levels
 
 
-def test_a_repeated_argument_does_not_move_again() -> None:
+def test_a_repeated_argument_does_not_move_the_user_again() -> None:
     user = RulePersuadeUser(make_task(), random.Random(0))
-    first = asyncio.run(user.hear(STRONG, "Strongly Agree"))
-    second = asyncio.run(user.hear(STRONG.replace("towns", "Towns"), first.stance))
+    first = asyncio.run(user.respond(STRONG, "Strongly Agree"))
+    second = asyncio.run(user.respond(STRONG.replace("towns", "Towns"), first.stance))
     assert (first.stance, second.stance) == ("Partly Agree", "Partly Agree")
 
 
 @given(st.text(max_size=300))
 def test_no_text_breaks_the_rule_user_or_moves_it_more_than_two_levels(text: str) -> None:
     user = RulePersuadeUser(tasks("persuade", "train")[0], random.Random(0))
-    assert STANCES.index(asyncio.run(user.hear(text, "Strongly Agree")).stance) <= 2
+    assert STANCES.index(asyncio.run(user.respond(text, "Strongly Agree")).stance) <= 2
 
 
-def test_our_set_has_60_claims_or_more_with_four_in_every_split_and_no_claim_in_two() -> None:
-    every = {split: tasks("persuade", split) for split in ("train", "validation", "test")}
-    assert sum(map(len, every.values())) >= 60
-    assert all(len(found) >= 4 for found in every.values())
-    claims = [task.payload["claim"] for found in every.values() for task in found]
-    assert len(set(claims)) == len(claims)
+def test_our_set_has_at_least_60_claims_with_four_in_every_split_and_no_claim_in_two_splits() -> None:
+    by_split = {split: tasks("persuade", split) for split in ("train", "validation", "test")}
+    claims = [task.payload["claim"] for split_tasks in by_split.values() for task in split_tasks]
+    assert len(set(claims)) == len(claims) >= 60
+    assert min(map(len, by_split.values())) >= 4
 
 
-def test_every_task_of_ours_and_of_the_generator_is_solved_by_its_gold() -> None:
-    every = [t for split in ("train", "validation", "test") for t in tasks("persuade", split)]
-    for task in [*every, *generate("persuade", 100, seed=5)]:
+def test_every_own_and_generated_task_is_solved_by_its_gold_solution() -> None:
+    own = [t for split in ("train", "validation", "test") for t in tasks("persuade", split)]
+    for task in [*own, *generate("persuade", 100, seed=5)]:
         assert validate(task).ok, task
         assert 3 <= min_turns(task) <= 4
-    splits = {t.payload["claim"]: t.split for t in every}
+    splits = {t.payload["claim"]: t.split for t in own}
     assert all(splits[t.payload["claim"]] == t.split for t in generate("persuade", 100, seed=5))
 
 
-def test_the_generator_is_seeded_and_says_when_it_has_no_more() -> None:
+def test_generated_tasks_depend_on_the_seed_alone_and_their_number_is_limited() -> None:
     assert generate("persuade", 20, 1) == generate("persuade", 20, 1)
     assert generate("persuade", 20, 1) != generate("persuade", 20, 2)
     with pytest.raises(ConfigError, match="ask for fewer"):
         generate("persuade", 100_000, 1)
 
 
-async def test_more_skill_scores_more() -> None:
-    chosen = tasks("persuade", "train")[:30]
+async def test_the_demonstrators_score_rises_with_its_skill() -> None:
+    train_tasks = tasks("persuade", "train")[:30]
     means = []
     for skill in (0.0, 0.3, 1.0):
-        played = await run_episodes(chosen, ScriptedPolicy(skill), horizon=6)
-        means.append(sum(t.score or 0.0 for t in played) / len(played))
+        trajectories = await run_episodes(train_tasks, ScriptedPolicy(skill), horizon=6)
+        means.append(sum(t.score or 0.0 for t in trajectories) / len(trajectories))
     assert means[0] == 0.0
     assert means[0] < means[1] < means[2] == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(
-    ("payload", "complaint"),
+    ("payload", "message"),
     [
         ({"claim": ""}, "field 'claim'"),
         ({"argument": 3}, "field 'argument'"),
@@ -210,16 +209,16 @@ async def test_more_skill_scores_more() -> None:
         ({"rebuttals": [{"weight": 1}]}, "rebuttal 0: field 'text'"),
     ],
 )
-def test_a_broken_task_is_refused_by_name(payload: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(TaskError, match=complaint):
+def test_a_faulty_task_is_refused_with_the_name_of_the_field(payload: dict[str, Any], message: str) -> None:
+    with pytest.raises(TaskError, match=message):
         make("persuade", make_task(**payload))
 
 
 def write_sample(root: Path, *rows: dict[str, Any]) -> Path:
     folder = root / "data/persuasion_multiturn"
     folder.mkdir(parents=True)
-    for split, chosen in (("train", rows[:-1]), ("test", rows[-1:])):
-        polars.DataFrame({"reward_model": list(chosen)}).write_parquet(folder / f"{split}.parquet")
+    for split, split_rows in (("train", rows[:-1]), ("test", rows[-1:])):
+        polars.DataFrame({"reward_model": list(split_rows)}).write_parquet(folder / f"{split}.parquet")
     return root
 
 
@@ -228,9 +227,9 @@ def row(key: str | None, claim: str | None = CLAIM) -> dict[str, Any]:
 
 
 def test_a_sample_in_the_published_format_loads_and_is_marked_as_not_provable(tmp_path: Path) -> None:
-    found = load_published("persuade", write_sample(tmp_path, row("a"), row("b"), row("c")))
-    assert [(t.id, t.split == "test") for t in found] == [("a", False), ("b", False), ("c", True)]
-    result = validate(found[0])
+    loaded = load_published("persuade", write_sample(tmp_path, row("a"), row("b"), row("c")))
+    assert [(t.id, t.split == "test") for t in loaded] == [("a", False), ("b", False), ("c", True)]
+    result = validate(loaded[0])
     assert (result.ok, result.score, result.playable) == (False, None, True)
     assert "no gold solution" in result.reason
 
@@ -242,9 +241,9 @@ def test_a_bad_published_row_names_its_file_index_and_field(tmp_path: Path) -> N
 
 
 async def test_all_published_tasks_load_with_the_counts_of_table_2_and_can_be_trained_on_offline() -> None:
-    found = load_published("persuade", published("userrl"))
-    assert sum(t.split == "test" for t in found) == 42
-    assert sum(t.split != "test" for t in found) == 378
-    good, bad = [await run_episodes(found[:60], ScriptedPolicy(skill), horizon=8) for skill in (1.0, 0.0)]
+    published_tasks = load_published("persuade", published("userrl"))
+    assert sum(t.split == "test" for t in published_tasks) == 42
+    assert sum(t.split != "test" for t in published_tasks) == 378
+    good, bad = [await run_episodes(published_tasks[:60], ScriptedPolicy(skill), horizon=8) for skill in (1.0, 0.0)]
     assert all(t.admitted for t in [*good, *bad])
     assert sum(t.score or 0 for t in good) > 50 > sum(t.score or 0 for t in bad)

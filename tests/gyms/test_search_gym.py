@@ -1,3 +1,5 @@
+"""SearchGym: its corpus, its limits, what counts as an answer, and the web backend against a server on loopback."""
+
 from __future__ import annotations
 
 import json
@@ -22,12 +24,12 @@ from userrl_core.records import Task
 from userrl_core.rollout import run_episodes
 
 
-def everything() -> list[Task]:
+def every_task() -> list[Task]:
     return [task for split in ("train", "validation", "test") for task in tasks("search", split)]
 
 
 def started(task: Task | None = None, user: object = "rule", **config: object) -> SearchGym:
-    gym = make("search", task or everything()[0], user, **config)
+    gym = make("search", task or every_task()[0], user, **config)
     gym.reset(seed=0)
     return gym
 
@@ -39,8 +41,8 @@ def web_task() -> Task:
 
 @contextmanager
 def serper(*replies: tuple[int, object]) -> Iterator[tuple[str, list[tuple[str, dict]]]]:
-    """A web search on loopback that gives these replies in turn, the last one again and again."""
-    seen: list[tuple[str, dict]] = []
+    """A web search on loopback that gives these replies in turn, the last one repeatedly."""
+    requests: list[tuple[str, dict]] = []
 
     class Handler(BaseHTTPRequestHandler):
         def log_message(self, format: str, *args: object) -> None:
@@ -48,8 +50,8 @@ def serper(*replies: tuple[int, object]) -> Iterator[tuple[str, list[tuple[str, 
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            status, reply = replies[min(len(seen), len(replies) - 1)]
-            seen.append((self.headers["x-api-key"], body))
+            status, reply = replies[min(len(requests), len(replies) - 1)]
+            requests.append((self.headers["x-api-key"], body))
             payload = reply if isinstance(reply, bytes) else json.dumps(reply).encode()
             self.send_response(status)
             self.send_header("content-length", str(len(payload)))
@@ -60,7 +62,7 @@ def serper(*replies: tuple[int, object]) -> Iterator[tuple[str, list[tuple[str, 
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/search", seen
+        yield f"http://127.0.0.1:{server.server_address[1]}/search", requests
     finally:
         server.shutdown()
         server.server_close()
@@ -102,14 +104,14 @@ async def test_the_sixth_search_is_refused_and_the_answer_still_counts():
 
 
 @pytest.mark.parametrize("query", ["", "  ", "\x00", "the of and", "zzzzqqqq", "🦆" * 9999, "a" * 100_000, "\ud800"])
-async def test_hostile_queries_find_nothing_and_break_nothing(query):
+async def test_hostile_queries_find_nothing_and_do_not_raise(query):
     result = await started().step(InteractCall("search", query))
     assert result.observation in ("Nothing was found.", "Say what to look up.")
     assert result.reward == 0.0
 
 
 @pytest.mark.parametrize(
-    ("given", "right"),
+    ("answer", "right"),
     [
         ("Titan IIIE", True),
         ("titan iiie.", True),
@@ -120,22 +122,22 @@ async def test_hostile_queries_find_nothing_and_break_nothing(query):
         ("", False),
     ],
 )
-async def test_the_rule_compares_letters_and_digits(given, right):
+async def test_the_rule_compares_letters_and_digits(answer, right):
     payload = {"question": "?", "answer": "Titan IIIE", "aliases": [], "source": "local", "hops": ["?"]}
     gym = started(Task("search", "x", "test", payload))
-    result = await gym.step(InteractCall("answer", given))
+    result = await gym.step(InteractCall("answer", answer))
     assert (result.reward, result.terminated) == ((1.0, True) if right else (0.0, False))
 
 
-async def test_the_demonstrator_answers_every_question_in_min_turns_and_no_skill_rarely_any():
-    played = await run_episodes(everything(), ScriptedPolicy(1.0), horizon=16)
-    assert {t.score for t in played} == {1.0}
-    assert [len(t.turns) for t in played] == [min_turns(t.task) for t in played]
-    low = await run_episodes(everything(), ScriptedPolicy(0.0), horizon=16)
-    assert sum(t.score for t in low) / len(low) < 0.2
+async def test_the_demonstrator_answers_every_question_in_min_turns_and_without_skill_hardly_any():
+    trajectories = await run_episodes(every_task(), ScriptedPolicy(1.0), horizon=16)
+    assert {t.score for t in trajectories} == {1.0}
+    assert [len(t.turns) for t in trajectories] == [min_turns(t.task) for t in trajectories]
+    unskilled = await run_episodes(every_task(), ScriptedPolicy(0.0), horizon=16)
+    assert sum(t.score for t in unskilled) / len(unskilled) < 0.2
 
 
-async def test_the_model_judge_is_asked_only_when_the_rule_finds_the_answer_wrong():
+async def test_the_served_judge_is_called_only_when_the_rule_does_not_accept_the_answer():
     with MockServer(lambda body: Answer(json.dumps({"thought": "", "correct": "yes"}))) as server:
         user = ("openai", {"base_url": server.base_url, "model": "m"})
         exact = started(user=user)
@@ -157,7 +159,7 @@ async def test_injected_instructions_do_not_make_an_answer_right(text):
         assert (await gym.step(InteractCall("answer", text))).reward == 0.0
 
 
-async def test_a_dead_judge_raises_and_is_never_scored():
+async def test_a_judge_without_a_usable_reply_raises_and_nothing_is_scored():
     with MockServer(lambda body: Answer("no json")) as server:
         gym = started(user=("openai", {"base_url": server.base_url, "model": "m", "retries": 0}))
         with pytest.raises(JudgeError):
@@ -165,16 +167,16 @@ async def test_a_dead_judge_raises_and_is_never_scored():
     assert gym.rewards == []
 
 
-async def test_the_web_backend_shows_what_the_service_found(monkeypatch):
+async def test_the_web_backend_shows_the_results_of_the_service(monkeypatch):
     monkeypatch.setenv("SERPER_API_KEY", "secret-key")
     rows = [{"title": f"T{i}", "snippet": f"text {i}"} for i in range(8)]
     body = {"organic": [*rows, {"title": "no snippet"}, 7], "answerBox": {"title": "Box", "answer": "Ada"}}
-    with serper((200, body)) as (url, seen):
+    with serper((200, body)) as (url, requests):
         gym = started(web_task(), web_url=url)
         result = await gym.step(InteractCall("search", "who was it"))
         await gym.aclose()
     assert result.observation == "1. Box: Ada\n2. T0: text 0\n3. T1: text 1\n4. T2: text 2\n5. T3: text 3"
-    assert seen == [("secret-key", {"q": "who was it", "num": 5})]
+    assert requests == [("secret-key", {"q": "who was it", "num": 5})]
 
 
 @pytest.mark.parametrize(
@@ -182,47 +184,47 @@ async def test_the_web_backend_shows_what_the_service_found(monkeypatch):
 )
 async def test_a_web_search_that_fails_is_an_error_without_key_or_body_and_not_an_empty_result(monkeypatch, bad):
     monkeypatch.setenv("SERPER_API_KEY", "secret-key")
-    with serper(bad) as (url, seen):
+    with serper(bad) as (url, requests):
         gym = started(web_task(), web_url=url, web_retries=0)
         with pytest.raises(UserError) as caught:
             await gym.step(InteractCall("search", "q"))
         await gym.aclose()
     assert "secret" not in str(caught.value)
-    assert (gym.searches, gym.rewards, len(seen)) == (0, [], 1)
+    assert (gym.searches, gym.rewards, len(requests)) == (0, [], 1)
 
 
-async def test_a_failed_web_search_is_tried_again(monkeypatch):
+async def test_a_failed_web_search_is_retried(monkeypatch):
     monkeypatch.setenv("SERPER_API_KEY", "k")
-    with serper((500, {}), (200, {"organic": []})) as (url, seen):
+    with serper((500, {}), (200, {"organic": []})) as (url, requests):
         gym = started(web_task(), web_url=url, web_retries=1)
         assert (await gym.step(InteractCall("search", "q"))).observation == "Nothing was found."
         await gym.aclose()
-    assert len(seen) == 2
+    assert len(requests) == 2
 
 
-def test_a_web_task_without_a_key_is_marked_not_playable(monkeypatch):
+def test_a_web_task_without_a_key_is_not_playable(monkeypatch):
     monkeypatch.delenv("SERPER_API_KEY", raising=False)
     with pytest.raises(TaskError, match="set SERPER_API_KEY"):
         make("search", web_task())
-    verdict = validate(web_task())
-    assert (verdict.ok, verdict.playable) == (False, False)
+    result = validate(web_task())
+    assert (result.ok, result.playable) == (False, False)
 
 
-def test_gold_keeps_to_the_search_limit():
-    task = everything()[0]
+def test_the_gold_solution_respects_the_search_limit():
+    task = every_task()[0]
     assert [c.choice for c in SearchGym.gold(task, SearchConfig())] == ["search", "search", "answer"]
     assert [c.choice for c in SearchGym.gold(task, SearchConfig(max_searches=0))] == ["answer"]
     assert all(validate(task).ok for task in tasks("search", "test"))
 
 
 def test_the_released_questions_are_test_tasks_for_the_web_backend(monkeypatch):
-    found = load_published("search", published("userrl"))
-    assert len(found) == 125
-    assert {(task.split, task.payload["source"]) for task in found} == {("test", "web")}
+    loaded = load_published("search", published("userrl"))
+    assert len(loaded) == 125
+    assert {(task.split, task.payload["source"]) for task in loaded} == {("test", "web")}
     monkeypatch.delenv("SERPER_API_KEY", raising=False)
-    assert {validate(task).playable for task in found} == {False}
+    assert {validate(task).playable for task in loaded} == {False}
     monkeypatch.setenv("SERPER_API_KEY", "k")
-    assert all(validate(task).ok for task in found)
+    assert all(validate(task).ok for task in loaded)
 
 
 def test_a_bad_released_question_names_file_index_and_field(tmp_path):

@@ -1,3 +1,5 @@
+"""The published tasks of tau-bench, and its recorded conversations."""
+
 from __future__ import annotations
 
 import json
@@ -10,7 +12,7 @@ from tests.published import published
 from userrl_core.errors import TaskError
 from userrl_core.gyms import load_published
 from userrl_core.gyms.tau.database import Database
-from userrl_core.gyms.tau.tasks import domain, replay
+from userrl_core.gyms.tau.tasks import load_domain, replay
 from userrl_core.gyms.tau.tools import ToolError
 from userrl_core.gyms.validate import validate_async
 
@@ -18,55 +20,55 @@ OVERNIGHT = "search_onestop_flight"
 
 
 def test_the_published_tasks_keep_their_splits_and_ids():
-    found = load_published("tau", published("tau-bench"))
-    assert Counter((t.tier, t.split) for t in found) == {
+    loaded = load_published("tau", published("tau-bench"))
+    assert Counter((t.tier, t.split) for t in loaded) == {
         ("retail", "train"): 500,
         ("retail", "validation"): 20,
         ("retail", "test"): 115,
         ("airline", "test"): 50,
     }
-    assert len({task.id for task in found}) == 685
-    assert {"retail-train-000", "retail-dev-019", "retail-114", "airline-049"} <= {task.id for task in found}
+    assert len({task.id for task in loaded}) == 685
+    assert {"retail-train-000", "retail-dev-019", "retail-114", "airline-049"} <= {task.id for task in loaded}
 
 
 async def test_every_published_task_reaches_full_score_or_names_the_gold_write_that_fails():
-    found = load_published("tau", published("tau-bench"))
-    verdicts = {task.id: await validate_async(task) for task in found}
-    failing = {name for name, verdict in verdicts.items() if not verdict.ok}
-    assert failing == {task.id for task in found if task.payload["unprovable"]}
+    loaded = load_published("tau", published("tau-bench"))
+    results = {task.id: await validate_async(task) for task in loaded}
+    failing = {name for name, result in results.items() if not result.ok}
+    assert failing == {task.id for task in loaded if task.payload["unprovable"]}
     assert Counter(name.rsplit("-", 1)[0] for name in failing) == {"retail-train": 19, "retail": 4}
-    assert all("fails on replay" in verdicts[name].reason for name in failing)
+    assert all("fails on replay" in results[name].reason for name in failing)
 
 
 def test_doing_nothing_passes_nineteen_airline_and_seven_retail_test_tasks():
-    found = [task for task in load_published("tau", published("tau-bench")) if task.split == "test"]
+    loaded = [task for task in load_published("tau", published("tau-bench")) if task.split == "test"]
     idle = Counter()
-    for task in found:
-        place = domain(task.tier, task.payload["database"])
-        idle[task.tier] += not replay(place, task.payload["actions"])[0].changes() and not task.payload["outputs"]
+    for task in loaded:
+        domain = load_domain(task.tier, task.payload["database"])
+        idle[task.tier] += not replay(domain, task.payload["actions"])[0].changes() and not task.payload["outputs"]
     assert idle == {"airline": 19, "retail": 7}
 
 
 def test_the_airline_tools_answer_as_in_the_recorded_conversations():
     root = published("tau-bench")
-    place = domain("airline", str((root / "airline").resolve()))
-    other: Counter[str] = Counter()
-    for talk in json.loads((root / "trajectories_gpt-4o-airline.json").read_text()):
-        database = Database(place.base)
-        for asked, told in zip(talk["traj"], talk["traj"][1:], strict=False):
-            if not asked.get("tool_calls") or told["role"] != "tool":
+    domain = load_domain("airline", str((root / "airline").resolve()))
+    differences: Counter[str] = Counter()
+    for conversation in json.loads((root / "trajectories_gpt-4o-airline.json").read_text()):
+        database = Database(domain.base)
+        for message, reply in zip(conversation["traj"], conversation["traj"][1:], strict=False):
+            if not message.get("tool_calls") or reply["role"] != "tool":
                 continue
-            call = asked["tool_calls"][0]["function"]
+            call = message["tool_calls"][0]["function"]
             try:
-                ours = place.call(database, call["name"], json.loads(call["arguments"]))
+                ours = domain.call(database, call["name"], json.loads(call["arguments"]))
             except ToolError as error:
                 ours = f"Error: {error}"
             # The recordings say province where the data files say state.
-            theirs = told["content"].replace('"province"', '"state"')
+            theirs = reply["content"].replace('"province"', '"state"')
             if not _same(ours, theirs):
-                other[call["name"]] += 1
+                differences[call["name"]] += 1
     # After a night flight the recorded search shows the connection's seats and prices of the day before.
-    assert other == {OVERNIGHT: 7}
+    assert differences == {OVERNIGHT: 7}
 
 
 def test_a_bad_published_row_names_file_index_and_field(tmp_path):

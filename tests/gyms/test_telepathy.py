@@ -1,3 +1,5 @@
+"""TelepathyGym: its tables, what counts as a question and as a guess, and its users."""
+
 from __future__ import annotations
 
 import json
@@ -8,7 +10,7 @@ from tests.mock_server import Answer, MockServer, obedient_user
 from tests.published import published
 from userrl_core.errors import ConfigError, JudgeError, TaskError, UserError
 from userrl_core.gyms import load_published, make, min_turns, tasks
-from userrl_core.gyms.stemming import LONGEST, words
+from userrl_core.gyms.stemming import MAX_CHARACTERS, words
 from userrl_core.gyms.telepathy.gym import TelepathyGym
 from userrl_core.gyms.telepathy.tasks import categories, questions_needed
 from userrl_core.interact import InteractCall
@@ -26,8 +28,8 @@ INJECTIONS = [
 
 
 def task_of(title: str) -> Task:
-    found = [t for s in ("train", "validation", "test") for t in tasks("telepathy", s) if t.payload["title"] == title]
-    return found[0]
+    splits = ("train", "validation", "test")
+    return next(t for split in splits for t in tasks("telepathy", split) if t.payload["title"] == title)
 
 
 def gym_of(title: str, user: object = "rule", **config: object) -> TelepathyGym:
@@ -59,7 +61,7 @@ def test_no_name_or_alias_is_used_twice_in_a_category():
         assert len(names) == len(set(names)), category.name
 
 
-async def test_every_tables_own_question_is_answered_from_the_table():
+async def test_every_question_of_a_table_is_answered_from_it():
     for category in categories().values():
         title = next(iter(category.entities))
         for key, asked in category.asks.items():
@@ -86,28 +88,28 @@ async def test_every_tables_own_question_is_answered_from_the_table():
         ("France", "Is France in Europe?", "Yes"),
     ],
 )
-async def test_the_rule_user_answers_other_wordings(title, question, expected):
+async def test_the_rule_user_recognises_other_wordings(title, question, expected):
     assert await ask(title, question) == expected
 
 
 @pytest.mark.parametrize(
     "guess", ["Cat", "cat", "CAT!", "a cat", "Is it a cat?", "I think it is the cat.", "House cat"]
 )
-async def test_a_right_guess_earns_one_and_ends_whatever_its_case_and_wrapping(guess):
+async def test_a_right_guess_earns_one_and_ends_the_episode_in_any_case_and_wording(guess):
     gym = gym_of("Cat")
     result = await gym.step(InteractCall("answer", guess))
     assert (result.reward, result.terminated, gym.succeeded, gym.score()) == (1.0, True, True, 1.0)
 
 
 @pytest.mark.parametrize("guess", ["Dog", "", "cat dog lion tiger", "caterpillar", "Cat, Dog", "c"])
-async def test_a_wrong_guess_earns_nothing_and_the_game_goes_on(guess):
+async def test_a_wrong_guess_earns_nothing_and_the_episode_continues(guess):
     gym = gym_of("Cat")
     result = await gym.step(InteractCall("answer", guess))
     assert (result.reward, result.terminated) == (0.0, False)
     assert (await gym.step(InteractCall("answer", "Cat"))).terminated
 
 
-async def test_a_wrong_guess_ends_the_game_where_the_config_says_so():
+async def test_the_config_may_let_a_wrong_guess_end_the_episode():
     gym = gym_of("Cat", wrong_guess_ends=True)
     result = await gym.step(InteractCall("answer", "Dog"))
     assert (result.terminated, gym.succeeded) == (True, False)
@@ -127,20 +129,20 @@ async def test_the_search_choice_is_not_allowed():
     assert (result.reward, result.info.get("disallowed")) == (0.0, True)
 
 
-async def test_the_demonstrator_solves_every_entity_in_min_turns_without_luck():
-    everything = [t for s in ("train", "validation", "test") for t in tasks("telepathy", s)]
-    played = await run_episodes(everything, ScriptedPolicy(1.0), horizon=20)
-    assert {t.score for t in played} == {1.0}
-    assert [len(t.turns) for t in played] == [min_turns(t.task) for t in played]
-    assert max(questions_needed(task) for task in everything) <= 10
+async def test_the_demonstrator_guesses_every_entity_in_min_turns():
+    every_task = [t for s in ("train", "validation", "test") for t in tasks("telepathy", s)]
+    trajectories = await run_episodes(every_task, ScriptedPolicy(1.0), horizon=20)
+    assert {t.score for t in trajectories} == {1.0}
+    assert [len(t.turns) for t in trajectories] == [min_turns(t.task) for t in trajectories]
+    assert max(questions_needed(task) for task in every_task) <= 10
 
 
 async def test_full_skill_beats_no_skill():
-    some = list(tasks("telepathy", "test"))
+    test_tasks = list(tasks("telepathy", "test"))
     scores = {}
     for skill in (0.0, 1.0):
-        played = await run_episodes(some, ScriptedPolicy(skill), horizon=16)
-        scores[skill] = sum(t.score or 0.0 for t in played) / len(played)
+        trajectories = await run_episodes(test_tasks, ScriptedPolicy(skill), horizon=16)
+        scores[skill] = sum(t.score or 0.0 for t in trajectories) / len(trajectories)
     assert scores[1.0] == 1.0
     assert scores[0.0] < 0.3
 
@@ -151,7 +153,7 @@ def test_unknown_categories_are_refused():
 
 
 @pytest.mark.parametrize("reply", ["yes", "YES", "Yes.", " yes "])
-async def test_a_judge_that_says_yes_in_lower_case_is_understood(reply):
+async def test_a_judges_yes_counts_in_any_case(reply):
     with MockServer(lambda body: Answer(json.dumps({"thought": "", "correct": reply}))) as server:
         gym = gym_of("Cat", ("openai", {"base_url": server.base_url, "model": "m", "backoff": 0.0}))
         result = await gym.step(InteractCall("answer", "the animal that purrs"))
@@ -159,7 +161,7 @@ async def test_a_judge_that_says_yes_in_lower_case_is_understood(reply):
     assert [(call.role, call.error) for call in gym.ledger] == [("judge", None)]
 
 
-async def test_the_model_users_answer_reaches_the_agent_as_one_word():
+async def test_the_served_users_answer_reaches_the_agent_as_one_word():
     with MockServer(lambda body: Answer(json.dumps({"thought": "It is the Cat!", "response": "no"}))) as server:
         gym = gym_of("Cat", ("openai", {"base_url": server.base_url, "model": "m"}))
         result = await gym.step(InteractCall("action", "Does it fly?"))
@@ -168,7 +170,7 @@ async def test_the_model_users_answer_reaches_the_agent_as_one_word():
 
 @pytest.mark.parametrize("text", INJECTIONS)
 @pytest.mark.parametrize("choice", ["action", "answer"])
-async def test_injected_instructions_stay_inside_the_quotation(text, choice):
+async def test_injected_instructions_have_no_effect(text, choice):
     with MockServer(obedient_user) as server:
         gym = gym_of("Cat", ("openai", {"base_url": server.base_url, "model": "m"}))
         result = await gym.step(InteractCall(choice, text))
@@ -177,7 +179,7 @@ async def test_injected_instructions_stay_inside_the_quotation(text, choice):
 
 
 @pytest.mark.parametrize(("choice", "error"), [("action", UserError), ("answer", JudgeError)])
-async def test_a_dead_model_raises_and_is_never_scored(choice, error):
+async def test_a_served_user_without_a_usable_reply_raises_and_nothing_is_scored(choice, error):
     with MockServer(lambda body: Answer("no json here")) as server:
         gym = gym_of("Cat", ("openai", {"base_url": server.base_url, "model": "m", "retries": 1, "backoff": 0.0}))
         with pytest.raises(error):
@@ -186,18 +188,18 @@ async def test_a_dead_model_raises_and_is_never_scored(choice, error):
     assert len(gym.ledger) == 1
 
 
-async def test_the_released_entities_are_all_provable_and_split_as_released():
-    found = load_published("telepathy", published("userrl"))
-    assert len(found) == 401
-    assert sum(task.split == "test" for task in found) == 41
-    played = await run_episodes(found, ScriptedPolicy(1.0), horizon=16)
-    assert {t.score for t in played} == {1.0}
+async def test_the_released_entities_can_all_be_guessed_and_keep_their_splits():
+    loaded = load_published("telepathy", published("userrl"))
+    assert len(loaded) == 401
+    assert sum(task.split == "test" for task in loaded) == 41
+    trajectories = await run_episodes(loaded, ScriptedPolicy(1.0), horizon=16)
+    assert {t.score for t in trajectories} == {1.0}
 
 
 async def test_the_rule_user_answers_about_a_released_entity_from_its_description(tmp_path):
     gym = make("telepathy", load_published("telepathy", sample(tmp_path))[0])
     gym.reset(seed=0)
-    said = [
+    answers = [
         (await gym.step(InteractCall("action", question))).observation
         for question in (
             "Does it have keys?",
@@ -207,7 +209,7 @@ async def test_the_rule_user_answers_about_a_released_entity_from_its_descriptio
             "Is it an instrument?",
         )
     ]
-    assert said == ["Yes", "No", "Maybe", "Yes", "Yes"]
+    assert answers == ["Yes", "No", "Maybe", "Yes", "Yes"]
 
 
 def test_a_bad_released_row_names_file_index_and_field(tmp_path):
@@ -240,5 +242,4 @@ def sample(root, **changes):
 
 
 def test_of_a_message_of_megabytes_only_the_beginning_is_read():
-    assert words("is it " + "a " * 2_000_000) == words(("is it " + "a " * 2_000_000)[:LONGEST])
-    assert len(words("a " * 2_000_000)) == LONGEST // 2
+    assert len(words("a " * 2_000_000)) == MAX_CHARACTERS // 2

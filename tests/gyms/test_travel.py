@@ -1,4 +1,4 @@
-"""TravelGym's rules: rewards, endings, searches, choices, and every defect of the released code that it must not have."""
+"""TravelGym's rules: rewards, endings, searches, choices, and the defects of the released code that it does not have."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from userrl_core.errors import ConfigError, UserError
 from userrl_core.gyms.travel.config import TravelConfig
 from userrl_core.gyms.travel.gym import TravelGym
 from userrl_core.gyms.travel.rule_user import question_for
-from userrl_core.gyms.travel.world import Judgement, Preference, Said, SearchJudgement
+from userrl_core.gyms.travel.world import HistoryLine, Judgement, Preference, SearchJudgement
 from userrl_core.interact import InteractCall
 from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.records import Task
@@ -27,7 +27,7 @@ def make_task(aspects: Sequence[str] = ("hotel", "flight")) -> Task:
     payload: dict[str, Any] = {"opening": "A trip.", "aspects": {}}
     for n, name in enumerate(aspects):
         held = [
-            {"id": f"P{2 * n + i}", "category": c, "preference": f"{c} wish", "implicit": f"hint {c}", "rule": {}}
+            {"id": f"P{2 * n + i}", "category": c, "preference": f"{c} preference", "implicit": f"hint {c}", "rule": {}}
             for i, c in enumerate(categories[name], 1)
         ]
         ids = [f"{letters[name]}{i}" for i in range(1, 6)]
@@ -37,47 +37,48 @@ def make_task(aspects: Sequence[str] = ("hotel", "flight")) -> Task:
         payload["aspects"][name] = {
             "arguments": arguments,
             "preferences": held,
-            "options": [{"id": one} for one in ids],
+            "options": [{"id": option_id} for option_id in ids],
             "best": ids[0],
             "correct": ids[:3],
         }
     return Task("travel", "t", "train", payload, tier="easy")
 
 
-class Told:
-    """A user whose judgements the test decides: an utterance is a kind, or the id of a preference; a query an aspect."""
+class ScriptedUser:
+    """A user that reads its judgement from the message: a kind, or the id of a preference; in a query an aspect."""
 
-    def __init__(self) -> None:
-        self.ledger: list[Any] = []
-
-    async def judge(self, utterance: str, waiting: Sequence[Preference], history: Sequence[Said]) -> Judgement:
+    async def judge(
+        self, utterance: str, candidates: Sequence[Preference], history: Sequence[HistoryLine]
+    ) -> Judgement:
         if utterance.startswith("P"):
             return Judgement("held", utterance)
         return Judgement(utterance)  # type: ignore[arg-type]
 
-    async def match(self, query: str, history: Sequence[Said]) -> SearchJudgement:
+    async def match(self, query: str, history: Sequence[HistoryLine]) -> SearchJudgement:
         return SearchJudgement(query) if query in ("wrong", "unrelated") else SearchJudgement("match", query)  # type: ignore[arg-type]
 
-    async def reveal(self, utterance: str, preference: Preference, history: Sequence[Said], *, asked: bool) -> str:
+    async def reveal(
+        self, utterance: str, preference: Preference, history: Sequence[HistoryLine], *, asked: bool
+    ) -> str:
         return preference.implicit
 
-    async def chat(self, utterance: str, history: Sequence[Said]) -> str:
+    async def chat(self, utterance: str, history: Sequence[HistoryLine]) -> str:
         return "hm"
 
 
 def make_gym(task: Task | None = None, **options: Any) -> TravelGym:
-    gym = gyms.make("travel", task or make_task(), Told(), **options)
+    gym = gyms.make("travel", task or make_task(), ScriptedUser(), **options)
     gym.reset(seed=0)
     assert isinstance(gym, TravelGym)
     return gym
 
 
-async def say(gym: TravelGym, *calls: tuple[str, str]) -> list[float | None]:
+async def step(gym: TravelGym, *calls: tuple[str, str]) -> list[float | None]:
     """Rewards of these calls."""
     return [(await gym.step(InteractCall(*call))).reward for call in calls]
 
 
-async def test_a_held_preference_pays_once_and_shows_indirectly():
+async def test_a_held_preference_is_rewarded_once_and_revealed_implicitly():
     gym = make_gym()
     result = await gym.step(InteractCall("action", "P1"))
     assert (result.observation, result.reward, result.terminated) == ("hint beds", 0.2, False)
@@ -87,54 +88,54 @@ async def test_a_held_preference_pays_once_and_shows_indirectly():
 
 
 @pytest.mark.parametrize("kind", ["not_held", "too_vague", "other"])
-async def test_the_other_kinds_of_utterance_pay_nothing_and_have_replies_of_their_own(kind: str):
+async def test_the_other_kinds_of_utterance_earn_nothing_and_have_replies_of_their_own(kind: str):
     gym = make_gym()
     result = await gym.step(InteractCall("action", kind))
     assert (result.reward, result.info["utterance"]) == (0.0, kind)
     assert "hint" not in result.observation
 
 
-async def test_a_judgement_that_names_no_preference_of_this_task_elicits_nothing():
+async def test_a_judgement_with_an_unknown_preference_elicits_nothing():
     gym = make_gym()
-    assert await say(gym, ("action", "P99")) == [0.0]
+    assert await step(gym, ("action", "P99")) == [0.0]
     assert gym.progress.active == []
 
 
-async def test_after_three_silent_messages_the_fourth_makes_the_user_volunteer_without_reward():
+async def test_after_three_messages_without_elicitation_the_user_volunteers_a_preference_without_reward():
     gym = make_gym()
-    texts = [(await gym.step(InteractCall("action", "other"))) for _ in range(4)]
-    assert [t.info.get("elicited") for t in texts] == [None, None, None, "passive"]
-    assert texts[3].observation.startswith("hint")
-    assert texts[3].reward == 0.0
+    results = [(await gym.step(InteractCall("action", "other"))) for _ in range(4)]
+    assert [result.info.get("elicited") for result in results] == [None, None, None, "passive"]
+    assert results[3].observation.startswith("hint")
+    assert results[3].reward == 0.0
     assert len(gym.progress.passive) == 1
 
 
-async def test_a_volunteered_preference_is_really_told_and_counted_once():
+async def test_a_volunteered_preference_is_counted_once():
     gym = make_gym()
     for _ in range(4):
         await gym.step(InteractCall("action", "too_vague"))
-    (told,) = gym.progress.passive
-    assert await say(gym, ("action", told)) == [0.0]
+    (volunteered,) = gym.progress.passive
+    assert await step(gym, ("action", volunteered)) == [0.0]
     assert gym.progress.active == []
 
 
-async def test_an_elicitation_restarts_the_count_of_silence():
+async def test_an_elicitation_resets_the_interval():
     gym = make_gym()
     kinds = ["other", "other", "other", "P1", "other", "other", "other"]
     infos = [(await gym.step(InteractCall("action", kind))).info for kind in kinds]
     assert [info.get("elicited") for info in infos] == [None, None, None, "active", None, None, None]
 
 
-async def test_nothing_is_volunteered_once_everything_is_told():
+async def test_nothing_is_volunteered_once_every_preference_is_revealed():
     gym = make_gym(make_task(["hotel"]))
-    await say(gym, ("action", "P1"), ("action", "P2"))
+    await step(gym, ("action", "P1"), ("action", "P2"))
     infos = [(await gym.step(InteractCall("action", "other"))).info for _ in range(6)]
     assert not any("elicited" in info for info in infos)
 
 
 async def test_what_is_volunteered_depends_on_the_gyms_seed_alone():
     async def volunteered(seed: int) -> str:
-        gym = gyms.make("travel", make_task(), Told())
+        gym = gyms.make("travel", make_task(), ScriptedUser())
         gym.reset(seed=seed)
         random.seed(0)
         for _ in range(4):
@@ -145,9 +146,9 @@ async def test_what_is_volunteered_depends_on_the_gyms_seed_alone():
     assert len({await volunteered(s) for s in range(20)}) > 1
 
 
-async def test_a_search_pays_once_per_aspect():
+async def test_a_search_is_rewarded_once_per_aspect():
     gym = make_gym()
-    assert await say(gym, ("search", "hotel"), ("search", "hotel"), ("search", "flight")) == [0.2, 0.0, 0.2]
+    assert await step(gym, ("search", "hotel"), ("search", "hotel"), ("search", "flight")) == [0.2, 0.0, 0.2]
 
 
 @pytest.mark.parametrize("query", ["wrong", "unrelated", "restaurant"])
@@ -158,13 +159,13 @@ async def test_a_search_with_other_arguments_returns_nothing(query: str):
     assert "H1" not in result.observation
 
 
-async def test_every_fifth_search_fails_on_purpose():
+async def test_every_fifth_search_fails():
     gym = make_gym()
     infos = [(await gym.step(InteractCall("search", query))).info["search"] for query in ["wrong"] * 4 + ["hotel"] * 2]
     assert infos == ["wrong"] * 4 + ["failed", "match"]
 
 
-async def test_a_search_shows_every_option_and_not_what_it_is():
+async def test_a_search_shows_every_option_without_its_type():
     task = gyms.tasks("travel", "test", tier="22")[0]
     gym = gyms.make("travel", task)
     gym.reset(seed=0)
@@ -174,25 +175,25 @@ async def test_a_search_shows_every_option_and_not_what_it_is():
     assert not any(word in text for word in ("correct", "wrong", "noise", "reason", "best"))
 
 
-async def test_best_correct_and_wrong_options_pay_their_rewards():
+async def test_best_correct_and_wrong_options_earn_their_rewards():
     for option, reward, score in (("H1", 1.0, 0.5), ("H2", 0.8, 0.4), ("H4", 0.0, 0.0)):
         gym = make_gym()
-        assert await say(gym, ("answer", option)) == [reward]
+        assert await step(gym, ("answer", option)) == [reward]
         assert gym.score() == score
 
 
-async def test_the_first_choice_per_aspect_counts_and_the_last_aspect_ends_the_attempt():
+async def test_the_first_choice_per_aspect_counts_and_the_last_aspect_ends_the_episode():
     gym = make_gym()
-    assert await say(gym, ("answer", "H2"), ("answer", "H1")) == [0.8, 0.0]
+    assert await step(gym, ("answer", "H2"), ("answer", "H1")) == [0.8, 0.0]
     result = await gym.step(InteractCall("answer", "F1"))
     assert (result.reward, result.terminated) == (1.0, True)
     assert gym.score() == pytest.approx(0.9)
     assert not gym.succeeded
 
 
-async def test_all_best_is_a_success():
+async def test_the_best_option_of_every_aspect_is_a_success():
     gym = make_gym()
-    await say(gym, ("answer", "H1"), ("answer", "F1"))
+    await step(gym, ("answer", "H1"), ("answer", "F1"))
     assert gym.done
     assert gym.succeeded
     assert gym.score() == 1.0
@@ -200,72 +201,72 @@ async def test_all_best_is_a_success():
 
 async def test_irrelevant_ids_do_not_count_toward_the_end():
     gym = make_gym()
-    results = [await gym.step(InteractCall("answer", one)) for one in ("C1", "R3", "A7")]
+    results = [await gym.step(InteractCall("answer", option_id)) for option_id in ("C1", "R3", "A7")]
     assert [(r.reward, r.terminated) for r in results] == [(0.0, False)] * 3
-    assert await say(gym, ("answer", "H1"), ("answer", "F1")) == [1.0, 1.0]
+    assert await step(gym, ("answer", "H1"), ("answer", "F1")) == [1.0, 1.0]
 
 
 @pytest.mark.parametrize("content", ["", "hotel 1", "X1", "H", "1", "H1 F1", "H1;F1", "H12345", "H-1", "the first"])
-async def test_an_unreadable_id_is_refused_and_records_nothing(content: str):
+async def test_an_invalid_id_is_refused_and_nothing_is_recorded(content: str):
     gym = make_gym()
-    assert await say(gym, ("answer", content)) == [0.0]
+    assert await step(gym, ("answer", content)) == [0.0]
     assert gym.progress.chosen == {}
 
 
-async def test_several_ids_in_one_message_are_taken_together_or_not_at_all():
+async def test_several_ids_in_one_message_are_recorded_together_or_not_at_all():
     gym = make_gym()
-    assert await say(gym, ("answer", "H1, junk"), ("answer", "H1, H2")) == [0.0, 0.0]
+    assert await step(gym, ("answer", "H1, junk"), ("answer", "H1, H2")) == [0.0, 0.0]
     assert gym.progress.chosen == {}
-    assert await say(gym, ("answer", "h1, F2")) == [1.0]
+    assert await step(gym, ("answer", "h1, F2")) == [1.0]
     assert gym.done
     assert gym.score() == pytest.approx(0.9)
-    assert await say(make_gym(turn_cap=None), ("answer", "H1, F2")) == [1.8]
+    assert await step(make_gym(turn_cap=None), ("answer", "H1, F2")) == [1.8]
 
 
-async def test_an_id_that_is_said_twice_in_a_message_keeps_its_first_verdict():
+async def test_an_id_that_occurs_twice_in_a_message_keeps_its_first_verdict():
     gym = make_gym(one_choice_per_aspect=False)
     result = await gym.step(InteractCall("answer", "H1, H2, H1"))
     assert result.info["choices"] == {"H1": "best", "H2": "correct"}
 
 
-async def test_the_multi_choice_setting_goes_on_until_all_best_options_are_found():
+async def test_the_multi_choice_setting_continues_until_all_best_options_are_chosen():
     gym = make_gym(one_choice_per_aspect=False)
-    calls = [("answer", one) for one in ("H4", "H2", "H2", "H1", "F1")]
-    assert await say(gym, *calls) == [0.0, 0.8, 0.0, 1.0, 1.0]
+    calls = [("answer", option_id) for option_id in ("H4", "H2", "H2", "H1", "F1")]
+    assert await step(gym, *calls) == [0.0, 0.8, 0.0, 1.0, 1.0]
     assert gym.done
     assert gym.score() == 1.0
 
 
 async def test_in_the_multi_choice_setting_the_best_of_all_choices_is_scored():
     gym = make_gym(one_choice_per_aspect=False)
-    await say(gym, ("answer", "H4"), ("answer", "H3"))
+    await step(gym, ("answer", "H4"), ("answer", "H3"))
     assert gym.score() == pytest.approx(0.4)
 
 
-async def test_a_chosen_aspects_preferences_are_no_longer_asked_for():
+async def test_preferences_of_a_chosen_aspect_are_no_longer_rewarded():
     gym = make_gym()
-    assert await say(gym, ("answer", "H1"), ("action", "P1"), ("action", "P3")) == [1.0, 0.0, 0.2]
+    assert await step(gym, ("answer", "H1"), ("action", "P1"), ("action", "P3")) == [1.0, 0.0, 0.2]
 
 
 async def test_a_penalty_for_wrong_options_never_makes_a_turn_negative():
     gym = make_gym(wrong_penalty=0.5)
-    assert await say(gym, ("answer", "H4")) == [0.0]
-    assert await say(make_gym(wrong_penalty=0.3, turn_cap=None), ("answer", "H1, F4")) == [0.7]
+    assert await step(gym, ("answer", "H4")) == [0.0]
+    assert await step(make_gym(wrong_penalty=0.3, turn_cap=None), ("answer", "H1, F4")) == [0.7]
 
 
-async def test_the_strength_of_the_budget_reward_is_a_field():
+async def test_the_strength_of_the_budget_reward_is_a_config_field():
     gym = make_gym(correct_reward=0.3)
-    assert await say(gym, ("answer", "H2")) == [0.3]
+    assert await step(gym, ("answer", "H2")) == [0.3]
     assert gym.score() == pytest.approx(0.15)
 
 
-async def test_scale_and_penalty_apply_to_every_turn_taken():
+async def test_scale_and_penalty_apply_to_every_executed_turn():
     gym = make_gym(reward_scale=10.0, step_penalty=0.5)
-    assert await say(gym, ("action", "P1"), ("answer", "H1")) == [1.5, 9.5]
+    assert await step(gym, ("action", "P1"), ("answer", "H1")) == [1.5, 9.5]
     assert gym.score() == 0.5
 
 
-def test_the_published_settings_are_presets_and_given_fields_come_first():
+def test_the_published_settings_are_presets_and_given_fields_override_them():
     assert TravelConfig(preset="userrl_train").preference_reward == 0.8
     assert TravelConfig(preset="userrl_train").search_reward == 0.0
     assert TravelConfig(preset="userrl_eval", search_reward=0.1).search_reward == 0.1
@@ -275,18 +276,18 @@ def test_the_published_settings_are_presets_and_given_fields_come_first():
         make_gym(preset="usual")
 
 
-def test_the_tiny_tier_has_its_own_defaults_and_a_given_field_still_counts():
+def test_the_tiny_tier_has_its_own_defaults_and_a_given_field_overrides_them():
     tiny = gyms.tasks("travel", "train", tier="tiny")[0]
     config = gyms.make("travel", tiny, best_reward=0.7).config
     assert (config.best_reward, config.preference_reward, config.terse) == (0.7, 0.1, True)
 
 
-async def test_a_user_that_is_down_makes_a_null_not_a_zero():
-    class Down(Told):
+async def test_the_error_of_a_user_that_is_down_passes_through():
+    class FailingUser(ScriptedUser):
         async def judge(self, *_: Any) -> Judgement:
             raise UserError("the model is down")
 
-    gym = gyms.make("travel", make_task(), Down())
+    gym = gyms.make("travel", make_task(), FailingUser())
     gym.reset(seed=0)
     with pytest.raises(UserError):
         await gym.step(InteractCall("action", "P1"))
@@ -302,7 +303,7 @@ def tiny_gym(task: Task) -> TravelGym:
     return gym
 
 
-async def test_four_turns_solve_a_tiny_task_and_pay_one_in_all():
+async def test_four_turns_solve_a_tiny_task_and_earn_one_in_total():
     task = gyms.tasks("travel", "test", tier="tiny")[0]
     gym = tiny_gym(task)
     assert gyms.min_turns(task) == 4
@@ -316,15 +317,17 @@ async def test_four_turns_solve_a_tiny_task_and_pay_one_in_all():
 
 async def test_a_tiny_search_narrows_only_when_both_preferences_are_stated_and_nothing_else():
     task = gyms.tasks("travel", "test", tier="tiny")[0]
-    one, two = (p["preference"] for p in task.payload["aspects"]["hotel"]["preferences"])
-    every = "cheap fair high centre beach hills vegan meat fish"
-    for query, shown in ((f"{one} {two}", 1), (f"{two} {one} hotel", 1), (one, 3), ("hotel", 3), (every, 3), ("", 3)):
+    first, second = (p["preference"] for p in task.payload["aspects"]["hotel"]["preferences"])
+    all_values = "cheap fair high centre beach hills vegan meat fish"
+    for query, options in (
+        (f"{first} {second}", 1), (f"{second} {first} hotel", 1), (first, 3), ("hotel", 3), (all_values, 3), ("", 3),
+    ):  # fmt: skip
         text = (await tiny_gym(task).step(InteractCall("search", query))).observation
-        assert len(text.split()) == 1 + shown
+        assert len(text.split()) == 1 + options
         assert text.startswith("found ")
 
 
-async def test_a_wrong_tiny_answer_ends_the_attempt():
+async def test_a_wrong_tiny_answer_ends_the_episode():
     task = gyms.tasks("travel", "test", tier="tiny")[0]
     best = task.payload["aspects"]["hotel"]["best"]
     for content in ("H1" if best != "H1" else "H2", "cheap", ""):
@@ -333,7 +336,7 @@ async def test_a_wrong_tiny_answer_ends_the_attempt():
         assert (result.observation, result.reward, result.terminated) == ("wrong", 0.0, True)
 
 
-async def test_a_tiny_preference_asked_for_again_is_told_again_without_reward():
+async def test_a_tiny_preference_asked_for_again_is_revealed_again_without_reward():
     task = gyms.tasks("travel", "test", tier="tiny")[0]
     gym = tiny_gym(task)
     question = InteractCall("action", question_for(next(iter(gym.world.preferences.values())), "tiny"))
@@ -341,7 +344,7 @@ async def test_a_tiny_preference_asked_for_again_is_told_again_without_reward():
     assert (first.observation, first.reward, second.reward) == (second.observation, 0.1, 0.0)
 
 
-async def test_a_tiny_preference_that_is_not_held_is_any():
+async def test_the_reply_to_a_question_without_a_tiny_preference_is_any():
     task = gyms.tasks("travel", "test", tier="tiny")[0]
     other = {"price", "area", "meal"} - {p["category"] for p in task.payload["aspects"]["hotel"]["preferences"]}
     result = await tiny_gym(task).step(InteractCall("action", f"{other.pop()}?"))
@@ -350,27 +353,27 @@ async def test_a_tiny_preference_that_is_not_held_is_any():
 
 def test_there_are_thousands_of_tiny_tasks_all_distinct_and_split_by_content():
     by_split = {split: gyms.tasks("travel", split, tier="tiny") for split in ("train", "validation", "test")}
-    every = [task for found in by_split.values() for task in found]
-    assert len({task.id for task in every}) == len(every) == 3240
+    every_task = [task for split_tasks in by_split.values() for task in split_tasks]
+    assert len({task.id for task in every_task}) == len(every_task) == 3240
     assert 0.15 < len(by_split["test"]) / 3240 < 0.25
     assert 0.02 < len(by_split["validation"]) / 3240 < 0.08
 
 
-def test_every_wrong_tiny_option_misses_a_preference():
+def test_every_wrong_tiny_option_violates_a_preference():
     for task in gyms.tasks("travel", "train", tier="tiny")[::100]:
         hotel = task.payload["aspects"]["hotel"]
-        wanted = {p["category"]: p["preference"] for p in hotel["preferences"]}
-        fitting = [o["id"] for o in hotel["options"] if all(o[c] == v for c, v in wanted.items())]
-        assert fitting == hotel["correct"] == [hotel["best"]]
+        preferred = {p["category"]: p["preference"] for p in hotel["preferences"]}
+        matching = [o["id"] for o in hotel["options"] if all(o[c] == v for c, v in preferred.items())]
+        assert matching == hotel["correct"] == [hotel["best"]]
 
 
-async def test_the_tiny_demonstrator_is_weak_on_purpose_and_perfect_at_full_skill():
+async def test_the_tiny_demonstrator_earns_about_half_at_half_skill_and_everything_at_full_skill():
     tasks = gyms.tasks("travel", "train", tier="tiny")[:500]
     means = {}
     for skill in (0.0, 0.5, 1.0):
-        played = await run_episodes(tasks, ScriptedPolicy(skill), horizon=6)
-        assert all(t.score == t.return_sum for t in played)
-        means[skill] = sum(t.score or 0.0 for t in played) / len(played)
+        trajectories = await run_episodes(tasks, ScriptedPolicy(skill), horizon=6)
+        assert all(t.score == t.return_sum for t in trajectories)
+        means[skill] = sum(t.score or 0.0 for t in trajectories) / len(trajectories)
     assert 0.2 < means[0.0] < 0.33
     assert 0.44 < means[0.5] < 0.56
     assert means[1.0] == pytest.approx(1.0)

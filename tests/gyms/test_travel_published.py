@@ -1,4 +1,4 @@
-"""The published travel tasks, and files in the same format that a user may have."""
+"""The published travel tasks, and option databases in the released format."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def make_aspect(letter: str, arguments: dict[str, str], preferences: list[list[s
         "wrong": [option(n, "not-suitable") for n in range(4, 14)],
         "noise": [option(n, "noise") for n in range(14, 23)],
     }
-    ids = {kind: [o["id"] for o in some] for kind, some in options.items()}
+    ids = {kind: [o["id"] for o in kind_options] for kind, kind_options in options.items()}
     return {
         "preferences": preferences,
         "arguments": arguments,
-        "all_ids": [one for some in ids.values() for one in some][::-1],
+        "all_ids": [option_id for kind_ids in ids.values() for option_id in kind_ids][::-1],
         "correct_ids": ids["correct"],
         "wrong_ids": ids["wrong"],
         "noise_ids": ids["noise"],
@@ -74,11 +74,11 @@ def make_entry() -> dict[str, Any]:
     }
 
 
-def make_row(identity: str = ID, truth: str = "['H1', 'F1']") -> dict[str, Any]:
+def make_row(identity: str = ID, ground_truth: str = "['H1', 'F1']") -> dict[str, Any]:
     prompt = [{"role": "system", "content": "rules"}, {"role": "user", "content": "I travel to Rome.\n"}]
     return {
         "prompt": prompt,
-        "reward_model": {"env_name": "TravelGym", "ground_truth": truth, "id": identity, "style": "rule"},
+        "reward_model": {"env_name": "TravelGym", "ground_truth": ground_truth, "id": identity, "style": "rule"},
     }
 
 
@@ -108,25 +108,25 @@ def test_a_task_with_its_options_is_playable_and_its_gold_reaches_full_score(tmp
     assert not any(key in option for option in options for key in ("type", "reason"))
 
 
-async def test_the_demonstrator_plays_published_tasks_too(tmp_path: Path):
+async def test_the_demonstrator_plays_published_tasks(tmp_path: Path):
     (task,) = gyms.load_published("travel", write_release(tmp_path, make_entry()))
-    full = await run_episodes([task], ScriptedPolicy(1.0), horizon=16, n=20)
-    weak = await run_episodes([task], ScriptedPolicy(0.1), horizon=16, n=20)
-    assert {t.score for t in full} == {1.0}
-    assert sum(t.score or 0 for t in weak) < 20
+    skilled = await run_episodes([task], ScriptedPolicy(1.0), horizon=16, n=20)
+    unskilled = await run_episodes([task], ScriptedPolicy(0.1), horizon=16, n=20)
+    assert {t.score for t in skilled} == {1.0}
+    assert sum(t.score or 0 for t in unskilled) < 20
 
 
-def test_a_prompt_without_options_is_imported_and_marked(tmp_path: Path):
+def test_a_prompt_without_options_is_imported_as_unplayable(tmp_path: Path):
     (task,) = gyms.load_published("travel", write_release(tmp_path, None))
-    verdict = validate(task)
-    assert (verdict.ok, verdict.playable) == (False, False)
-    assert "travelgym_data_22.json is not in this copy" in verdict.reason
+    result = validate(task)
+    assert (result.ok, result.playable) == (False, False)
+    assert "travelgym_data_22.json is not in this copy" in result.reason
     assert gyms.min_turns(task) == 7
     with pytest.raises(TaskError, match="cannot be played"):
         gyms.make("travel", task)
 
 
-def damaged(path: list[str], value: Any) -> dict[str, Any]:
+def changed_entry(path: list[str], value: Any) -> dict[str, Any]:
     entry = copy.deepcopy(make_entry())
     node = entry
     for key in path[:-1]:
@@ -149,7 +149,7 @@ def damaged(path: list[str], value: Any) -> dict[str, Any]:
 )
 def test_a_bad_option_entry_names_file_entry_and_field(tmp_path: Path, path: list[str], value: Any, message: str):
     with pytest.raises(TaskError, match=message) as caught:
-        gyms.load_published("travel", write_release(tmp_path, damaged(path, value)))
+        gyms.load_published("travel", write_release(tmp_path, changed_entry(path, value)))
     assert "travelgym_data_22.json, entry" in str(caught.value)
 
 
@@ -157,8 +157,8 @@ def test_a_bad_option_entry_names_file_entry_and_field(tmp_path: Path, path: lis
     ("row", "message"),
     [
         (make_row("hotel-7"), "field 'reward_model.id'"),
-        (make_row(truth="['H1']"), "field 'reward_model.id'"),
-        (make_row(truth="['H2', 'F1']"), "ground_truth"),
+        (make_row(ground_truth="['H1']"), "field 'reward_model.id'"),
+        (make_row(ground_truth="['H2', 'F1']"), "ground_truth"),
         (make_row("hotel:2-9|flight:2-9"), "is missing"),
         (
             {**make_row(), "prompt": [{"role": "system", "content": "a"}, {"role": "assistant", "content": "b"}]},
@@ -171,16 +171,16 @@ def test_a_bad_prompt_row_names_file_and_field(tmp_path: Path, row: dict[str, An
         gyms.load_published("travel", write_release(tmp_path, make_entry(), [row]))
 
 
-def test_a_folder_without_travel_says_so(tmp_path: Path):
+def test_a_folder_without_travel_prompts_is_named(tmp_path: Path):
     with pytest.raises(TaskError, match="travel22_multiturn_onechoice"):
         gyms.load_published("travel", tmp_path)
 
 
 @pytest.mark.parametrize("release", ["userrl", "userbench"])
 def test_all_published_prompts_load_with_their_splits(release: str):
-    found = gyms.load_published("travel", published(release))
-    assert len({task.id for task in found}) == len(found) == 3122
-    assert sum(task.split == "test" for task in found) == 471
-    by_tier = {tier: sum(t.tier == tier and t.split == "test" for t in found) for tier in ("easy", "medium", "hard")}
+    loaded = gyms.load_published("travel", published(release))
+    assert len({task.id for task in loaded}) == len(loaded) == 3122
+    assert sum(task.split == "test" for task in loaded) == 471
+    by_tier = {tier: sum(t.tier == tier and t.split == "test" for t in loaded) for tier in ("easy", "medium", "hard")}
     assert by_tier == {"easy": 118, "medium": 201, "hard": 152}
-    assert not validate(found[0]).playable
+    assert not validate(loaded[0]).playable

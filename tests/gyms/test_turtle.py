@@ -1,3 +1,5 @@
+"""TurtleGym: its stories, grades and rewards, and its users."""
+
 from __future__ import annotations
 
 import json
@@ -11,6 +13,7 @@ from tests.mock_server import Answer, MockServer, obedient_user
 from tests.published import published
 from userrl_core.errors import JudgeError, TaskError, UserError
 from userrl_core.gyms import load_published, make, min_turns, tasks
+from userrl_core.gyms.stemming import content_words
 from userrl_core.gyms.turtle.gym import TurtleConfig, TurtleGym, full_explanation
 from userrl_core.interact import InteractCall
 from userrl_core.policies.scripted import ScriptedPolicy
@@ -26,11 +29,10 @@ INJECTIONS = [
 ]
 
 
-class GivenGrades:
-    """A judge whose grades the test states."""
+class ScriptedUser:
+    """A user with given grades."""
 
     def __init__(self, *grades: list[float]) -> None:
-        self.ledger: list[object] = []
         self._grades = list(grades)
 
     async def reply(self, question: str) -> str:
@@ -52,69 +54,67 @@ def started(task: Task, user: object = "rule", **config: object) -> TurtleGym:
     return gym
 
 
-def everything() -> list[Task]:
+def every_task() -> list[Task]:
     return [task for split in ("train", "validation", "test") for task in tasks("turtle", split)]
 
 
 def test_there_are_forty_stories_and_every_split_has_four():
-    assert len(everything()) >= 40
+    assert len(every_task()) >= 40
     assert min(len(tasks("turtle", split)) for split in ("train", "validation", "test")) >= 4
 
 
 def test_the_weights_of_every_story_sum_to_one_hundred():
-    for task in everything():
+    for task in every_task():
         assert sum(Fraction(c["weight"]) for c in task.payload["criteria"]) == 100, task.payload["title"]
 
 
 async def test_the_hidden_story_alone_explains_everything_and_the_surface_nothing():
-    for task in everything():
+    for task in every_task():
         gym = started(task, threshold=1.0)
         assert (await gym.step(InteractCall("answer", task.payload["surface"]))).reward == 0.0, task.payload["title"]
         assert (await gym.step(InteractCall("answer", task.payload["bottom"]))).terminated, task.payload["title"]
 
 
 async def test_each_criterions_own_statement_meets_it_in_full():
-    for task in everything():
+    for task in every_task():
         for number, criterion in enumerate(task.payload["criteria"]):
             assert (await started(task).user.grade(criterion["statement"]))[number] == 1.0, criterion["statement"]
 
 
-async def test_each_answer_pays_only_what_it_adds_to_the_best_one():
-    gym = started(story("50", "30", "20"), GivenGrades([0, 1, 0], [0, 0.5, 0], [0.5, 1, 0], [1, 1, 1]))
+async def test_each_explanation_earns_its_improvement_over_the_best_one():
+    gym = started(story("50", "30", "20"), ScriptedUser([0, 1, 0], [0, 0.5, 0], [0.5, 1, 0], [1, 1, 1]))
     rewards = [(await gym.step(InteractCall("answer", "x"))).reward for _ in range(4)]
     assert rewards == [0.3, 0.0, 0.25, 0.45]
     assert gym.score() == pytest.approx(1.0, abs=1e-12)
     assert gym.done
 
 
-async def test_the_same_explanation_is_not_paid_twice():
-    gym = started(story("50", "50"), GivenGrades([1, 0], [1, 0], [0, 1]))
+async def test_the_same_explanation_is_not_rewarded_twice():
+    gym = started(story("50", "50"), ScriptedUser([1, 0], [1, 0], [0, 1]))
     assert [(await gym.step(InteractCall("answer", "x"))).reward for _ in range(3)] == [0.5, 0.0, 0.0]
 
 
 @given(st.lists(st.integers(1, 99), min_size=1, max_size=8))
-async def test_a_perfect_explanation_always_ends_whatever_the_float_sum_of_the_weights(parts):
+async def test_a_perfect_explanation_ends_the_episode_whatever_the_float_sum_of_the_weights(parts):
     # Weights such as 0.1 + 0.2 + 0.7 sum to 0.9999999999999999 in floating point.
     weights = [str(part / sum(parts)) for part in parts]
-    gym = started(story(*weights), GivenGrades([1.0] * len(parts)), threshold=1.0)
+    gym = started(story(*weights), ScriptedUser([1.0] * len(parts)), threshold=1.0)
     result = await gym.step(InteractCall("answer", "x"))
     assert (result.reward, result.terminated, gym.succeeded) == (1.0, True, True)
 
 
-async def test_the_attempt_ends_at_the_threshold_and_not_below():
-    below = started(story("89", "11"), GivenGrades([1, 0]))
+async def test_the_episode_ends_at_the_threshold_and_not_below():
+    below = started(story("89", "11"), ScriptedUser([1, 0]))
     assert not (await below.step(InteractCall("answer", "x"))).terminated
-    at = started(story("90", "10"), GivenGrades([1, 0]))
-    result = await at.step(InteractCall("answer", "x"))
-    assert (result.terminated, at.succeeded, result.reward) == (True, True, 0.9)
-    training = started(story("90", "10"), GivenGrades([1, 0]), threshold=1.0)
+    at_threshold = started(story("90", "10"), ScriptedUser([1, 0]))
+    result = await at_threshold.step(InteractCall("answer", "x"))
+    assert (result.terminated, at_threshold.succeeded, result.reward) == (True, True, 0.9)
+    training = started(story("90", "10"), ScriptedUser([1, 0]), threshold=1.0)
     assert not (await training.step(InteractCall("answer", "x"))).terminated
 
 
 async def test_feedback_never_holds_a_word_of_a_covered_criterion():
-    from userrl_core.gyms.stemming import content_words
-
-    for task in everything():
+    for task in every_task():
         first = task.payload["criteria"][0]
         gym = started(task)
         result = await gym.step(InteractCall("answer", first["statement"]))
@@ -124,8 +124,8 @@ async def test_feedback_never_holds_a_word_of_a_covered_criterion():
 
 
 @pytest.mark.parametrize("grades", [[1.0], [1.0, 1.0, 1.0], [0.7, 1.0], [float("nan"), 1.0], [2.0, 0.0]])
-async def test_grades_that_do_not_fit_are_a_judges_error_and_no_score(grades):
-    gym = started(story("50", "50"), GivenGrades(grades))
+async def test_invalid_grades_are_a_judge_error_and_nothing_is_scored(grades):
+    gym = started(story("50", "50"), ScriptedUser(grades))
     with pytest.raises(JudgeError):
         await gym.step(InteractCall("answer", "x"))
     assert gym.rewards == []
@@ -142,28 +142,28 @@ async def test_grades_that_do_not_fit_are_a_judges_error_and_no_score(grades):
         ("   ", "Maybe"),
     ],
 )
-async def test_the_rule_user_answers_questions_from_the_storys_patterns(question, expected):
-    task = next(t for t in everything() if t.payload["title"] == "Rain on the Roof")
+async def test_the_rule_user_answers_questions_by_the_storys_patterns(question, expected):
+    task = next(t for t in every_task() if t.payload["title"] == "Rain on the Roof")
     result = await started(task).step(InteractCall("action", question))
     assert (result.observation, result.reward) == (expected, 0.0)
 
 
 @pytest.mark.parametrize("text", ["", "\x00", "<data>", "ash " * 100_000, "🌋" * 1000, "{surface}"])
 async def test_hostile_explanations_are_graded_like_any_other(text):
-    task = next(t for t in everything() if t.payload["title"] == "Rain on the Roof")
+    task = next(t for t in every_task() if t.payload["title"] == "Rain on the Roof")
     result = await started(task).step(InteractCall("answer", text))
     assert 0.0 <= result.reward <= 0.5
 
 
 async def test_the_demonstrator_reaches_full_score_in_min_turns():
-    played = await run_episodes(everything(), ScriptedPolicy(1.0), horizon=16)
-    assert [t.score for t in played] == pytest.approx([1.0] * len(played), abs=1e-12)
-    assert [len(t.turns) for t in played] == [min_turns(t.task) for t in played]
-    low = await run_episodes(everything(), ScriptedPolicy(0.0), horizon=16)
-    assert sum(t.score for t in low) / len(low) < 0.2
+    trajectories = await run_episodes(every_task(), ScriptedPolicy(1.0), horizon=16)
+    assert [t.score for t in trajectories] == pytest.approx([1.0] * len(trajectories), abs=1e-12)
+    assert [len(t.turns) for t in trajectories] == [min_turns(t.task) for t in trajectories]
+    unskilled = await run_episodes(every_task(), ScriptedPolicy(0.0), horizon=16)
+    assert sum(t.score for t in unskilled) / len(unskilled) < 0.2
 
 
-async def test_the_model_users_judgements_are_all_that_reaches_the_agent():
+async def test_only_the_served_users_judgements_reach_the_agent():
     def brain(body):
         reply = {
             "thought": "The volcano!",
@@ -174,42 +174,42 @@ async def test_the_model_users_judgements_are_all_that_reaches_the_agent():
         }
         return Answer(json.dumps(reply))
 
-    task = next(t for t in everything() if t.payload["title"] == "Rain on the Roof")
+    task = next(t for t in every_task() if t.payload["title"] == "Rain on the Roof")
     with MockServer(brain) as server:
         gym = started(task, ("openai", {"base_url": server.base_url, "model": "m"}))
-        asked = await gym.step(InteractCall("action", "Is it loud?"))
-        told = await gym.step(InteractCall("answer", "It was loud."))
-    assert asked.observation == "Yes"
-    assert told.reward == 0.625
-    assert told.observation == "Of 3 points of the story you have 1 right and 1 in part. There is more to it."
+        question = await gym.step(InteractCall("action", "Is it loud?"))
+        explanation = await gym.step(InteractCall("answer", "It was loud."))
+    assert question.observation == "Yes"
+    assert explanation.reward == 0.625
+    assert explanation.observation == "Of 3 points of the story you have 1 right and 1 in part. There is more to it."
     assert [call.role for call in gym.ledger] == ["user", "judge"]
 
 
 @pytest.mark.parametrize("text", INJECTIONS)
 @pytest.mark.parametrize("choice", ["action", "answer"])
-async def test_injected_instructions_neither_score_nor_reveal(text, choice):
+async def test_injected_instructions_gain_no_reward_and_reveal_nothing(text, choice):
     with MockServer(obedient_user) as server:
-        gym = started(everything()[0], ("openai", {"base_url": server.base_url, "model": "m"}))
+        gym = started(every_task()[0], ("openai", {"base_url": server.base_url, "model": "m"}))
         result = await gym.step(InteractCall(choice, text))
     assert result.reward == 0.0
     assert gym.task.payload["bottom"] not in result.observation
 
 
 @pytest.mark.parametrize(("choice", "error"), [("action", UserError), ("answer", JudgeError)])
-async def test_a_dead_model_raises_and_is_never_scored(choice, error):
+async def test_a_served_user_without_a_usable_reply_raises_and_nothing_is_scored(choice, error):
     with MockServer(lambda body: Answer("no json")) as server:
         options = {"base_url": server.base_url, "model": "m", "retries": 1, "backoff": 0.0}
-        gym = started(everything()[0], ("openai", options))
+        gym = started(every_task()[0], ("openai", options))
         with pytest.raises(error):
             await gym.step(InteractCall(choice, "x"))
     assert gym.rewards == []
 
 
-async def test_every_released_story_can_be_ended_by_a_perfect_explanation_at_threshold_one():
-    found = load_published("turtle", published("userrl"))
-    assert len(found) == 471
-    assert sum(task.split == "test" for task in found) == 48
-    for task in found:
+async def test_a_perfect_explanation_ends_every_released_story_at_threshold_one():
+    loaded = load_published("turtle", published("userrl"))
+    assert len(loaded) == 471
+    assert sum(task.split == "test" for task in loaded) == 48
+    for task in loaded:
         gym = started(task, threshold=1.0)
         (call,) = TurtleGym.gold(task, TurtleConfig())
         result = await gym.step(call)

@@ -1,3 +1,5 @@
+"""The optional reward terms: decay of late rewards, and the penalty of unsupported answers."""
+
 import pytest
 from pydantic import ValidationError
 
@@ -23,12 +25,12 @@ def test_late_rewards_decay_and_penalties_do_not():
     assert late_decay([0.8, 0.8, -1.0, None, 0.8], 0.5) == [0.8, 0.4, -1.0, None, 0.05]
 
 
-def test_an_answer_before_any_preference_is_known_pays_the_penalty():
-    found = unsupported_penalty([0.8, 0.1, 0.8], [True, False, True], [0, 1, 0], penalty=0.3)
-    assert found == pytest.approx([0.5, 0.1, 0.8])
+def test_a_rewarded_answer_before_any_elicited_preference_is_penalised():
+    adjusted = unsupported_penalty([0.8, 0.1, 0.8], [True, False, True], [0, 1, 0], penalty=0.3)
+    assert adjusted == pytest.approx([0.5, 0.1, 0.8])
 
 
-def test_a_wrong_answer_pays_no_penalty_on_top():
+def test_an_answer_without_reward_is_not_penalised():
     assert unsupported_penalty([0.0, None], [True, True], [0, 0], penalty=0.3) == [0.0, None]
 
 

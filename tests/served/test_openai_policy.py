@@ -1,9 +1,8 @@
-"""A served model as the agent, over HTTP, with faults: distillation completes and no fault becomes a reward."""
+"""A served model as the agent, over HTTP with faults: distillation completes, and no fault is scored."""
 
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -21,7 +20,7 @@ from tests.mock_server import (
 )
 from userrl_core.distill import select_top_k
 from userrl_core.errors import ConfigError
-from userrl_core.gyms import make, tasks
+from userrl_core.gyms import tasks
 from userrl_core.policies.openai import OpenAIPolicy
 from userrl_core.records import Trajectory
 from userrl_core.rollout import run_episodes
@@ -36,61 +35,65 @@ async def _no_open_connections() -> AsyncIterator[None]:
     await close_clients()
 
 
-def at(server: MockServer, **fields: Any) -> ChatServer:
-    """With a short limit where the server lets some requests hang, else with one that no sound answer meets."""
-    limit = 1.0 if "timeout" in server.faults else 60.0
-    return ChatServer(base_url=server.base_url, **{"backoff": 0.001, "timeout": limit, "retries": 12, **fields})
+def server_at(server: MockServer, **fields: Any) -> ChatServer:
+    """With a short time-out where the server lets some requests hang, else with one that no good answer reaches."""
+    timeout = 1.0 if "timeout" in server.faults else 60.0
+    return ChatServer(base_url=server.base_url, **{"backoff": 0.001, "timeout": timeout, "retries": 12, **fields})
 
 
-def told(trajectories: list[Trajectory]) -> list[tuple[Any, ...]]:
-    """What must not depend on faults."""
+def outcomes(trajectories: list[Trajectory]) -> list[tuple[Any, ...]]:
+    """The part of trajectories that must not depend on faults."""
     return [(t.task.key, t.rewards, t.score, t.stop_reason, [turn.message for turn in t.turns]) for t in trajectories]
 
 
 @pytest.mark.parametrize("tools", [True, False])
-async def test_distillation_over_http_with_a_fifth_of_faults_equals_distillation_without(tools: bool) -> None:
-    chosen = [
+async def test_distillation_with_a_fault_rate_of_20_percent_equals_distillation_without_faults(tools: bool) -> None:
+    train_tasks = [
         *tasks("travel", "train", tier="tiny")[:12],
         *tasks("intention", "train")[:4],
         *tasks("persuade", "train")[:4],
     ]
-    brain = DemonstratorAgent(chosen)
-    with MockServer(brain, tools=tools) as calm:
-        expected = await run_episodes(chosen, OpenAIPolicy(at(calm)), horizon=12)
+    brain = DemonstratorAgent(train_tasks)
+    with MockServer(brain, tools=tools) as faultless:
+        expected = await run_episodes(train_tasks, OpenAIPolicy(server_at(faultless)), horizon=12)
     with MockServer(brain, faults=TWENTY_PERCENT, seed=1, tools=tools) as server:
-        found = await run_episodes(chosen, OpenAIPolicy(at(server)), horizon=12, concurrency=16)
+        trajectories = await run_episodes(train_tasks, OpenAIPolicy(server_at(server)), horizon=12, concurrency=16)
         share = len(server.injected) / len(server.requests)
     assert 0.1 < share < 0.3
-    assert told(found) == told(expected)
-    assert all(t.admitted and t.stop_reason == "success" for t in found)
-    assert sum(call.attempts - 1 for t in found for turn in t.turns for call in turn.model_calls) > 5
-    selection = select_top_k(found, 9)
+    assert outcomes(trajectories) == outcomes(expected)
+    assert all(t.admitted and t.stop_reason == "success" for t in trajectories)
+    assert sum(call.attempts - 1 for t in trajectories for turn in t.turns for call in turn.model_calls) > 5
+    selection = select_top_k(trajectories, 9)
     assert len(selection.kept) == 9
 
 
-async def test_without_retries_a_fault_rejects_the_conversation_and_never_changes_a_reward() -> None:
-    chosen = tasks("travel", "train", tier="tiny")[:40]
-    brain = DemonstratorAgent(chosen)
-    with MockServer(brain) as calm:
-        expected = {t.task.key: t for t in await run_episodes(chosen, OpenAIPolicy(at(calm)), horizon=12)}
+async def test_without_retries_a_fault_rejects_the_trajectory_and_changes_no_reward() -> None:
+    train_tasks = tasks("travel", "train", tier="tiny")[:40]
+    brain = DemonstratorAgent(train_tasks)
+    with MockServer(brain) as faultless:
+        expected = {
+            t.task.key: t for t in await run_episodes(train_tasks, OpenAIPolicy(server_at(faultless)), horizon=12)
+        }
     # Without time-outs, so that a busy machine cannot add faults of its own.
-    quick = [kind for kind in FAULTS if kind != "timeout"]
-    with MockServer(brain, faults=dict.fromkeys(quick, 0.01), seed=5) as server:
-        found = await run_episodes(chosen, OpenAIPolicy(at(server, retries=0, timeout=30.0)), horizon=12)
-        broken = list(server.injected)
-    rejected = [t for t in found if not t.admitted]
-    assert 0 < len(rejected) == len(broken) < len(found)
+    quick_faults = [kind for kind in FAULTS if kind != "timeout"]
+    with MockServer(brain, faults=dict.fromkeys(quick_faults, 0.01), seed=5) as server:
+        trajectories = await run_episodes(
+            train_tasks, OpenAIPolicy(server_at(server, retries=0, timeout=30.0)), horizon=12
+        )
+        faults = list(server.injected)
+    rejected = [t for t in trajectories if not t.admitted]
+    assert 0 < len(rejected) == len(faults) < len(trajectories)
     for t in rejected:
         assert (t.score, t.stop_reason, t.return_sum) == (None, "error", None)
         assert str(t.reject_reason).startswith("policy: gpt-4o gave no usable reply")
         assert t.rewards == expected[t.task.key].rewards[: len(t.turns)]
-    assert any(t.admitted and t.stop_reason == "success" for t in found)
+    assert any(t.admitted and t.stop_reason == "success" for t in trajectories)
 
 
-async def test_the_api_messages_are_append_only_and_every_tool_call_is_answered_by_its_id() -> None:
-    chosen = tasks("persuade", "train")[:1]
-    with MockServer(DemonstratorAgent(chosen)) as server:
-        await run_episodes(chosen, OpenAIPolicy(at(server)), horizon=12)
+async def test_the_api_messages_are_append_only_and_every_tool_call_has_a_reply_with_its_id() -> None:
+    train_tasks = tasks("persuade", "train")[:1]
+    with MockServer(DemonstratorAgent(train_tasks)) as server:
+        await run_episodes(train_tasks, OpenAIPolicy(server_at(server)), horizon=12)
         sent = [body["messages"] for body in server.requests]
     for earlier, later in itertools.pairwise(sent):
         assert later[: len(earlier)] == earlier
@@ -100,83 +103,75 @@ async def test_the_api_messages_are_append_only_and_every_tool_call_is_answered_
             assert sent[-1][index + 1]["tool_call_id"] == message["tool_calls"][0]["id"]
 
 
-async def test_only_the_first_of_several_calls_is_carried_out_and_the_others_are_answered_all_the_same() -> None:
+async def test_only_the_first_of_several_calls_is_executed_and_the_others_have_a_reply() -> None:
     def brain(body: Body) -> Answer:
         return Answer("", [tool_call("action", "Which region or city?", 1), tool_call("action", "Who comes along?", 2)])
 
     with MockServer(brain) as server:
-        [t] = await run_episodes(tasks("intention", "train")[:1], OpenAIPolicy(at(server)), horizon=2)
-        last = server.requests[-1]["messages"]
+        [t] = await run_episodes(tasks("intention", "train")[:1], OpenAIPolicy(server_at(server)), horizon=2)
+        messages = server.requests[-1]["messages"]
     assert [turn.content for turn in t.turns] == ["Which region or city?"] * 2
-    assert [m.get("tool_call_id") for m in last if m["role"] == "tool"] == ["call_1", "call_2"]
+    assert [m.get("tool_call_id") for m in messages if m["role"] == "tool"] == ["call_1", "call_2"]
 
 
-async def test_a_server_without_tools_is_found_out_once_and_told_the_tool_in_words() -> None:
-    chosen = tasks("intention", "train")[:3]
-    policy = None
-    with MockServer(DemonstratorAgent(chosen), tools=False) as server:
-        policy = OpenAIPolicy(at(server))
-        found = await run_episodes(chosen, policy, horizon=12, concurrency=1)
+async def test_after_one_refusal_of_tools_the_tool_is_described_in_the_prompt() -> None:
+    train_tasks = tasks("intention", "train")[:3]
+    with MockServer(DemonstratorAgent(train_tasks), tools=False) as server:
+        policy = OpenAIPolicy(server_at(server))
+        trajectories = await run_episodes(train_tasks, policy, horizon=12, concurrency=1)
         refused = [body for body in server.requests if "tools" in body]
         systems = {body["messages"][0]["content"] for body in server.requests if "tools" not in body}
     assert len(refused) == 1
     assert all("<tool_call>" in system and '"enum": ["action"]' in system for system in systems)
-    assert all(t.stop_reason == "success" for t in found)
-    assert [call.error for call in found[0].turns[0].model_calls] == ["HTTP400", None]
+    assert all(t.stop_reason == "success" for t in trajectories)
+    assert [call.error for call in trajectories[0].turns[0].model_calls] == ["HTTP400", None]
 
 
 async def test_tools_on_does_not_fall_back() -> None:
     with MockServer(modest_user, tools=False) as server:
-        [t] = await run_episodes(tasks("intention", "train")[:1], OpenAIPolicy(at(server), tools="on"), horizon=2)
+        [t] = await run_episodes(
+            tasks("intention", "train")[:1], OpenAIPolicy(server_at(server), tools="on"), horizon=2
+        )
     assert (t.admitted, t.stop_reason) == (False, "error")
 
 
-async def test_a_reply_without_a_call_is_a_format_error_and_not_a_failure_of_the_server() -> None:
+async def test_a_reply_without_a_call_is_a_format_error_and_the_trajectory_admitted() -> None:
     with MockServer(lambda body: Answer("I would rather talk about the weather.")) as server:
-        [t] = await run_episodes(tasks("intention", "train")[:1], OpenAIPolicy(at(server)), horizon=4)
+        [t] = await run_episodes(tasks("intention", "train")[:1], OpenAIPolicy(server_at(server)), horizon=4)
     assert (t.stop_reason, t.rewards, t.admitted) == ("format", [0.0], True)
 
 
-async def test_a_reply_cut_at_its_limit_says_so() -> None:
+async def test_a_reply_cut_at_its_token_limit_stops_for_length() -> None:
     with MockServer(lambda body: Answer("<tool_call>{", finish_reason="length")) as server:
-        [t] = await run_episodes(tasks("intention", "train")[:1], OpenAIPolicy(at(server)), horizon=4)
+        [t] = await run_episodes(tasks("intention", "train")[:1], OpenAIPolicy(server_at(server)), horizon=4)
     assert t.stop_reason == "length"
 
 
-async def test_the_agent_never_sees_the_task() -> None:
-    chosen = tasks("intention", "train")[:5]
-    with MockServer(DemonstratorAgent(chosen)) as server:
-        await run_episodes(chosen, OpenAIPolicy(at(server)), horizon=1)
+async def test_the_agent_never_sees_the_hidden_part_of_the_task() -> None:
+    train_tasks = tasks("intention", "train")[:5]
+    with MockServer(DemonstratorAgent(train_tasks)) as server:
+        await run_episodes(train_tasks, OpenAIPolicy(server_at(server)), horizon=1)
         texts = server.texts()
-    for task in chosen:
+    for task in train_tasks:
         for detail in task.payload["details"]:
             assert all(detail["inquiry"] not in text for text in texts)
 
 
-async def test_one_server_can_be_agent_and_user_and_the_ledger_tells_them_apart() -> None:
-    chosen = tasks("persuade", "train")[:3]
-    with MockServer(both(DemonstratorAgent(chosen), modest_user), faults=TWENTY_PERCENT) as server:
-        fields = at(server).model_dump()
-        found = await run_episodes(chosen, OpenAIPolicy(at(server)), horizon=3, user=("openai", fields))
+async def test_one_server_can_be_agent_and_user_and_the_ledger_distinguishes_them() -> None:
+    train_tasks = tasks("persuade", "train")[:3]
+    with MockServer(both(DemonstratorAgent(train_tasks), modest_user), faults=TWENTY_PERCENT) as server:
+        fields = server_at(server).model_dump()
+        trajectories = await run_episodes(
+            train_tasks, OpenAIPolicy(server_at(server)), horizon=3, user=("openai", fields)
+        )
         attempts = len(server.requests)
-    calls = [call for t in found for turn in t.turns for call in turn.model_calls]
+    calls = [call for t in trajectories for turn in t.turns for call in turn.model_calls]
     assert {call.role for call in calls} == {"policy", "judge"}
     assert sum(call.attempts for call in calls) == attempts
-    assert all(t.admitted and t.score == 0.0 for t in found), "a user who never moves pays nothing"
-    assert found[0].user == "gpt-4o"
+    assert all(t.admitted and t.score == 0.0 for t in trajectories), "this user never changes its stance"
+    assert trajectories[0].user == "gpt-4o"
 
 
 def test_the_tool_can_only_be_on_off_or_auto() -> None:
     with pytest.raises(ConfigError, match="auto, on or off"):
         OpenAIPolicy(tools="maybe")  # type: ignore[arg-type]
-
-
-def test_the_mock_agent_plays_real_demonstrations() -> None:
-    task = tasks("persuade", "train")[0]
-    opening = make("persuade", task).reset(seed=0)
-    body = {"messages": [{"role": "user", "content": opening}], "tools": [{}]}
-    [call] = DemonstratorAgent([task])(body).tool_calls or []
-    assert (
-        json.loads(call["function"]["arguments"])["content"]
-        == max(task.payload["rebuttals"], key=lambda r: r["weight"])["text"]
-    )

@@ -10,7 +10,7 @@ from sweeps.driver import Sweep
 from sweeps.launcher import Started, Status
 from sweeps.space import Space
 from sweeps.study import open_study
-from userrl_core.records import ModelCall, Task, Trajectory, Turn, Where
+from userrl_core.records import ModelCall, RolloutContext, Task, Trajectory, Turn
 from userrl_core.seeding import content_hash
 from warehouse.write.turn_log import TurnLog
 
@@ -72,15 +72,17 @@ class WritingLauncher:
 
 def write_validation(log: TurnLog, step: int, score: float, price: float = 0.0) -> None:
     for attempt in range(2):
-        write_attempt(log, Where("rl-1", step, "validate", "local"), score=score, attempt=attempt, price=price / 2)
+        write_attempt(
+            log, RolloutContext("rl-1", step, "validate", "local"), score=score, attempt=attempt, price=price / 2
+        )
     log.metrics({"validate/score/mean": score}, stage="rl-1", step=step)
 
 
 def write_attempt(
-    log: TurnLog, where: Where, *, score: float, attempt: int = 0, horizon: int = 4, price: float = 0.0
+    log: TurnLog, where: RolloutContext, *, score: float, attempt: int = 0, horizon: int = 4, price: float = 0.0
 ) -> None:
     task = Task("function", f"t{attempt}", "validation", {})
-    trajectory = Trajectory(task, attempt, horizon=horizon, seed=0, where=where, group="g")
+    trajectory = Trajectory(task, attempt, horizon=horizon, seed=0, context=where, group="g")
     trajectory.traj_id = log.begin(trajectory)
     calls = [ModelCall("user", "gpt-4o", 100, 20, 0.2, price=price)] if price else []
     turn = Turn(1, "answer", "1", "", "m", "o", score, model_calls=calls)

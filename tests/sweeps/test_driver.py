@@ -15,7 +15,7 @@ from sweeps.results import draw, importance, table, winner
 from sweeps.study import counted, exhausted, open_study
 from tests.sweeps.launching import Interrupted, WritingLauncher, make_space, make_sweep, peak_at_08, write_attempt
 from userrl_core.errors import ConfigError
-from userrl_core.records import Where
+from userrl_core.records import RolloutContext
 from userrl_core.seeding import content_hash
 from warehouse import open_warehouse
 from warehouse.write.turn_log import TurnLog
@@ -230,11 +230,11 @@ def test_a_validation_is_placed_by_the_horizon_that_its_stage_trains_at(tmp_path
         ("train", "rl-2", 2, 5),
         ("validate", "rl-2", 2, 6),
     ):
-        write_attempt(log, Where(stage, step, phase, "local"), horizon=horizon, score=0.5)
+        write_attempt(log, RolloutContext(stage, step, phase, "local"), horizon=horizon, score=0.5)
         if phase == "validate":
             log.metrics({"validate/score/mean": 0.5}, stage=stage, step=step)
     # Under way: its first attempt is no score yet.
-    write_attempt(log, Where("rl-2", 3, "validate", "local"), horizon=6, score=0.0)
+    write_attempt(log, RolloutContext("rl-2", 3, "validate", "local"), horizon=6, score=0.0)
     log.close()
     assert points(tmp_path, ["r", "unknown"]) == {
         "r": [Point("rl-1", 4, 6, 0, 0.5), Point("rl-1", 4, 6, 1, 0.5), Point("rl-2", 5, 6, 2, 0.5)]

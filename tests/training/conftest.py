@@ -1,4 +1,4 @@
-"""Small matrix products are quickest on one thread that sleeps when it is idle."""
+"""One thread that sleeps when idle: the fastest setting for the small matrix products of these tests."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A run of twelve steps in three stages, once in one go and once killed in every step: ``killable_run FOLDER START``.
+"""A run of twelve steps in three stages, once uninterrupted and once killed in every step: ``killable_run FOLDER START``.
 
-Every attempt to run is a process of its own, forked from one that has only imported, so that imports are paid once. It
-logs every finished attempt and every rewind as a JSON line, synced, and may kill itself in a step: ``after`` its
-checkpoint, or ``within`` it, when its attempts are logged and its update is not done. Prints how each process ended.
+Every process is forked from one that has done the imports, which are slow. It logs every finished trajectory and every
+rewind as a JSON line, synced, and may kill itself in a step: ``after`` its checkpoint, or ``within`` it, between the log of
+its trajectories and its update. Prints the exit status of each process.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from userrl_core.training.local.threads import quiet_threads
 
 quiet_threads()
 
-from tests.training.toys import KeepingSink, ListCurriculum, rl_job, travel  # noqa: E402  threads first
+from tests.training.toys import ListCurriculum, RecordingSink, rl_job, travel  # noqa: E402  threads first
 from userrl_core.records import Trajectory  # noqa: E402
 from userrl_core.training.config import AlgorithmConfig  # noqa: E402
 from userrl_core.training.local.loop import train_rl  # noqa: E402
@@ -28,7 +28,7 @@ STAGES = ((4, 4), (8, 5), (12, 6))
 """Last step and horizon."""
 
 
-class FileSink(KeepingSink):
+class FileSink(RecordingSink):
     def __init__(self, path: Path, kill_within: int) -> None:
         super().__init__()
         self.file = path.open("a", encoding="utf-8")
@@ -41,17 +41,17 @@ class FileSink(KeepingSink):
 
     def end(self, trajectory: Trajectory) -> None:
         super().end(trajectory)
-        where = trajectory.where
+        context = trajectory.context
         turns = [[t.number, t.token_ids, t.logprobs, t.reward] for t in trajectory.turns]
         self.write(
             {
-                "stage": where.stage, "step": where.step, "phase": where.phase, "task": trajectory.task.key,
+                "stage": context.stage, "step": context.step, "phase": context.phase, "task": trajectory.task.key,
                 "attempt": trajectory.attempt, "horizon": trajectory.horizon, "turns": turns,
             }
         )  # fmt: skip
 
     def credits(self, traj_id: int, shaped: Sequence[float], advantage: Sequence[float]) -> None:
-        if self.ended[traj_id - 1].where.step == self.kill_within:
+        if self.ended[traj_id - 1].context.step == self.kill_within:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def event(self, kind: str, **fields: Any) -> None:
@@ -60,30 +60,30 @@ class FileSink(KeepingSink):
 
 
 def main(folder: Path, start: Path) -> None:
-    print(attempt(folder / "whole", start, 0, "after"))
+    print(run_process(folder / "whole", start, 0, "after"))
     for step in range(1, 13):
-        # In odd steps once the checkpoint is there, in even ones between rollout and update.
-        print(attempt(folder / "killed", start, step, "after" if step % 2 else "within"))
-    print(attempt(folder / "killed", start, 0, "after"))
+        # In odd steps after the checkpoint, in even ones between rollout and update.
+        print(run_process(folder / "killed", start, step, "after" if step % 2 else "within"))
+    print(run_process(folder / "killed", start, 0, "after"))
 
 
-def attempt(folder: Path, start: Path, kill_at: int, how: str) -> int:
-    """Run in a child; returns its exit status, negative for the signal that ended it."""
+def run_process(folder: Path, start: Path, kill_at: int, when: str) -> int:
+    """Run in a child process; returns its exit status, negative for the signal that ended it."""
     folder.mkdir(exist_ok=True)
     sys.stdout.flush()
     child = os.fork()
     if child == 0:
-        train(folder, start, kill_at, how)
+        train(folder, start, kill_at, when)
         os._exit(0)
     _, status = os.waitpid(child, 0)
     return os.waitstatus_to_exitcode(status)
 
 
-def train(folder: Path, start: Path, kill_at: int, how: str) -> None:
-    sink = FileSink(folder / "log.jsonl", kill_at if how == "within" else 0)
+def train(folder: Path, start: Path, kill_at: int, when: str) -> None:
+    sink = FileSink(folder / "log.jsonl", kill_at if when == "within" else 0)
 
     def progress(step: int, total: int, metrics: Mapping[str, float]) -> None:
-        if step == kill_at and how == "after":
+        if step == kill_at and when == "after":
             os.kill(os.getpid(), signal.SIGKILL)
 
     init, best, first = start, None, 1

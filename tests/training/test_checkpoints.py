@@ -1,4 +1,4 @@
-"""Checkpoint folders: whole or not there, and exact."""
+"""Checkpoint folders: atomic, verified, exact."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ def write(root: Path, step: int, text: str = "weights") -> CheckpointState:
     return write_checkpoint(step_folder(root, step), fill, stage="rl-1", step=step, score=0.5)
 
 
-def test_a_checkpoint_reads_back_as_it_was_written(tmp_path: Path) -> None:
+def test_a_written_checkpoint_is_read_back(tmp_path: Path) -> None:
     state = write(tmp_path, 3)
     assert read_checkpoint(step_folder(tmp_path, 3)) == state
     assert set(state.files) == {"model.safetensors", "trainer/trainer.json"}
     assert state.id == f"rl-1-000003-{state.sha256[:12]}"
 
 
-def test_its_hash_is_that_of_the_weights_alone(tmp_path: Path) -> None:
+def test_the_checkpoints_hash_is_that_of_the_weights_alone(tmp_path: Path) -> None:
     first = write(tmp_path / "a", 1)
     second = write(tmp_path / "b", 1)
     other = write(tmp_path / "c", 1, "other")
     assert first.sha256 == second.sha256 != other.sha256
 
 
-def test_a_write_that_fails_leaves_the_older_checkpoint(tmp_path: Path) -> None:
+def test_a_failed_write_leaves_the_older_checkpoint(tmp_path: Path) -> None:
     state = write(tmp_path, 1)
 
     def fill(folder: Path) -> None:
@@ -66,23 +66,23 @@ def test_a_write_that_fails_leaves_the_older_checkpoint(tmp_path: Path) -> None:
     ("damage", "message"),
     [
         (lambda f: (f / "model.safetensors").write_text("changed"), "model.safetensors does not match its hash"),
-        (lambda f: (f / "model.safetensors").unlink(), "has lost its file model.safetensors"),
+        (lambda f: (f / "model.safetensors").unlink(), "lacks its file model.safetensors"),
         (lambda f: (f / "state.json").unlink(), "it has no state.json"),
         (lambda f: (f / "state.json").write_text('{"format": 1'), "unreadable state.json"),
         (lambda f: (f / "state.json").write_text("[" * 100_000), "unreadable state.json"),
     ],
 )
-def test_a_torn_checkpoint_is_never_loaded(tmp_path: Path, damage: object, message: str) -> None:
+def test_a_damaged_checkpoint_is_never_loaded(tmp_path: Path, damage: object, message: str) -> None:
     write(tmp_path, 1)
     write(tmp_path, 2)
     damage(step_folder(tmp_path, 2))  # type: ignore[operator]
     with pytest.raises(CheckpointError, match=message):
         read_checkpoint(step_folder(tmp_path, 2))
-    passed_over: list[str] = []
-    found = newest(tmp_path, report=lambda folder, why: passed_over.append(folder.name))
-    assert found is not None
-    assert found[0].name == "step-000001"
-    assert passed_over == ["step-000002"]
+    skipped: list[str] = []
+    checkpoint = newest(tmp_path, report=lambda folder, reason: skipped.append(folder.name))
+    assert checkpoint is not None
+    assert checkpoint[0].name == "step-000001"
+    assert skipped == ["step-000002"]
 
 
 def test_a_checkpoint_that_names_files_outside_itself_is_refused(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_folder_that_holds_no_model_is_named(tmp_path: Path) -> None:
         load_model(tmp_path, TINY)
 
 
-def test_what_a_killed_pruning_left_is_removed_by_the_next(tmp_path: Path) -> None:
+def test_the_leftover_of_a_killed_pruning_is_removed_by_the_next_one(tmp_path: Path) -> None:
     for step in (1, 2):
         write(tmp_path, step)
     (tmp_path / ".step-000000.deleted").mkdir()
@@ -116,7 +116,7 @@ def test_what_a_killed_pruning_left_is_removed_by_the_next(tmp_path: Path) -> No
     assert [path.name for path in tmp_path.iterdir()] == ["step-000002"]
 
 
-def test_a_name_on_the_hub_is_left_to_the_loader(tmp_path: Path) -> None:
+def test_a_hub_name_is_passed_to_the_loader(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="No model can be loaded from nobody/nothing"):
         load_checkpoint(Path("nobody/nothing"), TINY, "cpu")
     with pytest.raises(CheckpointError, match="There is no checkpoint at"):
@@ -144,7 +144,7 @@ def take_step(state: TrainState) -> torch.Tensor:
     return ids
 
 
-def test_training_goes_on_exactly_from_a_checkpoint(tmp_path: Path) -> None:
+def test_training_continues_exactly_from_a_checkpoint(tmp_path: Path) -> None:
     state = make_state()
     take_step(state)
     state.step, state.history, state.curriculum = 1, [{"step": 1, "success": 0.1 + 0.2}], {"at": [1, 2]}
@@ -157,11 +157,11 @@ def test_training_goes_on_exactly_from_a_checkpoint(tmp_path: Path) -> None:
     assert (other.step, other.history, other.curriculum) == (state.step, state.history, state.curriculum)
     for _ in range(3):
         assert torch.equal(take_step(state), take_step(other))
-    for mine, theirs in zip(state.model.parameters(), other.model.parameters(), strict=True):
-        assert torch.equal(mine, theirs)
+    for own, restored in zip(state.model.parameters(), other.model.parameters(), strict=True):
+        assert torch.equal(own, restored)
 
 
-def test_steps_too_small_for_bfloat16_add_up_and_survive_a_checkpoint(tmp_path: Path) -> None:
+def test_steps_too_small_for_bfloat16_accumulate_also_across_a_checkpoint(tmp_path: Path) -> None:
     config = TINY.model_copy(update={"dtype": "bfloat16"})
 
     def make(model: object) -> TrainState:
@@ -179,10 +179,10 @@ def test_steps_too_small_for_bfloat16_add_up_and_survive_a_checkpoint(tmp_path: 
     write_checkpoint(tmp_path / "a", state.save, stage="rl-1", step=0)
     other = make(load_checkpoint(tmp_path / "a", config, "cpu")[0])
     assert other.restore(tmp_path / "a")
-    for each in (state, other):
+    for continued in (state, other):
         for _ in range(30):
-            each.model.model.norm.weight.grad = torch.ones_like(weight)
-            clip_and_step(each.optimizer, [each.model.model.norm.weight], 1e9)
+            continued.model.model.norm.weight.grad = torch.ones_like(weight)
+            clip_and_step(continued.optimizer, [continued.model.model.norm.weight], 1e9)
     assert torch.equal(state.model.model.norm.weight, other.model.model.norm.weight)
     assert float(weight.detach()[0]) < float(before[0])
 

@@ -1,4 +1,4 @@
-"""The cached decoders, and the policy that plays with them."""
+"""The cached decoders, and the local policy."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from tests.training.toys import TINY, chats, travel
 from userrl_core.errors import ConfigError
@@ -31,7 +32,7 @@ def make_model(seed: int = 0, **changes: Any) -> Any:
 
 
 def make_speaker() -> Any:
-    """A model that has seen just enough demonstrations to write readable calls."""
+    """A model trained on just enough demonstrations to write readable calls."""
     model = make_model()
     examples = encode_chats(FORMAT, CHATS, 256)
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
@@ -55,17 +56,17 @@ def play(policy: LocalPolicy, count: int = 6, n: int = 2, horizon: int = 5) -> l
     )
 
 
-def test_the_local_policy_plays_whole_batches() -> None:
+def test_the_local_policy_is_a_batch_policy() -> None:
     assert isinstance(LocalPolicy(SPEAKER, TOKENIZER), BatchPolicy)
 
 
 @pytest.mark.parametrize("kind", [Qwen3Decoder, GenericDecoder])
-def test_decoding_with_padding_holes_and_dropped_rows_equals_one_pass(kind: Any) -> None:
+def test_decoding_with_padding_gaps_and_removed_rows_equals_one_forward_pass(kind: Any) -> None:
     model = make_model()
     torch.manual_seed(1)
     ids = torch.randint(0, 300, (3, 12))
     decoder = kind(model, 3, 4) if kind is Qwen3Decoder else kind(model, 3)
-    # Row 1 is padded on the left by two and row 2 sits out one column in the middle.
+    # Row 1 has two columns of left padding, and row 2 has no token in one column.
     real = torch.ones(3, 5, dtype=torch.bool)
     real[1, :2] = False
     decoder.feed(ids[:, :5], real)
@@ -79,9 +80,7 @@ def test_decoding_with_padding_holes_and_dropped_rows_equals_one_pass(kind: Any)
     torch.testing.assert_close(last, expected, atol=1e-5, rtol=1e-5)
 
 
-def test_another_architecture_takes_the_generic_path() -> None:
-    from transformers import LlamaConfig, LlamaForCausalLM
-
+def test_another_architecture_uses_the_generic_decoder() -> None:
     config = LlamaConfig(
         vocab_size=len(TOKENIZER), hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=2, max_position_embeddings=256, eos_token_id=2, pad_token_id=0, bos_token_id=None,
@@ -97,25 +96,25 @@ def test_another_architecture_takes_the_generic_path() -> None:
 def largest_gap(model: Any, policy: LocalPolicy, temperature: float = 1.0) -> float:
     samples = policy.take_samples()
     with torch.no_grad():
-        again, entropies = token_logprobs(model, [s.ids for s in samples], [s.turns for s in samples], temperature)
-    drawn = torch.tensor([x for s in samples for x in s.of_agent(s.logprobs)])
-    spread = torch.tensor([x for s in samples for x in s.of_agent(s.entropies)])
-    torch.testing.assert_close(spread, entropies, atol=1e-4, rtol=1e-4)
-    return float((again - drawn).abs().max())
+        recomputed, entropies = token_logprobs(model, [s.ids for s in samples], [s.turns for s in samples], temperature)
+    sampled = torch.tensor([x for s in samples for x in s.of_agent(s.logprobs)])
+    sampled_entropies = torch.tensor([x for s in samples for x in s.of_agent(s.entropies)])
+    torch.testing.assert_close(sampled_entropies, entropies, atol=1e-4, rtol=1e-4)
+    return float((recomputed - sampled).abs().max())
 
 
 @pytest.mark.parametrize(("temperature", "top_p"), [(1.0, 1.0), (0.7, 1.0), (1.0, 0.8), (0.0, 1.0)])
 def test_rollout_log_probabilities_equal_recomputed_ones(temperature: float, top_p: float) -> None:
     policy = LocalPolicy(SPEAKER, TOKENIZER, temperature=temperature, top_p=top_p, max_tokens=24, keep_samples=True)
-    played = play(policy, n=3)
-    assert max(len(t.turns) for t in played) > 2
+    trajectories = play(policy, n=3)
+    assert max(len(t.turns) for t in trajectories) > 2
     assert largest_gap(SPEAKER, policy, temperature or 1.0) < 1e-4
 
 
-def test_a_sample_is_the_conversation_as_it_would_be_written_again() -> None:
+def test_a_sample_holds_the_tokens_of_the_whole_conversation() -> None:
     policy = LocalPolicy(SPEAKER, TOKENIZER, temperature=1.0, max_tokens=24, keep_samples=True)
-    played = play(policy)
-    for trajectory, sample in zip(played, policy.take_samples(), strict=True):
+    trajectories = play(policy)
+    for trajectory, sample in zip(trajectories, policy.take_samples(), strict=True):
         assert len(sample.ids) == len(sample.turns) == len(sample.logprobs) == len(sample.entropies)
         assert [i for i, t in zip(sample.ids, sample.turns, strict=True) if t >= 0] == [
             i for turn in trajectory.turns for i in turn.token_ids or []
@@ -127,7 +126,7 @@ def test_a_sample_is_the_conversation_as_it_would_be_written_again() -> None:
     assert policy.take_samples() == []
 
 
-def test_the_same_seed_draws_the_same_tokens_and_leaves_the_global_generator_alone() -> None:
+def test_the_same_seed_samples_the_same_tokens_and_the_global_generator_is_unchanged() -> None:
     before = torch.get_rng_state()
     first, second, third = (
         [
@@ -142,21 +141,22 @@ def test_the_same_seed_draws_the_same_tokens_and_leaves_the_global_generator_alo
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_greedy_play_draws_nothing_and_does_not_depend_on_the_batch() -> None:
+def test_greedy_rollouts_use_no_generator_and_do_not_depend_on_the_batch() -> None:
     generator = torch.Generator().manual_seed(3)
     state = generator.get_state()
-    whole = play(LocalPolicy(SPEAKER, TOKENIZER, max_tokens=24, generator=generator))
-    parts = play(LocalPolicy(SPEAKER, TOKENIZER, max_tokens=24, max_batch=5))
+    one_batch = play(LocalPolicy(SPEAKER, TOKENIZER, max_tokens=24, generator=generator))
+    batches = play(LocalPolicy(SPEAKER, TOKENIZER, max_tokens=24, max_batch=5))
     assert torch.equal(generator.get_state(), state)
-    assert [t.turns[-1].message for t in whole] == [t.turns[-1].message for t in parts]
-    assert [t.stop_reason for t in whole] == [t.stop_reason for t in parts]
+    assert [t.turns[-1].message for t in one_batch] == [t.turns[-1].message for t in batches]
+    assert [t.stop_reason for t in one_batch] == [t.stop_reason for t in batches]
 
 
 def test_a_conversation_that_fills_the_context_ends_with_its_score_so_far() -> None:
     model = make_speaker_with_context(64)
-    played = play(LocalPolicy(model, TOKENIZER, temperature=1.0, max_tokens=24), n=4, horizon=20)
-    assert {t.stop_reason for t in played} & {"length"}
-    assert all(t.admitted for t in played)
+    trajectories = play(LocalPolicy(model, TOKENIZER, temperature=1.0, max_tokens=24), n=4, horizon=20)
+    cut = [t for t in trajectories if t.stop_reason == "length"]
+    assert cut
+    assert all(t.admitted and t.score == t.return_sum for t in cut)
 
 
 def make_speaker_with_context(limit: int) -> Any:
@@ -165,19 +165,19 @@ def make_speaker_with_context(limit: int) -> Any:
     return model
 
 
-def test_an_opening_beyond_the_context_ends_before_the_first_turn() -> None:
+def test_an_opening_longer_than_the_context_ends_the_episode_before_the_first_turn() -> None:
     (trajectory,) = play(LocalPolicy(make_speaker_with_context(4), TOKENIZER), count=1, n=1)
     assert (trajectory.stop_reason, trajectory.turns) == ("length", [])
 
 
-def test_max_response_tokens_counts_replies_and_answers() -> None:
+def test_max_response_tokens_counts_replies_and_observations() -> None:
     policy = LocalPolicy(SPEAKER, TOKENIZER, temperature=1.0, max_tokens=24, max_response_tokens=30, keep_samples=True)
     for trajectory, sample in zip(play(policy, n=4), policy.take_samples(), strict=True):
         opening = sample.turns.index(0)
         assert len(sample.ids) - opening <= 30, trajectory.stop_reason
 
 
-def test_a_reply_without_an_end_is_cut_and_closed_by_the_template() -> None:
+def test_a_reply_without_an_end_token_is_cut_and_closed_by_the_template() -> None:
     model = make_speaker_with_context(2048)
     policy = LocalPolicy(model, TOKENIZER, temperature=1.0, max_tokens=3, keep_samples=True)
     (trajectory,) = play(policy, count=1, n=1)
@@ -188,7 +188,7 @@ def test_a_reply_without_an_end_is_cut_and_closed_by_the_template() -> None:
     assert "<|im_start|>assistant\n<|im_start|>" not in TOKENIZER.decode(sample.ids)
 
 
-@pytest.mark.parametrize("bad", [{"temperature": -0.1}, {"top_p": 0.0}, {"max_tokens": 0}, {"max_batch": 0}])
-def test_settings_that_cannot_work_are_refused(bad: dict[str, Any]) -> None:
+@pytest.mark.parametrize("settings", [{"temperature": -0.1}, {"top_p": 0.0}, {"max_tokens": 0}, {"max_batch": 0}])
+def test_invalid_sampling_settings_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
-        LocalPolicy(SPEAKER, TOKENIZER, **bad)
+        LocalPolicy(SPEAKER, TOKENIZER, **settings)

@@ -19,12 +19,12 @@ PROGRAM = "tests.training.killable_run"
 
 
 def visible(log: Path) -> list[dict[str, Any]]:
-    """The log as a reader sees it: a rewind hides what lies after its step."""
+    """The log as a reader sees it: a rewind hides the rows after its step."""
     rows: list[dict[str, Any]] = []
     for line in log.read_text().splitlines():
         row = json.loads(line)
         if "rewind" in row:
-            rows = [kept for kept in rows if kept["step"] <= row["rewind"]]
+            rows = [earlier for earlier in rows if earlier["step"] <= row["rewind"]]
         else:
             rows.append(row)
     return rows
@@ -35,8 +35,8 @@ def visible(log: Path) -> list[dict[str, Any]]:
 def test_a_run_killed_in_every_step_equals_the_uninterrupted_one(tmp_path: Path) -> None:
     start = train_sft(sft_job(tmp_path, sft=SftConfig(steps=60, lr=5e-3, batch=16))).checkpoint
     command = [sys.executable, "-m", PROGRAM, str(tmp_path), str(start)]
-    done = subprocess.run(command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, timeout=1200, text=True)
-    assert [int(line) for line in done.stdout.split()] == [0, *[-signal.SIGKILL] * 12, 0]
+    process = subprocess.run(command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, timeout=1200, text=True)
+    assert [int(line) for line in process.stdout.split()] == [0, *[-signal.SIGKILL] * 12, 0]
 
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert visible(killed / "log.jsonl") == visible(whole / "log.jsonl")

@@ -1,7 +1,8 @@
-"""The loop as a whole: what it logs, whom it excludes, and that it can be broken off anywhere."""
+"""The training loop: its log, the trajectories that it excludes, and its exact resume."""
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,14 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.mock_server import MockServer, modest_user
-from tests.training.toys import TINY, KeepingSink, ListCurriculum, rl_job, sft_job, travel
-from userrl_core.errors import CheckpointError, TrainingError, UserError
-from userrl_core.gyms.travel.gym import TravelGym
-from userrl_core.gyms.travel.rule_user import RuleTravelUser
+from tests.mock_server import Answer, Body, MockServer, modest_user, prompt_text
+from tests.training.toys import TINY, ListCurriculum, RecordingSink, rl_job, sft_job, travel
+from userrl_core.errors import CheckpointError, TrainingError
 from userrl_core.records import Trajectory
 from userrl_core.rewards import CreditConfig, turn_advantages
-from userrl_core.served import health as outage
 from userrl_core.training.config import AlgorithmConfig, SftConfig
 from userrl_core.training.jobs import RlJob, StageResult
 from userrl_core.training.local.loop import train_rl
@@ -25,7 +23,7 @@ from userrl_core.training.local.sft import train_sft
 STAGES = ((2, 4), (4, 5))
 
 
-class Stopped(Exception):
+class Interrupted(Exception):
     pass
 
 
@@ -43,22 +41,22 @@ def algorithm(**changes: Any) -> AlgorithmConfig:
     return AlgorithmConfig(**settings | {"max_response_tokens": 160} | changes)
 
 
-def stop_after(step: int) -> Any:
-    def progress(done: int, total: int, metrics: Mapping[str, float]) -> None:
-        if done == step:
-            raise Stopped
+def interrupt_after(step: int) -> Any:
+    def progress(number: int, total: int, metrics: Mapping[str, float]) -> None:
+        if number == step:
+            raise Interrupted
 
     return progress
 
 
-def test_every_turn_is_logged_and_its_credit_is_what_the_rewards_say(tmp_path: Path, start: StageResult) -> None:
-    sink = KeepingSink()
+def test_every_turn_is_logged_with_the_credit_that_follows_from_the_rewards(tmp_path: Path, start: StageResult) -> None:
+    sink = RecordingSink()
     credit = CreditConfig(shaping="em", score="r2g", filter="keep")
     train_rl(rl_job(tmp_path, start.checkpoint, credit=credit), make_curriculum(), sink)
-    trained = [t for t in sink.ended if t.where.phase == "train"]
+    trained = [t for t in sink.ended if t.context.phase == "train"]
     assert len(trained) == 2 * 4 * 4
     assert len(sink.turns) == sum(len(t.turns) for t in sink.ended)
-    groups = [f"{t.where.step}/{t.group}" for t in trained]
+    groups = [f"{t.context.step}/{t.group}" for t in trained]
     expected = turn_advantages(
         [t.rewards for t in trained], groups, shaping="em", score="r2g",
         turn_tokens=[[turn.completion_tokens for turn in t.turns] for t in trained],
@@ -68,11 +66,11 @@ def test_every_turn_is_logged_and_its_credit_is_what_the_rewards_say(tmp_path: P
         shaped, logged = sink.credited[trajectory.traj_id]
         assert logged == pytest.approx(row, abs=1e-6)
         assert len(shaped) == len(trajectory.turns)
-    assert {t.task.key for t in trained} <= sink.known
+    assert {t.task.key for t in trained} <= sink.task_keys
 
 
-def test_a_step_reports_what_happened(tmp_path: Path, start: StageResult) -> None:
-    sink = KeepingSink()
+def test_a_step_logs_its_metrics(tmp_path: Path, start: StageResult) -> None:
+    sink = RecordingSink()
     job = rl_job(tmp_path, start.checkpoint, reference=start.checkpoint, validation=travel("validation", 0, 5))
     result = train_rl(job, make_curriculum(), sink)
     before, first, last = (values for _, _, values in sink.measured)
@@ -93,16 +91,14 @@ def test_a_step_reports_what_happened(tmp_path: Path, start: StageResult) -> Non
     assert sum(stops) == pytest.approx(1)
 
 
-def test_validation_plays_greedily_at_the_final_horizon_and_chooses_the_best(
-    tmp_path: Path, start: StageResult
-) -> None:
-    sink = KeepingSink()
+def test_validation_uses_the_final_horizon_and_chooses_the_best_checkpoint(tmp_path: Path, start: StageResult) -> None:
+    sink = RecordingSink()
     job = rl_job(
         tmp_path, start.checkpoint, validation=travel("validation", 0, 5), validate_every=1, validation_horizon=6
     )
     result = train_rl(job, make_curriculum(), sink)
-    validated = [t for t in sink.ended if t.where.phase == "validate"]
-    assert [t.where.step for t in validated] == [step for step in (0, 1, 2) for _ in range(5)]
+    validated = [t for t in sink.ended if t.context.phase == "validate"]
+    assert [t.context.step for t in validated] == [step for step in (0, 1, 2) for _ in range(5)]
     assert {t.horizon for t in validated} == {6}
     scores = {record.step: record.score for record in sink.checkpoints}
     assert result.best is not None
@@ -111,8 +107,8 @@ def test_validation_plays_greedily_at_the_final_horizon_and_chooses_the_best(
     assert result.best.path.is_dir()
 
 
-def test_the_first_validation_is_of_the_model_as_it_came(tmp_path: Path, start: StageResult) -> None:
-    sink = KeepingSink()
+def test_the_first_validation_is_of_the_initial_model(tmp_path: Path, start: StageResult) -> None:
+    sink = RecordingSink()
     train_rl(rl_job(tmp_path, start.checkpoint, validation=travel("validation", 0, 2)), make_curriculum(), sink)
     assert (sink.checkpoints[0].step, sink.checkpoints[0].sha256) == (0, start.sha256)
     assert sink.checkpoints[0].parent == start.id
@@ -121,8 +117,8 @@ def test_the_first_validation_is_of_the_model_as_it_came(tmp_path: Path, start: 
 def identity(trajectories: list[Trajectory]) -> list[Any]:
     return [
         (
-            t.where.stage,
-            t.where.step,
+            t.context.stage,
+            t.context.step,
             t.task.key,
             t.attempt,
             t.horizon,
@@ -136,112 +132,114 @@ def identity(trajectories: list[Trajectory]) -> list[Any]:
     ]
 
 
-def run_stages(folder: Path, start: StageResult, sink: KeepingSink, **changes: Any) -> StageResult:
-    """Two stages, each a job of its own, the second going on from the first."""
+def run_stages(folder: Path, start: StageResult, sink: RecordingSink, **changes: Any) -> StageResult:
+    """Two stages, each a job of its own, the second continuing the first."""
     first = train_rl(rl_job(folder / "1", start.checkpoint, **changes), make_curriculum(), sink)
     settings = {"first_step": 3, "last_step": 4, "best": first.best} | changes
     return train_rl(rl_job(folder / "2", first.checkpoint, **settings), make_curriculum(), sink)
 
 
 @pytest.mark.parametrize("name", ["grpo", "ppo"])
-def test_broken_off_in_any_step_it_goes_on_to_the_same_tokens_and_weights(
+def test_an_interrupted_run_continues_to_the_same_tokens_and_weights(
     tmp_path: Path, start: StageResult, name: str
 ) -> None:
     changes = {"algorithm": algorithm(name=name, lr=1e-3, critic_lr=1e-3)}
-    whole, sink = run_stages(tmp_path / "whole", start, plain := KeepingSink(), **changes), KeepingSink()
+    uninterrupted_sink, sink = RecordingSink(), RecordingSink()
+    uninterrupted = run_stages(tmp_path / "uninterrupted", start, uninterrupted_sink, **changes)
 
-    first = rl_job(tmp_path / "broken" / "1", start.checkpoint, **changes)
-    with pytest.raises(Stopped):
-        train_rl(first, make_curriculum(), sink, stop_after(1))
-    middle = train_rl(first, make_curriculum(), sink)
-    second = rl_job(tmp_path / "broken" / "2", middle.checkpoint, first_step=3, last_step=4, **changes)
-    with pytest.raises(Stopped):
-        train_rl(second, make_curriculum(), sink, stop_after(3))
+    first = rl_job(tmp_path / "interrupted" / "1", start.checkpoint, **changes)
+    with pytest.raises(Interrupted):
+        train_rl(first, make_curriculum(), sink, interrupt_after(1))
+    after_first = train_rl(first, make_curriculum(), sink)
+    second = rl_job(tmp_path / "interrupted" / "2", after_first.checkpoint, first_step=3, last_step=4, **changes)
+    with pytest.raises(Interrupted):
+        train_rl(second, make_curriculum(), sink, interrupt_after(3))
     resumed = train_rl(second, make_curriculum(), sink)
 
-    assert resumed.sha256 == whole.sha256
-    assert identity(sink.ended) == identity(plain.ended)
-    assert {t.where.stage: t.horizon for t in sink.ended} == {"rl-1": 4, "rl-2": 5}
+    assert resumed.sha256 == uninterrupted.sha256
+    assert identity(sink.ended) == identity(uninterrupted_sink.ended)
+    assert {t.context.stage: t.horizon for t in sink.ended} == {"rl-1": 4, "rl-2": 5}
 
 
-def test_what_was_played_after_the_last_checkpoint_is_declared_void_and_played_again(
-    tmp_path: Path, start: StageResult
-) -> None:
-    plain = KeepingSink()
-    whole = train_rl(rl_job(tmp_path / "whole", start.checkpoint, checkpoint_every=5), make_curriculum(), plain)
-    job = rl_job(tmp_path / "broken", start.checkpoint, checkpoint_every=5)
-    broken, resumed = KeepingSink(), KeepingSink()
-    with pytest.raises(Stopped):
-        train_rl(job, make_curriculum(), broken, stop_after(1))
-    result = train_rl(job, make_curriculum(), resumed)
-    assert ("rewind", {"stage": "rl-1", "step": -1}) in resumed.events
-    assert identity(resumed.ended) == identity(plain.ended)
-    assert result.sha256 == whole.sha256
+def test_steps_after_the_last_checkpoint_are_rewound_and_played_again(tmp_path: Path, start: StageResult) -> None:
+    uninterrupted_sink, interrupted_sink, resumed_sink = RecordingSink(), RecordingSink(), RecordingSink()
+    uninterrupted = train_rl(
+        rl_job(tmp_path / "uninterrupted", start.checkpoint, checkpoint_every=5), make_curriculum(), uninterrupted_sink
+    )
+    job = rl_job(tmp_path / "interrupted", start.checkpoint, checkpoint_every=5)
+    with pytest.raises(Interrupted):
+        train_rl(job, make_curriculum(), interrupted_sink, interrupt_after(1))
+    resumed = train_rl(job, make_curriculum(), resumed_sink)
+    assert ("rewind", {"stage": "rl-1", "step": -1}) in resumed_sink.events
+    assert identity(resumed_sink.ended) == identity(uninterrupted_sink.ended)
+    assert resumed.sha256 == uninterrupted.sha256
 
 
 def test_a_finished_stage_is_not_trained_again(tmp_path: Path, start: StageResult) -> None:
     job = rl_job(tmp_path, start.checkpoint)
-    first, sink = train_rl(job, make_curriculum(), KeepingSink()), KeepingSink()
+    first, sink = train_rl(job, make_curriculum(), RecordingSink()), RecordingSink()
     assert train_rl(job, make_curriculum(), sink).sha256 == first.sha256
     assert (sink.ended, sink.events) == ([], [])
 
 
-def test_a_damaged_checkpoint_is_passed_over_and_its_steps_are_played_again(tmp_path: Path, start: StageResult) -> None:
+def test_a_damaged_checkpoint_is_skipped_and_its_steps_are_played_again(tmp_path: Path, start: StageResult) -> None:
     job = rl_job(tmp_path, start.checkpoint)
-    first = train_rl(job, make_curriculum(), KeepingSink())
+    first = train_rl(job, make_curriculum(), RecordingSink())
     (first.checkpoint / "model.safetensors").write_bytes(b"torn")
-    sink = KeepingSink()
+    sink = RecordingSink()
     assert train_rl(job, make_curriculum(), sink).sha256 == first.sha256
     assert [kind for kind, _ in sink.events] == ["checkpoint_passed_over", "rewind"]
-    assert {t.where.step for t in sink.ended} == {2}
+    assert {t.context.step for t in sink.ended} == {2}
 
 
-def test_a_damaged_start_is_refused(tmp_path: Path, start: StageResult) -> None:
+def test_a_missing_or_incomplete_start_is_refused(tmp_path: Path, start: StageResult) -> None:
     with pytest.raises(CheckpointError, match="There is no checkpoint"):
-        train_rl(rl_job(tmp_path, tmp_path / "nowhere"), make_curriculum(), KeepingSink())
+        train_rl(rl_job(tmp_path, tmp_path / "nowhere"), make_curriculum(), RecordingSink())
     with pytest.raises(TrainingError, match="holds no trainer state to begin step 3"):
-        train_rl(rl_job(tmp_path, start.checkpoint, first_step=3, last_step=4), make_curriculum(), KeepingSink())
+        train_rl(rl_job(tmp_path, start.checkpoint, first_step=3, last_step=4), make_curriculum(), RecordingSink())
 
 
 def test_a_stage_cannot_skip_steps(tmp_path: Path, start: StageResult) -> None:
-    first = train_rl(rl_job(tmp_path / "1", start.checkpoint), make_curriculum(), KeepingSink())
+    first = train_rl(rl_job(tmp_path / "1", start.checkpoint), make_curriculum(), RecordingSink())
     with pytest.raises(TrainingError, match="ends at step 2; a stage that begins at step 4"):
-        train_rl(rl_job(tmp_path / "2", first.checkpoint, first_step=4, last_step=4), make_curriculum(), KeepingSink())
+        train_rl(
+            rl_job(tmp_path / "2", first.checkpoint, first_step=4, last_step=4), make_curriculum(), RecordingSink()
+        )
 
 
-class SilentNow(RuleTravelUser):
-    """A user whose server is down whenever a message has to be judged."""
-
-    async def judge(self, *about: Any, **more: Any) -> Any:
-        raise UserError("the user model did not answer")
+def served(server: MockServer) -> Any:
+    return ("openai", {"model": "m", "base_url": server.base_url, "retries": 0})
 
 
-def test_attempts_without_a_score_are_recorded_and_never_trained_on(
-    tmp_path: Path, start: StageResult, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(TravelGym, "users", {**TravelGym.users, "silent": SilentNow})
-    sink = KeepingSink()
-    train_rl(rl_job(tmp_path, start.checkpoint, users={"travel": "silent"}), make_curriculum(), sink)
+def no_judgement_of_messages(body: Body) -> Answer:
+    """An empty reply, which is a failure, for every message to be judged."""
+    return Answer("") if '"preference_id"' in json.dumps(body) else modest_user(body)
+
+
+def test_trajectories_without_a_score_are_logged_and_never_trained_on(tmp_path: Path, start: StageResult) -> None:
+    sink = RecordingSink()
+    with MockServer(no_judgement_of_messages) as server:
+        train_rl(rl_job(tmp_path, start.checkpoint, users={"travel": served(server)}), make_curriculum(), sink)
     rejected = [t for t in sink.ended if not t.admitted]
     assert rejected
-    assert {t.reject_reason for t in rejected} == {"user: the user model did not answer"}
+    assert {str(t.reject_reason).split(" (")[0] for t in rejected} == {"judge: m gave no usable reply in 1 attempts"}
     assert not {t.traj_id for t in rejected} & set(sink.credited)
     assert sink.measured[0][2]["rollout/admitted/share"] < 1
-    assert sink.measured[0][2]["credit/null/count"] == sum(t.where.step == 1 for t in rejected)
+    assert sink.measured[0][2]["credit/null/count"] == sum(t.context.step == 1 for t in rejected)
 
 
-def test_a_model_without_a_cold_start_learns_nothing_and_the_log_says_so(tmp_path: Path) -> None:
+def test_a_stage_without_an_update_is_logged_as_nothing_learnt(tmp_path: Path) -> None:
     untrained = train_sft(sft_job(tmp_path, sft=SftConfig(enabled=False)))
-    sink = KeepingSink()
+    sink = RecordingSink()
     result = train_rl(rl_job(tmp_path, untrained.checkpoint), make_curriculum(), sink)
     assert ("nothing_learnt", {"stage": "rl-1", "step": 2}) in sink.events
     assert result.sha256 == untrained.sha256
     assert sink.measured[0][2]["groups/all_bad/share"] == 1
 
 
-def test_groups_without_a_difference_are_drawn_again_up_to_the_limit(tmp_path: Path, start: StageResult) -> None:
+def test_groups_without_a_signal_are_replaced_up_to_the_limit(tmp_path: Path) -> None:
     untrained = train_sft(sft_job(tmp_path, sft=SftConfig(enabled=False)))
-    sink, curriculum = KeepingSink(), ListCurriculum(travel(count=40))
+    sink, curriculum = RecordingSink(), ListCurriculum(travel(count=40))
     credit = CreditConfig(filter="resample", resample_limit=2)
     train_rl(rl_job(tmp_path, untrained.checkpoint, credit=credit, last_step=1), curriculum, sink)
     assert sink.measured[0][2]["groups/resampled/count"] == 8
@@ -263,7 +261,7 @@ def test_every_algorithm_and_option_moves_the_weights(
     tmp_path: Path, start: StageResult, changes: dict[str, Any]
 ) -> None:
     job = rl_job(tmp_path, start.checkpoint, reference=start.checkpoint, algorithm=algorithm(**changes))
-    sink = KeepingSink()
+    sink = RecordingSink()
     assert train_rl(job, make_curriculum(), sink).sha256 != start.sha256
     updates = [values["policy/updates/count"] for _, _, values in sink.measured]
     assert sum(updates) > 0
@@ -272,83 +270,75 @@ def test_every_algorithm_and_option_moves_the_weights(
         assert "critic/explained_variance/mean" in sink.measured[0][2]
 
 
-def test_a_distance_needs_something_to_measure_to(tmp_path: Path) -> None:
+def test_a_kl_term_needs_a_reference_model(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="needs a reference model"):
         rl_job(tmp_path, tmp_path, algorithm=algorithm(kl_coef=0.1))
 
 
-def test_a_job_survives_the_way_through_json(tmp_path: Path) -> None:
+def test_a_job_is_equal_after_json(tmp_path: Path) -> None:
     job = rl_job(
         tmp_path, tmp_path, validation=travel(count=2), users={"travel": ("openai", {"model": "m"})}, model=TINY
     )
     assert RlJob.model_validate_json(job.model_dump_json()) == job
 
 
-def served(server: MockServer) -> Any:
-    return ("openai", {"model": "m", "base_url": server.base_url, "retries": 0})
+class Outage:
+    """A served user that is down (its replies are empty) until the third probe; logs the finished trajectories per probe."""
+
+    def __init__(self, sink: RecordingSink) -> None:
+        self.sink = sink
+        self.finished_at_probe: list[int] = []
+
+    def __call__(self, body: Body) -> Answer:
+        if "Answer with ok." in prompt_text(body):
+            self.finished_at_probe.append(len(self.sink.ended))
+        return modest_user(body) if len(self.finished_at_probe) >= 3 else Answer("")
 
 
-def test_training_waits_for_a_user_that_is_away_and_never_scores_the_outage(
-    tmp_path: Path, start: StageResult, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(outage, "PAUSE", 0.02)
-    sink = KeepingSink()
-    with MockServer(modest_user, faults={"500": 1.0}) as server:
-        asked: list[int] = []
-        probe = outage.probe
-
-        async def probing(chat: Any) -> None:
-            asked.append(len(sink.ended))
-            if len(asked) == 3:
-                server.faults = {}
-            await probe(chat)
-
-        monkeypatch.setattr(outage, "probe", probing)
+def test_training_waits_for_a_user_that_is_down_and_never_scores_the_outage(tmp_path: Path, start: StageResult) -> None:
+    sink = RecordingSink()
+    outage = Outage(sink)
+    with MockServer(outage) as server:
         train_rl(rl_job(tmp_path, start.checkpoint, users=served(server)), make_curriculum(), sink)
-    first, second = ([t for t in sink.ended if t.where.step == step] for step in (1, 2))
-    spoke = [t for t in first if any(turn.choice == "action" for turn in t.turns)]
-    assert spoke
-    assert {(t.admitted, t.score) for t in spoke} == {(False, None)}
-    assert asked == [len(first)] * 3, "it waits between two steps, until the third probe is answered"
+    first, second = ([t for t in sink.ended if t.context.step == step] for step in (1, 2))
+    with_message = [t for t in first if any(turn.choice == "action" for turn in t.turns)]
+    assert with_message
+    assert {(t.admitted, t.score) for t in with_message} == {(False, None)}
+    assert outage.finished_at_probe == [len(first)] * 3, "it waits between the steps, until the third probe is answered"
     assert any(t.admitted for t in second if any(turn.choice == "action" for turn in t.turns))
 
 
-def test_a_user_that_stays_away_ends_training_in_a_sentence(
-    tmp_path: Path, start: StageResult, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(outage, "PAUSE", 0.02)
+def test_a_user_that_stays_down_ends_training_with_an_error(tmp_path: Path, start: StageResult) -> None:
     with MockServer(modest_user, faults={"500": 1.0}) as server:
         job = rl_job(tmp_path, start.checkpoint, users=served(server), patience=0.1)
         with pytest.raises(TrainingError, match="start the same run again"):
-            train_rl(job, make_curriculum(), KeepingSink())
+            train_rl(job, make_curriculum(), RecordingSink())
 
 
 class GatedCurriculum(ListCurriculum):
-    """Knows the stage of a step only from the history before it, as curricula with gates do."""
+    """Needs the history before a step to name its stage, as curricula with gates do."""
 
     def stage_of(self, step: int) -> str:
-        assert len(self.recorded) >= step - 1, f"the history lacks step {len(self.recorded) + 1}"
+        assert len(self.recorded) >= step - 1, f"the history has no step {len(self.recorded) + 1}"
         return super().stage_of(step)
 
 
-def test_a_stage_after_a_gated_one_starts_from_the_history_in_its_checkpoint(
+def test_a_stage_after_a_gated_one_starts_with_the_history_of_its_checkpoint(
     tmp_path: Path, start: StageResult
 ) -> None:
-    def make() -> GatedCurriculum:
+    def gated() -> GatedCurriculum:
         return GatedCurriculum(travel(count=10), STAGES)
 
-    first = train_rl(rl_job(tmp_path / "1", start.checkpoint, stage="rl-1"), make(), KeepingSink())
-    sink = KeepingSink()
+    first = train_rl(rl_job(tmp_path / "1", start.checkpoint, stage="rl-1"), gated(), RecordingSink())
+    sink = RecordingSink()
     job = rl_job(tmp_path / "2", first.checkpoint, first_step=3, last_step=4, stage="rl-2", reference=start.checkpoint)
-    assert train_rl(job, make(), sink).step == 4
-    assert {t.where.stage for t in sink.ended} == {"rl-2"}
+    assert train_rl(job, gated(), sink).step == 4
+    assert {t.context.stage for t in sink.ended} == {"rl-2"}
 
 
-def test_a_sampled_validation_is_the_same_each_time_and_leaves_training_alone(
-    tmp_path: Path, start: StageResult
-) -> None:
+def test_a_sampled_validation_is_reproducible_and_does_not_change_training(tmp_path: Path, start: StageResult) -> None:
     def play(name: str, temperature: float) -> dict[str, list[Any]]:
-        sink = KeepingSink()
+        sink = RecordingSink()
         job = rl_job(
             tmp_path / name,
             start.checkpoint,
@@ -357,29 +347,29 @@ def test_a_sampled_validation_is_the_same_each_time_and_leaves_training_alone(
             validation_temperature=temperature,
         )
         train_rl(job, make_curriculum(), sink)
-        spoken: dict[str, list[Any]] = {"train": [], "validate": []}
+        messages: dict[str, list[Any]] = {"train": [], "validate": []}
         for trajectory in sink.ended:
-            spoken[trajectory.where.phase] += [turn.message for turn in trajectory.turns]
-        return spoken
+            messages[trajectory.context.phase] += [turn.message for turn in trajectory.turns]
+        return messages
 
-    greedy, sampled, again = play("greedy", 0.0), play("sampled", 1.0), play("again", 1.0)
-    assert sampled == again
+    greedy, sampled, repeated = play("greedy", 0.0), play("sampled", 1.0), play("repeated", 1.0)
+    assert sampled == repeated
     assert greedy["train"] == sampled["train"]
     assert greedy["validate"] != sampled["validate"]
 
 
-def test_a_checkpoint_that_a_kill_left_half_deleted_does_not_stop_the_stage(tmp_path: Path, start: StageResult) -> None:
+def test_a_half_deleted_checkpoint_does_not_stop_the_stage(tmp_path: Path, start: StageResult) -> None:
     job = rl_job(tmp_path, start.checkpoint, last_step=3, keep_checkpoints=3)
-    with pytest.raises(Stopped):
-        train_rl(job, make_curriculum(), KeepingSink(), stop_after(2))
+    with pytest.raises(Interrupted):
+        train_rl(job, make_curriculum(), RecordingSink(), interrupt_after(2))
     (tmp_path / "rl" / "checkpoints" / "step-000001" / "state.json").unlink()
-    assert train_rl(job, make_curriculum(), KeepingSink()).step == 3
+    assert train_rl(job, make_curriculum(), RecordingSink()).step == 3
 
 
-def test_who_deletes_a_stages_folder_does_not_make_its_turns_count_twice(tmp_path: Path, start: StageResult) -> None:
+def test_after_the_deletion_of_a_stages_folder_its_logged_turns_are_rewound(tmp_path: Path, start: StageResult) -> None:
     job = rl_job(tmp_path, start.checkpoint)
-    train_rl(job, make_curriculum(), KeepingSink())
+    train_rl(job, make_curriculum(), RecordingSink())
     shutil.rmtree(job.out_dir)
-    sink = KeepingSink()
+    sink = RecordingSink()
     train_rl(job, make_curriculum(), sink)
     assert ("rewind", -1) in [(kind, fields.get("step")) for kind, fields in sink.events]

@@ -1,4 +1,4 @@
-"""Cold start and rejection sampling: what is learnt, and that it can be broken off anywhere."""
+"""The supervised cold start: its loss, its checkpoints, and its exact resume."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.training.toys import TINY, KeepingSink, chats, demonstrations, sft_job
+from tests.training.toys import TINY, RecordingSink, chats, demonstrations, sft_job
 from userrl_core.distill import write_chats
 from userrl_core.errors import CheckpointError, TaskError, TrainingError
 from userrl_core.training.config import ModelConfig, SftConfig
-from userrl_core.training.local.algorithms.rejection import train_rejection
 from userrl_core.training.local.chat import ChatFormat
 from userrl_core.training.local.logprobs import token_logprobs
 from userrl_core.training.local.model import build_model
@@ -21,32 +20,32 @@ from userrl_core.training.local.state import load_checkpoint
 from userrl_core.training.local.tokenizer import render, train_tokenizer
 
 
-class Stopped(Exception):
+class Interrupted(Exception):
     pass
 
 
-def stop_after(step: int) -> object:
-    def progress(done: int, total: int, metrics: Mapping[str, float]) -> None:
-        if done == step:
-            raise Stopped
+def interrupt_after(step: int) -> object:
+    def progress(number: int, total: int, metrics: Mapping[str, float]) -> None:
+        if number == step:
+            raise Interrupted
 
     return progress
 
 
 def test_the_loss_is_on_the_agents_tokens_alone() -> None:
-    shown = chats(10)
-    tokenizer = train_tokenizer(render(shown), TINY.vocab_size)
+    demonstrated = chats(10)
+    tokenizer = train_tokenizer(render(demonstrated), TINY.vocab_size)
     model = build_model(TINY, tokenizer, 0)
-    example = encode_chats(ChatFormat(tokenizer), shown[:1], 256)[0]
+    example = encode_chats(ChatFormat(tokenizer), demonstrated[:1], 256)[0]
     logprobs, _ = token_logprobs(model, [example.ids], [example.turns])
     with torch.no_grad():
         logits = model(input_ids=torch.tensor([example.ids])).logits[0].log_softmax(-1)
-    by_hand = [logits[i - 1, example.ids[i]] for i, turn in enumerate(example.turns) if turn >= 0]
-    torch.testing.assert_close(logprobs, torch.stack(by_hand), atol=1e-5, rtol=1e-5)
+    expected = [logits[i - 1, example.ids[i]] for i, turn in enumerate(example.turns) if turn >= 0]
+    torch.testing.assert_close(logprobs, torch.stack(expected), atol=1e-5, rtol=1e-5)
 
 
 def test_a_cold_start_lowers_the_loss_and_writes_a_loadable_model(tmp_path: Path) -> None:
-    sink = KeepingSink()
+    sink = RecordingSink()
     result = train_sft(sft_job(tmp_path), sink)
     losses = [values["sft/loss/mean"] for _, _, values in sink.measured]
     assert len(losses) == result.step == 6
@@ -57,22 +56,22 @@ def test_a_cold_start_lowers_the_loss_and_writes_a_loadable_model(tmp_path: Path
     assert [record.sha256 for record in sink.checkpoints] == [result.sha256]
 
 
-def test_a_cold_start_that_was_broken_off_ends_with_the_same_weights(tmp_path: Path) -> None:
-    whole = train_sft(sft_job(tmp_path / "whole"))
-    job = sft_job(tmp_path / "broken", checkpoint_every=2)
+def test_an_interrupted_cold_start_ends_with_the_same_weights(tmp_path: Path) -> None:
+    uninterrupted = train_sft(sft_job(tmp_path / "uninterrupted"))
+    job = sft_job(tmp_path / "interrupted", checkpoint_every=2)
     for step in (2, 3, 5):
-        with pytest.raises(Stopped):
-            train_sft(job, progress=stop_after(step))  # type: ignore[arg-type]
-    sink = KeepingSink()
+        with pytest.raises(Interrupted):
+            train_sft(job, progress=interrupt_after(step))  # type: ignore[arg-type]
+    sink = RecordingSink()
     resumed = train_sft(job, sink)
     assert sink.events[0] == ("rewind", {"stage": "sft", "step": 4})
     assert [step for _, step, _ in sink.measured] == [5, 6]
-    assert resumed.sha256 == whole.sha256
+    assert resumed.sha256 == uninterrupted.sha256
 
 
 def test_a_finished_cold_start_is_not_trained_again(tmp_path: Path) -> None:
     job = sft_job(tmp_path)
-    first, sink = train_sft(job), KeepingSink()
+    first, sink = train_sft(job), RecordingSink()
     assert train_sft(job, sink).sha256 == first.sha256
     assert (sink.measured, sink.events) == ([], [])
 
@@ -85,7 +84,7 @@ def test_without_a_cold_start_the_untrained_model_is_written(tmp_path: Path) -> 
     assert result.sha256 == again.sha256 != trained.sha256
 
 
-def test_a_given_model_without_a_cold_start_needs_no_demonstrations(tmp_path: Path) -> None:
+def test_a_pretrained_model_without_a_cold_start_needs_no_demonstrations(tmp_path: Path) -> None:
     first = train_sft(sft_job(tmp_path))
     off = SftConfig(enabled=False)
     second = train_sft(sft_job(tmp_path / "b", sft=off, chats=None, model=ModelConfig(path=str(first.checkpoint))))
@@ -127,30 +126,19 @@ def test_epochs_become_steps(tmp_path: Path) -> None:
     assert train_sft(sft_job(tmp_path, sft=SftConfig(epochs=0.5, batch=10))).step == 2
 
 
-def test_demonstrations_cut_before_their_first_reply_are_refused(tmp_path: Path) -> None:
+def test_demonstrations_without_a_reply_within_the_cutoff_are_refused(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match=r"raise cold_start\.cutoff"):
         train_sft(sft_job(tmp_path, sft=SftConfig(cutoff=3)))
 
 
-def test_missing_demonstrations_and_missing_starts_are_named(tmp_path: Path) -> None:
+def test_missing_demonstrations_and_checkpoints_are_named(tmp_path: Path) -> None:
     with pytest.raises(TaskError, match="cannot be read"):
         train_sft(sft_job(tmp_path, chats=tmp_path / "nothing.jsonl"))
     with pytest.raises(CheckpointError, match="There is no checkpoint"):
         train_sft(sft_job(tmp_path, init=tmp_path / "nothing"))
 
 
-def test_rejection_sampling_trains_on_what_went_well(tmp_path: Path) -> None:
-    start = train_sft(sft_job(tmp_path))
-    job = sft_job(tmp_path / "next", init=start.checkpoint, stage="rft-1", chats=tmp_path / "good.jsonl")
-    selection, result = train_rejection(job, demonstrations(20, n=4), min_score=0.9)
-    assert selection.kept
-    assert all((t.score or 0) >= 0.9 for t in selection.kept)
-    assert result.sha256 != start.sha256
-    with pytest.raises(TrainingError, match="lower min_score"):
-        train_rejection(job, demonstrations(5, skill=0.0), min_score=1.1)
-
-
-def test_demonstrations_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_demonstrations_are_written_atomically(tmp_path: Path) -> None:
     path = tmp_path / "chats.jsonl"
     write_chats(path, demonstrations(2))
     before = path.read_text()

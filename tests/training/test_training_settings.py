@@ -1,4 +1,4 @@
-"""Settings of training: light to import, and wrong ones are refused with what to change."""
+"""Settings of training: quick to import, and invalid ones are refused with what to change."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from userrl_core.training.local.threads import SETTINGS, fix_threads
 
 
 def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    kept = {name: value for name, value in os.environ.items() if name not in SETTINGS}
+    inherited = {name: value for name, value in os.environ.items() if name not in SETTINGS}
     return subprocess.run(
-        [sys.executable, "-c", code], env=kept | environment, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", code], env=inherited | environment, capture_output=True, text=True, timeout=120
     )
 
 
@@ -30,7 +30,7 @@ def test_settings_jobs_and_protocols_load_no_torch() -> None:
     assert run(code).returncode == 0
 
 
-def test_quiet_threads_keeps_what_the_environment_says() -> None:
+def test_quiet_threads_keeps_the_values_of_the_environment() -> None:
     code = (
         "import os; from userrl_core.training.local.threads import quiet_threads; quiet_threads()\n"
         "print(os.environ['OMP_WAIT_POLICY'], os.environ['GOMP_SPINCOUNT'])"
@@ -44,13 +44,13 @@ def test_quiet_threads_after_torch_is_refused() -> None:
     assert "ConfigError: quiet_threads() comes too late" in run(code).stderr
 
 
-def test_no_thread_is_too_few() -> None:
+def test_zero_threads_are_refused() -> None:
     with pytest.raises(ConfigError, match="at least one thread"):
         fix_threads(0)
 
 
 @pytest.mark.parametrize(
-    ("kind", "wrong"),
+    ("settings", "values"),
     [
         (ModelConfig, {"heads": 4, "kv_heads": 3}),
         (ModelConfig, {"head_dim": 7}),
@@ -65,11 +65,12 @@ def test_no_thread_is_too_few() -> None:
         (AlgorithmConfig, {"lr": -1.0}),
     ],
 )
-def test_values_that_cannot_work_are_refused(kind: Any, wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError):
-        kind(**wrong)
+def test_invalid_values_are_refused(settings: Any, values: dict[str, Any]) -> None:
+    (name,) = values if len(values) == 1 else ("kv_heads",)
+    with pytest.raises(ValueError, match=name):
+        settings(**values)
 
 
-@pytest.mark.parametrize("kind", [ModelConfig, SftConfig, AlgorithmConfig])
-def test_every_field_says_what_it_is(kind: Any) -> None:
-    assert [name for name, field in kind.model_fields.items() if not field.description] == []
+@pytest.mark.parametrize("settings", [ModelConfig, SftConfig, AlgorithmConfig])
+def test_every_field_has_a_description(settings: Any) -> None:
+    assert [name for name, field in settings.model_fields.items() if not field.description] == []

@@ -1,4 +1,4 @@
-"""Losses and advantages, by exact numbers."""
+"""Losses and advantages, with exact values."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
+from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from userrl_core.errors import ConfigError
 from userrl_core.records import Task, Trajectory, Turn
@@ -19,7 +20,14 @@ from userrl_core.training.local.algorithms.choose import advantages_for
 from userrl_core.training.local.algorithms.ppo import Critic, gae, place_rewards
 from userrl_core.training.local.batch import Advantages, Batch
 from userrl_core.training.local.samples import Sample
-from userrl_core.training.local.update import Item, _entropy_threshold, _weights, low_var_kl, minibatches, surrogate
+from userrl_core.training.local.update import (
+    Item,
+    entropy_threshold,
+    low_var_kl,
+    minibatches,
+    surrogate,
+    token_weights,
+)
 
 REWARDS: list[list[float | None]] = [[0, 0, 1], [0, 0.5], [0, 0, 0], [1]]
 
@@ -30,7 +38,7 @@ def make_batch(rewards: list[list[float | None]], groups: list[int], tokens: int
         turns = [
             Turn(n, "action", "x", "", "", "", reward, completion_tokens=tokens) for n, reward in enumerate(row, 1)
         ]
-        null = None in row
+        is_null = None in row
         trajectories.append(
             Trajectory(
                 Task("travel", str(groups[attempt]), "train", {}),
@@ -38,16 +46,16 @@ def make_batch(rewards: list[list[float | None]], groups: list[int], tokens: int
                 6,
                 0,
                 turns=turns,
-                admitted=not null,
-                stop_reason="error" if null else "success",
-                score=None if null else 1.0,
+                admitted=not is_null,
+                stop_reason="error" if is_null else "success",
+                score=None if is_null else 1.0,
             )
         )
         sample = Sample()
-        sample.given([1, 2])
+        sample.append_environment([1, 2])
         for turn in range(len(row)):
-            sample.sampled(turn, [3] * tokens, [-1.0] * tokens, [0.5] * tokens)
-            sample.given([4])
+            sample.append_reply(turn, [3] * tokens, [-1.0] * tokens, [0.5] * tokens)
+            sample.append_environment([4])
         samples.append(sample)
     return Batch(trajectories, samples, groups)
 
@@ -59,54 +67,52 @@ def advantages(name: Any, rewards: list[list[float | None]], groups: list[int], 
 
 
 def test_grpo_spreads_the_advantage_of_a_turn_over_its_tokens() -> None:
-    found = advantages("grpo", REWARDS, [0] * 4, shaping="r2g", ddof=1)
+    spread = advantages("grpo", REWARDS, [0] * 4, shaping="r2g", ddof=1)
     expected = turn_advantages(REWARDS, [0] * 4, turn_tokens=[[2] * len(r) for r in REWARDS], shaping="r2g", ddof=1)
-    for tokens, turns, row in zip(found.tokens, found.turns, expected, strict=True):
+    for tokens, turns, row in zip(spread.tokens, spread.turns, expected, strict=True):
         np.testing.assert_allclose(turns, row)
         np.testing.assert_allclose(tokens, np.repeat(row, 2), rtol=1e-6)
 
 
-def test_groups_without_a_difference_do_not_train_unless_they_are_kept() -> None:
+def test_groups_without_a_signal_are_not_trained_on_unless_the_filter_keeps_them() -> None:
     rewards: list[list[float | None]] = [[1], [1], [0], [1]]
     assert advantages("grpo", rewards, [0, 0, 1, 1]).trains.tolist() == [False, False, True, True]
     assert advantages("grpo", rewards, [0, 0, 1, 1], filter="keep").trains.all()
 
 
 @pytest.mark.parametrize("name", ["grpo", "rloo", "reinforce_pp"])
-def test_an_attempt_without_a_score_neither_trains_nor_counts(name: str) -> None:
-    whole = advantages(name, [[0.0], [1.0], [None]], [0, 0, 0])
+def test_a_trajectory_without_a_score_is_not_trained_on_and_changes_no_other(name: str) -> None:
+    with_null = advantages(name, [[0.0], [1.0], [None]], [0, 0, 0])
     without = advantages(name, [[0.0], [1.0]], [0, 0])
-    assert whole.trains.tolist() == [True, True, False]
-    np.testing.assert_array_equal(np.concatenate(whole.tokens[:2]), np.concatenate(without.tokens))
-    assert not whole.tokens[2].any()
+    assert with_null.trains.tolist() == [True, True, False]
+    np.testing.assert_array_equal(np.concatenate(with_null.tokens[:2]), np.concatenate(without.tokens))
+    assert not with_null.tokens[2].any()
 
 
-def test_rloo_measures_against_the_others() -> None:
-    found = advantages("rloo", [[1.0], [0.0], [0.5]], [0, 0, 0])
-    np.testing.assert_allclose([row[0] for row in found.tokens], [0.75, -0.75, 0.0])
+def test_rloo_compares_with_the_mean_of_the_others() -> None:
+    rloo = advantages("rloo", [[1.0], [0.0], [0.5]], [0, 0, 0])
+    np.testing.assert_allclose([row[0] for row in rloo.tokens], [0.75, -0.75, 0.0])
 
 
-def test_reinforce_pp_measures_against_the_whole_batch() -> None:
-    found = advantages("reinforce_pp", [[1.0], [1.0], [0.0], [0.0]], [0, 0, 1, 1])
-    np.testing.assert_allclose([row[0] for row in found.tokens], [1, 1, -1, -1], atol=1e-5)
-    assert found.trains.all()
+def test_reinforce_pp_compares_with_the_whole_batch() -> None:
+    reinforce_pp = advantages("reinforce_pp", [[1.0], [1.0], [0.0], [0.0]], [0, 0, 1, 1])
+    np.testing.assert_allclose([row[0] for row in reinforce_pp.tokens], [1, 1, -1, -1], atol=1e-5)
+    assert reinforce_pp.trains.all()
     assert not advantages("reinforce_pp", [[1.0], [1.0]], [0, 1]).trains.any()
 
 
 @pytest.mark.parametrize("name", ["rloo", "reinforce_pp"])
-def test_shaping_that_would_have_no_effect_is_refused(name: str) -> None:
+def test_shaping_without_an_effect_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="Set it to equalized"):
         advantages(name, REWARDS, [0] * 4, shaping="r2g")
 
 
-def test_rewards_of_turns_lie_on_their_last_tokens() -> None:
+def test_turn_rewards_are_placed_on_the_turns_last_tokens() -> None:
     assert place_rewards([0.1, 0.0, 0.8], [2, 1, 3], "turn").tolist() == pytest.approx([0, 0.1, 0, 0, 0, 0.8])
     assert place_rewards([0.1, 0.0, 0.8], [2, 1, 3], "trajectory").tolist() == pytest.approx([0, 0, 0, 0, 0, 0.9])
 
 
-def test_a_score_normalised_within_its_group_is_the_return_of_every_token() -> None:
-    from transformers import Qwen3Config, Qwen3ForCausalLM
-
+def test_with_assignment_group_the_normalised_score_is_the_return_of_every_token() -> None:
     shape = Qwen3Config(
         vocab_size=8,
         hidden_size=8,
@@ -118,10 +124,10 @@ def test_a_score_normalised_within_its_group_is_the_return_of_every_token() -> N
     )
     batch, credit = make_batch([[0, 1.0], [0.5]], [0, 0]), CreditConfig(score="sum")
     config = AlgorithmConfig(name="ppo", assignment="group", group=2)
-    found = advantages_for(config, batch, batch.credits(credit), credit, Critic(Qwen3ForCausalLM(shape)))
-    assert found.returns is not None
-    np.testing.assert_allclose(found.returns[0], [1.0] * 4, rtol=1e-5)
-    np.testing.assert_allclose(found.returns[1], [-1.0] * 2, rtol=1e-5)
+    ppo = advantages_for(config, batch, batch.credits(credit), credit, Critic(Qwen3ForCausalLM(shape)))
+    assert ppo.returns is not None
+    np.testing.assert_allclose(ppo.returns[0], [1.0] * 4, rtol=1e-5)
+    np.testing.assert_allclose(ppo.returns[1], [-1.0] * 2, rtol=1e-5)
     with pytest.raises(ValueError, match="2 or more"):
         AlgorithmConfig(name="ppo", assignment="group", group=1)
 
@@ -160,24 +166,24 @@ def test_the_surrogate_is_clipped(ratio: float, advantage: float, changes: dict[
 
 @given(st.floats(-30, 0), st.floats(-30, 0))
 @example(0.0, -4.377947405055205e-08)
-def test_the_distance_is_never_negative_and_zero_where_models_agree(a: float, b: float) -> None:
+def test_the_kl_estimate_is_never_negative_and_zero_for_equal_models(a: float, b: float) -> None:
     assert float(low_var_kl(torch.tensor(a), torch.tensor(b))) >= 0
     assert float(low_var_kl(torch.tensor(a), torch.tensor(a))) == 0
 
 
-def test_the_distance_has_its_exact_value() -> None:
+def test_the_kl_estimate_has_its_exact_value() -> None:
     assert float(low_var_kl(torch.tensor(-1.0), torch.tensor(-2.0))) == pytest.approx(math.e - 2)
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=20), st.sampled_from(["trajectory_mean", "token_mean"]))
-def test_the_weights_of_a_minibatch_sum_to_one(tokens: list[int], aggregation: str) -> None:
-    weights = _weights(tokens, aggregation)
+def test_the_token_weights_of_a_minibatch_sum_to_one(tokens: list[int], aggregation: str) -> None:
+    weights = token_weights(tokens, aggregation)
     assert sum(w * n for w, n in zip(weights, tokens, strict=True)) == pytest.approx(1)
 
 
-def test_aggregation_weighs_trajectories_or_tokens_alike() -> None:
-    assert _weights([1, 3], "trajectory_mean") == pytest.approx([1 / 2, 1 / 6])
-    assert _weights([1, 3], "token_mean") == pytest.approx([1 / 4, 1 / 4])
+def test_aggregation_weights_trajectories_or_tokens_equally() -> None:
+    assert token_weights([1, 3], "trajectory_mean") == pytest.approx([1 / 2, 1 / 6])
+    assert token_weights([1, 3], "token_mean") == pytest.approx([1 / 4, 1 / 4])
 
 
 def make_item(entropies: list[float]) -> Item:
@@ -187,13 +193,13 @@ def make_item(entropies: list[float]) -> Item:
 
 def test_the_entropy_mask_keeps_the_given_share_of_the_batch() -> None:
     items = [make_item([0.1, 0.9, 0.2, 0.3, 0.8]), make_item([0.4, 0.5, 0.6, 0.7, 1.0])]
-    threshold = _entropy_threshold(items, 0.2)
+    threshold = entropy_threshold(items, 0.2)
     assert threshold == pytest.approx(0.9)
-    assert _entropy_threshold(items, None) is None
+    assert entropy_threshold(items, None) is None
 
 
 @given(st.integers(1, 30), st.integers(1, 6), st.integers(1, 3))
-def test_every_attempt_is_in_one_minibatch_of_each_pass(count: int, parts: int, epochs: int) -> None:
+def test_every_trajectory_is_in_one_minibatch_of_each_pass(count: int, parts: int, epochs: int) -> None:
     items = [make_item([0.0] * (1 + i % 4)) for i in range(count)]
     order = minibatches(items, AlgorithmConfig(minibatches=parts, inner_epochs=epochs), seed=1)
     assert len(order) == epochs * min(parts, count)
@@ -208,5 +214,5 @@ def test_a_group_of_one_is_refused_where_groups_are_compared(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["ppo", "reinforce_pp"])
-def test_a_group_of_one_is_fine_where_they_are_not(name: str) -> None:
+def test_a_group_of_one_is_accepted_where_they_are_not(name: str) -> None:
     assert AlgorithmConfig(name=name, group=1).group == 1  # type: ignore[arg-type]

@@ -1,10 +1,10 @@
-"""Small real things for the training tests: a sink that keeps everything, a curriculum over a task list, tiny models."""
+"""Small but real parts for the training tests: a sink that records, a curriculum over a list of tasks, tiny models."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,8 @@ TINY = ModelConfig(
 )
 
 
-class KeepingSink:
-    """Keeps what it is given, in order."""
+class RecordingSink:
+    """Records all calls, in order."""
 
     def __init__(self) -> None:
         self.begun: list[Trajectory] = []
@@ -40,7 +40,7 @@ class KeepingSink:
         self.measured: list[tuple[str, int, dict[str, float]]] = []
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.checkpoints: list[CheckpointRecord] = []
-        self.known: set[str] = set()
+        self.task_keys: set[str] = set()
 
     def begin(self, trajectory: Trajectory) -> int:
         self.begun.append(trajectory)
@@ -57,7 +57,7 @@ class KeepingSink:
         self.credited[traj_id] = (list(shaped), list(advantage))
 
     def tasks(self, tasks: Any) -> None:
-        self.known |= {task.key for task in tasks}
+        self.task_keys |= {task.key for task in tasks}
 
     def metrics(self, values: Mapping[str, float], *, stage: str, step: int) -> None:
         self.measured.append((stage, step, dict(values)))
@@ -69,7 +69,7 @@ class KeepingSink:
         self.events.append((kind, fields))
 
     def demonstrations(self, traj_ids: Iterable[int], *, stage: str = "sft") -> None:
-        self.learnt_from = list(traj_ids)
+        self.demonstrated = list(traj_ids)
 
     def checkpoint(self, record: CheckpointRecord) -> None:
         self.checkpoints.append(record)
@@ -80,11 +80,11 @@ class KeepingSink:
 
 
 class ListCurriculum:
-    """Tasks in a shuffled order that goes on from step to step, stages of given lengths and horizons."""
+    """Tasks in a shuffled order over all steps, with stages of given lengths and horizons."""
 
     def __init__(self, pool: Sequence[Task], stages: Sequence[tuple[int, int]] = ((1000, 6),), seed: int = 0) -> None:
         self.pool, self.stages, self.seed = list(pool), stages, seed
-        self.at = 0
+        self.position = 0
         self.recorded: list[tuple[int, float]] = []
         self.observed: dict[str, float] = {}
 
@@ -100,11 +100,11 @@ class ListCurriculum:
     def draw(self, step: int, n: int) -> list[Task]:
         drawn = []
         for _ in range(n):
-            epoch, place = divmod(self.at, len(self.pool))
+            epoch, index = divmod(self.position, len(self.pool))
             order = list(range(len(self.pool)))
             random.Random(f"{self.seed}/{epoch}").shuffle(order)
-            drawn.append(self.pool[order[place]])
-            self.at += 1
+            drawn.append(self.pool[order[index]])
+            self.position += 1
         return drawn
 
     def record(self, step: int, stats: Mapping[str, float]) -> None:
@@ -114,20 +114,22 @@ class ListCurriculum:
         self.observed[task_key] = success
 
     def metrics(self) -> dict[str, float]:
-        return {"curriculum/at/value": float(self.at)}
+        return {"curriculum/at/value": float(self.position)}
 
     def state_dict(self) -> dict[str, Any]:
-        return {"at": self.at, "recorded": self.recorded}
+        return {"at": self.position, "recorded": self.recorded}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.at = state["at"]
+        self.position = state["at"]
         self.recorded = [(int(step), float(value)) for step, value in state["recorded"]]
 
 
 def demonstrations(count: int = 60, skill: float = 0.5, seed: int = 0, n: int = 1) -> list[Trajectory]:
-    """Scripted attempts at the first tiny travel tasks."""
-    shown = list(tasks("travel", "train", tier="tiny"))[:count]
-    return asyncio.run(run_episodes(shown, ScriptedPolicy(skill), horizon=6, n=n, seed=seed, prompt_style="brief"))
+    """Scripted trajectories of the first tiny travel tasks."""
+    train_tasks = list(tasks("travel", "train", tier="tiny"))[:count]
+    return asyncio.run(
+        run_episodes(train_tasks, ScriptedPolicy(skill), horizon=6, n=n, seed=seed, prompt_style="brief")
+    )
 
 
 def chats(count: int = 60) -> list[dict[str, Any]]:
@@ -135,7 +137,7 @@ def chats(count: int = 60) -> list[dict[str, Any]]:
 
 
 def sft_job(folder: Path, **changes: Any) -> SftJob:
-    """A cold start of a few steps on a few demonstrations, which are written to the folder."""
+    """A cold start of a few steps on a few demonstrations, written to the folder."""
     path = folder / "chats.jsonl"
     write_chats(path, select_top_k(demonstrations(), 40).kept)
     settings: dict[str, Any] = {
@@ -149,7 +151,7 @@ def sft_job(folder: Path, **changes: Any) -> SftJob:
 
 
 def rl_job(folder: Path, init: Path, **changes: Any) -> RlJob:
-    """Two steps of four tasks, four attempts each."""
+    """Two steps of four tasks with four trajectories each."""
     settings: dict[str, Any] = {
         "model": TINY,
         "out_dir": folder / "rl",
@@ -165,7 +167,3 @@ def rl_job(folder: Path, init: Path, **changes: Any) -> RlJob:
 
 def travel(split: str = "train", start: int = 100, count: int = 24) -> list[Task]:
     return list(tasks("travel", split, tier="tiny"))[start : start + count]
-
-
-def each_turn(sink: KeepingSink, look: Callable[[Turn], Any]) -> list[Any]:
-    return [look(turn) for _, turn in sink.turns]

@@ -162,12 +162,7 @@ async def test_an_unscored_attempt_is_masked_whole_and_moves_no_mean(tmp_path: P
     assert not advantages[2].any()
 
 
-async def test_an_attempt_waits_until_its_user_is_back_and_is_played_anew(
-    tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from userrl_core.served import health as outage
-
-    monkeypatch.setattr(outage, "PAUSE", 0.02)
+async def test_an_attempt_waits_until_its_user_is_back_and_is_played_anew(tmp_path: Path, tokenizer: Any) -> None:
     with MockServer(modest_user, faults={"500": 1.0}) as server:
         user = ("openai", {"model": "m", "base_url": server.base_url, "retries": 0})
 

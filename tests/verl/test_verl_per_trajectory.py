@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from tests.verl.no_ray import running_actor
 from tests.verl.rig import warehouse_sink
 from tests.verl.test_verl_estimator import config, lay_out, per_turn
-from userrl_core.records import Task, Trajectory, Turn, Where
+from userrl_core.records import RolloutContext, Task, Trajectory, Turn
 from userrl_core.rewards import CreditConfig
 from userrl_core.training.local.algorithms.rloo import rloo
 from userrl_core.training.local.batch import Advantages, Batch
@@ -79,7 +79,7 @@ def local_rloo(batch: Rows, settings_: CreditConfig) -> Advantages:
         trajectory, sample = Trajectory(TASK, 0, 6, 0), Sample()
         for number, (reward, count) in enumerate(turns or [(None, 1)]):
             trajectory.turns.append(Turn(number + 1, "action", "x", "", "", "", reward))
-            sample.sampled(number, [1] * count, [0.0] * count, [0.0] * count)
+            sample.append_reply(number, [1] * count, [0.0] * count, [0.0] * count)
         trajectory.admitted = turns is not None
         trajectories.append(trajectory)
         samples.append(sample)
@@ -129,7 +129,7 @@ def test_every_estimator_of_ours_empties_the_actor_and_logs_what_verl_trained_on
     sink = stage.sink.open() if stage.sink is not None else None
     assert sink is not None
     for turns, uid in played:
-        trajectory = Trajectory(TASK, 0, 4, 0, Where("rl-1", 3, "train"), admitted=turns is not None)
+        trajectory = Trajectory(TASK, 0, 4, 0, RolloutContext("rl-1", 3, "train"), admitted=turns is not None)
         trajectory.traj_id = sink.begin(trajectory)
         for number, (reward, _) in enumerate(turns or [], 1):
             trajectory.turns.append(Turn(number, "action", "x", "", "", "", reward))
@@ -164,7 +164,9 @@ def test_the_mean_return_is_the_raw_one_over_attempts_with_a_score() -> None:
 def test_where_no_estimator_sees_the_step_its_last_attempt_takes_it() -> None:
     actor = CreditActor()
     attempts = [
-        attempt_of(Trajectory(TASK, i, 4, 0, Where("rl-1", step, "train")), []) for step in (1, 2) for i in (0, 1)
+        attempt_of(Trajectory(TASK, i, 4, 0, RolloutContext("rl-1", step, "train")), [])
+        for step in (1, 2)
+        for i in (0, 1)
     ]
     assert actor.put("b", attempts[2], 2) is None
     assert actor.put("a", attempts[0], 2) is None
@@ -181,7 +183,7 @@ def attempt_of(trajectory: Trajectory, tokens: list[int]) -> TrajectorySummary:
     return TrajectorySummary(
         signature=signature([r for r in trajectory.rewards if r is not None], tokens) if trajectory.admitted else (),
         traj_id=trajectory.traj_id,
-        step=trajectory.where.step,
+        step=trajectory.context.step,
         task=trajectory.task.key,
         admitted=trajectory.admitted,
         success=False,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from userrl_core.records import ModelCall, Phase, StopReason, Task, Trajectory, Turn, Where
+from userrl_core.records import ModelCall, Phase, RolloutContext, StopReason, Task, Trajectory, Turn
 from userrl_core.sink import Sink
 
 
@@ -58,7 +58,7 @@ def play(
         attempt=attempt,
         horizon=8,
         seed=2**62 + attempt,
-        where=Where(stage, step, phase, policy, "c1" if phase == "evaluate" else None),
+        context=RolloutContext(stage, step, phase, policy, "c1" if phase == "evaluate" else None),
         group=group if group is not None else f"{step}/{gym}/{task}",
         messages=[{"role": "system", "content": "You help."}],
     )

@@ -12,7 +12,7 @@ import pytest
 from tests.warehouse.kills import kill_at
 from tests.warehouse.makers import make_task, make_turn, play
 from userrl_core.errors import ConfigError
-from userrl_core.records import Trajectory, Turn, Where
+from userrl_core.records import RolloutContext, Trajectory, Turn
 from warehouse import TurnLog, Warehouse, open_warehouse
 from warehouse.search.index import INDEX, RunFilter, search
 from warehouse.upkeep.compact import compact
@@ -97,7 +97,7 @@ def test_a_phrase_does_not_reach_from_one_turn_into_the_next(tmp_path: Path) -> 
 def test_what_was_no_call_is_searched_as_it_was_sent(tmp_path: Path) -> None:
     with TurnLog.open(tmp_path, "r1") as log:
         played = Trajectory(
-            make_task(), attempt=0, horizon=8, seed=1, where=Where("rl-1", 1, "train", "model"), group="g"
+            make_task(), attempt=0, horizon=8, seed=1, context=RolloutContext("rl-1", 1, "train", "model"), group="g"
         )
         log.begin(played)
         for turn in (

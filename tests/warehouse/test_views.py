@@ -8,7 +8,7 @@ import pytest
 
 from tests.warehouse.makers import play
 from userrl_core import metrics
-from userrl_core.records import CheckpointRecord, Task, Trajectory, Turn, Where
+from userrl_core.records import CheckpointRecord, RolloutContext, Task, Trajectory, Turn
 from warehouse import TurnLog, Warehouse, open_warehouse
 
 
@@ -186,7 +186,7 @@ def test_userbenchs_auxiliary_metrics(tmp_path: Path) -> None:
     ]
     with TurnLog.open(tmp_path, "r1") as log:
         log.tasks([task])
-        t = Trajectory(task, 0, 8, 1, Where("evaluate", 0, "evaluate", "model"))
+        t = Trajectory(task, 0, 8, 1, RolloutContext("evaluate", 0, "evaluate", "model"))
         log.begin(t)
         for number, info in enumerate(infos, 1):
             t.turns.append(Turn(number, "action", "", "", "", "", 0.0, info=info))

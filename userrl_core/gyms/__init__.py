@@ -1,6 +1,6 @@
-"""The gyms: environments with tasks, in which a user answers (UserRL section 2 and appendix C). A folder each."""
+"""The gyms: environments with tasks and a simulated user (UserRL section 2 and appendix C), one folder each."""
 
-from userrl_core.gyms.base import Gym, GymConfig, Pay, Reply, StepResult
+from userrl_core.gyms.base import Gym, GymConfig, Reply, RewardBounds, StepResult
 from userrl_core.gyms.registry import (
     demonstrator_class,
     generate,
@@ -15,8 +15,8 @@ from userrl_core.gyms.registry import (
 __all__ = [
     "Gym",
     "GymConfig",
-    "Pay",
     "Reply",
+    "RewardBounds",
     "StepResult",
     "demonstrator_class",
     "generate",

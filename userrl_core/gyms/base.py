@@ -1,7 +1,7 @@
-"""What every gym shares: dispatch, counting, one use only, its own generator (UserRL section 2, "General Gym Components").
+"""The base class of all gyms (UserRL section 2, "General Gym Components"): dispatch, turn count, rewards, random generator.
 
-A gym is a class whose methods named ``action``, ``search`` and ``answer`` are the choices it allows. It holds the state of
-one attempt at one task; everything random in it draws from `Gym.rng`, which `reset(seed)` seeds.
+A gym's methods named ``action``, ``search`` and ``answer`` are the choices it allows. A gym object holds the state of one
+episode; all of its random draws come from `Gym.rng`, which `reset(seed)` seeds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from userrl_core.records import ModelCall, Task
 
 
 class GymConfig(BaseModel):
-    """Reward values, thresholds and penalties of a gym; each gym subclasses it with its own fields."""
+    """Reward values, thresholds and penalties of a gym; a gym with fields of its own subclasses it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -33,9 +33,9 @@ class GymConfig(BaseModel):
 
 @dataclass(slots=True)
 class Reply:
-    """What a gym's own rule answers to one call.
+    """What a gym's method returns for one call.
 
-    reward None: scoring did not run. success: None means "done with full score"; a gym that knows better says so.
+    reward: None means scoring did not run. success: None derives it from the score when the episode is done (full score).
     """
 
     observation: str
@@ -47,7 +47,7 @@ class Reply:
 
 @dataclass(slots=True)
 class StepResult:
-    """What `Gym.step` returns. info holds ``success`` on the last turn, ``disallowed`` for a choice the gym lacks."""
+    """What `Gym.step` returns. info holds ``success`` on the last turn, ``disallowed`` for a choice the gym does not allow."""
 
     observation: str
     reward: float | None
@@ -55,19 +55,20 @@ class StepResult:
     info: dict[str, Any]
 
 
-class Pay(NamedTuple):
-    """What single turns can earn, before scale and step penalty: least and most, and the least above 0 of an answer.
+class RewardBounds(NamedTuple):
+    """Bounds of the reward of a single turn, before scale and step penalty.
 
-    answer: 0.0 where it can be as little as one likes, infinity where answers earn nothing.
+    answer: the smallest positive reward of an answer; 0.0 where it can be arbitrarily small, infinity where answers earn
+    nothing.
     """
 
-    least: float
-    most: float
+    low: float
+    high: float
     answer: float = 0.0
 
     @classmethod
-    def of_answers(cls, *values: float) -> Pay:
-        """Pay of a gym in which an answer earns one of these values and all else 0."""
+    def of_answers(cls, *values: float) -> RewardBounds:
+        """Bounds of a gym in which an answer earns one of these values and every other turn 0."""
         return cls(min(0.0, *values), max(0.0, *values), min((v for v in values if v > 0.0), default=math.inf))
 
 
@@ -76,25 +77,25 @@ Method = Callable[[str], Awaitable[Reply]]
 
 
 class Gym(Generic[C]):
-    """One attempt at one task. Single-use: `reset` once, `step` until done, `aclose`."""
+    """One episode of one task. Single-use: `reset` once, `step` until done, `aclose`."""
 
     name: ClassVar[str]
     """The registry's name."""
     config_type: ClassVar[type[GymConfig]] = GymConfig
     reward_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    """Least and greatest raw reward of a single turn, before scale and penalty, where no field of the config changes it."""
+    """Lowest and highest raw reward of a single turn, before scale and penalty, of a gym without reward fields."""
     full_score: ClassVar[float] = 1.0
-    """The metric's value for a perfect attempt."""
+    """The metric's value of a perfect trajectory."""
     metric: ClassVar[str]
     """The paper's name of the metric (UserRL table 2)."""
     min_turns: Any = 1
     """Fewest turns in which a full-skill agent solves a task without luck: a number, or a staticmethod (task, config) -> int."""
     users: ClassVar[Mapping[str, Any]] = {}
-    """Who can answer inside the gym, by kind (``rule``, ``openai``, ``human``): factories (task, rng, **options) -> user."""
+    """The users that the gym has, by kind (``rule``, ``openai``, ``human``): factories (task, rng, **options) -> user."""
     goal: ClassVar[str] = ""
-    """What the agent is told about this gym in the system message: one or two sentences, our words."""
+    """The gym's goal in the agent's system message: one or two sentences, our words."""
     choice_help: ClassVar[Mapping[str, str]] = {}
-    """For each allowed choice, what it does here and what its content looks like."""
+    """Per allowed choice: what it does and what its content looks like, as the system message shows it."""
 
     _methods: ClassVar[tuple[str, ...]] = ()
 
@@ -103,7 +104,7 @@ class Gym(Generic[C]):
         cls._methods = tuple(str(c) for c in CHOICES if callable(getattr(cls, str(c), None)))
 
     def __init__(self, task: Task, user: Any = None, config: C | None = None) -> None:
-        """task: one of this gym's. user: an object of the kind the gym needs, or None. config: defaults from the paper."""
+        """task: a task of this gym. user: a user object of this gym, or None. config: None takes the papers' values."""
         self.task = task
         self.user = user
         self.config: C = config if config is not None else self.config_type()  # type: ignore[assignment]
@@ -111,7 +112,7 @@ class Gym(Generic[C]):
         self.turns = 0
         self.rewards: list[float | None] = []
         self.ledger: list[ModelCall] = []
-        """Model calls made inside the current step; the episode drains it into the turn."""
+        """Model calls of the current step; the episode moves them into the turn."""
         self.succeeded = False
         self._state = "new"
         self._dispatch: dict[str, Method] = {name: getattr(self, name) for name in self._methods}
@@ -124,24 +125,25 @@ class Gym(Generic[C]):
         return cls._methods
 
     @classmethod
-    def pay(cls, config: Any) -> Pay:
-        """What a turn can earn under a config of this gym; a gym with reward fields computes it from them."""
-        return Pay(*cls.reward_range, 0.0 if "answer" in cls._methods else math.inf)
+    def reward_bounds(cls, config: Any) -> RewardBounds:
+        """Bounds of a turn's reward under a config of this gym; a gym with reward fields computes them from those."""
+        return RewardBounds(*cls.reward_range, 0.0 if "answer" in cls._methods else math.inf)
 
     def reset(self, seed: int | None = None) -> str:
-        """Start the attempt; returns the opening observation (the user's first message). Raises GymError when used twice."""
+        """Start the episode; returns the opening observation (the user's first message). Raises GymError when called twice."""
         if self._state != "new":
-            raise GymError(f"This {self.name} gym was already used; make a new one for another attempt.")
+            raise GymError(f"This {self.name} gym was already used; make a new one for another episode.")
         self._state = "running"
         if seed is not None:
             self.rng.seed(seed)
         return self.opening()
 
     async def step(self, call: InteractCall) -> StepResult:
-        """Carry out one call. Raises GymError before `reset` and after the end; lets UserError and JudgeError through."""
+        """Execute one call. Raises GymError before `reset` and after the end; UserError and JudgeError pass through."""
         if self._state != "running":
-            wrong = "has not been reset" if self._state == "new" else "is finished"
-            raise GymError(f"This {self.name} gym {wrong}; it takes no step.")
+            if self._state == "new":
+                raise GymError(f"This {self.name} gym has not been reset; call reset() before step().")
+            raise GymError(f"This {self.name} gym is finished; make a new one for another episode.")
         self.turns += 1
         method = self._dispatch.get(call.choice)
         if method is None:
@@ -152,21 +154,21 @@ class Gym(Generic[C]):
 
     def _result(self, reply: Reply, info: dict[str, Any]) -> StepResult:
         reward = reply.reward
-        # A choice the gym lacks and a reply without a call earn 0.0 exactly: the penalty is for steps that were taken.
+        # A choice that the gym does not allow earns exactly 0.0: scale and penalty apply to executed steps only.
         if reward is not None and "disallowed" not in info:
             reward = reward * self.config.reward_scale - self.config.step_penalty
         self.rewards.append(reward)
         if reply.done:
             self._state = "done"
             score = self.score()
-            full = score is not None and score >= self.full_score - 1e-9
-            self.succeeded = full if reply.success is None else reply.success
+            has_full_score = score is not None and score >= self.full_score - 1e-9
+            self.succeeded = has_full_score if reply.success is None else reply.success
             info = {**info, "success": self.succeeded}
         return StepResult(reply.observation, reward, reply.done, info)
 
     @property
     def done(self) -> bool:
-        """Whether the gym has ended the attempt itself."""
+        """Whether the gym has ended the episode."""
         return self._state == "done"
 
     def opening(self) -> str:
@@ -174,11 +176,11 @@ class Gym(Generic[C]):
         raise NotImplementedError
 
     def brief(self) -> str:
-        """The opening in as few words as possible, for models of laptop size; the full opening unless a gym has one."""
+        """A short opening for models of laptop size; the full opening unless the gym defines one."""
         return self.opening()
 
     def score(self) -> float | None:
-        """The gym's metric so far; the sum of turn rewards unless a gym has its own. None once a reward is null."""
+        """The gym's metric so far; the sum of turn rewards unless the gym defines another. None once a reward is null."""
         total = 0.0
         for reward in self.rewards:
             if reward is None:
@@ -187,20 +189,20 @@ class Gym(Generic[C]):
         return total
 
     async def aclose(self) -> None:
-        """Release what the attempt holds. Safe to call twice."""
+        """Release resources and end the episode. Safe to call twice."""
         self._state = "done"
 
 
-def parse_config(kind: type[Gym[Any]], options: Mapping[str, Any]) -> GymConfig:
+def parse_config(gym_type: type[Gym[Any]], options: Mapping[str, Any]) -> GymConfig:
     """The gym's config from keyword options. Raises ConfigError naming the wrong key and the known ones."""
-    known = kind.config_type.model_fields
+    known = gym_type.config_type.model_fields
     for key in options:
         if key not in known:
-            raise ConfigError(f"Gym '{kind.name}' has no option '{key}'; it has {', '.join(sorted(known))}.")
+            raise ConfigError(f"Gym '{gym_type.name}' has no option '{key}'; it has {', '.join(sorted(known))}.")
     try:
-        return kind.config_type(**options)
+        return gym_type.config_type(**options)
     except ValueError as error:
-        raise ConfigError(f"Gym '{kind.name}' cannot use these options: {_first_line(error)}") from error
+        raise ConfigError(f"Gym '{gym_type.name}' cannot use these options: {_first_line(error)}") from error
 
 
 def _first_line(error: ValueError) -> str:

@@ -1,8 +1,8 @@
-"""Our gyms as Gymnasium environments: ``gymnasium.make("userrl/Travel-v0")``, synchronous, text in and text out.
+"""Our gyms as Gymnasium environments: ``gymnasium.make("userrl/Travel-v0")``, synchronous, with text actions and observations.
 
 An action is an agent's message: ``[choice] content`` as in the released gyms (``[finish]`` gives up), or a reply with a
-``<tool_call>``. Importing this module registers every gym; ``gymnasium.make("userrl_core.gyms.gymnasium_env:userrl/Travel-v0")``
-imports it by itself (Gymnasium finds no plugins on its own any more).
+``<tool_call>``. Importing this module registers every gym; so does the id with the module in it,
+``gymnasium.make("userrl_core.gyms.gymnasium_env:userrl/Travel-v0")`` (Gymnasium no longer loads plugins by entry point).
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ _LETTERS = "".join(
     map(chr, [*range(0xA0, 0x250), *range(0x370, 0x530), *range(0x2010, 0x2028), *range(0x2030, 0x205F)])
 )
 CHARSET = frozenset(string.printable + _LETTERS + "€£→←−≤≥≠×÷∞…✓\ufffd")
-"""What an observation may hold; a character outside it arrives as U+FFFD."""
-LONGEST_ACTION = 20_000
-LONGEST_OBSERVATION = 200_000
+"""The characters of the observation space; any other character becomes U+FFFD."""
+MAX_ACTION_LENGTH = 20_000
+MAX_OBSERVATION_LENGTH = 200_000
 _BRACKET = re.compile(r"\s*\[(\w+)\]\s*(.*)\Z", re.DOTALL)
 
 
 class UserRLEnv(gymnasium.Env[str, str]):  # type: ignore[misc, unused-ignore]
     """One gym behind Gymnasium's synchronous interface.
 
-    gym: the registry's name. task: always this one; None draws one of ``split`` at every reset. task_options: for the task
-    set, such as ``{"tier": "tiny"}``. user: as for `userrl_core.gyms.make`. horizon: turns until truncation (16 in the
-    papers' runs). config: fields of the gym's config. The reward is NaN, and the attempt truncated, where scoring did not
-    run; UserError and JudgeError pass through.
+    gym: the registry's name. task: the task of every episode; None draws one of ``split`` at every reset. task_options: of
+    the task set, such as ``{"tier": "tiny"}``. user: as for `userrl_core.gyms.make`. horizon: turns until truncation (16 in
+    the papers' runs). config: fields of the gym's config. Where scoring did not run, the reward is NaN and the episode is
+    truncated; UserError and JudgeError pass through.
     """
 
     metadata = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012  Gymnasium's own attribute
@@ -68,11 +68,11 @@ class UserRLEnv(gymnasium.Env[str, str]):  # type: ignore[misc, unused-ignore]
         self._config = config
         self._gym: Gym[Any] | None = None
         self._lines: list[str] = []
-        self.action_space = spaces.Text(max_length=LONGEST_ACTION, min_length=0, charset=CHARSET)
-        self.observation_space = spaces.Text(max_length=LONGEST_OBSERVATION, min_length=0, charset=CHARSET)
+        self.action_space = spaces.Text(max_length=MAX_ACTION_LENGTH, min_length=0, charset=CHARSET)
+        self.observation_space = spaces.Text(max_length=MAX_OBSERVATION_LENGTH, min_length=0, charset=CHARSET)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """A new attempt. options: ``{"task": Task}`` plays that task. info: task id, split and allowed choices."""
+        """Start a new episode. options: ``{"task": Task}`` plays that task. info: task id, split and allowed choices."""
         super().reset(seed=seed)
         self._close_gym()
         task = (options or {}).get("task")
@@ -81,33 +81,33 @@ class UserRLEnv(gymnasium.Env[str, str]):  # type: ignore[misc, unused-ignore]
         self._gym = make(self.name, task, self._user, **self._config)
         opening = self._gym.reset(seed=int(self.np_random.integers(2**62)))
         self._lines = [opening]
-        return _fit(opening), {"task_id": task.id, "split": task.split, "choices": self._gym.choices()}
+        return _encodable(opening), {"task_id": task.id, "split": task.split, "choices": self._gym.choices()}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """One agent message. An unreadable one takes a turn and earns 0.0; info then says ``format_error``."""
+        """Execute one agent message. An unreadable one costs a turn and earns 0.0; info then holds ``format_error``."""
         if self._gym is None:
             raise gymnasium.error.ResetNeeded("Call reset() before step().")
-        call, problem = _read(str(action))
+        call, error = _parse(str(action))
         if call is not None and call.choice == "finish":
             complete(self._gym.aclose())
             return "The attempt is over.", 0.0, True, False, self._info({})
         if call is None:
             self._gym.turns += 1
-            observation, reward, terminated, info = problem, 0.0, False, {"format_error": True}
+            observation, reward, terminated, info = error, 0.0, False, {"format_error": True}
         else:
             result = complete(self._gym.step(call))
             observation, terminated, info = result.observation, result.terminated, dict(result.info)
             reward = math.nan if result.reward is None else result.reward
         self._lines += [str(action), observation]
         truncated = not terminated and (math.isnan(reward) or self._gym.turns >= self.horizon)
-        return _fit(observation), float(reward), terminated, truncated, self._info(info)
+        return _encodable(observation), float(reward), terminated, truncated, self._info(info)
 
     def render(self) -> str | None:  # type: ignore[override, unused-ignore]
         """The conversation so far, for render mode ``ansi``."""
         return "\n".join(self._lines) if self.render_mode == "ansi" else None
 
     def close(self) -> None:
-        """Release the attempt."""
+        """Release the gym."""
         self._close_gym()
 
     def _info(self, info: dict[str, Any]) -> dict[str, Any]:
@@ -120,7 +120,7 @@ class UserRLEnv(gymnasium.Env[str, str]):  # type: ignore[misc, unused-ignore]
             self._gym = None
 
 
-def _read(action: str) -> tuple[InteractCall | None, str]:
+def _parse(action: str) -> tuple[InteractCall | None, str]:
     bracket = _BRACKET.match(action)
     if bracket is not None:
         return InteractCall(bracket[1].lower(), bracket[2].strip()), ""
@@ -128,9 +128,10 @@ def _read(action: str) -> tuple[InteractCall | None, str]:
     return parsed.call, "" if parsed.call else "The message holds neither '[choice] content' nor a readable tool call."
 
 
-def _fit(text: str) -> str:
-    fitting = text if CHARSET.issuperset(text) else "".join(c if c in CHARSET else "\ufffd" for c in text)
-    return fitting[:LONGEST_OBSERVATION]
+def _encodable(text: str) -> str:
+    """The text within the observation space: other characters replaced, cut at the maximum length."""
+    replaced = text if CHARSET.issuperset(text) else "".join(c if c in CHARSET else "\ufffd" for c in text)
+    return replaced[:MAX_OBSERVATION_LENGTH]
 
 
 def environment_id(name: str) -> str:
@@ -139,12 +140,10 @@ def environment_id(name: str) -> str:
 
 
 def register_all() -> None:
-    """Make every gym of the registry known to Gymnasium. Harmless when done before."""
-    from gymnasium.envs.registration import register, registry
-
+    """Register every gym with Gymnasium; gyms that are registered already are skipped."""
     for name in names():
-        if environment_id(name) not in registry:
-            register(id=environment_id(name), entry_point=f"{__name__}:UserRLEnv", kwargs={"gym": name})
+        if environment_id(name) not in gymnasium.registry:
+            gymnasium.register(id=environment_id(name), entry_point=f"{__name__}:UserRLEnv", kwargs={"gym": name})
 
 
 register_all()

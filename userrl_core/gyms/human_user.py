@@ -1,7 +1,7 @@
-"""A person at the terminal as a gym's user; what the person is asked lies in the gym's own ``human_user.py``.
+"""A person at the terminal as a gym's user; the questions to the person are in the gym's own ``human_user.py``.
 
 As in the paper's study (appendix F) the person sees the ground truth, judges the agent's questions and answers against it,
-and is asked not to reveal it. Reading blocks the process: a person answers one conversation at a time.
+and is asked not to reveal it. Input blocks the process: a person answers one conversation at a time.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ KEEP_QUIET = "Judge honestly against it, and do not give it away."
 
 
 class Console:
-    """Where the person reads and types. ask: like ``input``. show: like ``print``."""
+    """The terminal. ask: like ``input``. show: like ``print``."""
 
     def __init__(self, ask: Callable[[str], str] = input, show: Callable[[str], None] = print) -> None:
         self._ask = ask
         self._show = show
-        self._told: set[str] = set()
+        self._shown_once: set[str] = set()
 
-    def tell_once(self, text: str) -> None:
-        """Show a text the first time it comes."""
-        if text not in self._told:
-            self._told.add(text)
+    def show_once(self, text: str) -> None:
+        """Show a text at the first call with it, and never again."""
+        if text not in self._shown_once:
+            self._shown_once.add(text)
             self._show(text)
 
     def show(self, text: str) -> None:
@@ -37,7 +37,7 @@ class Console:
         self._show(text)
 
     def line(self, prompt: str) -> str:
-        """A line that is not empty. Raises UserError when the input ends."""
+        """Read a non-empty line. Raises UserError at the end of the input."""
         while True:
             try:
                 text = self._ask(prompt).strip()
@@ -46,21 +46,21 @@ class Console:
             if text:
                 return text
 
-    def choose(self, prompt: str, among: Sequence[str]) -> int:
-        """The index of one of several texts, typed as its number or its beginning."""
-        self._show("\n".join(f"  {i}. {text}" for i, text in enumerate(among, 1)))
+    def choose(self, prompt: str, options: Sequence[str]) -> int:
+        """Read a choice, typed as its number or the beginning of its text; returns its index."""
+        self._show("\n".join(f"  {i}. {text}" for i, text in enumerate(options, 1)))
         while True:
             typed = self.line(prompt).lower()
-            if typed.isdecimal() and 1 <= int(typed) <= len(among):
+            if typed.isdecimal() and 1 <= int(typed) <= len(options):
                 return int(typed) - 1
-            starts = [i for i, text in enumerate(among) if text.lower() == typed]
-            starts = starts or [i for i, text in enumerate(among) if text.lower().startswith(typed)]
-            if len(starts) == 1:
-                return starts[0]
-            self._show(f"Type a number from 1 to {len(among)}.")
+            matches = [i for i, text in enumerate(options) if text.lower() == typed]
+            matches = matches or [i for i, text in enumerate(options) if text.lower().startswith(typed)]
+            if len(matches) == 1:
+                return matches[0]
+            self._show(f"Type a number from 1 to {len(options)}.")
 
     def answer(self, prompt: str) -> Answer:
-        """Yes, No or Maybe, by word or first letter."""
+        """Read Yes, No or Maybe, typed as the word or its first letter."""
         while True:
             typed = self.line(f"{prompt} [y/n/m] ").lower()
             if typed in _ANSWERS:
@@ -69,7 +69,7 @@ class Console:
 
 
 class HumanUser:
-    """What every gym's human user holds: the task, and the console on which the person reads and types."""
+    """Base class of the gyms' human users: the task and the console."""
 
     def __init__(self, task: Task, rng: random.Random, *, console: Console | None = None) -> None:
         self.task = task

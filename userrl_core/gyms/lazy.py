@@ -1,4 +1,7 @@
-"""User factories that import their module on first use, so that a gym starts without the client of a model server."""
+"""User factories that import their module on first use: a gym with rule users then never loads a model server's client.
+
+This and the registry are the only places where the core imports its own modules late, for the time of start-up.
+"""
 
 from __future__ import annotations
 

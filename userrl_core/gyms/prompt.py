@@ -1,4 +1,4 @@
-"""The opening messages of every gym, from one template (structure: UserRL figure 16; the words are ours).
+"""The opening messages of every gym, from one template (structure: UserRL figure 16; the wording is ours).
 
 ``full`` is for pretrained models: a system message with the goal, the tool and what each choice does, then the user's
 opening. ``brief`` is for a model of laptop size trained from scratch: the shortest user message that states the task.
@@ -18,8 +18,8 @@ PromptStyle = Literal["full", "brief"]
 def opening_messages(gym: Gym[Any], opening: str, horizon: int, style: PromptStyle = "full") -> list[Message]:
     """What the agent sees before its first turn.
 
-    opening: what `Gym.reset` returned. horizon: the most turns it may take, told to the agent in the full style only (a
-    brief prompt must not change when the horizon grows from stage to stage).
+    opening: what `Gym.reset` returned. horizon: maximum number of turns, stated in the full style only (a brief prompt must
+    not change when the horizon grows from stage to stage).
     """
     if style == "brief":
         return [{"role": "user", "content": gym.brief()}]

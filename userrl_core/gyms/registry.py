@@ -1,9 +1,9 @@
-"""Which gyms there are: the folders beside this file, and packages that name themselves under the entry point ``userrl.gyms``.
+"""The registry of gyms: the folders next to this file, and installed packages with the entry point ``userrl.gyms``.
 
 A gym is a package with ``gym`` (its `Gym` class), ``tasks`` (``tasks(split, **options)``, ``generate(n, seed, **options)`` and,
 where published tasks exist, ``load_published(root)``) and ``demonstrator`` (a class ``(task, rng, skill, config)`` with
-``act(observation) -> InteractCall``). Its name is the folder's, or the entry point's. Modules are imported on first use, so
-that starting up stays quick.
+``act(observation) -> InteractCall``). Its name is that of the folder or of the entry point. Modules are imported on first use,
+to keep start-up short.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ ENTRY_POINT = "userrl.gyms"
 
 @cache
 def packages() -> Mapping[str, str]:
-    """Import path of every gym's package by the gym's name; our own first, by name. Raises ConfigError for a name given twice."""
-    here = __name__.rpartition(".")[0]
-    found = {m.name: f"{here}.{m.name}" for m in iter_modules([str(Path(__file__).parent)]) if m.ispkg}
+    """Import path of every gym's package by the gym's name, our own gyms first. Raises ConfigError for a duplicate name."""
+    parent = __name__.rpartition(".")[0]
+    paths = {m.name: f"{parent}.{m.name}" for m in iter_modules([str(Path(__file__).parent)]) if m.ispkg}
     for point in sorted(entry_points(group=ENTRY_POINT), key=lambda point: point.name):
-        if found.setdefault(point.name, point.value) != point.value:
+        if paths.setdefault(point.name, point.value) != point.value:
             raise ConfigError(
-                f"Two packages bring a gym '{point.name}', {found[point.name]} and {point.value}; uninstall one of them."
+                f"Two packages define a gym '{point.name}', {paths[point.name]} and {point.value}; uninstall one of them."
             )
-    return found
+    return paths
 
 
 def names() -> tuple[str, ...]:
-    """All gyms that are installed."""
+    """The names of all installed gyms."""
     return tuple(packages())
 
 
@@ -56,62 +56,67 @@ def part(name: str, module: str) -> ModuleType:
 
 def gym_class(name: str) -> type[Gym[Any]]:
     """The gym's class."""
-    kind: type[Gym[Any]] = _class_in(part(name, "gym"), lambda kind: issubclass(kind, Gym) and kind.name == name)
-    return kind
+    gym_type: type[Gym[Any]] = _class_in(part(name, "gym"), lambda cls: issubclass(cls, Gym) and cls.name == name)
+    return gym_type
 
 
 def make(name: str, task: Task | None = None, user: Any = "rule", **config: Any) -> Gym[Any]:
-    """A gym for one attempt.
+    """A gym for one episode.
 
     task: None takes the first training task. user: a kind (``rule``, ``openai``, ``human``), a ``(kind, options)`` pair, or
-    a ready user object. config: fields of the gym's config. Raises ConfigError for an unknown name, kind or option.
+    a user object. config: fields of the gym's config. Raises ConfigError for an unknown name, kind or option.
     """
-    kind = gym_class(name)
-    settings = parse_config(kind, config)
+    gym_type = gym_class(name)
+    settings = parse_config(gym_type, config)
     if task is None:
         task = tasks(name, "train")[0]
     if task.gym != name:
         raise ConfigError(f"Task {task.key} is not a task of gym '{name}'.")
-    return kind(task, user=make_user(kind, task, user), config=settings)
+    return gym_type(task, user=make_user(gym_type, task, user), config=settings)
 
 
 _USER_KINDS = ("rule", "openai", "human")
-"""What a run may ask of every gym; one without a user ignores it."""
+"""The user kinds that a run may request for every gym; a gym without a user ignores them."""
 
 
-def make_user(kind: type[Gym[Any]], task: Task, user: Any) -> Any:
-    """The user object for a task: built from its kind (None: the rule user), or passed through. None without any user.
+def make_user(gym_type: type[Gym[Any]], task: Task, user: Any) -> Any:
+    """The user object for a task: built from its kind (None: the rule user), or passed through. None in a gym without users.
 
-    Raises ConfigError for a kind that the gym lacks and for options that its user does not take.
+    Raises ConfigError for a kind that the gym does not have and for options that its user does not accept.
     """
     user = "rule" if user is None else user
     if not isinstance(user, (str, tuple)):
         return user
     if isinstance(user, tuple) and len(user) != 2:
         raise ConfigError(f"A user is a kind or a pair of kind and options, not {user!r}.")
-    name, options = user if isinstance(user, tuple) else (user, {})
-    if not kind.users and name in _USER_KINDS:
+    kind, options = user if isinstance(user, tuple) else (user, {})
+    if not gym_type.users and kind in _USER_KINDS:
         return None
-    if name not in kind.users:
-        raise ConfigError(f"Gym '{kind.name}' has no '{name}' user; it has {', '.join(kind.users or _USER_KINDS)}.")
-    rng = random.Random(derive_seed("user", kind.name, task.id))
+    if kind not in gym_type.users:
+        raise ConfigError(
+            f"Gym '{gym_type.name}' has no '{kind}' user; it has {', '.join(gym_type.users or _USER_KINDS)}."
+        )
+    rng = random.Random(derive_seed("user", gym_type.name, task.id))
     try:
-        return kind.users[name](task, rng, **options)
+        return gym_type.users[kind](task, rng, **options)
     except (TypeError, ValidationError) as error:
-        what = str(error).replace("\n", " ")[:200]
-        raise ConfigError(f"The '{name}' user of gym '{kind.name}' does not take these options ({what}).") from error
+        reason = str(error).replace("\n", " ")[:200]
+        raise ConfigError(
+            f"The '{kind}' user of gym '{gym_type.name}' does not accept these options ({reason})."
+        ) from error
 
 
 def tasks(name: str, split: str, **options: Any) -> Sequence[Task]:
     """The gym's own tasks of a split (``train``, ``validation``, ``test``); options such as ``tier`` are the gym's."""
     if split not in ("train", "validation", "test"):
         raise ConfigError(f"There is no split '{split}'; there are train, validation and test.")
-    words = tuple(sorted(options.items()))
-    return _tasks(name, split, words) if hashable(words) else _tasks.__wrapped__(name, split, words)
+    sorted_options = tuple(sorted(options.items()))
+    load = _tasks if hashable(sorted_options) else _tasks.__wrapped__
+    return load(name, split, sorted_options)
 
 
 def hashable(value: object) -> bool:
-    """Whether a cache can take this; a recipe's options may hold lists."""
+    """Whether the value can be a key of a cache; a recipe's options may hold lists, which cannot."""
     try:
         hash(value)
     except TypeError:
@@ -123,18 +128,20 @@ def hashable(value: object) -> bool:
 def _tasks(name: str, split: str, options: tuple[tuple[str, Any], ...]) -> Sequence[Task]:
     module = part(name, "tasks")
     try:
-        found: Sequence[Task] = module.tasks(split, **dict(options))
+        gym_tasks: Sequence[Task] = module.tasks(split, **dict(options))
     except TypeError as error:
         lists = [key for key, value in options if not hashable(value)]
-        why = f"give {lists[0]} a single value" if lists else error
-        raise ConfigError(f"The tasks of gym '{name}' do not take these options: {dict(options)} ({why}).") from error
-    return found
+        reason = f"give {lists[0]} a single value" if lists else error
+        raise ConfigError(
+            f"The tasks of gym '{name}' do not take these options: {dict(options)} ({reason})."
+        ) from error
+    return gym_tasks
 
 
 def generate(name: str, n: int, seed: int, **options: Any) -> list[Task]:
     """n new tasks from the gym's generator, the same for the same seed."""
-    found: list[Task] = part(name, "tasks").generate(n, seed, **options)
-    return found
+    generated: list[Task] = part(name, "tasks").generate(n, seed, **options)
+    return generated
 
 
 def load_published(name: str, path: str | Path) -> list[Task]:
@@ -154,25 +161,23 @@ def load_published(name: str, path: str | Path) -> list[Task]:
 
 def min_turns(task: Task, config: GymConfig | None = None) -> int:
     """Fewest turns in which the full-skill demonstrator solves this task, without luck."""
-    kind = gym_class(task.gym)
-    rule = kind.min_turns
+    gym_type = gym_class(task.gym)
+    rule = gym_type.min_turns
     if isinstance(rule, int):
         return rule
-    return int(rule(task, config if config is not None else kind.config_type()))
+    return int(rule(task, config if config is not None else gym_type.config_type()))
 
 
 def demonstrator_class(name: str) -> Any:
     """The gym's scripted demonstrator: ``(task, rng, skill, config)`` with ``act(observation) -> InteractCall``."""
-    return _class_in(part(name, "demonstrator"), lambda kind: kind.__name__.endswith("Demonstrator"))
+    return _class_in(part(name, "demonstrator"), lambda cls: cls.__name__.endswith("Demonstrator"))
 
 
-def _class_in(module: ModuleType, fits: Callable[[type[Any]], bool]) -> type[Any]:
-    """The one class of a module that fits. Raises ConfigError where there is none, or more than one."""
-    found = [kind for kind in vars(module).values() if isinstance(kind, type) and kind.__module__ == module.__name__]
-    fitting = [kind for kind in found if fits(kind)]
-    if len(fitting) != 1:
-        has = ", ".join(kind.__name__ for kind in fitting) or "none"
-        raise ConfigError(
-            f"{module.__name__} must define the one class that the gym's folder is found by; it has {has}."
-        )
-    return fitting[0]
+def _class_in(module: ModuleType, matches: Callable[[type[Any]], bool]) -> type[Any]:
+    """The one class defined in a module that matches. Raises ConfigError where there is none, or more than one."""
+    classes = [cls for cls in vars(module).values() if isinstance(cls, type) and cls.__module__ == module.__name__]
+    matching = [cls for cls in classes if matches(cls)]
+    if len(matching) != 1:
+        names = ", ".join(cls.__name__ for cls in matching) or "none"
+        raise ConfigError(f"{module.__name__} must define exactly one class of this part of a gym; it has {names}.")
+    return matching[0]

@@ -1,6 +1,6 @@
-"""Reading the released task files as they are: JSON and parquet rows, every complaint naming file, index and field.
+"""Readers of the released task files (JSON and parquet); every error names file, index and field.
 
-A loader returns all of a gym's tasks or raises: nothing half-read stays.
+A loader returns all of a gym's tasks or raises.
 """
 
 from __future__ import annotations
@@ -15,22 +15,24 @@ from userrl_core.errors import TaskError
 from userrl_core.seeding import Split, content_hash, validation_of
 
 
-def read_json(path: Path, kind: type[list[Any]] | type[dict[str, Any]]) -> Any:
-    """The JSON value of a file, which must be of this kind. Raises TaskError naming the file."""
+def read_json(path: Path, expected: type[list[Any]] | type[dict[str, Any]]) -> Any:
+    """The JSON value of a file, which must be of the expected type. Raises TaskError naming the file."""
     try:
         value = orjson.loads(path.read_bytes())
     except FileNotFoundError:
         raise TaskError(f"There is no file {path}; give the root of a copy of the released repository.") from None
     except orjson.JSONDecodeError as error:
         raise TaskError(f"{path} is not readable JSON ({error}).") from None
-    if not isinstance(value, kind):
-        raise TaskError(f"{path} must hold a JSON {'list' if kind is list else 'object'}, not {type(value).__name__}.")
+    if not isinstance(value, expected):
+        raise TaskError(
+            f"{path} must hold a JSON {'list' if expected is list else 'object'}, not {type(value).__name__}."
+        )
     return value
 
 
 def read_parquet(path: Path, columns: list[str]) -> list[dict[str, Any]]:
     """The rows of a parquet file, these columns only. Raises TaskError naming the file."""
-    import pyarrow as pa  # imported here: only imports of published tasks need it
+    import pyarrow as pa  # imported here for start-up time: only published tasks need it
     import pyarrow.parquet as pq
 
     try:
@@ -51,17 +53,18 @@ def text_field(row: Any, name: str, path: Path, index: object) -> str:
 
 
 def released_splits(root: Path, folder: str, field: str) -> dict[str, Split]:
-    """Which split the released rows give each task: their ``reward_model.<field>`` to train, validation or test.
+    """The split of each released task, by the ``reward_model.<field>`` of its row.
 
-    Validation is 5 % of their train rows by content hash (UserRL section 4.1); theirs lies inside the test rows.
+    Validation is 5 % of the released train rows, by content hash (UserRL section 4.1); the released validation set is part
+    of the test rows.
     """
-    found: dict[str, Split] = {}
+    splits: dict[str, Split] = {}
     for part, row, path, index in _rows(root / "data" / folder):
         name = text_field(row.get("reward_model"), field, path, index)
         split: Split = "test" if part == "test" else validation_of(content_hash([folder, name]))
-        if found.setdefault(name, split) != split:
+        if splits.setdefault(name, split) != split:
             raise TaskError(f"{path}, entry {index}: '{name}' occurs in train and in test.")
-    return found
+    return splits
 
 
 def _rows(folder: Path) -> Iterator[tuple[str, dict[str, Any], Path, int]]:

@@ -1,7 +1,7 @@
-"""Reading free text by word stems: how rule users judge questions and explanations without a model.
+"""Matching free text by word stems: how rule users judge questions and explanations without a model.
 
-A *stem* is the beginning of a word (``poison`` stands for poisons, poisoned, poisoning); a *group* is a list of stems of
-which one is enough; a *pattern* is a list of groups. Everything here is pure and ignores case and accents.
+A *stem* is the beginning of a word (``poison`` matches poisons, poisoned, poisoning); a *group* is a list of alternative
+stems; a *pattern* is a list of groups. All functions are pure and ignore case and accents.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from functools import lru_cache
 Group = Sequence[str]
 Pattern = Sequence[Group]
 
-LONGEST = 20_000
-"""Characters of a text that are read; a message of a megabyte must not hold up every other conversation."""
+MAX_CHARACTERS = 20_000
+"""Only this many characters of a text are read: a message of a megabyte must not block the other episodes."""
 
 _WORD = re.compile(r"[a-z0-9]+")
 _ENDINGS = (
@@ -49,43 +49,48 @@ _FUNCTION_WORDS = frozenset(_FUNCTION_TEXT.split())
 
 
 def fold(text: str) -> str:
-    """Lower case without accents; apostrophes vanish so that ``isn't`` is one word."""
-    plain = text.casefold()
-    if not plain.isascii():
-        plain = "".join(c for c in unicodedata.normalize("NFKD", plain) if not unicodedata.combining(c)).replace(
+    """Lower case without accents and apostrophes, so that ``isn't`` is one word."""
+    folded = text.casefold()
+    if not folded.isascii():
+        folded = "".join(c for c in unicodedata.normalize("NFKD", folded) if not unicodedata.combining(c)).replace(
             "’", ""
         )
-    return plain.replace("'", "")
+    return folded.replace("'", "")
 
 
 def words(text: str) -> list[str]:
-    """The words and numbers of a text, folded, in order; those of its first `LONGEST` characters."""
-    return _WORD.findall(fold(text[:LONGEST]))
+    """The words and numbers of a text, folded, in order; of its first `MAX_CHARACTERS` characters."""
+    return _WORD.findall(fold(text[:MAX_CHARACTERS]))
 
 
 def normalise(text: str) -> str:
-    """Words joined by single spaces, a leading article dropped: two names are the same when this is equal."""
-    found = words(text)
-    if len(found) > 1 and found[0] in ("a", "an", "the"):
-        found = found[1:]
-    return " ".join(found)
+    """The words joined by single spaces, without a leading article; equal for two spellings of a name."""
+    name = words(text)
+    if len(name) > 1 and name[0] in ("a", "an", "the"):
+        name = name[1:]
+    return " ".join(name)
 
 
-def hit(group: Group, said: Iterable[str]) -> bool:
+def matches(group: Group, text_words: Iterable[str]) -> bool:
     """Whether one of the words begins with one of the group's stems. A stem ending in ``$`` is a whole word."""
-    whole = {stem[:-1] for stem in group if stem.endswith("$")}
-    starts = tuple(stem for stem in group if not stem.endswith("$"))
-    return any(word in whole or word.startswith(starts) for word in said)
+    whole_words = {stem[:-1] for stem in group if stem.endswith("$")}
+    beginnings = tuple(stem for stem in group if not stem.endswith("$"))
+    return any(word in whole_words or word.startswith(beginnings) for word in text_words)
 
 
-def share(pattern: Pattern, said: Sequence[str]) -> float:
-    """The share of the pattern's groups that occur among the words, in [0, 1]; 0 for an empty pattern."""
-    return sum(hit(group, said) for group in pattern) / len(pattern) if pattern else 0.0
+def coverage(pattern: Pattern, text_words: Sequence[str]) -> float:
+    """The share of the pattern's groups that match the words, in [0, 1]; 0 for an empty pattern."""
+    return sum(matches(group, text_words) for group in pattern) / len(pattern) if pattern else 0.0
+
+
+def strongest_match(patterns: Iterable[Pattern], text_words: Sequence[str]) -> int:
+    """The number of groups of the longest pattern that matches the words in full; 0 when none does."""
+    return max((len(pattern) for pattern in patterns if coverage(pattern, text_words) == 1.0), default=0)
 
 
 @lru_cache(maxsize=16384)
 def stem(word: str) -> str:
-    """A word cut to its beginning by a common English ending, at least four letters (or the whole word) long."""
+    """The word without a common English ending; at least four letters long, else the whole word."""
     for ending in _ENDINGS:
         if word.endswith(ending) and len(word) - len(ending) >= 4:
             return word[: -len(ending)]
@@ -93,13 +98,18 @@ def stem(word: str) -> str:
 
 
 def content_words(text: str) -> list[str]:
-    """The words that carry meaning: no articles, pronouns, auxiliaries or negations, in order, each once."""
-    kept = (w for w in words(text) if w not in _FUNCTION_WORDS and w not in _NEGATIONS and len(w) > 1)
-    return list(dict.fromkeys(kept))
+    """The content words in order, each once: no articles, pronouns, auxiliaries or negations."""
+    content = (w for w in words(text) if w not in _FUNCTION_WORDS and w not in _NEGATIONS and len(w) > 1)
+    return list(dict.fromkeys(content))
+
+
+def stems(text: str) -> list[str]:
+    """The stems of the content words in order, each once."""
+    return list(dict.fromkeys(stem(word) for word in content_words(text)))
 
 
 def negated(question: str) -> bool:
-    """Whether a yes/no question holds a negation after its first word (a leading ``isn't`` only asks politely)."""
+    """Whether a yes/no question holds a negation after its first word (a leading ``isn't`` is only a polite form)."""
     rest = words(question)[1:]
     return any(w in _NEGATIONS or (w.endswith("nt") and w[:-2] in _AUXILIARIES) for w in rest)
 
@@ -110,5 +120,5 @@ _AUXILIARIES = frozenset(
 
 
 def read_pattern(text: str) -> list[list[str]]:
-    """A pattern from its written form, ``a b + c d``: one word beginning with a or b, and one beginning with c or d."""
+    """Parse a pattern: ``a b + c d`` is a word beginning with a or b, and one beginning with c or d."""
     return [group.split() for group in text.split("+")]

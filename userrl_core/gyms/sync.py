@@ -1,7 +1,7 @@
-"""Calling asynchronous gyms from synchronous code: one event loop in a thread of its own, started on first use.
+"""Calls of asynchronous gyms from synchronous code: one event loop in its own thread, started on first use.
 
-A thread rather than ``asyncio.run``: it works inside a running loop too (a notebook, an asynchronous test), and clients of
-model servers keep their connections from one call to the next.
+A thread rather than ``asyncio.run``: it also works inside a running loop (a notebook, an asynchronous test), and clients of
+model servers keep their connections between calls.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def complete(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The coroutine's result; blocks until it is there, and raises what it raised."""
+    """Run the coroutine and return its result, or raise its exception; blocks."""
     return asyncio.run_coroutine_threadsafe(coroutine, _loop()).result()
 
 

@@ -1,4 +1,4 @@
-"""Proof that a task can be solved: its gold solution is played with the rule user and must reach the full metric."""
+"""Check that a task can be solved: its gold solution, played with the rule user, must reach the full score."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from userrl_core.records import Task
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """What playing a task's gold solution gave.
+    """The result of playing a task's gold solution.
 
-    ok: the full metric was reached. score: the metric, None when it was not played to a score. reason: empty when ok, else
-    a sentence. playable: False for a task that no agent can play here (imported without its data).
+    ok: the full score was reached. score: the metric, None when there was no score. reason: empty when ok, else a sentence.
+    playable: False for a task that cannot be played on this machine (imported without its data).
     """
 
     ok: bool
@@ -29,30 +29,30 @@ class Validation:
 
 
 def validate(task: Task, config: GymConfig | Mapping[str, Any] | None = None) -> Validation:
-    """Play the task's gold solution with the rule user. Never raises for what is wrong with a task; says it instead."""
+    """Play the task's gold solution with the rule user. A faulty task is reported in the result, never raised."""
     return complete(validate_async(task, config))
 
 
 async def validate_async(task: Task, config: GymConfig | Mapping[str, Any] | None = None) -> Validation:
     """The same from asynchronous code."""
-    kind = gym_class(task.gym)
-    settings = config if isinstance(config, GymConfig) else parse_config(kind, config or {})
+    gym_type = gym_class(task.gym)
+    settings = config if isinstance(config, GymConfig) else parse_config(gym_type, config or {})
     try:
-        gym = kind(task, user=make_user(kind, task, "rule"), config=settings)
+        gym = gym_type(task, user=make_user(gym_type, task, "rule"), config=settings)
     except TaskError as error:
         return Validation(False, None, str(error), playable=False)
-    solver = getattr(kind, "gold", None)
-    if solver is None:
-        return Validation(False, None, f"Gym '{task.gym}' knows no gold solution.")
+    gold = getattr(gym_type, "gold", None)
+    if gold is None:
+        return Validation(False, None, f"Gym '{task.gym}' defines no gold solution.")
     try:
-        calls: list[InteractCall] = solver(task, settings)
+        calls: list[InteractCall] = gold(task, settings)
         if not calls:
-            return Validation(False, None, "The task has no gold solution, so that nothing proves it can be solved.")
+            return Validation(False, None, "The task has no gold solution, so it cannot be checked.")
         return await _play(gym, calls)
     except UserRLError as error:
         return Validation(False, None, str(error))
     except Exception as error:  # noqa: BLE001  one broken task must not end the check of thousands
-        return Validation(False, None, f"The gym broke on the gold solution: {type(error).__name__}: {error}")
+        return Validation(False, None, f"The gym failed on the gold solution: {type(error).__name__}: {error}")
     finally:
         await gym.aclose()
 

@@ -1,4 +1,4 @@
-"""Who acts: scripted demonstrators, OpenAI-compatible servers, the local model, a person."""
+"""Policies: scripted demonstrators, served models, a person at the terminal (the local model is in `training.local`)."""
 
 from userrl_core.policies.base import BatchPolicy, Policy, Session
 from userrl_core.policies.scripted import ScriptedPolicy

@@ -1,4 +1,4 @@
-"""Who acts: the policy protocol."""
+"""The protocols of a policy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Session(Protocol):
     """A policy within one conversation; single-use."""
 
     async def act(self, new: Sequence[Message]) -> PolicyReply:
-        """The next message. new: what was added since the last call (the opening messages at first), never a re-rendering.
+        """The next agent message. new: the messages since the last call (first the opening), never the whole conversation.
 
         Raises PolicyError when the model gave no reply after all retries.
         """
@@ -24,22 +24,22 @@ class Session(Protocol):
 
 
 class Policy(Protocol):
-    """Makes a session per conversation."""
+    """A policy with one session per conversation."""
 
     name: str
-    """As reports and the warehouse name it, e.g. ``scripted(skill=0.4)`` or ``gpt-4o``."""
+    """Its name in reports and in the warehouse, such as ``scripted(skill=0.4)`` or ``gpt-4o``."""
 
     def session(self, gym: Gym[Any], seed: int) -> Session:
-        """A new conversation in this gym. A scripted policy may read the gym's task; a model never sees it."""
+        """A session for one episode of this gym. A scripted policy may read the gym's task; a model never sees it."""
         ...
 
 
 @runtime_checkable
 class BatchPolicy(Protocol):
-    """A policy that plays many episodes in lock-step itself (the local model with its shared key-value cache)."""
+    """A policy that plays many episodes in lock-step (the local model with its shared key-value cache)."""
 
     name: str
 
     async def play(self, episodes: Sequence[Episode]) -> None:
-        """Drive every episode until it is finished."""
+        """Play every episode to its end."""
         ...

@@ -13,7 +13,7 @@ from userrl_core.records import Message, PolicyReply
 
 
 class HumanPolicy:
-    """Shows what the agent sees, and reads ``choice: content`` lines. ask: like ``input``. show: like ``print``."""
+    """Shows the agent's messages and reads ``choice: content`` lines. ask: like ``input``. show: like ``print``."""
 
     name = "human"
 
@@ -22,7 +22,7 @@ class HumanPolicy:
         self._show = show
 
     def session(self, gym: Gym[Any], seed: int) -> Session:
-        """A conversation in which the person may use the gym's choices."""
+        """A session with the gym's choices."""
         return _HumanSession(gym.choices(), self._ask, self._show)
 
 
@@ -49,9 +49,9 @@ class _HumanSession:
             if line.lower() in ("quit", "exit", "/quit"):
                 raise PolicyError("The person at the terminal left.")
             head, colon, rest = line.partition(":")
-            found = [choice for choice in self._choices if colon and head and choice.startswith(head.strip().lower())]
-            if len(found) == 1:
-                return InteractCall(found[0], rest.strip())
+            matches = [choice for choice in self._choices if colon and head and choice.startswith(head.strip().lower())]
+            if len(matches) == 1:
+                return InteractCall(matches[0], rest.strip())
             if only is not None and line:
                 return InteractCall(only, line)
             if line:

@@ -1,7 +1,7 @@
-"""A served model as the agent: GPT-4o, or anything behind an OpenAI-compatible server.
+"""A served model as the agent: GPT-4o, or any model behind an OpenAI-compatible server.
 
-Each session keeps its own append-only messages in the API's shape, so that tool calls keep their ids and the server can
-reuse its cache. A server without tools gets the tool in words, and answers in Hermes text.
+Each session keeps an append-only list of API messages, so that tool calls keep their ids and the server can reuse its prefix
+cache. For a server without tools the tool is described in the prompt, and the model answers in Hermes text.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Tools = Literal["auto", "on", "off"]
 class OpenAIPolicy:
     """Acts through a chat server.
 
-    tools: send the tool as the API's own (``on``), in words (``off``), or as the API's own until the server refuses it
-    (``auto``); what was found out holds for the policy's life. name: how reports call it, the model's name by default.
+    tools: send the tool through the API (``on``), in the prompt (``off``), or through the API until the server refuses it
+    (``auto``; the policy then stays with the prompt). name: its name in reports, the model's by default.
     """
 
     def __init__(self, server: ChatServer | None = None, *, tools: Tools = "auto", name: str | None = None) -> None:
@@ -35,7 +35,7 @@ class OpenAIPolicy:
         self.tools: Tools = tools
 
     def session(self, gym: Gym[Any], seed: int) -> Session:
-        """A new conversation; the model sees the gym's opening messages and its tool, never its task."""
+        """A session; the model sees the gym's opening messages and its tool, never its task."""
         return _OpenAISession(self, tool_schema(gym.choices()))
 
 
@@ -43,30 +43,30 @@ class _OpenAISession:
     def __init__(self, policy: OpenAIPolicy, tool: dict[str, Any]) -> None:
         self._policy = policy
         self._tool = tool
-        self._native = policy.tools != "off"
+        self._use_api_tools = policy.tools != "off"
         self._messages: list[Message] = []
         self._open_calls: list[str] = []
 
     async def act(self, new: Sequence[Message]) -> PolicyReply:
         """The model's next message. Raises PolicyError when the server gave none after all retries."""
         if not self._messages and self._policy.tools == "off":
-            self._native = False
-        self._take(new)
+            self._use_api_tools = False
+        self._append(new)
         ledger: list[ModelCall] = []
         try:
             return await self._ask(ledger)
         except ToolsRefused:
-            # Many conversations find this out at the same time: what another one has written into the policy says nothing.
+            # Not `policy.tools == "off"`: many sessions may be refused at once, and each has to fall back by itself.
             if self._policy.tools == "on" or any(m["role"] == "assistant" for m in self._messages):
                 raise
             self._policy.tools = "off"
-            self._native = False
-            self._messages = _with_tool_in_words(self._messages, self._tool)
+            self._use_api_tools = False
+            self._messages = _with_tool_in_prompt(self._messages, self._tool)
             return await self._ask(ledger)
 
     async def _ask(self, ledger: list[ModelCall]) -> PolicyReply:
         client = client_for(self._policy.server)
-        tools = [self._tool] if self._native else None
+        tools = [self._tool] if self._use_api_tools else None
         answer = await client.complete(self._messages, role="policy", ledger=ledger, tools=tools)
         message: Message = {"role": "assistant", "content": answer.text}
         if answer.tool_calls:
@@ -82,10 +82,10 @@ class _OpenAISession:
             model_calls=ledger,
         )
 
-    def _take(self, new: Sequence[Message]) -> None:
-        """Append what came back, as answers to the calls that are open; the API refuses a call without its answer."""
-        if not self._messages and not self._native:
-            self._messages = _with_tool_in_words(new, self._tool)
+    def _append(self, new: Sequence[Message]) -> None:
+        """Append the new messages, as replies to the open tool calls; the API refuses a call without a reply."""
+        if not self._messages and not self._use_api_tools:
+            self._messages = _with_tool_in_prompt(new, self._tool)
             return
         for message in new:
             if message["role"] != "tool":
@@ -102,7 +102,7 @@ class _OpenAISession:
                 self._open_calls = []
 
 
-def _with_tool_in_words(messages: Sequence[Message], tool: dict[str, Any]) -> list[Message]:
+def _with_tool_in_prompt(messages: Sequence[Message], tool: dict[str, Any]) -> list[Message]:
     text = (
         f"# Tool\nThe tool's definition:\n{json.dumps(tool['function'], ensure_ascii=False)}\n\n"
         "Make a call by writing exactly this, with your own values:\n"

@@ -1,4 +1,4 @@
-"""Scripted demonstrators as policies: they know the task, and follow its solution with a given skill."""
+"""The gyms' scripted demonstrators as a policy: they know the task and follow its solution with a given skill."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from userrl_core.records import Message, PolicyReply
 class ScriptedPolicy:
     """Plays every gym with its own demonstrator.
 
-    skill: 0 acts almost at random, 1 plays the gold solution. Raises ConfigError outside [0, 1].
+    skill: 0 is almost random, 1 plays the gold solution. Raises ConfigError outside [0, 1].
     """
 
     def __init__(self, skill: float = 1.0) -> None:
@@ -27,9 +27,9 @@ class ScriptedPolicy:
         self.name = f"scripted(skill={skill:g})"
 
     def session(self, gym: Gym[Any], seed: int) -> Session:
-        """The gym's demonstrator for this task, with its own generator."""
-        kind = demonstrator_class(gym.name)
-        return _ScriptedSession(kind(gym.task, random.Random(seed), self.skill, gym.config))
+        """The gym's demonstrator for this task, with a generator of its own."""
+        demonstrator = demonstrator_class(gym.name)
+        return _ScriptedSession(demonstrator(gym.task, random.Random(seed), self.skill, gym.config))
 
 
 class _ScriptedSession:

@@ -1,4 +1,4 @@
-"""From raw turn rewards to advantages: shaping, scoring, grouping (UserRL section 3). See docs/rewards.md."""
+"""From turn rewards to advantages: shaping, scoring and grouping (UserRL section 3). See docs/rewards.md."""
 
 from userrl_core.rewards.advantage import (
     Credits,

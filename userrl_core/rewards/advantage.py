@@ -1,16 +1,16 @@
 """Grouped advantages (UserRL section 3, "Grouped Advantage Estimation"), per turn, in float64.
 
-A group is all attempts at one task in one step. With S the trajectory scores of a group's admitted members,
-z = (S - mean) / (std + 1e-6). Two ways to turn shaped credit a_t into the advantage of a turn's tokens:
+A group is all trajectories of one task in one step. With S the scores of a group's admitted trajectories,
+z = (S - mean) / (std + 1e-6). Two forms map shaped credit a_t to the advantage of a turn's tokens:
 
-- ``released`` (what the published code computes): a_t z N / sum(a), the sum over the trajectory's agent tokens and N
-  the number of those with non-zero credit. The mean over those tokens is z; credit only moves it between turns. Where
-  credit can be negative the division inverts signs, so that is refused.
-- ``paper`` (the formula as printed): (a_t - mean) / (std + 1e-6). Under ``equalized`` a constant would not depend on
-  the trajectory at all, so there both forms give z.
+- ``released`` (the published code): a_t z N / sum(a), the sum over the trajectory's agent tokens and N the number of those
+  with non-zero credit. The mean over those tokens is z; credit only redistributes it between turns. Negative credit would
+  invert signs by the division, so it is refused.
+- ``paper`` (the formula as printed): (a_t - mean) / (std + 1e-6). Under ``equalized`` the constant credit would not depend
+  on the trajectory at all, so there both forms give z.
 
-No signal, no advantage: zero where std < 1e-6, where fewer than two members are admitted, and for a trajectory with a
-null reward, which counts in neither mean nor std.
+Without a signal the advantage is zero: where std < 1e-6, where fewer than two trajectories are admitted, and for a
+trajectory with a null reward, which is left out of mean and std.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from userrl_core.rewards.scoring import score as score_of
 from userrl_core.rewards.shaping import Bools, Floats, Ints, Shaping, shape
 
 EPSILON = 1e-6
-"""Added to the standard deviation; a smaller deviation counts as none."""
+"""Added to the standard deviation; a smaller deviation counts as zero."""
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnostics:
-    """What a batch's groups looked like. Group ids are the caller's; trajectories are named by index.
+    """Statistics of a batch's groups. Group ids are the caller's; trajectories are identified by index.
 
     zero_variance: groups of two or more admitted trajectories whose scores are equal. too_small: groups with fewer than
-    two admitted. null: trajectories with a null reward (or without any turn). zero_credit: admitted trajectories of a
-    group with a signal whose shaped credit sums to zero, so that form ``released`` gives them no gradient.
-    all_good / all_bad / mixed: how many groups of two or more admitted hold only good, only bad, or both kinds.
+    two admitted. null: trajectories with a null reward or without a turn. zero_credit: admitted trajectories, in a group
+    with a signal, whose shaped credit sums to zero: form ``released`` gives them no gradient. all_good / all_bad / mixed:
+    number of groups of two or more admitted trajectories with only good, only bad, or both kinds.
     """
 
     groups: int
@@ -53,14 +53,14 @@ class Diagnostics:
     mixed: int
 
     def metrics(self) -> dict[str, float]:
-        """The shares that are logged per step, named as the warehouse names them."""
-        whole = max(self.groups, 1)
+        """The metrics that are logged per step."""
+        groups = max(self.groups, 1)
         return {
-            "groups/zero_variance/share": len(self.zero_variance) / whole,
-            "groups/too_small/share": len(self.too_small) / whole,
-            "groups/all_good/share": self.all_good / whole,
-            "groups/all_bad/share": self.all_bad / whole,
-            "groups/mixed/share": self.mixed / whole,
+            "groups/zero_variance/share": len(self.zero_variance) / groups,
+            "groups/too_small/share": len(self.too_small) / groups,
+            "groups/all_good/share": self.all_good / groups,
+            "groups/all_bad/share": self.all_bad / groups,
+            "groups/mixed/share": self.mixed / groups,
             "groups/all/count": float(self.groups),
             "credit/null/count": float(len(self.null)),
             "credit/zero_credit/count": float(len(self.zero_credit)),
@@ -69,11 +69,11 @@ class Diagnostics:
 
 @dataclass(frozen=True, slots=True)
 class Credits:
-    """Everything that is derived from a batch's rewards; N trajectories.
+    """All quantities derived from a batch's rewards; N trajectories.
 
     shaped, advantages: one array of shape [T_i] per trajectory. scores: [N], NaN for null trajectories. z: [N].
-    mean, std: [N], those of the trajectory's group. admitted, signal: [N]; ``signal`` is False where the group has zero
-    variance or is too small, and for null trajectories: these carry no gradient.
+    mean, std: [N], of the trajectory's group. admitted, signal: [N]; ``signal`` is False where the group has zero variance
+    or is too small, and for null trajectories: these give no gradient.
     """
 
     shaped: list[Floats]
@@ -102,13 +102,13 @@ def turn_advantages(
     """Advantage of every turn of every trajectory; all tokens of a turn share it.
 
     rewards: raw turn rewards, ragged; a None marks the whole trajectory as null. groups: one id per trajectory.
-    turn_tokens: agent tokens per turn, ragged like rewards; one token a turn when not given (only ``released`` looks).
-    Raises ConfigError where the settings do not fit each other or the rewards, with what to change.
+    turn_tokens: agent tokens per turn, ragged like rewards; one token per turn by default (used by ``released`` only).
+    Raises ConfigError where the settings contradict each other or the rewards, with what to change.
     """
-    found = assign_credit(
+    credits = assign_credit(
         rewards, groups, turn_tokens=turn_tokens, shaping=shaping, score=score, gamma=gamma, k=k, form=form, ddof=ddof
     )
-    return [row.tolist() for row in found.advantages]
+    return [row.tolist() for row in credits.advantages]
 
 
 def credit(
@@ -152,8 +152,8 @@ def assign_credit(
 ) -> Credits:
     """Like `turn_advantages`, with shaped credit, scores, z and diagnostics.
 
-    admitted: False rejects a trajectory for reasons of its own, on top of null rewards. good: which attempts succeeded,
-    for the all-good / all-bad / mixed counts; without it a group of equal scores is all-good when they are above zero.
+    admitted: False rejects a trajectory, in addition to null rewards. good: which trajectories succeeded, for the all-good /
+    all-bad / mixed counts; without it a group of equal scores is all-good when the scores are above zero.
     """
     if form not in ("released", "paper"):
         raise ConfigError(f"Unknown advantage form {form!r}; use released or paper.")
@@ -184,7 +184,7 @@ def assign_credit(
         advantage_NT = np.where(real_NT, z_N[:, None], 0.0)
     elif form == "released":
         counted_N = column_sum((shaped_NT != 0.0) * tokens_NT)
-        # The share first: it lies in [0, 1] however small the credits are, where z N / sum(a) may overflow.
+        # The share first: it lies in [0, 1] for arbitrarily small credit, where z N / sum(a) may overflow.
         share_NT = np.divide(shaped_NT, credit_N[:, None], out=np.zeros_like(shaped_NT), where=credit_N[:, None] != 0.0)
         advantage_NT = share_NT * (counted_N * z_N)[:, None]
     else:
@@ -206,7 +206,7 @@ def assign_credit(
             too_small=tuple(ids[g] for g in np.flatnonzero(stats.count < 2)),
             null=tuple(np.flatnonzero(~admitted_N).tolist()),
             zero_credit=tuple(np.flatnonzero(zero_N).tolist()),
-            **_kinds(score_N, group_N, admitted_N, stats, good),
+            **_count_kinds(score_N, group_N, admitted_N, stats, good),
         ),
     )
 
@@ -214,9 +214,9 @@ def assign_credit(
 def spread_to_tokens(
     advantages: Sequence[Floats] | Sequence[Sequence[float]], turn_tokens: TurnTokens, *, dtype: DTypeLike = np.float32
 ) -> NDArray[np.floating]:
-    """Repeat each turn's advantage over its agent tokens, all trajectories one after the other; shape [tokens].
+    """Repeat each turn's advantage over its agent tokens, all trajectories concatenated; shape [tokens].
 
-    Raises ValueError where a trajectory has another number of turns in the two.
+    Raises ValueError where the two arguments differ in a trajectory's number of turns.
     """
     if list(map(len, advantages)) != list(map(len, turn_tokens)):
         raise ValueError("Advantages and turn_tokens differ in their numbers of turns; pass one count per turn.")
@@ -235,35 +235,35 @@ class _GroupStatistics:
 
 
 def _group_statistics(score_N: Floats, group_N: Ints, admitted_N: Bools, groups: int, ddof: int) -> _GroupStatistics:
-    """Mean and deviation over the admitted members of each group: two passes, members added in batch order."""
-    member_N = group_N[admitted_N]
-    count_G = np.bincount(member_N, minlength=groups)
-    total_G = np.bincount(member_N, weights=score_N[admitted_N], minlength=groups)
+    """Mean and deviation over the admitted trajectories of each group: two passes, summed in batch order."""
+    admitted_group = group_N[admitted_N]
+    count_G = np.bincount(admitted_group, minlength=groups)
+    total_G = np.bincount(admitted_group, weights=score_N[admitted_N], minlength=groups)
     mean_G = total_G / np.maximum(count_G, 1)
     square_N = (score_N - mean_G[group_N])[admitted_N] ** 2
-    std_G = np.sqrt(np.bincount(member_N, weights=square_N, minlength=groups) / np.maximum(count_G - ddof, 1))
+    std_G = np.sqrt(np.bincount(admitted_group, weights=square_N, minlength=groups) / np.maximum(count_G - ddof, 1))
     return _GroupStatistics(count_G, mean_G, std_G, (count_G >= 2) & (std_G >= EPSILON))
 
 
-def _kinds(
+def _count_kinds(
     score_N: Floats, group_N: Ints, admitted_N: Bools, stats: _GroupStatistics, good: Sequence[bool] | None
 ) -> dict[str, int]:
-    """How many groups of at least two admitted trajectories are all-good, all-bad and mixed."""
+    """Number of groups of at least two admitted trajectories that are all-good, all-bad and mixed."""
     compared_G = stats.count >= 2
     if good is None:
-        flat_G = compared_G & ~stats.signal
-        all_good = int((flat_G & (stats.mean > 0)).sum())
-        return {"all_good": all_good, "all_bad": int(flat_G.sum()) - all_good, "mixed": int(stats.signal.sum())}
+        equal_G = compared_G & ~stats.signal
+        all_good = int((equal_G & (stats.mean > 0)).sum())
+        return {"all_good": all_good, "all_bad": int(equal_G.sum()) - all_good, "mixed": int(stats.signal.sum())}
     if len(good) != len(score_N):
         raise ValueError(f"{len(good)} values in good for {len(score_N)} trajectories; pass one per trajectory.")
-    won_G = np.bincount(group_N[admitted_N], weights=np.asarray(good, float)[admitted_N], minlength=len(stats.count))
-    all_good = int((compared_G & (won_G == stats.count)).sum())
-    all_bad = int((compared_G & (won_G == 0)).sum())
+    good_G = np.bincount(group_N[admitted_N], weights=np.asarray(good, float)[admitted_N], minlength=len(stats.count))
+    all_good = int((compared_G & (good_G == stats.count)).sum())
+    all_bad = int((compared_G & (good_G == 0)).sum())
     return {"all_good": all_good, "all_bad": all_bad, "mixed": int(compared_G.sum()) - all_good - all_bad}
 
 
 def _index(groups: Sequence[Hashable]) -> tuple[list[Hashable], Ints]:
     """The distinct ids in order of appearance, and the index into them of every trajectory."""
-    seen: dict[Hashable, int] = {}
-    index_N = np.fromiter((seen.setdefault(g, len(seen)) for g in groups), dtype=np.int64, count=len(groups))
-    return list(seen), index_N
+    index: dict[Hashable, int] = {}
+    index_N = np.fromiter((index.setdefault(g, len(index)) for g in groups), dtype=np.int64, count=len(groups))
+    return list(index), index_N

@@ -1,4 +1,4 @@
-"""How credit is assigned: the ``credit`` block of a recipe."""
+"""The settings of credit assignment: the ``credit`` block of a recipe."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Filter = Literal["drop", "resample", "keep"]
 
 
 class CreditConfig(BaseModel):
-    """Shaping x scoring x form (UserRL section 3), and what happens to groups without a signal."""
+    """Shaping x scoring x form (UserRL section 3), and the filter of groups without a signal."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
@@ -24,7 +24,7 @@ class CreditConfig(BaseModel):
     (rewards in [0, 1] mapped into [0.5, 1])."""
 
     score: Scoring = "r2g"
-    """Trajectory score that groups are compared by: sum (of rewards) or r2g (discounted by gamma per turn)."""
+    """Trajectory score within a group: sum (of rewards) or r2g (discounted by gamma per turn)."""
 
     gamma: float = Field(default=0.8, ge=0.0, le=1.0)
     """Discount per turn, in [0, 1]; used by r2g, as shaping and as score."""
@@ -33,18 +33,18 @@ class CreditConfig(BaseModel):
     """Curvature of the em mapping, above 0."""
 
     form: Form = "released"
-    """How shaped credit becomes an advantage: released (credit redistributes z over the trajectory's tokens) or paper
-    (each turn's credit is normalised by the group's mean and deviation)."""
+    """From shaped credit to advantages: released (credit redistributes z over the trajectory's tokens) or paper (each turn's
+    credit is normalised by the group's mean and deviation)."""
 
     ddof: Literal[0, 1] = 0
     """0: population standard deviation (the papers); 1: sample standard deviation (the released code)."""
 
     filter: Filter = "drop"
-    """Groups whose scores are all equal: drop (they leave the batch), resample (new tasks are drawn in their place) or
-    keep (they stay, with advantage 0, and count in the means)."""
+    """Groups whose scores are all equal: drop (removed from the batch), resample (replaced by newly drawn tasks) or keep
+    (kept with advantage 0, and counted in the means)."""
 
     resample_limit: NonNegativeInt = 3
-    """With filter resample: most extra draws of the batch in one step; what is still without signal is dropped."""
+    """With filter resample: maximum number of additional draws per step; groups still without a signal are dropped."""
 
     terms: OptionalTerms = OptionalTerms()
     """Optional reward terms (UserBench section 6), all off."""

@@ -1,6 +1,6 @@
-"""Two reward terms that UserBench proposes in its discussion and leaves to users (section 6). Both are off by default.
+"""Two optional reward terms that UserBench proposes in its discussion (section 6). Both are off by default.
 
-They change raw rewards before credit is assigned, never what the log keeps as raw: curves stay comparable.
+They change rewards before credit is assigned, never the logged raw rewards: curves stay comparable.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from userrl_core.records import Trajectory
 
 
 class OptionalTerms(BaseModel):
-    """Decay of late discoveries, and a penalty for answers that nothing supports."""
+    """Decay of late rewards, and a penalty for unsupported answers."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
@@ -21,19 +21,19 @@ class OptionalTerms(BaseModel):
     """Positive rewards of turn t are multiplied by this to the power t - 1; 1 is off."""
 
     unsupported_penalty: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
-    """Taken off a rewarded answer given before enough preferences were elicited; 0 is off."""
+    """Subtracted from a rewarded answer that comes before enough preferences were elicited; 0 is off."""
 
     support: int = Field(default=1, ge=1)
-    """Preferences that must have been elicited before an answer counts as supported."""
+    """Number of elicited preferences from which on an answer counts as supported."""
 
     @property
     def active(self) -> bool:
-        """Whether any term changes anything."""
+        """Whether any term is on."""
         return self.late_decay != 1.0 or self.unsupported_penalty != 0.0
 
 
 def late_decay(rewards: Sequence[float | None], decay: float) -> list[float | None]:
-    """Positive rewards shrink by ``decay`` per turn after the first; null and negative ones stay as they are."""
+    """Positive rewards decay by ``decay`` per turn after the first; null and negative ones are unchanged."""
     return [r if r is None or r <= 0 else r * decay**t for t, r in enumerate(rewards)]
 
 
@@ -45,23 +45,23 @@ def unsupported_penalty(
     penalty: float,
     support: int = 1,
 ) -> list[float | None]:
-    """Take ``penalty`` off every rewarded answer that comes before ``support`` preferences were elicited.
+    """Subtract ``penalty`` from every rewarded answer that comes before ``support`` preferences were elicited.
 
-    answers: whether a turn was an answer. elicited: preferences elicited in a turn; those of earlier turns count.
+    answers: whether a turn is an answer. elicited: number of preferences elicited in a turn; earlier turns count.
     """
     adjusted: list[float | None] = []
-    known = 0
-    for reward, answer, new in zip(rewards, answers, elicited, strict=True):
-        lacking = answer and reward is not None and reward > 0 and known < support
-        adjusted.append(reward - penalty if lacking and reward is not None else reward)
-        known += new
+    elicited_before = 0
+    for reward, is_answer, elicited_now in zip(rewards, answers, elicited, strict=True):
+        unsupported = is_answer and elicited_before < support
+        adjusted.append(reward - penalty if unsupported and reward is not None and reward > 0 else reward)
+        elicited_before += elicited_now
     return adjusted
 
 
 def adjusted_rewards(trajectory: Trajectory, terms: OptionalTerms) -> list[float | None]:
-    """The trajectory's raw rewards under the recipe's terms; the raw ones where none is active.
+    """The trajectory's rewards under the recipe's terms; the raw rewards where no term is on.
 
-    A turn's elicited preferences are read from ``info["elicited"]``: how one came out (a word), a number, or a list.
+    A turn's elicited preferences are read from ``info["elicited"]``: a word (one preference), a number, or a list.
     """
     rewards: list[float | None] = list(trajectory.rewards)
     if terms.unsupported_penalty:

@@ -1,4 +1,4 @@
-"""Ragged turns as padded matrices: the form in which credit is computed for a whole batch at once.
+"""Ragged turns as padded matrices, in which credit is computed for a whole batch at once.
 
 Shape suffixes: N trajectories, T turns of the longest one; rows are left-aligned, padding is zero.
 """
@@ -14,8 +14,8 @@ from userrl_core.rewards.shaping import Bools, Floats, Ints
 Rewards = Sequence[Sequence[float | None]]
 TurnTokens = Sequence[Sequence[int]]
 
-LARGEST = 1e100
-"""Largest reward in size; beyond it squares overflow."""
+MAX_REWARD = 1e100
+"""Maximum absolute reward; the square of a larger one may overflow."""
 
 
 def lengths(rewards: Rewards, groups: Sequence[Hashable]) -> Ints:
@@ -28,7 +28,7 @@ def lengths(rewards: Rewards, groups: Sequence[Hashable]) -> Ints:
 def pad_rewards(
     rewards: Rewards, turns_N: Ints, real_NT: Bools, admitted: Sequence[bool] | None
 ) -> tuple[Floats, Bools]:
-    """Rewards as a padded matrix, zero in rejected rows, and which rows are admitted."""
+    """Rewards as a padded matrix, zero in rejected rows, and the admitted rows."""
     rewards_NT = np.zeros(real_NT.shape)
     rewards_NT[real_NT] = np.array([r for row in rewards for r in row], dtype=np.float64)
     admitted_N = turns_N > 0
@@ -38,10 +38,10 @@ def pad_rewards(
         admitted_N &= np.asarray(admitted, dtype=bool)
     for i in np.flatnonzero(~np.isfinite(rewards_NT).all(axis=1)).tolist():
         if None not in rewards[i]:
-            raise ValueError(f"Trajectory {i} has a reward that is no finite number; a null reward is None.")
+            raise ValueError(f"Trajectory {i} has a reward that is not a finite number; write a null reward as None.")
         admitted_N[i] = False
     rewards_NT[~admitted_N] = 0.0
-    if rewards_NT.size and np.abs(rewards_NT).max() > LARGEST:
+    if rewards_NT.size and np.abs(rewards_NT).max() > MAX_REWARD:
         raise ValueError(
             f"A reward of {np.abs(rewards_NT).max():g} is too large to compare; scale the gym's rewards down."
         )
@@ -64,7 +64,7 @@ def pad_tokens(turn_tokens: TurnTokens | None, turns_N: Ints, real_NT: Bools) ->
 
 
 def column_sum(values_NT: Floats) -> Floats:
-    """Sum per row, first turn to last, so that padding cannot change the rounding."""
+    """Sum per row, from the first turn to the last, so that padding does not change the rounding."""
     total_N = np.zeros(values_NT.shape[0])
     for t in range(values_NT.shape[1]):
         total_N += values_NT[:, t]

@@ -1,7 +1,7 @@
-"""Trajectory-level scoring (UserRL section 3): the one number by which attempts at a task are compared.
+"""Trajectory-level scoring (UserRL section 3): the number by which the trajectories of a task are compared.
 
-Shape suffixes as in ``shaping.py``. Columns are added from the first turn to the last, so a score does not depend, not
-even in its last bit, on how long the other trajectories of the batch are.
+Shape suffixes as in ``shaping.py``. Columns are summed from the first turn to the last, so that a score does not depend, not
+even in its last bit, on the length of other trajectories in the batch.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Turn-level reward shaping (UserRL section 3): what each turn of a trajectory is credited with.
+"""Turn-level reward shaping (UserRL section 3): the credit of each turn of a trajectory.
 
 Pure functions of the raw rewards of many trajectories at once; no group, no policy, no state.
 Shape suffixes: N trajectories, T turns of the longest one. Rows are left-aligned and padded with zeros;
-``turns_N`` says how many turns of each row are real. Every value is independent of what else is in the batch.
+``real_NT`` says which entries are turns. Every value is independent of the rest of the batch.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def reward_to_go(rewards_NT: Floats, gamma: float) -> Floats:
 
     gamma = 1 gives plain suffix sums, gamma = 0 the rewards themselves. Raises ConfigError for gamma outside [0, 1].
 
-    A reverse scan over columns: T is a few dozen at most, and trailing padding adds exact zeros.
+    A reverse scan over columns: T is at most a few dozen, and trailing padding adds exact zeros.
     """
     check_gamma(gamma)
     credit_NT = rewards_NT.copy()
@@ -54,7 +54,7 @@ def reward_to_go(rewards_NT: Floats, gamma: float) -> Floats:
 def exponential_mapping(rewards_NT: Floats, real_NT: Bools, k: float) -> Floats:
     """Rewards in [0, 1] mapped into [0.5, 1]: 0.5 + 0.5 (1 - e^(-k r)) / (1 - e^(-k)). Never rounded.
 
-    Raises ConfigError for k <= 0 and for rewards outside [0, 1], where the mapping means nothing.
+    Raises ConfigError for k <= 0 and for rewards outside [0, 1], where the mapping is undefined.
     """
     if not (np.isfinite(k) and k > 0):
         raise ConfigError(f"credit.k must be above 0, not {k}; the paper uses 2.")

@@ -1,8 +1,9 @@
-"""One door to every OpenAI-compatible server: simulated users, judges and served policies all speak through it.
+"""The client of every OpenAI-compatible server, for simulated users, judges and served policies.
 
-A `ChatClient` is shared by everybody who names the same server within one event loop; it limits concurrency, retries what
-may pass (429, 5xx, time-outs, lost connections, unreadable or unfitting JSON), and writes one ledger row per call. What it
-cannot repair becomes the error of the role that asked, so that a dead server is a null reward and never a zero.
+A `ChatClient` is shared by all callers of the same server within one event loop; it limits concurrency, retries transient
+failures (429, 5xx, time-outs, lost connections, JSON that is unreadable or does not fit the schema), and writes one ledger
+row per call. A permanent failure is raised as the error of the calling role, so that a dead server gives a null reward and
+never a zero.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from userrl_core.errors import ConfigError, JudgeError, PolicyError, UserError, UserRLError
 from userrl_core.records import Message, ModelCall
 from userrl_core.served.prices import price_of
-from userrl_core.served.reasoning import spoken
+from userrl_core.served.reasoning import final_answer
 from userrl_core.served.retry import Failure, pause_before, read_failure, redact
 from userrl_core.served.structured import fit, instruct, response_format
 
@@ -32,7 +33,7 @@ Role = Literal["user", "judge", "policy"]
 
 
 def _as_json(value: Any) -> Any:
-    """A mapping as JSON with sorted keys, since only what is hashable can be part of a `ChatServer`."""
+    """A mapping as JSON with sorted keys: a `ChatServer` must be hashable."""
     if isinstance(value, str):
         try:
             value = orjson.loads(value)
@@ -49,12 +50,12 @@ def _as_json(value: Any) -> Any:
 
 
 class ChatServer(BaseModel):
-    """Where a model is served and how to call it. Hashable: equal settings share one client."""
+    """The address of a served model and the settings of its calls. Hashable: equal settings share one client."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     model: str = "gpt-4o"
-    """The model's name, as the server knows it (paper: gpt-4o)."""
+    """The model's name on the server (paper: gpt-4o)."""
 
     base_url: str | None = None
     """The server's ``/v1`` address; None means OPENAI_BASE_URL or OpenAI itself."""
@@ -63,31 +64,31 @@ class ChatServer(BaseModel):
     """Name of the environment variable that holds the key; a server with a base_url needs none."""
 
     temperature: float | None = Field(default=0.0, ge=0.0, le=2.0)
-    """Sampling temperature (released code: 0.0); None leaves it to the server."""
+    """Sampling temperature (released code: 0.0); None takes the server's default."""
 
     max_tokens: int | None = Field(default=2048, gt=0)
-    """Most tokens of a reply (released code: 2048)."""
+    """Maximum tokens of a reply (released code: 2048)."""
 
     timeout: float = Field(default=30.0, gt=0)
-    """Seconds that one attempt may take."""
+    """Seconds that one HTTP attempt may take."""
 
     retries: int = Field(default=5, ge=0)
-    """Attempts after the first."""
+    """HTTP attempts after the first."""
 
     concurrency: int = Field(default=32, ge=1)
-    """Requests in flight at once on this server."""
+    """Maximum number of concurrent requests to this server."""
 
     structured: Literal["auto", "json_schema", "off"] = "auto"
-    """Structured outputs: tried and given up when the server refuses them (auto), always, or never."""
+    """Structured outputs: used until the server refuses them (auto), always, or never."""
 
     backoff: float = Field(default=0.5, ge=0)
-    """Seconds of the first pause between attempts; it doubles each time, with jitter, up to 30."""
+    """Seconds of the first pause between attempts; doubles each time, with jitter, up to 30."""
 
     token_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
-    """How this server calls the limit (OpenAI's reasoning models know only the second)."""
+    """The request field of the token limit (OpenAI's reasoning models accept only the second)."""
 
     extra_body: Annotated[str | None, BeforeValidator(_as_json)] = None
-    """Further fields of every request: a mapping or a JSON object, kept as JSON. ``{"chat_template_kwargs":
+    """Further fields of every request: a mapping or a JSON object, stored as JSON. ``{"chat_template_kwargs":
     {"enable_thinking": false}}`` makes vLLM and SGLang serve Qwen3 without thinking."""
 
 
@@ -95,8 +96,8 @@ class ChatServer(BaseModel):
 class ChatAnswer:
     """One usable answer.
 
-    text: the message's content, "" beside tool calls; a user's or judge's without its thoughts. parsed: an instance of the
-    asked schema, else None. tool_calls: as the API returned them. truncated: cut at the token limit.
+    text: the message's content, "" with tool calls; of users and judges without the reasoning. parsed: an instance of the
+    requested schema, else None. tool_calls: as the API returned them. truncated: cut at the token limit.
     """
 
     text: str
@@ -108,7 +109,7 @@ class ChatAnswer:
 
 
 class ToolsRefused(PolicyError):
-    """The server answered 400 to a request with tools; the same may pass as plain text."""
+    """The server answered 400 to a request with tools; a request without tools may succeed."""
 
 
 ERRORS: dict[Role, type[UserRLError]] = {"user": UserError, "judge": JudgeError, "policy": PolicyError}
@@ -118,30 +119,30 @@ _clients: dict[asyncio.AbstractEventLoop, dict[ChatServer, ChatClient]] = {}
 
 def client_for(server: ChatServer) -> ChatClient:
     """The shared client of this server in the running event loop. Raises ConfigError when the key is missing."""
-    # Connections of a loop that is closed cannot be closed properly any more; let go of them.
+    # The connections of a closed loop cannot be closed any more, only dropped.
     for loop in [loop for loop in _clients if loop.is_closed()]:
         del _clients[loop]
-    mine = _clients.setdefault(asyncio.get_running_loop(), {})
-    if server not in mine:
-        mine[server] = ChatClient(server)
-    return mine[server]
+    clients = _clients.setdefault(asyncio.get_running_loop(), {})
+    if server not in clients:
+        clients[server] = ChatClient(server)
+    return clients[server]
 
 
 async def close_clients() -> None:
-    """Close every client of the running event loop; the next `client_for` makes new ones."""
+    """Close every client of the running event loop; the next `client_for` creates new ones."""
     for client in _clients.pop(asyncio.get_running_loop(), {}).values():
         await client.aclose()
 
 
 class ChatClient:
-    """Talks to one server. Make it with `client_for`, so that limits and connections are shared."""
+    """The client of one server. Created by `client_for`, so that limits and connections are shared."""
 
     def __init__(self, server: ChatServer) -> None:
         self.server = server
         self._limit = asyncio.Semaphore(server.concurrency)
         self._structured = server.structured != "off"
         self._key = _key(server)
-        self._api, self._faults = _connect(server, self._key)
+        self._api, self._api_errors = _connect(server, self._key)
 
     async def aclose(self) -> None:
         """Release the connections."""
@@ -158,94 +159,95 @@ class ChatClient:
         max_tokens: int | None = None,
         tools: Sequence[dict[str, Any]] | None = None,
     ) -> ChatAnswer:
-        """One answer, after as many attempts as the server's settings allow.
+        """One answer, with as many attempts as the server's settings allow.
 
-        schema: the reply must be JSON that fits it; an unfitting reply is retried with the reason named.
-        ledger: gets exactly one row, also on failure and on cancellation. temperature, max_tokens: in place of the
-        server's. role: what a user or judge thinks aloud is cut off (`spoken`); an agent's text stays as it is.
+        schema: the reply must be JSON that fits it; a reply that does not is retried with the reason. ledger: gets exactly
+        one row, also on failure and on cancellation. temperature, max_tokens: override the server's. role: the reasoning of
+        a user or judge is removed (`final_answer`); a policy's text is unchanged.
         Raises UserError, JudgeError or PolicyError by role, ToolsRefused for a server without tools.
         """
         call = ModelCall(role=role, model=self.server.model, attempts=0, error="Cancelled")
-        began = time.perf_counter()
-        attempt = _Attempt(
+        started = time.perf_counter()
+        request = _Request(
             list(messages), schema, temperature, max_tokens, tools, self._structured and schema is not None
         )
         try:
-            answer = await self._until_good(attempt, call)
+            answer = await self._with_retries(request, call)
             call.error = None
             return answer
         except Failure as failure:
             call.error = failure.kind
             raise self._error(role, failure, call.attempts, tools is not None) from None
         finally:
-            call.seconds = time.perf_counter() - began
+            call.seconds = time.perf_counter() - started
             call.price = price_of(call.model, call.prompt_tokens, call.completion_tokens)
             ledger.append(call)
 
-    async def _until_good(self, attempt: _Attempt, call: ModelCall) -> ChatAnswer:
-        tries = 0
+    async def _with_retries(self, request: _Request, call: ModelCall) -> ChatAnswer:
+        failures = 0
         while True:
             call.attempts += 1
             try:
-                answer = await self._once(attempt, call)
+                answer = await self._attempt(request, call)
             except Failure as failure:
-                # 400 and 422 while a response format was sent: ask again without it, at once and at no cost to the budget.
-                if failure.refused and attempt.structured and self.server.structured == "auto":
-                    attempt.structured = False
+                # 400 or 422 for a request with a response format: repeat it without one, at once and not as a retry.
+                if failure.refused and request.structured and self.server.structured == "auto":
+                    request.structured = False
                     continue
-                tries += 1
-                if not failure.retryable or tries > self.server.retries:
+                failures += 1
+                if not failure.retryable or failures > self.server.retries:
                     raise
-                attempt.problem = failure.hint
-                await asyncio.sleep(pause_before(tries, self.server.backoff, failure.retry_after))
+                request.hint = failure.hint
+                await asyncio.sleep(pause_before(failures, self.server.backoff, failure.retry_after))
                 continue
-            if attempt.schema is not None and not attempt.structured:
+            if request.schema is not None and not request.structured:
                 self._structured = False
             return answer
 
-    async def _once(self, attempt: _Attempt, call: ModelCall) -> ChatAnswer:
-        request = self._request(attempt)
+    async def _attempt(self, request: _Request, call: ModelCall) -> ChatAnswer:
+        fields = self._fields(request)
         async with self._limit:
             try:
-                # The time-out holds for the whole attempt: the HTTP client's own restarts with every byte that drips in.
+                # For the whole attempt: the HTTP client's own time-out restarts with every byte that arrives.
                 async with asyncio.timeout(self.server.timeout):
-                    raw = await self._api.chat.completions.with_raw_response.create(**request)
+                    raw = await self._api.chat.completions.with_raw_response.create(**fields)
                     body = await raw.http_response.aread()
-            except self._faults as error:
+            except self._api_errors as error:
                 raise read_failure(error) from None
-        message, truncated, usage = _read_body(body)
+        message, truncated, usage = _parse_body(body)
         call.prompt_tokens += usage[0]
         call.completion_tokens += usage[1]
         text = str(message.get("content") or "")
         calls = message.get("tool_calls") or None
-        # An object from the first character on is no thought, even if it quotes the tags of one.
-        is_object = attempt.schema is not None and text.lstrip().startswith("{")
+        # A reply that starts as a JSON object has no reasoning, even if it quotes the tags.
+        is_object = request.schema is not None and text.lstrip().startswith("{")
         if call.role != "policy" and calls is None and not is_object:
-            text = spoken(text)
-        parsed = fit(text, attempt.schema) if attempt.schema is not None else None
+            text = final_answer(text)
+        parsed = fit(text, request.schema) if request.schema is not None else None
         return ChatAnswer(text, parsed, calls, usage[0], usage[1], truncated)
 
-    def _request(self, attempt: _Attempt) -> dict[str, Any]:
+    def _fields(self, request: _Request) -> dict[str, Any]:
+        """The request's fields in the API."""
         server = self.server
-        messages = attempt.messages
-        if attempt.schema is not None and not attempt.structured:
-            messages = instruct(messages, attempt.schema)
-        if attempt.problem is not None:
-            messages = [*messages, {"role": "user", "content": attempt.problem}]
-        request: dict[str, Any] = {"model": server.model, "messages": messages}
+        messages = request.messages
+        if request.schema is not None and not request.structured:
+            messages = instruct(messages, request.schema)
+        if request.hint is not None:
+            messages = [*messages, {"role": "user", "content": request.hint}]
+        fields: dict[str, Any] = {"model": server.model, "messages": messages}
         if server.extra_body is not None:
-            request["extra_body"] = orjson.loads(server.extra_body)
-        temperature = server.temperature if attempt.temperature is None else attempt.temperature
-        limit = server.max_tokens if attempt.max_tokens is None else attempt.max_tokens
+            fields["extra_body"] = orjson.loads(server.extra_body)
+        temperature = server.temperature if request.temperature is None else request.temperature
+        max_tokens = server.max_tokens if request.max_tokens is None else request.max_tokens
         if temperature is not None:
-            request["temperature"] = temperature
-        if limit is not None:
-            request[server.token_field] = limit
-        if attempt.tools:
-            request["tools"] = list(attempt.tools)
-        if attempt.schema is not None and attempt.structured:
-            request["response_format"] = response_format(attempt.schema)
-        return request
+            fields["temperature"] = temperature
+        if max_tokens is not None:
+            fields[server.token_field] = max_tokens
+        if request.tools:
+            fields["tools"] = list(request.tools)
+        if request.schema is not None and request.structured:
+            fields["response_format"] = response_format(request.schema)
+        return fields
 
     def _error(self, role: Role, failure: Failure, attempts: int, tools: bool) -> UserRLError:
         text = redact(f"{self.server.model} gave no usable reply in {attempts} attempts ({failure})", self._key)
@@ -255,8 +257,8 @@ class ChatClient:
 
 
 @dataclass(slots=True)
-class _Attempt:
-    """What one `complete` sends; ``structured`` and ``problem`` change between attempts."""
+class _Request:
+    """The request of one `complete`; ``structured`` and ``hint`` change between attempts."""
 
     messages: list[Message]
     schema: type[BaseModel] | None
@@ -264,7 +266,7 @@ class _Attempt:
     max_tokens: int | None
     tools: Sequence[dict[str, Any]] | None
     structured: bool
-    problem: str | None = None
+    hint: str | None = None
 
 
 def _key(server: ChatServer) -> str:
@@ -279,30 +281,30 @@ def _key(server: ChatServer) -> str:
 
 
 def _connect(server: ChatServer, key: str) -> tuple[AsyncOpenAI, tuple[type[Exception], ...]]:
-    """The HTTP client, and what it may raise for reasons outside of this process."""
-    # Imported here: the client library takes most of a second to load, and gyms with rule users never need it.
+    """The HTTP client, and the exceptions that it raises for external reasons."""
+    # Imported here for start-up time: the library takes most of a second to load, and rule users never need it.
     from openai import AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError
 
     url = server.base_url or os.environ.get("OPENAI_BASE_URL")
     host = urlsplit(url).hostname if url else None
     local = host in ("localhost", "127.0.0.1", "::1")
-    # A proxy from the environment cannot reach this machine's loopback.
+    # A proxy from the environment cannot reach this machine's loopback interface.
     http = DefaultAsyncHttpxClient(trust_env=False) if local else None
     api = AsyncOpenAI(api_key=key, base_url=url, timeout=server.timeout, max_retries=0, http_client=http)
     return api, (OpenAIError, OSError, ValueError)
 
 
-def _read_body(body: bytes) -> tuple[dict[str, Any], bool, tuple[int, int]]:
-    """The first choice's message, whether it was cut, and (prompt, completion) tokens; read by hand, since servers vary."""
+def _parse_body(body: bytes) -> tuple[dict[str, Any], bool, tuple[int, int]]:
+    """The first choice's message, whether it was cut, and (prompt, completion) tokens; by hand, because servers differ."""
     try:
         value = orjson.loads(body)
         choice = value["choices"][0]
         message, reason = choice["message"], choice.get("finish_reason")
     except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, AttributeError):
-        raise Failure("Unreadable", "the body is no chat completion", retryable=True) from None
+        raise Failure("Unreadable", "the body is not a chat completion", retryable=True) from None
     if not isinstance(message, dict):
-        raise Failure("Unreadable", "the body is no chat completion", retryable=True)
-    # Nothing at all is a failing server; nothing because thinking used up the limit is the model's own doing.
+        raise Failure("Unreadable", "the body is not a chat completion", retryable=True)
+    # An empty reply is a server's failure, unless the model spent its token limit on reasoning.
     if not message.get("content") and not message.get("tool_calls") and reason != "length":
         raise Failure("Empty", "the reply is empty", retryable=True)
     usage = value.get("usage") or {}

@@ -1,4 +1,4 @@
-"""While a served user is down, training pauses: attempts wait for it instead of being scored with nothing."""
+"""Availability of served users: while one is down, training waits instead of playing trajectories without a score."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from userrl_core.records import Trajectory
 from userrl_core.served.client import ChatServer, client_for
 
 PROBE_TIMEOUT = 60.0
-PAUSE = 5.0
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
+"""Seconds between two probes; doubles from the first to the longest."""
 
 
 def served_user(users: Any, gym: str) -> ChatServer | None:
-    """The server that plays the user of a gym; None for rule users."""
+    """The server of a gym's user; None for other users."""
     user = users.get(gym, "rule") if isinstance(users, Mapping) else users
     if isinstance(user, str):
         return ChatServer() if user == "openai" else None
     kind, options = user
     if kind != "openai":
         return None
-    known = {key: value for key, value in options.items() if key in ChatServer.model_fields}
-    return ChatServer(**known)
+    return ChatServer(**{key: value for key, value in options.items() if key in ChatServer.model_fields})
 
 
 def served_users(users: Any) -> set[ChatServer]:
-    """All servers that play users in a stage."""
+    """The servers of all users of a stage."""
     gyms = list(users) if isinstance(users, Mapping) else [""]
     return {server for server in (served_user(users, gym) for gym in gyms) if server is not None}
 
 
 def user_was_down(trajectory: Trajectory) -> bool:
-    """Whether an attempt could not be scored because its user or judge gave no answer."""
+    """Whether the trajectory was rejected because its user or judge gave no usable reply."""
     reason = trajectory.reject_reason or ""
     return not trajectory.admitted and reason.startswith(("user:", "judge:"))
 
 
 def check_users(users: Any, tries: int = 3) -> None:
-    """Probe every served user, a few times since one answer may be lost. Raises ConfigError for one that gives none."""
+    """Probe every served user, several times because one answer may be lost. Raises ConfigError for one that is down."""
     for server in served_users(users):
         for attempt in range(1, tries + 1):
             try:
@@ -52,25 +52,31 @@ def check_users(users: Any, tries: int = 3) -> None:
 
 
 async def probe(server: ChatServer) -> None:
-    """One short exchange. Raises ConfigError when the server gives no answer."""
-    brief = server.model_copy(update={"retries": 0, "timeout": PROBE_TIMEOUT, "max_tokens": 16, "concurrency": 1})
+    """Send one short request. Raises ConfigError when the server does not answer."""
+    single_attempt = server.model_copy(
+        update={"retries": 0, "timeout": PROBE_TIMEOUT, "max_tokens": 16, "concurrency": 1}
+    )
     try:
-        # As a policy: any words show that the server lives, also a thought that these few tokens do not finish.
-        await client_for(brief).complete([{"role": "user", "content": "Answer with ok."}], role="policy", ledger=[])
+        # In the role of a policy: any text will do, including reasoning that is cut at these few tokens.
+        await client_for(single_attempt).complete(
+            [{"role": "user", "content": "Answer with ok."}], role="policy", ledger=[]
+        )
     except UserRLError as error:
-        place = server.base_url or "its default address"
+        address = server.base_url or "its default address"
         raise ConfigError(
-            f"The user model {server.model} at {place} does not answer ({error}); start it with 'userrl serve-user' first."
+            f"The user model {server.model} at {address} does not answer ({error}); start it with 'userrl serve-user' first."
         ) from error
 
 
 async def until_it_answers(server: ChatServer, deadline: float) -> bool:
     """Wait for the server; True once it answers, False when ``deadline`` (monotonic seconds) passes first."""
+    pause = FIRST_PAUSE
     while time.monotonic() < deadline:
         try:
             await probe(server)
         except ConfigError:
-            await asyncio.sleep(min(PAUSE, max(deadline - time.monotonic(), 0.0)))
+            await asyncio.sleep(min(pause, max(deadline - time.monotonic(), 0.0)))
+            pause = min(2 * pause, LONGEST_PAUSE)
         else:
             return True
     return False

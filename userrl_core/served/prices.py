@@ -1,4 +1,4 @@
-"""What a model call costs, from the price table beside this file."""
+"""The price of a model call, from the table next to this file."""
 
 from __future__ import annotations
 

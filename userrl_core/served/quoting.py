@@ -1,7 +1,7 @@
-"""Foreign text as data: what an agent wrote goes into a user's or a judge's prompt fenced, never as instructions.
+"""Untrusted text in prompts: an agent's text is quoted as data in a user's or judge's prompt, never as instructions.
 
-A fence carries an id that the text cannot contain, and anything in the text that looks like a fence or like a chat
-template's control token is broken up. `DATA_RULE` tells the model what fences mean; every prompt of ours holds it.
+A fence carries an id that the text does not contain, and anything in the text that looks like a fence or like a chat
+template's control token is broken up. `DATA_RULE` explains fences to the model; every prompt of ours includes it.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _INVISIBLE = re.compile(r"[\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\x00-\x0
 def quote(text: str) -> str:
     """The text inside a fence that it cannot close.
 
-    Invisible and control characters are dropped, the ``<`` of fence-like and template-like marks becomes ``‹``; apart
-    from that the text is kept. The id is a hash of the text, so that the same text always gives the same prompt.
+    Invisible and control characters are dropped, the ``<`` of fence-like and template-like marks becomes ``‹``; the rest of
+    the text is unchanged. The id is a hash of the text, so that the same text always gives the same prompt.
     """
     clean = _INVISIBLE.sub("", text)
     clean = _CONTROL.sub(r"‹\1", _FENCE.sub(r"‹\1", clean))
-    mark = _mark(clean)
-    return f'<data id="{mark}">\n{clean}\n</data id="{mark}">'
+    fence_id = _fence_id(clean)
+    return f'<data id="{fence_id}">\n{clean}\n</data id="{fence_id}">'
 
 
-def _mark(text: str) -> str:
+def _fence_id(text: str) -> str:
     digest = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=6).hexdigest()
     while digest in text:
         digest = hashlib.blake2b(digest.encode(), digest_size=6).hexdigest()

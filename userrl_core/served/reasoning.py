@@ -1,4 +1,4 @@
-"""What a model that thinks aloud says in the end: a simulated user's or judge's thoughts are for nobody else's eyes."""
+"""Separates a reasoning model's final answer from its reasoning: only the answer of a user or judge is used."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _HINT = (
 )
 
 
-def spoken(text: str) -> str:
-    """What follows the last ``</think>``; the text itself where no thought is marked.
+def final_answer(text: str) -> str:
+    """The text after the last ``</think>``; the whole text where there is no reasoning.
 
-    The opening tag is not needed: some chat templates put it into the prompt. Raises Failure (retryable, with a hint) for a
-    thought that is never closed, and where nothing is said.
+    The opening tag may be missing: some chat templates put it into the prompt. Raises Failure (retryable, with a hint) for
+    reasoning that is not closed, and for an empty answer.
     """
-    _, closed, rest = text.rpartition(_CLOSE)
-    if _OPEN in rest or not rest.strip():
-        raise Failure("Thought", "the reply is a thought and nothing more", retryable=True, hint=_HINT)
-    return rest.strip() if closed else rest
+    _, closing_tag, answer = text.rpartition(_CLOSE)
+    if _OPEN in answer or not answer.strip():
+        raise Failure("Thought", "the reply holds reasoning but no answer", retryable=True, hint=_HINT)
+    return answer.strip() if closing_tag else answer

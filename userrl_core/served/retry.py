@@ -1,4 +1,4 @@
-"""What may be tried again when a model server fails, and after how long."""
+"""Which failures of a model server are retried, and after how long."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import re
 import time
 
 _KEY = re.compile(r"\b(?:sk|key|hf|xai|gsk)[-_][A-Za-z0-9*_\-]{6,}")
-_RETRY = frozenset({408, 409, 425, 429})
-LONGEST_PAUSE = 30.0
-"""Seconds; a server that asks for more gets this, since the conversation's own clock runs on."""
+_RETRYABLE_STATUS = frozenset({408, 409, 425, 429})
+MAX_PAUSE = 30.0
+"""Seconds; also when a server asks for more, because the episode has a time-out of its own."""
 
-# Spread over attempts, not part of any experiment: outcomes do not depend on it.
+# Only spreads retries in time: no result of an experiment depends on it.
 _jitter = random.Random()
 
 
 class Failure(Exception):
-    """One attempt failed. kind: the ledger's name for it. hint: what to tell the model when it is asked again."""
+    """A failed HTTP attempt. kind: its name in the ledger. hint: a message to the model for the next attempt."""
 
     def __init__(
         self,
@@ -38,7 +38,8 @@ class Failure(Exception):
 
 
 def read_failure(error: Exception) -> Failure:
-    """What an exception of the HTTP client means. Never holds a header or a request, so never a key."""
+    """The failure for an exception of the HTTP client. Never holds a header or a request, so never a key."""
+    # Imported late as in the client: whoever calls this has loaded the library.
     from openai import APIConnectionError, APIStatusError, APITimeoutError
 
     if isinstance(error, (APITimeoutError, TimeoutError)):
@@ -46,29 +47,29 @@ def read_failure(error: Exception) -> Failure:
     if isinstance(error, APIStatusError):
         status = error.status_code
         quota = getattr(error, "code", None) == "insufficient_quota"
-        retryable = (status in _RETRY or status >= 500) and not quota
-        what = " ".join(str(error.message).split())[:120]
+        retryable = (status in _RETRYABLE_STATUS or status >= 500) and not quota
+        message = " ".join(str(error.message).split())[:120]
         return Failure(
             f"HTTP{status}",
-            f"HTTP {status}: {what}",
+            f"HTTP {status}: {message}",
             retryable=retryable,
             refused=status in (400, 422),
             retry_after=_retry_after(error.response.headers),
         )
     if isinstance(error, APIConnectionError):
         return Failure("Connection", "the connection failed", retryable=True)
-    # What the transport raises while a body is being read arrives unwrapped.
+    # The library does not wrap exceptions of the transport while a body is read.
     return Failure("Connection", f"the reply broke off ({type(error).__name__})", retryable=True)
 
 
-def pause_before(tries: int, first: float, asked: float | None) -> float:
-    """Seconds before attempt number ``tries`` + 1: doubling with full jitter, and never less than the server asked for."""
-    backoff = min(LONGEST_PAUSE, first * 2.0 ** (tries - 1)) * _jitter.uniform(0.5, 1.0)
-    return backoff if asked is None else min(LONGEST_PAUSE, max(asked, backoff))
+def pause_before(failures: int, first: float, retry_after: float | None) -> float:
+    """Seconds before the next attempt: doubling with jitter, and never less than the server asked for, up to the maximum."""
+    backoff = min(MAX_PAUSE, first * 2.0 ** (failures - 1)) * _jitter.uniform(0.5, 1.0)
+    return backoff if retry_after is None else min(MAX_PAUSE, max(retry_after, backoff))
 
 
 def redact(text: str, key: str) -> str:
-    """The text without the key, and without anything that looks like one (servers like to echo them)."""
+    """The text without the key, and without anything that looks like one: servers may echo it."""
     if len(key) > 4:
         text = text.replace(key, "***")
     return _KEY.sub("***", text)

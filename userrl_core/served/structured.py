@@ -1,4 +1,4 @@
-"""JSON from a language model: asked for by schema where the server can, found in its prose where it cannot."""
+"""JSON from a language model: by structured outputs where the server has them, else found in the text."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pydantic import BaseModel, ValidationError
 from userrl_core.records import Message
 from userrl_core.served.retry import Failure
 
-_NOISE = ("title", "default", "examples")
+_ANNOTATIONS = ("title", "default", "examples")
 
 
 def response_format(schema: type[BaseModel]) -> dict[str, Any]:
-    """The request field for structured outputs, in the strict form: closed objects, every property required."""
+    """The request field for structured outputs, in strict form: closed objects, every property required."""
     return {
         "type": "json_schema",
         "json_schema": {"name": schema.__name__, "schema": _strict(schema.model_json_schema()), "strict": True},
@@ -23,7 +23,7 @@ def response_format(schema: type[BaseModel]) -> dict[str, Any]:
 
 
 def instruct(messages: Sequence[Message], schema: type[BaseModel]) -> list[Message]:
-    """The messages with the schema told in words, for a server without structured outputs."""
+    """The messages with the schema in the prompt, for a server without structured outputs."""
     text = (
         "Reply with one JSON object and nothing around it. It must fit this JSON schema:\n"
         f"{json.dumps(_strict(schema.model_json_schema()), ensure_ascii=False)}"
@@ -36,8 +36,8 @@ def instruct(messages: Sequence[Message], schema: type[BaseModel]) -> list[Messa
 def fit(text: str, schema: type[BaseModel]) -> BaseModel:
     """The first JSON object in the text that fits the schema.
 
-    Raises Failure (retryable, with a hint for the model) when there is none. The hint names fields, never values: what
-    stood in the bad reply must not come back as words of ours.
+    Raises Failure (retryable, with a hint for the model) when there is none. The hint names fields, never values: text of
+    the reply must not return to the model as if it were ours.
     """
     problem = "there is no JSON object in it"
     for value in _objects(text):
@@ -53,17 +53,17 @@ def fit(text: str, schema: type[BaseModel]) -> BaseModel:
 
 def _objects(text: str) -> list[dict[str, Any]]:
     """Every JSON object that starts in the text outside of an earlier one, in order."""
-    decoder, found, start = json.JSONDecoder(), [], text.find("{")
+    decoder, objects, start = json.JSONDecoder(), [], text.find("{")
     while start >= 0:
         try:
             value, end = decoder.raw_decode(text, start)
-        except (ValueError, RecursionError):  # ValueError itself: a whole number of more than 4,300 digits
+        except (ValueError, RecursionError):  # ValueError, not JSONDecodeError: an integer of more than 4,300 digits
             end = start + 1
         else:
             if isinstance(value, dict):
-                found.append(value)
+                objects.append(value)
         start = text.find("{", end)
-    return found
+    return objects
 
 
 def _strict(node: Any) -> Any:
@@ -71,9 +71,8 @@ def _strict(node: Any) -> Any:
         return [_strict(item) for item in node]
     if not isinstance(node, dict):
         return node
-    clean = {key: value for key, value in node.items() if key not in _NOISE or isinstance(value, dict)}
-    closed = {key: _strict(value) for key, value in clean.items()}
-    if closed.get("type") == "object" and "properties" in closed:
-        closed["additionalProperties"] = False
-        closed["required"] = list(closed["properties"])
-    return closed
+    schema = {key: _strict(value) for key, value in node.items() if key not in _ANNOTATIONS or isinstance(value, dict)}
+    if schema.get("type") == "object" and "properties" in schema:
+        schema["additionalProperties"] = False
+        schema["required"] = list(schema["properties"])
+    return schema

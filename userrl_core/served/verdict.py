@@ -1,4 +1,7 @@
-"""The replies that judges of the guessing games may give, read whatever their case."""
+"""The replies of the guessing games' judges, accepted in any case.
+
+These schemas (class names, docstrings, field names) are sent to the model: they are part of the experiment.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator
 Answer = Literal["No", "Maybe", "Yes"]
 
 
-def _tidy(value: Any) -> Any:
+def _normalised(value: Any) -> Any:
     return value.strip().strip(".!\"'").capitalize() if isinstance(value, str) else value
 
 
@@ -19,7 +22,7 @@ class YesNoMaybe(BaseModel):
     thought: str = ""
     """Why, for the judge's own use; never shown."""
 
-    response: Annotated[Answer, BeforeValidator(_tidy)]
+    response: Annotated[Answer, BeforeValidator(_normalised)]
 
 
 class SameThing(BaseModel):
@@ -28,4 +31,4 @@ class SameThing(BaseModel):
     thought: str = ""
     """Why, for the judge's own use; never shown."""
 
-    correct: Annotated[Literal["No", "Yes"], BeforeValidator(_tidy)]
+    correct: Annotated[Literal["No", "Yes"], BeforeValidator(_normalised)]

@@ -95,11 +95,11 @@ class TurnLog:
             raise LogError(f"One process can log {MOST_TRAJECTORIES} trajectories; open a new turn log to go on.")
         traj_id = self.run_no << 40 | self.writer << 24 | n
         trajectory.traj_id = traj_id
-        where, task = trajectory.where, trajectory.task
+        context, task = trajectory.context, trajectory.task
         place = {
-            "stage": where.stage,
-            "step": where.step,
-            "phase": where.phase,
+            "stage": context.stage,
+            "step": context.step,
+            "phase": context.phase,
             "split": task.split,
             "gym": task.gym,
             "task_id": task.id,
@@ -146,7 +146,7 @@ class TurnLog:
         place = self._places.get(traj_id)
         if place is None:
             raise LogError("A trajectory was ended that was not begun in this log, or ended twice.")
-        turns, where, task = trajectory.turns, trajectory.where, trajectory.task
+        turns, context, task = trajectory.turns, trajectory.context, trajectory.task
         # One pass: between a model's replies the turns have left the processor's caches, and loading them is the cost.
         flags = prompt_tokens = completion_tokens = 0
         policy_seconds = env_seconds = 0.0
@@ -163,8 +163,8 @@ class TurnLog:
             "source": task.source,
             "horizon": trajectory.horizon,
             "seed": trajectory.seed,
-            "policy": where.policy,
-            "checkpoint": where.checkpoint,
+            "policy": context.policy,
+            "checkpoint": context.checkpoint,
             "user_name": trajectory.user,
             "turns": len(turns),
             "stop_reason": trajectory.stop_reason,
@@ -292,15 +292,15 @@ class TurnLog:
             self._wal.append(table, b"".join(map(self._line, rows)), len(rows))
 
     def _model_calls(self, trajectory: Trajectory, turn: Turn) -> None:
-        where, rows = trajectory.where, []
+        context, rows = trajectory.context, []
         for n, call in enumerate(turn.model_calls, 1):
             row = {
                 "traj_id": trajectory.traj_id,
                 "turn": turn.number,
                 "n": n,
-                "stage": where.stage,
-                "step": where.step,
-                "phase": where.phase,
+                "stage": context.stage,
+                "step": context.step,
+                "phase": context.phase,
                 "gym": trajectory.task.gym,
                 "role": call.role,
                 "model": call.model,

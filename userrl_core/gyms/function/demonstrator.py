@@ -1,4 +1,4 @@
-"""A scripted player of FunctionGym that knows the rule, and works out its value with a given skill."""
+"""FunctionGym's scripted demonstrator: knows the rule and computes its value with a given skill."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from userrl_core.records import Task
 class FunctionDemonstrator:
     """Tries some numbers, asks for the test case, answers.
 
-    skill: chance that an answer is right; each wrong one is followed by another try. At skill 1 it goes straight for the
-    test case; below, it tries up to three sets of numbers first, the fewer the more skilled.
+    skill: probability that an answer is right; a wrong answer is followed by another one. At skill 1 it asks for the test
+    case at once; below, it first tries up to three sets of numbers, fewer with more skill.
     """
 
     def __init__(self, task: Task, rng: random.Random, skill: float, config: Any) -> None:
@@ -33,7 +33,7 @@ class FunctionDemonstrator:
         if not self._asked:
             self._asked = True
             return InteractCall("search", "test")
-        # The draw exists only below full skill, so that full skill does not depend on the generator.
+        # No draw at full skill, so that it does not depend on the generator.
         if self._skill >= 1 or self._rng.random() < self._skill:
             return InteractCall("answer", show(self._expected, 12))
         return InteractCall("answer", str(round(self._expected) + self._rng.choice((-3, -2, -1, 1, 2, 3))))

@@ -1,4 +1,4 @@
-"""Rules over four numbers as expression trees (UserRL appendix C, FunctionGym): parsed and walked, never ``eval``.
+"""Rules over four numbers as expression trees (UserRL appendix C, FunctionGym): parsed, never passed to ``eval``.
 
 Grammar, with Python's precedence and associativity:
     sum     = product (("+" | "-") product)*
@@ -6,7 +6,7 @@ Grammar, with Python's precedence and associativity:
     unary   = ("+" | "-") unary | power
     power   = atom ("**" unary)?
     atom    = number | a | b | c | d | "(" sum ")" | name "(" sum ("," sum)* ")"
-All arithmetic is in floats, so that no rule can run away with whole numbers of any length.
+All arithmetic is in floats: integers of unlimited length would let a rule run without end.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from userrl_core.errors import TaskError
 VARIABLES = "abcd"
 Numbers = Sequence[float]
 Rule = Callable[[Numbers], float]
-"""Maps four numbers to the value; raises ArithmeticError or ValueError where the rule has no real value."""
+"""Maps four numbers to a value; raises ArithmeticError or ValueError where the rule has no real value."""
 
 _TOKEN = re.compile(r"\s*(?:(\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?)|([A-Za-z_]+)|(\*\*|//|[-+*/%(),]))")
-_DEEPEST = 60
+_MAX_DEPTH = 60
 Binary = Callable[[float, float], float]
 _SUM: dict[str, Binary] = {"+": operator.add, "-": operator.sub}
 _PRODUCT: dict[str, Binary] = {
@@ -45,7 +45,7 @@ _FUNCTIONS: dict[str, tuple[Callable[..., float], int, int]] = {
 
 @lru_cache(maxsize=4096)
 def compile_rule(text: str) -> Rule:
-    """The rule written in ``text`` as a function of four numbers. Raises TaskError naming the place that cannot be read."""
+    """The rule as a function of four numbers. Raises TaskError naming the token that cannot be parsed."""
     parser = _Parser(text)
     rule = parser.sum(0)
     if parser.token:
@@ -54,11 +54,11 @@ def compile_rule(text: str) -> Rule:
 
 
 def evaluate(rule: Rule, numbers: Numbers) -> float | None:
-    """The rule's value, or None where it has none (division by zero, not real, beyond the range of floats)."""
+    """The rule's value, None where it is undefined (division by zero, not real, beyond the range of floats)."""
     try:
         value = rule(numbers)
     except (ArithmeticError, ValueError, TypeError):
-        # TypeError: a negative base under a fractional exponent gives a complex number, which // and % refuse.
+        # TypeError: a negative base with a fractional exponent gives a complex number, which // and % do not accept.
         return None
     if isinstance(value, complex) or not math.isfinite(value):
         return None
@@ -66,31 +66,31 @@ def evaluate(rule: Rule, numbers: Numbers) -> float | None:
 
 
 class _Parser:
-    """Recursive descent over the tokens; every method returns the closure of what it read."""
+    """Recursive descent over the tokens; every method returns the parsed part as a closure."""
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.at = 0
+        self.position = 0
         self.token = ""
         self.kind = ""
         self.advance()
 
     def advance(self) -> None:
-        match = _TOKEN.match(self.text, self.at)
+        match = _TOKEN.match(self.text, self.position)
         if match is None:
-            if self.text[self.at :].strip():
-                self.token = self.text[self.at :].strip()[0]
+            if self.text[self.position :].strip():
+                self.token = self.text[self.position :].strip()[0]
                 raise self.error("a number, a letter a to d or an operator")
             self.token = self.kind = ""
             return
         number, name, sign = match.groups()
         self.kind = "number" if number else "name" if name else "sign"
         self.token = number or name or sign
-        self.at = match.end()
+        self.position = match.end()
 
-    def error(self, wanted: str) -> TaskError:
-        found = f"'{self.token}'" if self.token else "the end"
-        return TaskError(f"The rule '{self.text[:80]}' cannot be read: {wanted} was expected, {found} was found.")
+    def error(self, expected: str) -> TaskError:
+        token = f"'{self.token}'" if self.token else "the end"
+        return TaskError(f"The rule '{self.text[:80]}' cannot be read: expected {expected}, found {token}.")
 
     def expect(self, sign: str) -> None:
         if self.token != sign:
@@ -114,7 +114,7 @@ class _Parser:
         return left
 
     def unary(self, depth: int) -> Rule:
-        if depth > _DEEPEST:
+        if depth > _MAX_DEPTH:
             raise self.error("a shallower expression")
         if self.token in ("+", "-"):
             negative = self.token == "-"
@@ -146,15 +146,15 @@ class _Parser:
         raise self.error("a number, a letter a to d, a bracket or one of " + ", ".join(_FUNCTIONS))
 
     def call(self, name: str, depth: int) -> Rule:
-        function, least, most = _FUNCTIONS[name]
+        function, fewest, most = _FUNCTIONS[name]
         self.advance()
         self.expect("(")
         arguments = [self.sum(depth + 1)]
         while self.token == ",":
             self.advance()
             arguments.append(self.sum(depth + 1))
-        if not least <= len(arguments) <= most:
-            raise self.error(f"{name} with {least} to {most} arguments")
+        if not fewest <= len(arguments) <= most:
+            raise self.error(f"{name} with {fewest} to {most} arguments")
         self.expect(")")
         return lambda x: float(function(*[argument(x) for argument in arguments]))
 

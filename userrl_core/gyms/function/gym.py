@@ -1,7 +1,7 @@
 """FunctionGym: find the hidden rule over four numbers (UserRL appendix C, "FunctionGym").
 
 ``action`` gives the rule's value for four numbers, ``search`` shows the test case, ``answer`` is compared with the rule's
-value on the test case. The user is the rule itself; there is nobody to talk to.
+value on the test case. There is no user besides the rule.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from userrl_core.errors import TaskError
-from userrl_core.gyms.base import Gym, GymConfig, Pay, Reply
+from userrl_core.gyms.base import Gym, GymConfig, Reply, RewardBounds
 from userrl_core.gyms.function.expression import compile_rule, evaluate
 from userrl_core.interact import InteractCall
 from userrl_core.records import Task
@@ -21,8 +21,8 @@ from userrl_core.records import Task
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _ONE = re.compile(rf"\s*({_NUMBER})\s*\Z", re.ASCII)
 _FOUR = re.compile(r"\s*" + r"(?:\s+|\s*,\s*)".join([rf"({_NUMBER})"] * 4) + r"\s*\Z", re.ASCII)
-_LONGEST = 400
-"""Characters of a content that are still read; four numbers need far fewer."""
+_MAX_CHARACTERS = 400
+"""A longer content is refused; four numbers need far fewer characters."""
 
 
 class FunctionConfig(GymConfig):
@@ -32,16 +32,16 @@ class FunctionConfig(GymConfig):
     """For the right value."""
 
     wrong_reward: float = 0.0
-    """For a wrong value; the attempt goes on."""
+    """For a wrong value; the episode continues."""
 
     tolerance: float = Field(default=1e-6, ge=0.0)
-    """Greatest distance at which an answer is right."""
+    """Largest error of an answer that counts as right."""
 
     decimals: int = Field(default=4, ge=0)
     """Decimals of the values that an action shows (released code)."""
 
     guard: float = Field(default=0.01, ge=0.0)
-    """Four numbers that all lie this close to the test case are refused (ours; the released guard compares text)."""
+    """An action whose four numbers all lie this close to the test case is refused (ours; the released code compares text)."""
 
 
 class FunctionGym(Gym[FunctionConfig]):
@@ -62,12 +62,11 @@ class FunctionGym(Gym[FunctionConfig]):
     }
 
     def __init__(self, task: Task, user: object = None, config: FunctionConfig | None = None) -> None:
-        """Raises TaskError when the task's rule cannot be read."""
+        """Raises TaskError when the task's rule cannot be parsed."""
         super().__init__(task, user, config)
         self._rule = compile_rule(str(task.payload["rule"]))
         self._test: tuple[float, ...] = tuple(float(x) for x in task.payload["test_case"])
         self._expected = float(task.payload["expected"])
-        self._nearest, self._furthest = self._test[0] - self.config.guard, self._test[0] + self.config.guard
 
     def opening(self) -> str:
         """The user's invitation; nothing about the rule."""
@@ -82,7 +81,7 @@ class FunctionGym(Gym[FunctionConfig]):
         numbers = read_four(content)
         if numbers is None:
             return Reply("Give exactly four numbers, e.g. 1 2 3 5.")
-        if self._nearest <= numbers[0] <= self._furthest and self._is_test(numbers):
+        if self._is_test(numbers):
             return Reply("That is the test case; try other numbers.")
         value = evaluate(self._rule, numbers)
         if value is None:
@@ -90,12 +89,12 @@ class FunctionGym(Gym[FunctionConfig]):
         return Reply(show(value, self.config.decimals))
 
     async def search(self, content: str) -> Reply:
-        """The test case, whatever is asked."""
+        """The test case, for any content."""
         return Reply("test " + " ".join(show(x, 12) for x in self._test))
 
     async def answer(self, content: str) -> Reply:
-        """Right within the tolerance ends the attempt; a wrong or unreadable value does not."""
-        match = _ONE.match(content) if len(content) <= _LONGEST else None
+        """A value within the tolerance ends the episode; a wrong or unreadable one does not."""
+        match = _ONE.match(content) if len(content) <= _MAX_CHARACTERS else None
         if match is None:
             return Reply("Give one number.")
         if abs(float(match[1]) - self._expected) <= self.config.tolerance:
@@ -107,26 +106,26 @@ class FunctionGym(Gym[FunctionConfig]):
         return all(abs(x - t) <= guard for x, t in zip(numbers, self._test, strict=True))
 
     @classmethod
-    def pay(cls, config: FunctionConfig) -> Pay:
+    def reward_bounds(cls, config: FunctionConfig) -> RewardBounds:
         """Right and wrong answers."""
-        return Pay.of_answers(config.correct_reward, config.wrong_reward)
+        return RewardBounds.of_answers(config.correct_reward, config.wrong_reward)
 
     @classmethod
     def gold(cls, task: Task, config: FunctionConfig | None = None) -> list[InteractCall]:
-        """Show the test case, give its value."""
+        """Show the test case, then answer its value."""
         return [InteractCall("search", "test"), InteractCall("answer", show(float(task.payload["expected"]), 12))]
 
 
 def read_four(content: str) -> tuple[float, ...] | None:
-    """Exactly four numbers separated by spaces or commas, in decimal or scientific notation; None for anything else."""
-    match = _FOUR.match(content) if len(content) <= _LONGEST else None
+    """Parse exactly four numbers separated by spaces or commas, decimal or scientific; None for anything else."""
+    match = _FOUR.match(content) if len(content) <= _MAX_CHARACTERS else None
     if match is None:
         return None
     return tuple(map(float, match.groups()))
 
 
 def show(value: float, decimals: int) -> str:
-    """A value as people write it: rounded, without trailing zeros or a negative zero."""
+    """A value as text: rounded, without trailing zeros or a negative zero."""
     rounded = round(value, decimals)
     if rounded == int(rounded) and abs(rounded) < 1e15:
         return str(int(rounded))
@@ -134,7 +133,7 @@ def show(value: float, decimals: int) -> str:
 
 
 def check_payload(payload: dict[str, object], where: str) -> None:
-    """Raises TaskError unless the rule can be read and gives the expected value on the test case."""
+    """Raises TaskError unless the rule can be parsed and gives the expected value on the test case."""
     test, expected = payload["test_case"], payload["expected"]
     if not isinstance(test, list) or len(test) != 4 or not all(isinstance(x, (int, float)) for x in test):
         raise TaskError(f"{where}: test_case must be a list of four numbers.")

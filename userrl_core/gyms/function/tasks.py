@@ -1,7 +1,7 @@
-"""FunctionGym's tasks: rules composed here, and the 538 published ones (UserRL appendix C).
+"""FunctionGym's tasks: generated rules, and the 538 published ones (UserRL appendix C).
 
-A rule of ours uses each of a, b, c, d once, joined by the published operators (sum, difference, product, quotient, square);
-the ``hard`` tier adds remainders, whole division, minimum, maximum and absolute value.
+A rule of ours uses each of a, b, c, d once, with the published operators (sum, difference, product, quotient, square); the
+``hard`` tier adds remainder, integer division, minimum, maximum and absolute value.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from userrl_core.records import Task
 from userrl_core.seeding import content_hash, split_of, validation_of
 
 OWN = 1200
-"""Tasks of ours per tier, all splits together."""
+"""Number of our tasks per tier, over all splits."""
 TIERS = ("easy", "hard")
-_PLAIN = ("+", "-", "*", "/", "+", "-", "*")
-_ODD = ("//", "%", "min", "max")
-_LARGEST = 5000.0
+_EASY_OPERATORS = ("+", "-", "*", "/", "+", "-", "*")
+_HARD_OPERATORS = ("//", "%", "min", "max")
+_MAX_VALUE = 5000.0
 DATA = "gyms/FunctionGym/functiongym/data/functions.json"
 SPLITS = {"train": "data/function_multiturn/train.parquet", "test": "data/function_multiturn/test.parquet"}
 
@@ -44,24 +44,24 @@ def generate(n: int, seed: int, tier: str = "easy") -> list[Task]:
     if tier not in TIERS:
         raise ConfigError(f"Gym 'function' has no tier '{tier}'; it has {', '.join(TIERS)}.")
     rng = random.Random(f"function/{tier}/{seed}")
-    found: dict[str, Task] = {}
-    while len(found) < n:
+    generated: dict[str, Task] = {}
+    while len(generated) < n:
         payload = _compose(rng, tier)
         if payload is None:
             continue
         digest = content_hash(payload)
-        found.setdefault(digest, Task("function", digest, split_of(digest), payload, tier=tier))
-    return list(found.values())
+        generated.setdefault(digest, Task("function", digest, split_of(digest), payload, tier=tier))
+    return list(generated.values())
 
 
 def _compose(rng: random.Random, tier: str) -> dict[str, Any] | None:
     rule = _expression(rng, rng.sample("abcd", 4), tier)
     function = compile_rule.__wrapped__(rule)
-    # Whole values on the test case only: an answer within 1e-6 should take arithmetic, not twelve decimals.
+    # Only test cases with an integer value: an answer within 1e-6 should not need twelve decimals.
     for _ in range(12):
         numbers = [rng.randint(1, 10) for _ in range(4)]
         value = evaluate(function, [float(x) for x in numbers])
-        if value is not None and value == round(value) and abs(value) <= _LARGEST:
+        if value is not None and value == round(value) and abs(value) <= _MAX_VALUE:
             return {"rule": rule, "test_case": numbers, "expected": value}
     return None
 
@@ -71,7 +71,7 @@ def _expression(rng: random.Random, letters: list[str], tier: str) -> str:
         return f"{letters[0]} ** 2" if rng.random() < 0.12 else letters[0]
     cut = rng.randint(1, len(letters) - 1)
     left, right = _expression(rng, letters[:cut], tier), _expression(rng, letters[cut:], tier)
-    sign = rng.choice(_ODD if tier == "hard" and rng.random() < 0.3 else _PLAIN)
+    sign = rng.choice(_HARD_OPERATORS if tier == "hard" and rng.random() < 0.3 else _EASY_OPERATORS)
     if sign in ("min", "max"):
         return f"{sign}({left}, {right})"
     if sign == "-" and tier == "hard" and rng.random() < 0.4:
@@ -86,10 +86,10 @@ def _bracket(text: str) -> str:
 
 def _closes_at_end(text: str) -> bool:
     depth = 0
-    for at, sign in enumerate(text):
+    for position, sign in enumerate(text):
         depth += (sign == "(") - (sign == ")")
         if sign == ")" and depth == 0:
-            return at == len(text) - 1
+            return position == len(text) - 1
     return False
 
 
@@ -112,15 +112,15 @@ def load_published(root: Path) -> list[Task]:
         if record["id"] in by_id:
             raise TaskError(f"{where}: id '{record['id']}' occurs twice.")
         by_id[record["id"]] = payload
-    found: dict[str, Task] = {}
+    loaded: dict[str, Task] = {}
     for split, name in SPLITS.items():
         for index, row in enumerate(read_parquet(root / name, ["reward_model"])):
             identity = text_field(row["reward_model"], "id", root / name, index)
             if identity not in by_id:
                 raise TaskError(f"{name}, row {index}: reward_model.id '{identity}' is not in {DATA}.")
-            if identity in found:
+            if identity in loaded:
                 raise TaskError(f"{name}, row {index}: reward_model.id '{identity}' is in two splits.")
             payload = by_id[identity]
-            place = "test" if split == "test" else validation_of(content_hash(payload))
-            found[identity] = Task("function", identity, place, payload, source="published:userrl")
-    return list(found.values())
+            task_split = "test" if split == "test" else validation_of(content_hash(payload))
+            loaded[identity] = Task("function", identity, task_split, payload, source="published:userrl")
+    return list(loaded.values())

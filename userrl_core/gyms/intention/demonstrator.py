@@ -1,4 +1,4 @@
-"""IntentionGym's scripted demonstrator: asks for one open detail at a time, or asks badly when its skill fails it."""
+"""IntentionGym's scripted demonstrator: asks for one missing detail at a time, or badly with probability 1 - skill."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from userrl_core.gyms.intention.gym import IntentionConfig, details_of
 from userrl_core.interact import Choice, InteractCall
 from userrl_core.records import Task
 
-_IDLE = (
+_SMALL_TALK = (
     "How has your day been so far?",
     "Shall I begin right away?",
     "Did you know that I can help with almost anything?",
@@ -18,21 +18,21 @@ _IDLE = (
 
 
 class IntentionDemonstrator:
-    """skill: the chance of each turn to ask for the most important detail left; else it chats, or asks for all at once."""
+    """skill: probability per turn of asking for the most important detail left; else small talk, or all questions at once."""
 
     def __init__(self, task: Task, rng: random.Random, skill: float, config: IntentionConfig) -> None:
-        self._open = sorted(details_of(task), key=lambda detail: -detail.importance)
+        self._remaining = sorted(details_of(task), key=lambda detail: -detail.importance)
         self._rng = rng
         self._skill = skill
 
     def act(self, observation: str) -> InteractCall:
-        """The next question; what the user said does not matter to what is still open."""
-        if self._open and self._rng.random() < self._skill:
-            return self._ask(self._open.pop(0).inquiry)
-        if len(self._open) > 2 and self._rng.random() < 0.2:
-            questions, self._open = [detail.inquiry for detail in self._open], []
+        """The next question; it does not depend on the observation."""
+        if self._remaining and self._rng.random() < self._skill:
+            return self._ask(self._remaining.pop(0).inquiry)
+        if len(self._remaining) > 2 and self._rng.random() < 0.2:
+            questions, self._remaining = [detail.inquiry for detail in self._remaining], []
             return self._ask(" ".join(questions))
-        return self._ask(self._rng.choice(_IDLE))
+        return self._ask(self._rng.choice(_SMALL_TALK))
 
     def _ask(self, question: str) -> InteractCall:
         return InteractCall(Choice.ACTION, question)

@@ -1,7 +1,8 @@
 """Find out what a vague request leaves open, one question at a time (UserRL appendix C, IntentionGym).
 
-Each task has details that the user left out, of importance 1 to 3. A question earns by the most important detail that it
-asks for, less a penalty for every further one in the same message; asking for everything at once earns nothing.
+Each task has details that the request leaves out, of importance 1 to 3. A question earns the base reward of the most
+important detail it asks for, less a penalty for every further detail in the same message; asking for everything at once
+earns nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, ClassVar, Protocol
 from pydantic import Field
 
 from userrl_core.errors import JudgeError, TaskError
-from userrl_core.gyms.base import Gym, GymConfig, Pay, Reply
+from userrl_core.gyms.base import Gym, GymConfig, Reply, RewardBounds
 from userrl_core.gyms.lazy import lazily
 from userrl_core.interact import Choice, InteractCall
 from userrl_core.records import Task
@@ -23,7 +24,7 @@ from userrl_core.records import Task
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """Something the request leaves open. importance: 1 low, 2 medium, 3 high. inquiry: a question that asks for it."""
+    """A detail missing in the request. importance: 1 low, 2 medium, 3 high. inquiry: a question that asks for it."""
 
     description: str
     importance: int
@@ -33,14 +34,14 @@ class Detail:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A question and what the user replied."""
+    """A question and the user's answer."""
 
     question: str
     answer: str
 
 
 class IntentionUser(Protocol):
-    """Who replies and who judges. They may know different things: the replying side is never given the missing details."""
+    """Replies and judges. The replying side is never given the missing details; the judging side is."""
 
     async def reply(self, question: str, conversation: Sequence[Exchange]) -> str:
         """The user's answer. Raises UserError."""
@@ -52,7 +53,7 @@ class IntentionUser(Protocol):
 
 
 class IntentionConfig(GymConfig):
-    """Rewards of IntentionGym, as appendix C gives them."""
+    """Rewards of IntentionGym, defaults from appendix C."""
 
     high: float = Field(default=1.0, ge=0.0)
     """Base reward of a detail of importance 3 (appendix C)."""
@@ -64,7 +65,7 @@ class IntentionConfig(GymConfig):
     """Base reward of a detail of importance 1 (appendix C)."""
 
     multi_penalty: float = Field(default=0.2, ge=0.0)
-    """Subtracted for each detail after the first that one message covers; never below 0 in all (appendix C)."""
+    """Subtracted for each detail after the first that one message covers; the turn's reward stays at or above 0 (appendix C)."""
 
     def base(self, importance: int) -> float:
         """The base reward of an importance."""
@@ -74,8 +75,8 @@ class IntentionConfig(GymConfig):
 class IntentionGym(Gym[IntentionConfig]):
     """Ask for the missing details of a vague request (UserRL appendix C).
 
-    The metric is the sum of turn rewards, so that its greatest value differs from task to task: the sum of the base rewards
-    of all details. Every detail pays once, however often a judge names it.
+    The metric is the sum of turn rewards; its maximum is the task's sum of base rewards. Every detail is rewarded once,
+    however often the judge names it.
     """
 
     name = "intention"
@@ -103,13 +104,13 @@ class IntentionGym(Gym[IntentionConfig]):
 
     @staticmethod
     def min_turns(task: Task, config: IntentionConfig) -> int:
-        """One turn per detail: two details in one message pay less than two messages."""
+        """One turn per detail: two details in one message earn less than two messages."""
         return len(details_of(task))
 
     @classmethod
-    def pay(cls, config: IntentionConfig) -> Pay:
-        """One detail's base reward at most, however many a message covers."""
-        return Pay(0.0, max(config.high, config.medium, config.low), math.inf)
+    def reward_bounds(cls, config: IntentionConfig) -> RewardBounds:
+        """At most one detail's base reward, however many a message covers."""
+        return RewardBounds(0.0, max(config.high, config.medium, config.low), math.inf)
 
     @classmethod
     def gold(cls, task: Task, config: IntentionConfig) -> list[InteractCall]:
@@ -118,36 +119,36 @@ class IntentionGym(Gym[IntentionConfig]):
         return [InteractCall(Choice.ACTION, detail.inquiry) for detail in order]
 
     def opening(self) -> str:
-        """The request as the user put it."""
+        """The category and the request."""
         return f"Category: {self.task.payload['category']}\nRequest: {self.task.payload['task']}"
 
     def brief(self) -> str:
-        """The bare request."""
+        """The request alone."""
         return str(self.task.payload["task"])
 
     async def action(self, content: str) -> Reply:
-        """A question: the reply and the judgement of what it covers are made at the same time, by sides that do not meet."""
+        """A question: replied to and judged at the same time, in separate calls that do not see each other's result."""
         answer, indices = await _both(
             self.user.reply(content, tuple(self.conversation)), self.user.covered(content, tuple(self.remaining))
         )
-        hits = self._checked(indices)
-        reward = self._reward([self.remaining[i] for i in hits])
-        self.remaining = [detail for i, detail in enumerate(self.remaining) if i not in hits]
+        covered = self._valid(indices)
+        reward = self._reward([self.remaining[i] for i in covered])
+        self.remaining = [detail for i, detail in enumerate(self.remaining) if i not in covered]
         self.conversation.append(Exchange(content, answer))
         done = not self.remaining
-        return Reply(answer, reward, done, success=True if done else None, info={"covered": len(hits)})
+        return Reply(answer, reward, done, success=True if done else None, info={"covered": len(covered)})
 
-    def _checked(self, indices: Sequence[int]) -> set[int]:
+    def _valid(self, indices: Sequence[int]) -> set[int]:
         for index in indices:
             if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < len(self.remaining):
                 raise JudgeError(f"The judge named detail {index!r}; there are {len(self.remaining)} left.")
         return set(indices)
 
-    def _reward(self, hits: Sequence[Detail]) -> float:
-        if not hits:
+    def _reward(self, covered: Sequence[Detail]) -> float:
+        if not covered:
             return 0.0
-        base = max(self.config.base(detail.importance) for detail in hits)
-        return max(0.0, base - self.config.multi_penalty * (len(hits) - 1))
+        base = max(self.config.base(detail.importance) for detail in covered)
+        return max(0.0, base - self.config.multi_penalty * (len(covered) - 1))
 
 
 def details_of(task: Task) -> tuple[Detail, ...]:
@@ -171,10 +172,10 @@ def _detail(task: Task, number: int, row: Any) -> Detail:
 
 
 async def _both(reply: Any, judgement: Any) -> tuple[str, Sequence[int]]:
-    """Run both calls at once; when one fails the other is cancelled, and the first error goes on unwrapped."""
+    """Run both calls at once; when one fails the other is cancelled, and the first error is raised unwrapped."""
     try:
         async with asyncio.TaskGroup() as group:
-            first, second = group.create_task(reply), group.create_task(judgement)
-    except BaseExceptionGroup as failed:
-        raise failed.exceptions[0] from None
-    return first.result(), second.result()
+            reply_task, judgement_task = group.create_task(reply), group.create_task(judgement)
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return reply_task.result(), judgement_task.result()

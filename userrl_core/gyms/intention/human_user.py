@@ -9,19 +9,19 @@ from userrl_core.gyms.intention.gym import Detail, Exchange, details_of
 
 
 class HumanIntentionUser(HumanUser):
-    """Replies as the person with the request, and says which of the open details a question asks for."""
+    """Replies to questions about the request, and marks the details that a question asks for."""
 
     async def reply(self, question: str, conversation: Sequence[Exchange]) -> str:
         """The typed answer."""
         listed = "\n".join(f"  - {d.description} (importance {d.importance})" for d in details_of(self.task))
-        self.console.tell_once(
+        self.console.show_once(
             f"Your request: {self.task.payload['task']}\nIt leaves open:\n{listed}\n"
             "Make up an answer where the agent asks for one of them. Do not name what it has not asked for."
         )
         return self.console.line(f"The agent asks: {question}\nYou say: ")
 
     async def covered(self, question: str, remaining: Sequence[Detail]) -> Sequence[int]:
-        """Indices of the details named by number; none for an empty choice."""
+        """Indices of the details typed as numbers; none for 0."""
         listed = "\n".join(f"  {i}. {detail.description}" for i, detail in enumerate(remaining, 1))
         self.console.show(f"Which of these did the question ask for?\n{listed}")
         while True:

@@ -1,7 +1,9 @@
-"""IntentionGym's user behind a model server: one call replies, one judges, and they know different things (appendix C).
+"""IntentionGym's served user: separate calls reply and judge, each with its own knowledge (appendix C).
 
-The replying prompt holds the request and the conversation, never the missing details. The judging prompt holds the details
-that are left, and its verdict is a list of numbers: nothing it knows can reach the agent.
+The replying prompt holds the request and the conversation, never the missing details. The judging prompt holds the
+remaining details and returns a list of numbers, so that none of its knowledge reaches the agent.
+
+Prompts and response schemas (class names, docstrings, field names) are sent to the model: they are part of the experiment.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from userrl_core.served.client import ChatServer, client_for
 from userrl_core.served.quoting import DATA_RULE, quote
 
 REPLY_TEMPERATURE = 0.7
-"""Appendix C: replies are sampled, for naturalness; judgements are not."""
+"""Appendix C: replies are sampled, to sound natural; judgements are not."""
 
 _REPLY = f"""You play a person who has asked an assistant for help with a short, vague request, and who now gets a question back.
 
@@ -58,7 +60,7 @@ class LLMIntentionUser:
         self.ledger: list[ModelCall] = []
 
     async def reply(self, question: str, conversation: Sequence[Exchange]) -> str:
-        """The person's answer, from the request and the conversation alone."""
+        """The user's answer, from the request and the conversation alone."""
         past = "".join(f"You were asked:\n{quote(e.question)}\nYou said:\n{quote(e.answer)}\n" for e in conversation)
         prompt = f"{self._topic()}\n{past}Now you are asked:\n{quote(question)}"
         answer = await client_for(self._server).complete(
@@ -87,7 +89,7 @@ class LLMIntentionUser:
 
 
 def _coverage(count: int) -> type[BaseModel]:
-    """The verdict's schema: numbers that are on the list and no others, so that a wild index is asked for again."""
+    """The judgement's schema: only numbers on the list, so that a reply with another number is retried."""
     number: Any = Literal[tuple(range(1, count + 1))]
     fields: dict[str, Any] = {"analysis": (str, ...), "covered": (list.__class_getitem__(number), ...)}
     return create_model("Coverage", __config__=ConfigDict(extra="forbid"), **fields)

@@ -1,7 +1,7 @@
-"""IntentionGym's user by rule: which details a question asks for is read from its words, and the reply names a preference.
+"""IntentionGym's rule user: finds the details that a question asks for by its words, and replies with a preference for each.
 
 A detail is described by the word stems of its description and of its inquiry. A question asks for it when it holds enough
-of them, where stems that several details of the task share count less, and stems of the request itself not at all.
+of them; stems that several details of the task share weigh less, and stems of the request itself do not count.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from userrl_core.gyms.intention.gym import Detail, Exchange, details_of
-from userrl_core.gyms.stemming import content_words, normalise, stem
+from userrl_core.gyms.stemming import normalise, stem, stems
 from userrl_core.records import Task
 
-ENOUGH = 0.5
-"""The share of a detail's weight that a question must hold."""
+MIN_COVERAGE = 0.5
+"""The share of a detail's weight that a question must hold to ask for it."""
 
-_ASKING = frozenset(
+_QUESTION_STEMS = frozenset(
     stem(word)
     for word in re.findall(
         r"\w+",
@@ -29,25 +29,29 @@ you your yours else example examples desired for what which how long many much o
 use uses used come""",
     )
 )
-"""Words with which anything may be asked for: they tell no detail from another."""
+"""Stems of words that occur in questions of any kind and so do not distinguish details."""
+
+
+Weights = dict[str, float]
+"""Weight by stem."""
 
 
 class RuleIntentionUser:
-    """Deterministic under its generator; knows the task, and tells a preference only where it was asked for one."""
+    """Deterministic under its generator; states a preference only for a detail that was asked for."""
 
     def __init__(self, task: Task, rng: random.Random) -> None:
         self._details = details_of(task)
         self._request = str(task.payload["task"])
         self._category = str(task.payload["category"])
         self._rng = rng
-        self._wishes = {detail.description: self._wish(detail) for detail in self._details}
+        self._preferences = {detail.description: self._preference(detail) for detail in self._details}
 
     async def reply(self, question: str, conversation: Sequence[Exchange]) -> str:
-        """A preference for each detail that was asked for, else a polite nothing."""
+        """A preference for each detail that was asked for, else a polite reply without one."""
         asked = self._asked(question)
         if not asked:
             return "I have no view on that. Is there anything else about my request that you need to know?"
-        return " ".join(self._wishes[self._details[i].description] for i in asked)
+        return " ".join(self._preferences[self._details[i].description] for i in asked)
 
     async def covered(self, question: str, remaining: Sequence[Detail]) -> Sequence[int]:
         """Indices into ``remaining`` of the details that the question's words ask for."""
@@ -55,50 +59,51 @@ class RuleIntentionUser:
         return [i for i, detail in enumerate(remaining) if detail in asked]
 
     def _asked(self, question: str) -> list[int]:
-        plain = normalise(question)
-        literal = [i for i, detail in enumerate(self._details) if normalise(detail.inquiry) in plain]
-        if literal:
-            return literal
-        said = set(_stems(question))
-        return [i for i, profile in enumerate(self._profiles) if _share(profile, said) >= ENOUGH]
+        normalised = normalise(question)
+        verbatim = [i for i, detail in enumerate(self._details) if normalise(detail.inquiry) in normalised]
+        if verbatim:
+            return verbatim
+        question_stems = set(_distinctive_stems(question))
+        return [i for i, weights in enumerate(self._weights) if _coverage(weights, question_stems) >= MIN_COVERAGE]
 
     @cached_property
-    def _profiles(self) -> list[tuple[dict[str, float], dict[str, float]]]:
+    def _weights(self) -> list[tuple[Weights, Weights]]:
         """Per detail, the weights of the stems of its description, and of its inquiry; shared stems weigh less."""
-        given = set(_stems(self._request)) | set(_stems(self._category))
-        described = [set(_stems(d.description)) - given or set(_stems(d.description)) for d in self._details]
-        asked = [set(_stems(d.inquiry)) - given for d in self._details]
-        spread = Counter(s for a, b in zip(described, asked, strict=True) for s in a | b)
+        given = set(_distinctive_stems(self._request)) | set(_distinctive_stems(self._category))
+        descriptions = [set(_distinctive_stems(d.description)) for d in self._details]
+        descriptions = [own - given or own for own in descriptions]
+        inquiries = [set(_distinctive_stems(d.inquiry)) - given for d in self._details]
+        occurrences = Counter(s for a, b in zip(descriptions, inquiries, strict=True) for s in a | b)
         return [
-            ({s: 1.0 / spread[s] for s in a}, {s: 1.0 / spread[s] for s in b})
-            for a, b in zip(described, asked, strict=True)
+            ({s: 1.0 / occurrences[s] for s in a}, {s: 1.0 / occurrences[s] for s in b})
+            for a, b in zip(descriptions, inquiries, strict=True)
         ]
 
-    def _wish(self, detail: Detail) -> str:
+    def _preference(self, detail: Detail) -> str:
         if not detail.options:
             return f"As to {_lower(detail.description)}, I leave that to you."
-        wish = self._rng.choice(detail.options)
-        return f"{detail.description}: {wish}."
+        return f"{detail.description}: {self._rng.choice(detail.options)}."
 
 
-def _share(profile: tuple[dict[str, float], dict[str, float]], said: set[str]) -> float:
-    """How much of a detail the words hold, in [0, 1]: of its description or of its inquiry, whichever is more.
+def _coverage(weights: tuple[Weights, Weights], question_stems: set[str]) -> float:
+    """The share of a detail's weight in a question, in [0, 1]: of its description or its inquiry, whichever is larger.
 
-    A single stem is not enough for an inquiry: two of its words must be there.
+    The inquiry counts only when at least two of its stems occur.
     """
-    description, inquiry = profile
-    held = {s for s in inquiry if s in said}
-    return max(_part(description, said), _part(inquiry, said) if len(held) > 1 else 0.0)
+    description, inquiry = weights
+    from_inquiry = _weight_share(inquiry, question_stems) if len(question_stems & inquiry.keys()) > 1 else 0.0
+    return max(_weight_share(description, question_stems), from_inquiry)
 
 
-def _part(weights: dict[str, float], said: set[str]) -> float:
+def _weight_share(weights: Weights, question_stems: set[str]) -> float:
     total = sum(weights.values())
-    return sum(weight for s, weight in weights.items() if s in said) / total if total else 0.0
+    return sum(weight for s, weight in weights.items() if s in question_stems) / total if total else 0.0
 
 
-def _stems(text: str) -> list[str]:
-    found = dict.fromkeys(stem(word) for word in content_words(text))
-    return [s for s in found if s not in _ASKING] or list(found)
+def _distinctive_stems(text: str) -> list[str]:
+    """The stems of a text without those of general question words, unless it has no others."""
+    text_stems = stems(text)
+    return [s for s in text_stems if s not in _QUESTION_STEMS] or text_stems
 
 
 def _lower(text: str) -> str:

@@ -1,7 +1,7 @@
 """IntentionGym's tasks: our own vague requests over a bank of details, and the published ones.
 
-Ours: `intentions.json` lists domains; each has details (description, question, options) and requests that leave some of them
-open, with an importance each. Published: the rows of the parquet files, completed from the environment's JSON.
+Ours: `intentions.json` lists domains; each has details (description, question, options) and requests, each with the details
+that it leaves open and their importance. Published: the rows of the parquet files, completed from the environment's JSON.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from userrl_core.seeding import content_hash, split_of
 FOLDER = "gyms/IntentionGym/intentiongym/data"
 ROWS = "intention_multiturn"
 
-PATIENCE = 1000
-"""Draws in a row that give nothing new before the generator says that there is no more."""
+MAX_REPEATS = 1000
+"""Duplicate draws in a row after which the generator gives up."""
 
 
 def tasks(split: str) -> Sequence[Task]:
@@ -33,21 +33,21 @@ def tasks(split: str) -> Sequence[Task]:
 def generate(n: int, seed: int) -> list[Task]:
     """n requests over our domains, each leaving two to five of the domain's details open with drawn importance."""
     if n < 1:
-        raise ConfigError(f"n is the number of tasks to generate; {n} gives none.")
+        raise ConfigError(f"n is the number of tasks to generate; give 1 or more, not {n}.")
     rng = random.Random(seed)
     domains = _bank()
-    made: dict[str, Task] = {}
+    generated: dict[str, Task] = {}
     repeats = 0
-    while len(made) < n:
-        if repeats > PATIENCE:
-            raise ConfigError(f"This generator has no {n} different tasks; ask for fewer.")
+    while len(generated) < n:
+        if repeats > MAX_REPEATS:
+            raise ConfigError(f"Gym 'intention' cannot generate {n} different tasks; ask for fewer.")
         domain = rng.choice(domains)
         request = rng.choice(list(domain["requests"]))
         names = rng.sample(sorted(domain["details"]), rng.randint(2, min(5, len(domain["details"]))))
         task = _task(domain, request, [(name, rng.choice((1, 2, 2, 3))) for name in names])
-        repeats = repeats + 1 if task.id in made else 0
-        made[task.id] = task
-    return list(made.values())
+        repeats = repeats + 1 if task.id in generated else 0
+        generated[task.id] = task
+    return list(generated.values())
 
 
 def load_published(root: Path) -> list[Task]:
@@ -56,7 +56,7 @@ def load_published(root: Path) -> list[Task]:
     root: a copy of the released repository. Raises TaskError naming file, index and field.
     """
     splits = released_splits(root, ROWS, "id")
-    found = []
+    loaded = []
     for name in ("all_intentions_train.json", "all_intentions_test.json"):
         path = root / FOLDER / name
         for index, row in enumerate(read_json(path, list)):
@@ -66,21 +66,21 @@ def load_published(root: Path) -> list[Task]:
                 "task": text_field(row, "task", path, index),
                 "details": _published_details(row, path, index),
             }
-            # The environment's files hold 687 further tasks that no released row plays (table 2 counts 380 and 40).
+            # The environment's files hold 687 further tasks without a released row (table 2 counts 380 and 40).
             if key in splits:
-                found.append(Task("intention", key, splits.pop(key), payload, source="published:userrl"))
+                loaded.append(Task("intention", key, splits.pop(key), payload, source="published:userrl"))
     if splits:
         raise TaskError(
             f"{root / FOLDER}: there is no entry with id {next(iter(splits))}, which the released rows name."
         )
-    return found
+    return loaded
 
 
 def _published_details(row: Mapping[str, Any], path: Path, index: int) -> list[dict[str, Any]]:
     rows = row.get("missing_details")
     if not isinstance(rows, list) or not rows:
         raise TaskError(f"{path}, entry {index}: field 'missing_details' is not a list of details.")
-    out = []
+    details = []
     for i, item in enumerate(rows):
         name = f"missing_details[{i}]"
         if not isinstance(item, dict):
@@ -92,7 +92,7 @@ def _published_details(row: Mapping[str, Any], path: Path, index: int) -> list[d
         options = item.get("options") or []
         if not isinstance(options, list):
             raise TaskError(f"{path}, entry {index}: field '{name}.options' is not a list.")
-        out.append(
+        details.append(
             {
                 "description": text_field(item, "description", path, f"{index}, {name}"),
                 "importance": int(item["importance"]),
@@ -100,24 +100,28 @@ def _published_details(row: Mapping[str, Any], path: Path, index: int) -> list[d
                 "options": [str(option) for option in options],
             }
         )
-    return out
+    return details
 
 
 @lru_cache(maxsize=1)
 def _by_split() -> dict[str, tuple[Task, ...]]:
-    made = [_task(domain, request, _parse(left)) for domain in _bank() for request, left in domain["requests"].items()]
-    return {split: tuple(t for t in made if t.split == split) for split in ("train", "validation", "test")}
+    own = [
+        _task(domain, request, _parse(open_details))
+        for domain in _bank()
+        for request, open_details in domain["requests"].items()
+    ]
+    return {split: tuple(t for t in own if t.split == split) for split in ("train", "validation", "test")}
 
 
-def _parse(left: str) -> list[tuple[str, int]]:
-    """``where 3, when 2`` as names with importance."""
-    pairs = (part.split() for part in left.split(","))
+def _parse(open_details: str) -> list[tuple[str, int]]:
+    """Parse ``where 3, when 2`` into names with importance."""
+    pairs = (part.split() for part in open_details.split(","))
     return [(name, int(importance)) for name, importance in pairs]
 
 
-def _task(domain: Mapping[str, Any], request: str, left: Sequence[tuple[str, int]]) -> Task:
+def _task(domain: Mapping[str, Any], request: str, open_details: Sequence[tuple[str, int]]) -> Task:
     details = []
-    for name, importance in left:
+    for name, importance in open_details:
         description, inquiry, *options = domain["details"][name]
         details.append({"description": description, "importance": importance, "inquiry": inquiry, "options": options})
     payload = {"category": domain["category"], "task": request, "details": details}

@@ -1,7 +1,7 @@
 """The math gym: a problem, one integer answer (for mixed-task training as in TARL, section 4.2).
 
-There is nobody to ask: the only choice is ``answer``. A right one earns 1.0; the attempt ends with it, or when the allowed
-answers are used up. Several numbers in one answer are none: a list of guesses must not win.
+There is no user: the only choice is ``answer``. A right answer earns 1.0; the episode ends with it, or when all allowed
+answers are used. An answer with several numbers counts as wrong, so that a list of guesses cannot win.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from userrl_core.gyms.base import Gym, GymConfig, Pay, Reply
+from userrl_core.gyms.base import Gym, GymConfig, Reply, RewardBounds
 from userrl_core.interact import InteractCall
 from userrl_core.records import Task
 
@@ -28,7 +28,7 @@ class MathConfig(GymConfig):
     """Reward of a wrong answer (TARL: 0)."""
 
     attempts: int = Field(default=1, ge=1)
-    """How many answers may be given (ours: 1, a math problem is answered once)."""
+    """Number of answers allowed (ours: 1)."""
 
 
 class MathGym(Gym[MathConfig]):
@@ -42,9 +42,9 @@ class MathGym(Gym[MathConfig]):
     min_turns = 1
 
     @classmethod
-    def pay(cls, config: MathConfig) -> Pay:
+    def reward_bounds(cls, config: MathConfig) -> RewardBounds:
         """Right and wrong answers."""
-        return Pay.of_answers(config.correct, config.wrong)
+        return RewardBounds.of_answers(config.correct, config.wrong)
 
     @classmethod
     def gold(cls, task: Task, config: MathConfig) -> list[InteractCall]:
@@ -56,22 +56,24 @@ class MathGym(Gym[MathConfig]):
         return str(self.task.payload["question"])
 
     async def answer(self, content: str) -> Reply:
-        """Compare the one number in the answer with the truth."""
-        given = read_integer(content)
-        if given == self.task.payload["answer"]:
+        """Compare the number in the answer with the right one."""
+        number = read_integer(content)
+        if number == self.task.payload["answer"]:
             return Reply("That is right.", self.config.correct, done=True, success=True)
-        last = self.turns >= self.config.attempts
-        said = "That is not right." if given is not None else "The answer must hold exactly one number, a whole one."
-        return Reply(said, self.config.wrong, done=last, success=False)
+        observation = (
+            "That is not right." if number is not None else "The answer must hold exactly one number, a whole one."
+        )
+        done = self.turns >= self.config.attempts
+        return Reply(observation, self.config.wrong, done=done, success=False)
 
 
 def read_integer(text: str) -> int | None:
-    r"""The only number in a text when it is whole (``x = 42``, ``\boxed{1,024}``, ``7.0``), else None.
+    r"""The only number in a text if it is an integer (``x = 42``, ``\boxed{1,024}``, ``7.0``), else None.
 
-    Several numbers are no answer: otherwise a list of guesses would be one.
+    None for several numbers: otherwise a list of guesses would count as an answer.
     """
-    found = _NUMBER.findall(text)
-    if len(found) != 1 or len(found[0]) > 30:
+    numbers = _NUMBER.findall(text)
+    if len(numbers) != 1 or len(numbers[0]) > 30:
         return None
-    whole, _, fraction = found[0].replace(",", "").replace("−", "-").partition(".")
+    whole, _, fraction = numbers[0].replace(",", "").replace("−", "-").partition(".")
     return int(whole) if not fraction.strip("0") else None

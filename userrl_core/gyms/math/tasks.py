@@ -1,6 +1,6 @@
-"""Tasks of the math gym: generated problems with one integer answer, in three tiers (TARL section 4.2 mixes such tasks in).
+"""The math gym's tasks: generated problems with one integer answer, in three tiers (for TARL's mixed tasks, section 4.2).
 
-Every problem is drawn from a family with its own numbers; the answer is computed, never parsed from the text.
+Every problem draws its numbers within one of a tier's families; the answer is computed, never parsed from the text.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from userrl_core.seeding import content_hash, split_of
 
 Problem = tuple[str, int]
 SET_SIZE, SET_SEED = 900, 20
-"""Our task set is this many problems of this seed."""
+"""Size and seed of our task set."""
 
 
 def tasks(split: str, *, tier: str | None = None) -> Sequence[Task]:
     """Our problems of a split; tier is ``easy``, ``medium`` or ``hard``."""
-    _check(tier)
+    _check_tier(tier)
     return [task for task in _all() if task.split == split and tier in (None, task.tier)]
 
 
 def generate(n: int, seed: int, *, tier: str | None = None) -> list[Task]:
-    """n different problems drawn from the seed. Raises ConfigError for an unknown tier or too many."""
-    _check(tier)
+    """n different problems drawn with the seed. Raises ConfigError for an unknown tier or a too large n."""
+    _check_tier(tier)
     rng = Random(seed)
-    found: dict[str, Task] = {}
+    generated: dict[str, Task] = {}
     for draws in itertools.count():
-        if len(found) >= n:
+        if len(generated) >= n:
             break
         if draws > 50 * n:
-            raise ConfigError(f"The math gym found only {len(found)} different problems; ask for fewer than {n}.")
+            raise ConfigError(f"The math gym found only {len(generated)} different problems; ask for fewer than {n}.")
         name = tier or rng.choice(list(TIERS))
         question, answer = rng.choice(TIERS[name])(rng)
         key = content_hash(["math", question])
-        found[key] = Task("math", key, split_of(key), {"question": question, "answer": answer}, tier=name)
-    return list(found.values())
+        generated[key] = Task("math", key, split_of(key), {"question": question, "answer": answer}, tier=name)
+    return list(generated.values())
 
 
 @lru_cache(maxsize=1)
@@ -48,7 +48,7 @@ def _all() -> list[Task]:
     return generate(SET_SIZE, SET_SEED)
 
 
-def _check(tier: str | None) -> None:
+def _check_tier(tier: str | None) -> None:
     if tier is not None and tier not in TIERS:
         raise ConfigError(f"The math gym has no tier '{tier}'; it has {', '.join(TIERS)}.")
 

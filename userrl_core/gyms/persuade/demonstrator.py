@@ -1,4 +1,4 @@
-"""PersuadeGym's scripted demonstrator: one good argument after another, or chatter when its skill fails it."""
+"""PersuadeGym's scripted demonstrator: one good argument after another, or empty insistence with probability 1 - skill."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from userrl_core.gyms.stemming import content_words
 from userrl_core.interact import Choice, InteractCall
 from userrl_core.records import Task
 
-_IDLE = (
+_EMPTY = (
     "You are wrong.",
     "Please change your mind, it would make me happy.",
     "Everybody knows better than that.",
@@ -17,7 +17,7 @@ _IDLE = (
     "I simply disagree with you.",
 )
 
-# For claims that come without rebuttals: what can be said against most claims, each in words of its own.
+# For claims without rebuttals: arguments against most claims, each in different words.
 _GENERAL = (
     "The costs fall on people who never chose them. For example, families with low wages pay first because prices rise",
     "Good intentions fail in practice. Inspectors in 12 regions found loopholes since rules were written in a hurry",
@@ -32,17 +32,17 @@ _GENERAL = (
 
 
 class PersuadeDemonstrator:
-    """skill: the chance of each turn to bring the strongest argument left; else it insists without a reason."""
+    """skill: probability per turn of the strongest argument left; else a statement without a reason."""
 
     def __init__(self, task: Task, rng: random.Random, skill: float, config: PersuadeConfig) -> None:
-        self._left = [r.text for r in sorted(rebuttals_of(task), key=lambda r: -r.weight)] or _general(task)
+        self._arguments = [r.text for r in sorted(rebuttals_of(task), key=lambda r: -r.weight)] or _general(task)
         self._rng = rng
         self._skill = skill
 
     def act(self, observation: str) -> InteractCall:
-        """The next argument; the user's words do not change what is left to say."""
-        good = bool(self._left) and self._rng.random() < self._skill
-        return InteractCall(Choice.ACTION, self._left.pop(0) if good else self._rng.choice(_IDLE))
+        """The next argument; it does not depend on the observation."""
+        skilled = bool(self._arguments) and self._rng.random() < self._skill
+        return InteractCall(Choice.ACTION, self._arguments.pop(0) if skilled else self._rng.choice(_EMPTY))
 
 
 def _general(task: Task) -> list[str]:

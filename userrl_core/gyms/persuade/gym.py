@@ -1,8 +1,9 @@
-"""Talk a user out of a claim, argument by argument (UserRL appendix C, PersuadeGym).
+"""Convince a user to give up a claim, argument by argument (UserRL appendix C, PersuadeGym).
 
-The user starts at "Strongly Agree" and may move over seven levels. A turn earns the levels won toward disagreement divided
-by six. The paper calls this scaling exponential and states a linear formula; the formula holds here. As published the change
-is taken against the previous stance, so that a wavering user pays for ever; here each level pays once.
+The user starts at "Strongly Agree" and moves over seven levels. A turn earns the levels gained toward disagreement divided
+by six. The paper calls this scaling exponential but states a linear formula; we follow the formula. As published the change
+is measured from the previous stance, so that a user who moves back and forth is rewarded without end; here each level is
+rewarded once.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, ClassVar, Literal, Protocol, get_args
 from pydantic import Field
 
 from userrl_core.errors import JudgeError, TaskError
-from userrl_core.gyms.base import Gym, GymConfig, Pay, Reply
+from userrl_core.gyms.base import Gym, GymConfig, Reply, RewardBounds
 from userrl_core.gyms.lazy import lazily
 from userrl_core.interact import Choice, InteractCall
 from userrl_core.records import Task
@@ -29,7 +30,7 @@ STANCES: tuple[str, ...] = get_args(Stance)
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the user says to an argument, and where it stands after it."""
+    """The user's response to an argument, and its stance afterwards."""
 
     response: str
     stance: str
@@ -37,22 +38,22 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Rebuttal:
-    """A point against the claim that the user has no good answer to. weight: levels that it is worth, 1 or 2."""
+    """An argument against the claim that moves the user. weight: by how many levels, 1 or 2."""
 
     text: str
     weight: int
 
 
 class PersuadeUser(Protocol):
-    """Holds the claim and hears arguments against it."""
+    """The user who holds the claim."""
 
-    async def hear(self, argument: str, stance: str) -> Verdict:
-        """The user's response and new stance. stance: where it stood before. Raises JudgeError when it cannot be had."""
+    async def respond(self, argument: str, stance: str) -> Verdict:
+        """The user's response and new stance. stance: the stance before. Raises JudgeError when there is no usable reply."""
         ...
 
 
 class PersuadeConfig(GymConfig):
-    """Rewards of PersuadeGym, as appendix C gives them."""
+    """Rewards of PersuadeGym, defaults from appendix C."""
 
     start: Stance = "Strongly Agree"
     """The user's first stance (appendix C)."""
@@ -64,8 +65,8 @@ class PersuadeConfig(GymConfig):
 class PersuadeGym(Gym[PersuadeConfig]):
     """Move the user to "Strongly Disagree" (UserRL appendix C).
 
-    The metric is the sum of turn rewards: the best level reached over six. A stance that is not one of the seven is a
-    failure of the judgement, so that the reward is null.
+    The metric is the sum of turn rewards: the best level reached, divided by six. A stance outside the seven is a failed
+    judgement: the reward is null.
     """
 
     name = "persuade"
@@ -96,37 +97,37 @@ class PersuadeGym(Gym[PersuadeConfig]):
 
     @staticmethod
     def min_turns(task: Task, config: PersuadeConfig) -> int:
-        """The turns of the gold solution; three (two levels a turn) where a task has none."""
+        """The length of the gold solution; three turns (two levels each) where a task has none."""
         return len(PersuadeGym.gold(task, config)) or -(-(len(STANCES) - 1 - STANCES.index(config.start)) // 2)
 
     @classmethod
-    def pay(cls, config: PersuadeConfig) -> Pay:
-        """All levels in one turn at most."""
-        return Pay(0.0, (len(STANCES) - 1 - STANCES.index(config.start)) * config.per_level, math.inf)
+    def reward_bounds(cls, config: PersuadeConfig) -> RewardBounds:
+        """At most all levels in one turn."""
+        return RewardBounds(0.0, (len(STANCES) - 1 - STANCES.index(config.start)) * config.per_level, math.inf)
 
     @classmethod
     def gold(cls, task: Task, config: PersuadeConfig) -> list[InteractCall]:
-        """The task's rebuttals, strongest first, until six levels are won. Empty where the task has none (published ones)."""
-        missing = len(STANCES) - 1 - STANCES.index(config.start)
+        """The task's rebuttals, strongest first, until all levels are gained. Empty where the task has none (published)."""
+        levels_left = len(STANCES) - 1 - STANCES.index(config.start)
         calls = []
         for rebuttal in sorted(rebuttals_of(task), key=lambda r: -r.weight):
-            if missing <= 0:
+            if levels_left <= 0:
                 break
             calls.append(InteractCall(Choice.ACTION, rebuttal.text))
-            missing -= rebuttal.weight
-        return calls if missing <= 0 else []
+            levels_left -= rebuttal.weight
+        return calls if levels_left <= 0 else []
 
     def opening(self) -> str:
-        """The claim, and why the user holds it."""
+        """The claim, and the user's argument for it."""
         return f"I hold this claim: {self.task.payload['claim']}\n\n{self.task.payload['argument']}"
 
     def brief(self) -> str:
-        """The bare claim."""
+        """The claim alone."""
         return str(self.task.payload["claim"])
 
     async def action(self, content: str) -> Reply:
-        """An argument: the user answers and says where it stands; only levels never reached before pay."""
-        verdict = await self.user.hear(content, self.stance)
+        """An argument: the user responds and states its stance; only levels not reached before are rewarded."""
+        verdict = await self.user.respond(content, self.stance)
         if verdict.stance not in STANCES:
             raise JudgeError("The user's stance is none of the seven levels.")
         level = STANCES.index(verdict.stance)
@@ -139,11 +140,11 @@ class PersuadeGym(Gym[PersuadeConfig]):
 
 def rebuttals_of(task: Task) -> tuple[Rebuttal, ...]:
     """The task's rebuttals; none for published tasks. Raises TaskError naming the task, the entry and the field."""
-    found = []
+    rebuttals = []
     for i, row in enumerate(task.payload.get("rebuttals", ())):
         if not isinstance(row, Mapping) or not isinstance(row.get("text"), str) or not row["text"].strip():
             raise TaskError(f"Task {task.key}, rebuttal {i}: field 'text' is not a text.")
         if row.get("weight") not in (1, 2):
             raise TaskError(f"Task {task.key}, rebuttal {i}: field 'weight' is {row.get('weight')!r}, not 1 or 2.")
-        found.append(Rebuttal(row["text"], int(row["weight"])))
-    return tuple(found)
+        rebuttals.append(Rebuttal(row["text"], int(row["weight"])))
+    return tuple(rebuttals)

@@ -7,12 +7,12 @@ from userrl_core.gyms.persuade.gym import STANCES, Verdict
 
 
 class HumanPersuadeUser(HumanUser):
-    """Speaks for the claim, and says where it stands after each argument."""
+    """Defends the claim, and states a stance after each argument."""
 
-    async def hear(self, argument: str, stance: str) -> Verdict:
-        """The typed response, and a stance from the list."""
+    async def respond(self, argument: str, stance: str) -> Verdict:
+        """The typed response and the chosen stance."""
         payload = self.task.payload
-        self.console.tell_once(
+        self.console.show_once(
             f"You hold this claim: {payload['claim']}\n{payload['argument']}\n"
             "Answer as somebody who can be moved by good reasons and by nothing else."
         )

@@ -1,4 +1,7 @@
-"""PersuadeGym's user behind a model server: one call gives the response and the new stance (appendix C)."""
+"""PersuadeGym's served user: one call gives the response and the new stance (appendix C).
+
+Prompt and response schema (class name, docstring, field names) are sent to the model: they are part of the experiment.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ Stances, from holding the claim to rejecting it: {", ".join(STANCES)}.
 {DATA_RULE}"""
 
 
-def _tidy(value: Any) -> Any:
+def _normalised(value: Any) -> Any:
     return value.strip().strip(".!\"'").title() if isinstance(value, str) else value
 
 
@@ -42,11 +45,11 @@ class Opinion(BaseModel):
 
     thought: str
     response: str = Field(min_length=1)
-    stance: Annotated[Stance, BeforeValidator(_tidy)]
+    stance: Annotated[Stance, BeforeValidator(_normalised)]
 
 
 class LLMPersuadeUser:
-    """Options are those of `ChatServer`. Keeps the conversation, so that the person remembers what was said."""
+    """Options are those of `ChatServer`. Sends the whole conversation with every call."""
 
     def __init__(self, task: Task, rng: random.Random, **options: Any) -> None:
         claim, argument = quote(str(task.payload["claim"])), quote(str(task.payload["argument"]))
@@ -54,13 +57,13 @@ class LLMPersuadeUser:
         self._server = ChatServer(**options)
         self.ledger: list[ModelCall] = []
 
-    async def hear(self, argument: str, stance: str) -> Verdict:
-        """Response and stance. Raises JudgeError when the model gives none that fits after all retries."""
+    async def respond(self, argument: str, stance: str) -> Verdict:
+        """Response and stance. Raises JudgeError when no reply fits after all retries."""
         prompt = f"Your stance now: {stance}. The other person says:\n{quote(argument)}"
-        asked: Message = {"role": "user", "content": prompt}
+        message: Message = {"role": "user", "content": prompt}
         answer = await client_for(self._server).complete(
-            [*self._messages, asked], role="judge", ledger=self.ledger, schema=Opinion
+            [*self._messages, message], role="judge", ledger=self.ledger, schema=Opinion
         )
         opinion: Opinion = answer.parsed
-        self._messages += [asked, {"role": "assistant", "content": opinion.model_dump_json()}]
+        self._messages += [message, {"role": "assistant", "content": opinion.model_dump_json()}]
         return Verdict(opinion.response, opinion.stance)

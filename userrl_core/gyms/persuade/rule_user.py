@@ -1,8 +1,8 @@
-"""PersuadeGym's user by rule: moved by the strength and the novelty of what it hears, never by the same thing twice.
+"""PersuadeGym's rule user: moved by strong and new arguments, never twice by the same one.
 
-Where a task lists rebuttals, an argument that makes one of them (half of its content stems) moves by its weight. Any other
-argument has to speak to the claim, oppose it, and bring new words; then reasons, evidence, substance and a reply to the
-user's own argument count one point each: two points move one level, four move two.
+Where a task lists rebuttals, an argument that contains one of them (half of its content stems) moves the user by its weight.
+Any other argument must be about the claim, oppose it and use new words; then reasons, evidence, length and a reply to the
+user's own argument score one point each: two points move the user one level, four points two levels.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import random
 import re
 
 from userrl_core.gyms.persuade.gym import STANCES, Verdict, rebuttals_of
-from userrl_core.gyms.stemming import content_words, stem, words
+from userrl_core.gyms.stemming import stems, words
 from userrl_core.records import Task
 
-MADE = 0.5
-"""The share of a rebuttal's own stems that an argument must hold to make it."""
-NEW = 0.4
-"""The share of an argument's stems that must not have been heard before."""
-MOST = 2
-"""Levels that one message can win, whatever it holds."""
+MIN_COVERAGE = 0.5
+"""The share of a rebuttal's stems that an argument must hold to contain it."""
+MIN_NOVELTY = 0.4
+"""The share of an argument's stems that must be new in the conversation."""
+MAX_LEVELS = 2
+"""The most levels that one message can move the user."""
 
 _REASONS = re.compile(
     r"\b(because|since|therefore|thus|hence|so that|as a result|which means|leads? to|due to)\b", re.I
@@ -33,7 +33,7 @@ _OPPOSING = re.compile(
     r"disagree|oppose|mistaken|unlike|whereas|without|harm\w*|risks?|cannot|worse)\b|n't\b|n’t\b",
     re.I,
 )
-_LINES = {
+_RESPONSES: dict[str | int, tuple[str, ...]] = {
     "empty": ("I did not hear an argument.",),
     "off": ("That has little to do with what I said.", "I do not see how this bears on my claim."),
     "again": ("You have told me that already.", "I have heard this point; give me another reason."),
@@ -48,42 +48,41 @@ class RulePersuadeUser:
 
     def __init__(self, task: Task, rng: random.Random) -> None:
         self._rng = rng
-        self._topic = _stems(f"{task.payload['claim']} {task.payload['argument']}")
-        claim = _stems(str(task.payload["claim"]))
-        self._rebuttals = [(r, _stems(r.text) - claim or _stems(r.text)) for r in rebuttals_of(task)]
-        self._heard: set[str] = set(self._topic)
+        self._topic = set(stems(f"{task.payload['claim']} {task.payload['argument']}"))
+        claim = set(stems(str(task.payload["claim"])))
+        self._rebuttals = [(r, set(stems(r.text)) - claim or set(stems(r.text))) for r in rebuttals_of(task)]
+        self._known_stems = set(self._topic)
 
-    async def hear(self, argument: str, stance: str) -> Verdict:
-        """A line by what the argument was worth, and the stance it leads to."""
-        kind = self._weigh(argument)
-        level = min(len(STANCES) - 1, STANCES.index(stance) + (kind if isinstance(kind, int) else 0))
-        return Verdict(f"{self._rng.choice(_LINES[kind])} My stance: {STANCES[level]}.", STANCES[level])
+    async def respond(self, argument: str, stance: str) -> Verdict:
+        """A fixed response for the argument's strength, and the resulting stance."""
+        strength = self._judge(argument)
+        level = min(len(STANCES) - 1, STANCES.index(stance) + (strength if isinstance(strength, int) else 0))
+        return Verdict(f"{self._rng.choice(_RESPONSES[strength])} My stance: {STANCES[level]}.", STANCES[level])
 
-    def _weigh(self, argument: str) -> str | int:
-        said = _stems(argument)
-        if not said:
+    def _judge(self, argument: str) -> str | int:
+        """The levels that the argument moves the user, or why it does not."""
+        argument_stems = set(stems(argument))
+        if not argument_stems:
             return "empty"
-        made = [i for i, (_, own) in enumerate(self._rebuttals) if len(own & said) >= MADE * len(own)]
-        new = len(said - self._heard) / len(said)
-        on_topic = len(said & self._topic)
-        self._heard |= said
-        if made:
-            won = min(MOST, sum(self._rebuttals[i][0].weight for i in made))
-            self._rebuttals = [pair for i, pair in enumerate(self._rebuttals) if i not in made]
-            return won
+        contained = [
+            i for i, (_, own) in enumerate(self._rebuttals) if len(own & argument_stems) >= MIN_COVERAGE * len(own)
+        ]
+        novelty = len(argument_stems - self._known_stems) / len(argument_stems)
+        on_topic = len(argument_stems & self._topic)
+        self._known_stems |= argument_stems
+        if contained:
+            levels = min(MAX_LEVELS, sum(self._rebuttals[i][0].weight for i in contained))
+            self._rebuttals = [pair for i, pair in enumerate(self._rebuttals) if i not in contained]
+            return levels
         if on_topic < 2:
             return "off"
-        if new < NEW:
+        if novelty < MIN_NOVELTY:
             return "again"
-        return self._strength(argument, on_topic) or "weak"
+        return self._levels(argument, on_topic) or "weak"
 
-    def _strength(self, argument: str, on_topic: int) -> int:
-        """Levels won by an argument that is new and to the point, 0 to `MOST`."""
+    def _levels(self, argument: str, on_topic: int) -> int:
+        """Levels gained by an argument that is new and on topic, 0 to `MAX_LEVELS`."""
         if not _OPPOSING.search(argument):
             return 0
         points = [_REASONS.search(argument), _EVIDENCE.search(argument), len(words(argument)) >= 40, on_topic >= 4]
-        return min(MOST, sum(bool(point) for point in points) // 2)
-
-
-def _stems(text: str) -> set[str]:
-    return {stem(word) for word in content_words(text)}
+        return min(MAX_LEVELS, sum(bool(point) for point in points) // 2)

@@ -1,8 +1,8 @@
 """PersuadeGym's tasks: our own claims with an opening argument and weighted rebuttals, and the published claims.
 
 Ours: `claims.json`, a list of ``{claim, argument, rebuttals: [[text, weight], ...]}``. Published: the parquet rows, which
-hold claim and argument and no solution. The released test claims all occur in the released training rows as well, with
-other arguments; the published splits are kept as they are.
+hold a claim and an argument but no solution. All released test claims also occur in the released training rows, with
+other arguments; the published splits are kept.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from userrl_core.seeding import Split, content_hash, derive_seed
 
 ROWS = "persuasion_multiturn"
 
-PATIENCE = 1000
-"""Draws in a row that give nothing new before the generator says that there is no more."""
+MAX_REPEATS = 1000
+"""Duplicate draws in a row after which the generator gives up."""
 
 
 def tasks(split: str) -> Sequence[Task]:
-    """Our own tasks of a split. The split hangs on the claim alone, so that no claim is in two of them."""
+    """Our own tasks of a split. The split depends on the claim alone, so that no claim is in two splits."""
     return tuple(task for task in _ours() if task.split == split)
 
 
@@ -36,17 +36,17 @@ def generate(n: int, seed: int) -> list[Task]:
     Raises ConfigError when there are no n different ones.
     """
     if n < 1:
-        raise ConfigError(f"n is the number of tasks to generate; {n} gives none.")
+        raise ConfigError(f"n is the number of tasks to generate; give 1 or more, not {n}.")
     rng = random.Random(seed)
-    made: dict[str, Task] = {}
+    generated: dict[str, Task] = {}
     repeats = 0
-    while len(made) < n:
-        if repeats > PATIENCE:
-            raise ConfigError(f"This generator has no {n} different tasks; ask for fewer.")
+    while len(generated) < n:
+        if repeats > MAX_REPEATS:
+            raise ConfigError(f"Gym 'persuade' cannot generate {n} different tasks; ask for fewer.")
         task = _variant(rng.choice(_bank()), rng)
-        repeats = repeats + 1 if task.id in made else 0
-        made[task.id] = task
-    return list(made.values())
+        repeats = repeats + 1 if task.id in generated else 0
+        generated[task.id] = task
+    return list(generated.values())
 
 
 def load_published(root: Path) -> list[Task]:
@@ -55,15 +55,15 @@ def load_published(root: Path) -> list[Task]:
     root: a copy of the released repository. Raises TaskError naming file, index and field.
     """
     splits = released_splits(root, ROWS, "id")
-    found = []
+    loaded = []
     for part in ("train", "test"):
         path = root / "data" / ROWS / f"{part}.parquet"
         for index, row in enumerate(read_parquet(path, ["reward_model"])):
             model = row["reward_model"]
             payload = {name: text_field(model, name, path, index) for name in ("claim", "argument")}
             key = text_field(model, "id", path, index)
-            found.append(Task("persuade", key, splits[key], payload, source="published:userrl"))
-    return found
+            loaded.append(Task("persuade", key, splits[key], payload, source="published:userrl"))
+    return loaded
 
 
 def _variant(entry: Mapping[str, Any], rng: random.Random) -> Task:
@@ -90,7 +90,7 @@ def _task(entry: Mapping[str, Any]) -> Task:
 
 @lru_cache(maxsize=1)
 def _splits() -> dict[str, Split]:
-    """Claim to split: by the rank of the claim's hash, since a draw per claim would leave validation fewer than four."""
+    """Split by claim: by the rank of the claim's hash, because a draw per claim would leave fewer than four for validation."""
     claims = sorted((entry["claim"] for entry in _bank()), key=lambda claim: derive_seed("persuade", claim))
     test = round(0.2 * len(claims))
     validation = max(4, round(0.05 * (len(claims) - test)))

@@ -1,4 +1,4 @@
-"""Where SearchGym's results come from: the local corpus by BM25, or the web by Serper, behind one interface."""
+"""SearchGym's search engines: BM25 over the local corpus, or the web through Serper, with one interface."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from userrl_core.gyms.search.corpus import corpus
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One result."""
+    """One search result."""
 
     title: str
     snippet: str
 
 
 class SearchBackend(Protocol):
-    """Finds texts for a query."""
+    """A search engine."""
 
     async def search(self, query: str, k: int) -> list[Hit]:
-        """At most k results, best first. Raises UserError when the service gives none after all attempts."""
+        """At most k results, best first. Raises UserError when the service gives no usable reply after all retries."""
         ...
 
     async def aclose(self) -> None:
@@ -34,7 +34,7 @@ class SearchBackend(Protocol):
 
 
 class LocalBackend:
-    """BM25 over the articles of the local corpus; results without any word in common are left out."""
+    """BM25 over the articles of the local corpus; articles without a word of the query are left out."""
 
     async def search(self, query: str, k: int) -> list[Hit]:
         """At most k articles, best first."""
@@ -43,18 +43,18 @@ class LocalBackend:
         if not tokens[0]:
             return []
         documents = corpus().documents
-        found = index.retrieve(tokens, k=min(k, len(documents)), show_progress=False)
-        pairs = zip(found.documents[0].tolist(), found.scores[0].tolist(), strict=True)
-        return [Hit(documents[number].title, documents[number].text) for number, score in pairs if score > 0]
+        results = index.retrieve(tokens, k=min(k, len(documents)), show_progress=False)
+        scored = zip(results.documents[0].tolist(), results.scores[0].tolist(), strict=True)
+        return [Hit(documents[number].title, documents[number].text) for number, score in scored if score > 0]
 
     async def aclose(self) -> None:
-        """Nothing is held."""
+        """There is nothing to release."""
 
 
 class SerperBackend:
-    """Google results by the Serper service; one connection pool per attempt at a task.
+    """Google results through the Serper service; one connection pool per episode.
 
-    key_env: name of the environment variable with the key. timeout: seconds per attempt. Raises TaskError without a key.
+    key_env: name of the environment variable with the key. timeout: seconds per request. Raises TaskError without a key.
     """
 
     def __init__(self, url: str, key_env: str, timeout: float, retries: int) -> None:
@@ -67,23 +67,23 @@ class SerperBackend:
         self._http: Any = None
 
     async def search(self, query: str, k: int) -> list[Hit]:
-        """At most k results; tries again with growing pauses. Raises UserError, which never holds the key or the body."""
-        import httpx  # imported here: the local backend needs no HTTP client
+        """At most k results; retries with growing pauses. Raises UserError, whose text never holds the key or the body."""
+        import httpx  # imported here for start-up time: the local engine needs no HTTP client
 
-        if self._http is None:  # made on the first search: its TLS settings alone take 70 ms to load
-            # A proxy from the environment cannot reach this machine's loopback.
+        if self._http is None:  # created at the first search: loading its TLS settings takes 70 ms
+            # A proxy from the environment cannot reach this machine's loopback interface.
             local = urlsplit(self._url).hostname in ("localhost", "127.0.0.1", "::1")
             self._http = httpx.AsyncClient(headers={"X-API-KEY": self._key}, timeout=self._timeout, trust_env=not local)
         for attempt in range(self._retries + 1):
             try:
                 reply = await self._http.post(self._url, json={"q": query[:2000], "num": k})
                 reply.raise_for_status()
-                return _read(reply.json(), k)
+                return _parse(reply.json(), k)
             except (httpx.HTTPError, ValueError, TypeError) as error:
-                problem = type(error).__name__
+                error_name = type(error).__name__
                 if attempt < self._retries:
                     await asyncio.sleep(0.5 * 2**attempt)
-        raise UserError(f"Web search gave no usable reply in {self._retries + 1} attempts ({problem}).")
+        raise UserError(f"Web search gave no usable reply in {self._retries + 1} attempts ({error_name}).")
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -91,18 +91,20 @@ class SerperBackend:
             await self._http.aclose()
 
 
-def _read(body: Any, k: int) -> list[Hit]:
+def _parse(body: Any, k: int) -> list[Hit]:
     if not isinstance(body, dict) or not isinstance(body.get("organic", []), list):
         raise TypeError("no result list")
-    box = body.get("answerBox")
-    rows = ([box] if isinstance(box, dict) else []) + [row for row in body.get("organic", []) if isinstance(row, dict)]
+    answer_box = body.get("answerBox")
+    rows = ([answer_box] if isinstance(answer_box, dict) else []) + [
+        row for row in body.get("organic", []) if isinstance(row, dict)
+    ]
     hits = [Hit(str(row.get("title", "")), str(row.get("answer") or row.get("snippet") or "")) for row in rows]
     return [hit for hit in hits if hit.snippet][:k]
 
 
 @lru_cache(maxsize=1)
 def _index() -> tuple[Any, Any]:
-    import bm25s  # imported here: it loads in a quarter of a second, and only a search needs it
+    import bm25s  # imported here for start-up time: it takes 250 ms, and only a search needs it
 
     index = bm25s.BM25()
     texts = [f"{document.title} {document.text}" for document in corpus().documents]

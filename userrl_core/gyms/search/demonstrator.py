@@ -1,4 +1,4 @@
-"""The scripted demonstrator of SearchGym: looks up each hop of the question, then answers."""
+"""SearchGym's scripted demonstrator: searches for each hop of the question, then answers."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from userrl_core.records import Task
 
 
 class SearchDemonstrator:
-    """Plays one attempt. With probability 1 - skill a turn is a search or an answer about something else."""
+    """Plays one episode. With probability 1 - skill a turn is an unrelated search or answer."""
 
     def __init__(self, task: Task, rng: random.Random, skill: float, config: SearchConfig) -> None:
-        self._truth, self._rng, self._skill = task.payload["answer"], rng, skill
+        self._answer, self._rng, self._skill = task.payload["answer"], rng, skill
         self._hops = list(task.payload["hops"])
 
     def act(self, observation: str) -> InteractCall:
-        """The next call; what the articles say is known beforehand."""
+        """The next call; the content of the articles is known."""
         if self._rng.random() >= self._skill:
             title = self._rng.choice(corpus().documents).title
             return InteractCall(self._rng.choice(["search", "answer"]), title)
         if self._hops:
             return InteractCall("search", self._hops.pop(0))
-        return InteractCall("answer", self._truth)
+        return InteractCall("answer", self._answer)

@@ -1,10 +1,10 @@
 """SearchGym: answer a question with the help of a search engine (UserRL appendix C, figure 11).
 
-A search earns nothing and shows the best results; after five of them the engine refuses. A right answer earns 1.0 and ends
-the attempt; a wrong one earns 0.0, and the attempt goes on.
+A search earns nothing and shows the best results; after five searches further ones are refused. A right answer earns 1.0
+and ends the episode; a wrong one earns 0.0, and the episode continues.
 
-Departures from the released code: a web search that fails is a null reward (there a polite text); our own tasks are asked of
-a local corpus, the released questions of the web, and without a key for it they are marked as not playable.
+Departures from the released code: a failed web search is a null reward (there a polite text); our own tasks search a local
+corpus, the released questions the web, and without a key for it they are marked as not playable.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from pydantic import Field
 
-from userrl_core.gyms.base import Gym, GymConfig, Pay, Reply
+from userrl_core.gyms.base import Gym, GymConfig, Reply, RewardBounds
 from userrl_core.gyms.lazy import lazily
 from userrl_core.gyms.search.backend import Hit, LocalBackend, SearchBackend, SerperBackend
 from userrl_core.gyms.search.rule_user import RuleSearchUser
@@ -22,7 +22,7 @@ from userrl_core.records import Task
 
 
 class SearchUser(Protocol):
-    """Who asked the question and judges the answer."""
+    """The user who asked the question and judges the answer."""
 
     async def matches(self, answer: str) -> bool:
         """Whether the answer is right. Raises JudgeError."""
@@ -39,13 +39,13 @@ class SearchConfig(GymConfig):
     """Reward of a wrong answer (appendix C: 0.0)."""
 
     max_searches: int = Field(default=5, ge=0)
-    """Searches that are carried out; the next one is refused (appendix C: 5)."""
+    """Number of searches executed; further ones are refused (appendix C: 5)."""
 
     top_k: int = Field(default=5, ge=1)
     """Results shown per search (released code: 5)."""
 
     backend: Literal["auto", "local", "web"] = "auto"
-    """Where results come from; auto takes what the task was made for."""
+    """Search engine; auto takes the one that the task was made for."""
 
     web_url: str = "https://google.serper.dev/search"
     """Address of the web search (appendix C: Serper)."""
@@ -57,7 +57,7 @@ class SearchConfig(GymConfig):
     """Seconds one web search may take (released code: 10)."""
 
     web_retries: int = Field(default=2, ge=0)
-    """Further attempts when a web search fails (ours)."""
+    """Retries of a failed web search (ours)."""
 
 
 class SearchGym(Gym[SearchConfig]):
@@ -86,16 +86,16 @@ class SearchGym(Gym[SearchConfig]):
         super().__init__(task, user, config)
         self._backend = _backend(task, self.config)
         self.searches = 0
-        """Searches carried out so far."""
+        """Searches executed so far."""
 
     @classmethod
-    def pay(cls, config: SearchConfig) -> Pay:
+    def reward_bounds(cls, config: SearchConfig) -> RewardBounds:
         """Right and wrong answers."""
-        return Pay.of_answers(config.correct, config.wrong)
+        return RewardBounds.of_answers(config.correct, config.wrong)
 
     @classmethod
     def gold(cls, task: Task, config: SearchConfig) -> list[InteractCall]:
-        """For the local corpus the searches that lead to the answer, as far as the limit allows; then the answer."""
+        """For the local corpus the searches that lead to the answer, up to the limit; then the answer."""
         hops = task.payload["hops"][: config.max_searches] if task.payload["source"] == "local" else []
         return [*(InteractCall("search", hop) for hop in hops), InteractCall("answer", task.payload["answer"])]
 
@@ -104,7 +104,7 @@ class SearchGym(Gym[SearchConfig]):
         return str(self.task.payload["question"])
 
     async def search(self, content: str) -> Reply:
-        """Show the best results, or refuse when the limit is reached."""
+        """Show the best results, or refuse once the limit is reached."""
         if self.searches >= self.config.max_searches:
             return Reply(f"No search is left: all {self.config.max_searches} were used. Answer with what you know.")
         if not content.strip():
@@ -120,14 +120,14 @@ class SearchGym(Gym[SearchConfig]):
         return Reply("That is not the answer.", self.config.wrong, success=False)
 
     async def aclose(self) -> None:
-        """Release the backend too."""
+        """Release the search engine too."""
         await super().aclose()
         await self._backend.aclose()
 
 
 def _backend(task: Task, config: SearchConfig) -> SearchBackend:
-    kind = task.payload["source"] if config.backend == "auto" else config.backend
-    if kind == "web":
+    backend = task.payload["source"] if config.backend == "auto" else config.backend
+    if backend == "web":
         return SerperBackend(config.web_url, config.web_key_env, config.web_timeout, config.web_retries)
     return LocalBackend()
 

@@ -1,4 +1,7 @@
-"""SearchGym's judge played by a language model; asked only where the rule does not find the answer right."""
+"""SearchGym's served judge; called only where the rule does not accept the answer.
+
+The prompt and the schema are sent to the model: they are part of the experiment.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ class LLMSearchUser:
         self._prompt = _JUDGE.format(question=task.payload["question"], truth=truth, rule=DATA_RULE)
 
     async def matches(self, answer: str) -> bool:
-        """Whether the answer is right. Raises JudgeError when the model does not decide after all retries."""
+        """Whether the answer is right. Raises JudgeError when the model gives no verdict after all retries."""
         if await self._rule.matches(answer):
             return True
         messages = [{"role": "system", "content": self._prompt}, {"role": "user", "content": quote(answer)}]

@@ -1,4 +1,4 @@
-"""The rule user of SearchGym: an answer is right when its letters and digits are those of the truth."""
+"""SearchGym's rule user: an answer is right when its letters and digits equal those of the right answer."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from userrl_core.records import ModelCall, Task
 
 
 class RuleSearchUser:
-    """Compares texts; deterministic, the generator is not used."""
+    """Compares texts; deterministic, without draws from the generator."""
 
     def __init__(self, task: Task, rng: random.Random) -> None:
         self.ledger: list[ModelCall] = []
-        self._truths = {squeeze(truth) for truth in (task.payload["answer"], *task.payload["aliases"])}
+        self._right_answers = {squeeze(answer) for answer in (task.payload["answer"], *task.payload["aliases"])}
 
     async def matches(self, answer: str) -> bool:
-        """Whether the answer is the truth or an alias, apart from case, accents, punctuation and a leading article."""
-        return squeeze(answer) in self._truths
+        """Whether the answer is the right one or an alias, up to case, accents, punctuation and a leading article."""
+        return squeeze(answer) in self._right_answers
 
 
 def squeeze(text: str) -> str:
-    """Lower-case letters and digits only (``1,889`` and ``1889`` are the same), a leading article dropped."""
+    """Lower-case letters and digits only (``1,889`` equals ``1889``), without a leading article."""
     return normalise(text).replace(" ", "")

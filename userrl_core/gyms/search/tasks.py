@@ -1,4 +1,4 @@
-"""Tasks of SearchGym: two-hop questions over the local corpus, and the released Bamboogle questions for web search."""
+"""SearchGym's tasks: two-hop questions over the local corpus, and the released Bamboogle questions for web search."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ def tasks(split: str) -> Sequence[Task]:
 
 
 def generate(n: int, seed: int) -> list[Task]:
-    """n of our questions in an order drawn from the seed. Raises ConfigError when there are fewer than n."""
+    """n of our questions, drawn with the seed. Raises ConfigError when there are fewer than n."""
     if n > len(_all()):
-        raise ConfigError(f"SearchGym has {len(_all())} questions of its own; {n} were asked for.")
+        raise ConfigError(f"SearchGym has {len(_all())} questions of its own; ask for at most that many, not {n}.")
     return Random(seed).sample(_all(), n)
 
 
 def load_published(root: Path) -> list[Task]:
-    """The 125 released questions, all of them test tasks. They can be played with the web backend only (payload: source).
+    """The 125 released questions, all of them test tasks, playable with the web backend only (payload: source).
 
     Raises TaskError naming file, index and field.
     """
     path = root / RELEASED_QUESTIONS
-    known = released_splits(root, "bamboogle_multiturn", "id")
-    found = []
+    splits = released_splits(root, "bamboogle_multiturn", "id")
+    loaded = []
     for index, row in enumerate(read_json(path, list)):
         name, question, answer = (text_field(row, field, path, index) for field in ("id", "question", "answer"))
-        if known.get(name, "test") != "test":
+        if splits.get(name, "test") != "test":
             raise TaskError(
                 f"{path}, entry {index}: field 'id' ({name}) is a training row; this set is for tests only."
             )
         payload = {"question": question, "answer": answer, "aliases": [], "source": "web", "hops": [question]}
-        found.append(Task("search", name, "test", payload, "published:userrl"))
-    return found
+        loaded.append(Task("search", name, "test", payload, "published:userrl"))
+    return loaded
 
 
 @lru_cache(maxsize=1)

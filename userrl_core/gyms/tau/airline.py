@@ -1,7 +1,7 @@
-"""The airline desk of tau-bench: 14 tools over users, flights and reservations (rules as observed; tau-bench, MIT).
+"""tau-bench's airline domain: 14 tools over users, flights and reservations (rules as observed; tau-bench, MIT).
 
-The tools check little, as published: what may be cancelled or changed is the policy's and so the agent's business. A cabin
-change moves prices but leaves the reservation's ``cabin`` field as it was, as recorded exchanges with the original show.
+The tools check little, as published: the policy says what may be cancelled or changed, and the agent must follow it. A cabin
+change changes prices but not the reservation's ``cabin`` field, as recorded conversations with the original show.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def list_all_airports(db: Database) -> dict[str, str]:
 
 
 def search_direct_flight(db: Database, origin: str, destination: str, date: str) -> list[Record]:
-    """Flights that can be booked on that day."""
+    """Flights available on that day."""
     return [
         _offer(flight, date)
         for _, flight in db.rows("flights")
@@ -48,8 +48,8 @@ def search_direct_flight(db: Database, origin: str, destination: str, date: str)
 
 
 def search_onestop_flight(db: Database, origin: str, destination: str, date: str) -> list[list[Record]]:
-    """Pairs of flights with one change, the second not before the first has landed."""
-    found = []
+    """Pairs of flights with one stop, the second not before the first has landed."""
+    pairs = []
     for _, first in db.rows("flights"):
         if first["origin"] != origin or not _open(first, date):
             continue
@@ -61,8 +61,8 @@ def search_onestop_flight(db: Database, origin: str, destination: str, date: str
             if first["scheduled_arrival_time_est"] > second["scheduled_departure_time_est"]:
                 continue
             if _open(second, onward):
-                found.append([{**_offer(first, date), "date": date}, {**_offer(second, onward), "date": onward}])
-    return found
+                pairs.append([{**_offer(first, date), "date": date}, {**_offer(second, onward), "date": onward}])
+    return pairs
 
 
 def book_reservation(
@@ -79,7 +79,7 @@ def book_reservation(
     nonfree_baggages: int,
     insurance: str,
 ) -> Record:
-    """Book flights; the payments must add up to fares, extra bags and insurance."""
+    """Book flights; the payments must equal fares, extra bags and insurance."""
     user = need(db, "users", user_id, "user")
     key = next((key for key in NEW_RESERVATIONS if db.get("reservations", key) is None), NEW_RESERVATIONS[-1])
     legs = [_leg(db, flight, cabin, len(passengers)) for flight in flights]
@@ -111,7 +111,7 @@ def book_reservation(
 
 
 def cancel_reservation(db: Database, reservation_id: str) -> Record:
-    """Cancel the whole trip; every payment is taken back."""
+    """Cancel the whole trip; every payment is refunded."""
     need(db, "reservations", reservation_id, "reservation")
     reservation = db.edit("reservations", reservation_id)
     paid = reservation["payment_history"]
@@ -133,10 +133,10 @@ def send_certificate(db: Database, user_id: str, amount: float) -> str:
 def update_reservation_baggages(
     db: Database, reservation_id: str, total_baggages: int, nonfree_baggages: int, payment_id: str
 ) -> Record:
-    """Change the number of bags; further paid ones are charged."""
+    """Change the number of bags; additional paid bags are charged."""
     reservation = need(db, "reservations", reservation_id, "reservation")
     price = BAG_PRICE * max(0, nonfree_baggages - reservation["nonfree_baggages"])
-    _pay(db, reservation, payment_id, price)
+    _charge(db, reservation, payment_id, price)
     reservation = db.edit("reservations", reservation_id)
     reservation["total_baggages"], reservation["nonfree_baggages"] = total_baggages, nonfree_baggages
     return reservation
@@ -147,20 +147,20 @@ def update_reservation_flights(
 ) -> Record:
     """Replace the flights; segments kept in the same cabin keep their price, the difference is charged or refunded."""
     reservation = need(db, "reservations", reservation_id, "reservation")
-    count = len(reservation["passengers"])
+    passengers = len(reservation["passengers"])
     legs = []
     for flight in flights:
         kept = _kept(reservation, flight) if cabin == reservation["cabin"] else None
-        legs.append(_as_leg(flight, kept) if kept else _leg(db, flight, cabin, count))
+        legs.append(_as_leg(flight, kept) if kept else _leg(db, flight, cabin, passengers))
     before = sum(leg["price"] for leg in reservation["flights"])
-    _pay(db, reservation, payment_id, (sum(leg["price"] for leg in legs) - before) * count)
+    _charge(db, reservation, payment_id, (sum(leg["price"] for leg in legs) - before) * passengers)
     reservation = db.edit("reservations", reservation_id)
     reservation["flights"] = legs
     return reservation
 
 
 def update_reservation_passengers(db: Database, reservation_id: str, passengers: list[Record]) -> Record:
-    """Replace the passengers by as many others."""
+    """Replace the passengers by the same number of others."""
     reservation = need(db, "reservations", reservation_id, "reservation")
     if len(passengers) != len(reservation["passengers"]):
         raise ToolError("number of passengers does not match")
@@ -199,24 +199,25 @@ def _offer(flight: Record, date: str) -> Record:
     return {**{key: value for key, value in flight.items() if key != "dates"}, **flight["dates"][date]}
 
 
-def _leg(db: Database, asked: Record, cabin: str, passengers: int) -> Record:
-    """A bookable flight as a segment of a reservation, at today's price."""
-    flight = need(db, "flights", asked["flight_number"], f"flight {asked['flight_number']}")
-    if not _open(flight, asked["date"]):
-        raise ToolError(f"flight {asked['flight_number']} not available on date {asked['date']}")
-    day = flight["dates"][asked["date"]]
+def _leg(db: Database, requested: Record, cabin: str, passengers: int) -> Record:
+    """An available flight as a leg of a reservation, at the current price."""
+    flight = need(db, "flights", requested["flight_number"], f"flight {requested['flight_number']}")
+    if not _open(flight, requested["date"]):
+        raise ToolError(f"flight {requested['flight_number']} not available on date {requested['date']}")
+    day = flight["dates"][requested["date"]]
     if day["available_seats"].get(cabin, 0) < passengers:
-        raise ToolError(f"not enough seats on flight {asked['flight_number']}")
-    return _as_leg(asked, {**flight, "price": day["prices"][cabin]})
+        raise ToolError(f"not enough seats on flight {requested['flight_number']}")
+    return _as_leg(requested, {**flight, "price": day["prices"][cabin]})
 
 
-def _as_leg(asked: Record, known: Record) -> Record:
-    return {**asked, "price": known["price"], "origin": known["origin"], "destination": known["destination"]}
+def _as_leg(requested: Record, flight: Record) -> Record:
+    return {**requested, "price": flight["price"], "origin": flight["origin"], "destination": flight["destination"]}
 
 
-def _kept(reservation: Record, asked: Record) -> Record | None:
-    same = (leg for leg in reservation["flights"] if all(leg[k] == asked[k] for k in ("flight_number", "date")))
-    return next(same, None)
+def _kept(reservation: Record, requested: Record) -> Record | None:
+    """The reservation's own leg for a requested flight, None for a new flight."""
+    legs = reservation["flights"]
+    return next((leg for leg in legs if all(leg[k] == requested[k] for k in ("flight_number", "date"))), None)
 
 
 def _method(user: Record, payment_id: str) -> Record:
@@ -226,7 +227,7 @@ def _method(user: Record, payment_id: str) -> Record:
     return method
 
 
-def _pay(db: Database, reservation: Record, payment_id: str, price: Any) -> None:
+def _charge(db: Database, reservation: Record, payment_id: str, price: Any) -> None:
     """Charge (or refund, below zero) a change of a reservation. Raises ToolError before anything has changed."""
     user_id, key = reservation["user_id"], reservation["reservation_id"]
     method = _method(need(db, "users", user_id, "user"), payment_id)

@@ -1,6 +1,7 @@
-"""A small service desk of our own in the manner of tau-bench: a bike-rental shop with customers, bikes and bookings.
+"""A domain of our own in the style of tau-bench: a bike-rental shop with customers, bikes and bookings.
 
-As there, the tools check what a machine would (stock, balances, states), and leave the rest of the policy to the agent.
+As in tau-bench, the tools check stock, balances and states; the agent must follow the rest of the policy. The docstrings of
+the tools are their descriptions in the agent's prompt: they are part of the experiment.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def book_bike(
         "days": days, "insurance": insurance, "payment_id": payment_id, "status": "booked",
         "total": _total(bike, days, insurance),
     }  # fmt: skip
-    _pay(db, customer, payment_id, booking["total"])
+    _charge(db, customer, payment_id, booking["total"])
     db.edit("bikes", bike_id)["status"] = "reserved"
     db.edit("customers", customer_id)["bookings"].append(key)
     db.add("bookings", key, booking)
@@ -74,7 +75,7 @@ def cancel_booking(db: Database, booking_id: str, reason: str) -> Record:
     booking = _booked(db, booking_id)
     if reason not in REASONS:
         raise ToolError(f"the reason must be one of {', '.join(REASONS)}")
-    _pay(db, need(db, "customers", booking["customer_id"], "customer"), booking["payment_id"], -booking["total"])
+    _charge(db, need(db, "customers", booking["customer_id"], "customer"), booking["payment_id"], -booking["total"])
     db.edit("bikes", booking["bike_id"])["status"] = "free"
     booking = db.edit("bookings", booking_id)
     booking["status"], booking["reason"] = "cancelled", reason
@@ -144,12 +145,12 @@ def _reprice(db: Database, booking: Record, **changes: Any) -> Record:
     new = {**booking, **changes}
     new["total"] = _total(need(db, "bikes", new["bike_id"], "bike"), new["days"], new["insurance"])
     customer = need(db, "customers", booking["customer_id"], "customer")
-    _pay(db, customer, booking["payment_id"], new["total"] - booking["total"])
+    _charge(db, customer, booking["payment_id"], new["total"] - booking["total"])
     db.add("bookings", booking["booking_id"], new)
     return new
 
 
-def _pay(db: Database, customer: Record, payment_id: str, amount: int) -> None:
+def _charge(db: Database, customer: Record, payment_id: str, amount: int) -> None:
     method = customer["payments"].get(payment_id)
     if method is None:
         raise ToolError("payment method not found")

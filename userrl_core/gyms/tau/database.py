@@ -1,7 +1,7 @@
-"""TauGym's database: a shared base that nobody changes, and per attempt a thin layer with the records that were touched.
+"""TauGym's database: a shared, immutable base, and per episode a layer with the edited records.
 
-Making one costs nothing however large the base is; a record is copied the first time it is edited. Two attempts ended in the
-same state exactly when the records that differ from the base are the same, so the digest is taken over those alone.
+Creating one costs nothing however large the base is; a record is copied at its first edit. Two episodes end in the same state
+exactly when the records that differ from the base are the same, so the digest covers those alone.
 """
 
 from __future__ import annotations
@@ -18,57 +18,58 @@ Tables = Mapping[str, Mapping[str, Record]]
 
 
 class Database:
-    """Tables of JSON records by id, over a base that stays as it is."""
+    """Tables of JSON records by id, over an immutable base."""
 
     def __init__(self, base: Tables) -> None:
         self._base = base
-        self._own: dict[tuple[str, str], Record] = {}
+        self._changed: dict[tuple[str, str], Record] = {}
 
     def get(self, table: str, key: str) -> Record | None:
-        """A record to read, None when there is none. Use `edit` to change one."""
-        return self._own.get((table, key)) or self._base[table].get(key)
+        """A record to read, None when there is none. Use `edit` to change it."""
+        return self._changed.get((table, key)) or self._base[table].get(key)
 
     def edit(self, table: str, key: str) -> Record:
-        """This attempt's own copy of a record, to change in place. Raises KeyError when there is none."""
-        if (table, key) not in self._own:
-            self._own[table, key] = duplicate(self._base[table][key])
-        return self._own[table, key]
+        """This episode's copy of a record, to change in place. Raises KeyError when there is none."""
+        if (table, key) not in self._changed:
+            self._changed[table, key] = duplicate(self._base[table][key])
+        return self._changed[table, key]
 
     def add(self, table: str, key: str, record: Record) -> None:
-        """Put in a new record, or replace one."""
-        self._own[table, key] = record
+        """Add or replace a record."""
+        self._changed[table, key] = record
 
     def rows(self, table: str) -> Iterator[tuple[str, Record]]:
-        """All records of a table to read: the base's in their order, then the new ones."""
+        """All records of a table, to read: those of the base in their order, then the new ones."""
         for key in self._base[table]:
-            yield key, self._own.get((table, key)) or self._base[table][key]
-        for (name, key), record in self._own.items():
+            yield key, self._changed.get((table, key)) or self._base[table][key]
+        for (name, key), record in self._changed.items():
             if name == table and key not in self._base[table]:
                 yield key, record
 
     def changes(self) -> dict[str, Record]:
-        """What differs from the base, by ``table/id``, in a fixed order."""
+        """The records that differ from the base, by ``table/id``, in a fixed order."""
         return {
             f"{table}/{key}": record
-            for (table, key), record in sorted(self._own.items())
+            for (table, key), record in sorted(self._changed.items())
             if record != self._base[table].get(key)
         }
 
     def digest(self) -> str:
-        """A hash of the state: equal for equal states over one base. 5 and 5.0 are the same number."""
-        text = json.dumps(_plain(self.changes()), sort_keys=True, ensure_ascii=False)
+        """A hash of the state: equal for equal states over one base. 5 and 5.0 are equal."""
+        text = json.dumps(_with_integers(self.changes()), sort_keys=True, ensure_ascii=False)
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def duplicate(record: Record) -> Record:
-    """An independent copy of JSON data; by way of text, which takes a fifth of the time of ``copy.deepcopy``."""
+    """A deep copy of JSON data; encoding and decoding takes a fifth of the time of ``copy.deepcopy``."""
     copy: Record = orjson.loads(orjson.dumps(record))
     return copy
 
 
-def _plain(value: Any) -> Any:
+def _with_integers(value: Any) -> Any:
+    """JSON data with integers in place of floats without a fraction."""
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: _with_integers(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_plain(item) for item in value]
+        return [_with_integers(item) for item in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value

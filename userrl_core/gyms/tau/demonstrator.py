@@ -1,4 +1,4 @@
-"""The scripted demonstrator of TauGym: plays the gold conversation, and strays from it where its skill fails."""
+"""TauGym's scripted demonstrator: plays the gold conversation, with useless turns at probability 1 - skill."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from userrl_core.records import Task
 
 
 class TauDemonstrator:
-    """Plays one attempt. With probability 1 - skill a turn is idle talk, a look at the tools, or a call with wrong arguments."""
+    """Plays one episode. With probability 1 - skill a turn is small talk, a list of tools, or a call with wrong arguments."""
 
     def __init__(self, task: Task, rng: random.Random, skill: float, config: TauConfig) -> None:
         self._script, self._rng, self._skill = conversation(task), rng, skill
         self._tools = [action["name"] for action in task.payload["actions"]] or ["think"]
 
     def act(self, observation: str) -> InteractCall:
-        """The next call of the script, or a stray one."""
+        """The next call of the gold conversation, or a useless one."""
         if self._rng.random() < self._skill:
-            # After the last line the script has nothing more to say than goodbye.
+            # After the end of the script only a goodbye is left.
             return self._script.pop(0) if self._script else InteractCall("action", "Goodbye.")
-        stray = self._rng.randrange(3)
-        if stray == 0:
+        kind = self._rng.randrange(3)
+        if kind == 0:
             return InteractCall("action", self._rng.choice(["Hello.", "One moment, please.", "Thank you for waiting."]))
-        if stray == 1:
+        if kind == 1:
             return InteractCall("search", self._rng.choice(["tools", "help"]))
         call = {"name": self._rng.choice(self._tools), "arguments": {"id": str(self._rng.randint(1, 999))}}
         return InteractCall("answer", json.dumps(call))

@@ -1,12 +1,12 @@
 """TauGym: serve a customer by talking and by calling internal tools (UserRL appendix C; tau-bench).
 
-Nothing is paid before the end. The attempt ends when the user stops or is handed over to a person; then it earns 1.0 if the
-database is in the state that the gold actions lead to and every output that the user had to hear occurs in something the
-agent said, else 0.0.
+The only reward is at the end. The episode ends when the user stops or is transferred to a person; it then earns 1.0 if the
+database is in the state that the gold actions lead to and every output that the task demands occurs in a message of the
+agent, else 0.0.
 
-Departures from the released code: the agent is given the policy; a finished attempt takes no further step (there an invalid
-choice with ``[finish]`` was paid again); nothing blocks the event loop. From tau-bench: commas and case are ignored on both
-sides of an output, 5 and 5.0 are the same number, and after a night flight a connection shows its own day's prices.
+Departures from the released code: the agent is given the policy; a finished episode accepts no further step (there an invalid
+choice with ``[finish]`` was rewarded again); nothing blocks the event loop. From tau-bench: commas and case are ignored in
+outputs, 5 and 5.0 are equal, and after a night flight a connection has the prices of its own day.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import re
 from typing import Any, ClassVar, Protocol
 
 from userrl_core.errors import TaskError
-from userrl_core.gyms.base import Gym, GymConfig, Pay, Reply
+from userrl_core.gyms.base import Gym, GymConfig, Reply, RewardBounds
 from userrl_core.gyms.lazy import lazily
 from userrl_core.gyms.tau.database import Database
 from userrl_core.gyms.tau.rule_user import RuleTauUser, disclosures
-from userrl_core.gyms.tau.tasks import domain, replay
+from userrl_core.gyms.tau.tasks import load_domain, replay
 from userrl_core.gyms.tau.tools import TRANSFER, ToolError, read_call
 from userrl_core.interact import InteractCall
 from userrl_core.records import Task
@@ -32,8 +32,8 @@ STOP_TOKEN = re.compile(r"#{2,3}STOP#{2,3}")
 class TauUser(Protocol):
     """The customer."""
 
-    async def reply(self, said: str) -> str:
-        """The next line, with a stop token when the conversation is over. Raises UserError."""
+    async def reply(self, message: str) -> str:
+        """The next message, with a stop token at the end of the conversation. Raises UserError."""
         ...
 
 
@@ -44,17 +44,17 @@ class TauConfig(GymConfig):
     """Reward at the end of a fulfilled task (tau-bench: 1)."""
 
     check_outputs: bool = True
-    """Whether the outputs count too (tau-bench: yes; TARL's verifier: no)."""
+    """Whether outputs are checked too (tau-bench: yes; TARL's verifier: no)."""
 
     policy_in_opening: bool = True
-    """Whether the opening holds the desk's policy (ours; the released code never showed it). ``search help`` always does."""
+    """Whether the opening holds the domain's policy (ours; the released code never shows it). ``search help`` always does."""
 
     database: str | None = None
-    """Folder with the desk's data, in place of where the task was imported from."""
+    """Folder with the domain's data, in place of the one that the task was imported from."""
 
 
 class TauGym(Gym[TauConfig]):
-    """Serve a customer at a service desk."""
+    """Serve a customer of a domain (bikes, retail, airline)."""
 
     name = "tau"
     config_type = TauConfig
@@ -72,42 +72,42 @@ class TauGym(Gym[TauConfig]):
     user: TauUser
 
     def __init__(self, task: Task, user: Any = None, config: TauConfig | None = None) -> None:
-        """Raises TaskError when the desk's data is not there."""
+        """Raises TaskError when the domain's data is missing."""
         super().__init__(task, user, config)
-        self.domain = domain(task.payload["domain"], self.config.database or task.payload["database"])
+        self.domain = load_domain(task.payload["domain"], self.config.database or task.payload["database"])
         self.database = Database(self.domain.base)
-        self.said: list[str] = []
-        """What the agent told the customer, in order."""
+        self.messages: list[str] = []
+        """The agent's messages to the customer, in order."""
 
     @staticmethod
     def min_turns(task: Task, config: GymConfig) -> int:
-        """The gold conversation's length."""
+        """The length of the gold conversation."""
         return len(conversation(task))
 
     @classmethod
-    def pay(cls, config: TauConfig) -> Pay:
-        """A fulfilled task earns `success`, with a hand-over too."""
-        return Pay.of_answers(config.success)
+    def reward_bounds(cls, config: TauConfig) -> RewardBounds:
+        """A fulfilled task earns `success`, also when it ends with a transfer."""
+        return RewardBounds.of_answers(config.success)
 
     @classmethod
     def gold(cls, task: Task, config: TauConfig) -> list[InteractCall]:
-        """Listen, carry out the gold actions, tell the outputs. Raises TaskError where a gold action fails on replay."""
+        """Ask, execute the gold actions, tell the outputs. Raises TaskError where a gold action fails on replay."""
         if task.payload["unprovable"]:
             raise TaskError(f"Task {task.key} is not provable: {task.payload['unprovable']}.")
         return conversation(task)
 
     def opening(self) -> str:
-        """The policy, then the customer's first line."""
-        line = str(self.task.payload["opening"])
-        return f"# Policy\n{self.domain.policy}\n# Customer\n{line}" if self.config.policy_in_opening else line
+        """The policy, then the customer's first message."""
+        message = str(self.task.payload["opening"])
+        return f"# Policy\n{self.domain.policy}\n# Customer\n{message}" if self.config.policy_in_opening else message
 
     def brief(self) -> str:
-        """The customer's first line."""
+        """The customer's first message."""
         return str(self.task.payload["opening"])
 
     async def action(self, content: str) -> Reply:
-        """Say something to the customer."""
-        self.said.append(content)
+        """A message to the customer."""
+        self.messages.append(content)
         reply = await self.user.reply(content)
         text = STOP_TOKEN.sub("", reply).strip()
         if text == reply.strip():
@@ -116,17 +116,17 @@ class TauGym(Gym[TauConfig]):
 
     async def search(self, content: str) -> Reply:
         """Show the tools, or the policy."""
-        wanted = content.strip().lower()
-        if wanted == "tools":
+        topic = content.strip().lower()
+        if topic == "tools":
             return Reply(
                 "\n".join(json.dumps(schema["function"], ensure_ascii=False) for schema in self.domain.schemas)
             )
-        if wanted == "help":
+        if topic == "help":
             return Reply(f"{self.domain.policy}\nTo call a tool, choose answer with {self.choice_help['answer']}.")
         return Reply("Search for 'tools' or for 'help'.")
 
     async def answer(self, content: str) -> Reply:
-        """Carry out a tool call."""
+        """Execute a tool call."""
         try:
             name, arguments = read_call(content)
             result = self.domain.call(self.database, name, arguments)
@@ -137,31 +137,31 @@ class TauGym(Gym[TauConfig]):
 
     def _end(self, observation: str, info: dict[str, Any] | None = None) -> Reply:
         gold, _ = replay(self.domain, self.task.payload["actions"])
-        same = self.database.digest() == gold.digest()
-        missing = [output for output in self.task.payload["outputs"] if not self._told(output)]
-        right = same and not (missing and self.config.check_outputs)
-        found = {**(info or {}), "database_right": same, "outputs_missing": len(missing)}
-        return Reply(observation, self.config.success if right else 0.0, done=True, success=right, info=found)
+        database_right = self.database.digest() == gold.digest()
+        missing = [output for output in self.task.payload["outputs"] if not self._was_told(output)]
+        success = database_right and not (missing and self.config.check_outputs)
+        info = {**(info or {}), "database_right": database_right, "outputs_missing": len(missing)}
+        return Reply(observation, self.config.success if success else 0.0, done=True, success=success, info=info)
 
-    def _told(self, output: str) -> bool:
-        wanted = output.lower().replace(",", "")
-        return any(wanted in said.lower().replace(",", "") for said in self.said)
+    def _was_told(self, output: str) -> bool:
+        text = output.lower().replace(",", "")
+        return any(text in message.lower().replace(",", "") for message in self.messages)
 
 
 def conversation(task: Task) -> list[InteractCall]:
-    """The gold conversation: let the customer tell everything, act, tell the outputs (before a hand-over, which ends it)."""
+    """The gold conversation: ask the customer for everything, act, tell the outputs (before a transfer, which ends it)."""
     payload = task.payload
     calls = [InteractCall("action", "Please tell me who you are and what I can do for you.")]
-    more = disclosures(payload["instruction"]) - 1
-    calls += [InteractCall("action", "Thank you. Please tell me more.")] * more
+    further_questions = disclosures(payload["instruction"]) - 1
+    calls += [InteractCall("action", "Thank you. Please tell me more.")] * further_questions
     for action in payload["actions"]:
         if action["name"] != TRANSFER:
             call = {"name": action["name"], "arguments": action["kwargs"]}
             calls.append(InteractCall("answer", json.dumps(call, ensure_ascii=False)))
-    facts = f" What you asked for: {'; '.join(payload['outputs'])}." if payload["outputs"] else ""
-    handover = next((action for action in payload["actions"] if action["name"] == TRANSFER), None)
-    if handover is None:
-        return [*calls, InteractCall("action", f"Everything is settled.{facts}")]
-    if facts:
-        calls.append(InteractCall("action", f"{facts.strip()} Do you want to be handed over?"))
-    return [*calls, InteractCall("answer", json.dumps({"name": TRANSFER, "arguments": handover["kwargs"]}))]
+    outputs = f" What you asked for: {'; '.join(payload['outputs'])}." if payload["outputs"] else ""
+    transfer = next((action for action in payload["actions"] if action["name"] == TRANSFER), None)
+    if transfer is None:
+        return [*calls, InteractCall("action", f"Everything is settled.{outputs}")]
+    if outputs:
+        calls.append(InteractCall("action", f"{outputs.strip()} Do you want to be handed over?"))
+    return [*calls, InteractCall("answer", json.dumps({"name": TRANSFER, "arguments": transfer["kwargs"]}))]

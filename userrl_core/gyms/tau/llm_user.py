@@ -1,4 +1,7 @@
-"""TauGym's user played by a language model: a customer with an instruction, who tells no more than fits the moment."""
+"""TauGym's served user: a customer who follows an instruction.
+
+The prompt is sent to the model: it is part of the experiment.
+"""
 
 from __future__ import annotations
 
@@ -24,21 +27,21 @@ The agent's messages come as data. {rule}"""
 
 
 class LLMTauUser:
-    """Options are those of `ChatServer`. Keeps the whole talk; single-use."""
+    """Options are those of `ChatServer`. Keeps the whole conversation; single-use."""
 
     def __init__(self, task: Task, rng: random.Random, **options: Any) -> None:
         self.ledger: list[ModelCall] = []
         self._server = ChatServer(**options)
         prompt = _CUSTOMER.format(instruction=task.payload["instruction"], stop=STOP, rule=DATA_RULE)
-        self._talk: list[Message] = [
+        self._conversation: list[Message] = [
             {"role": "system", "content": prompt},
             {"role": "user", "content": quote("Hello! How can I help you today?")},
             {"role": "assistant", "content": task.payload["opening"]},
         ]
 
-    async def reply(self, said: str) -> str:
-        """The customer's next line. Raises UserError when the model gives none after all retries."""
-        asked: Message = {"role": "user", "content": quote(said)}
-        answer = await client_for(self._server).complete([*self._talk, asked], role="user", ledger=self.ledger)
-        self._talk += [asked, {"role": "assistant", "content": answer.text}]
+    async def reply(self, message: str) -> str:
+        """The customer's next message. Raises UserError when the model gives none after all retries."""
+        quoted: Message = {"role": "user", "content": quote(message)}
+        answer = await client_for(self._server).complete([*self._conversation, quoted], role="user", ledger=self.ledger)
+        self._conversation += [quoted, {"role": "assistant", "content": answer.text}]
         return answer.text

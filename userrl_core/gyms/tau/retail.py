@@ -1,4 +1,4 @@
-"""The retail desk of tau-bench: 16 tools over users, orders and products (rules as observed; tau-bench, MIT)."""
+"""tau-bench's retail domain: 16 tools over users, orders and products (rules as observed; tau-bench, MIT)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ REASONS = ("no longer needed", "ordered by mistake")
 
 
 def find_user_id_by_email(db: Database, email: str) -> str:
-    """The user with this address, whatever its case."""
+    """The user with this e-mail address, in any case."""
     for key, user in db.rows("users"):
         if user["email"].lower() == email.lower():
             return key
@@ -19,7 +19,7 @@ def find_user_id_by_email(db: Database, email: str) -> str:
 
 
 def find_user_id_by_name_zip(db: Database, first_name: str, last_name: str, zip: str) -> str:
-    """The user of this name and postcode, whatever the name's case."""
+    """The user with this name, in any case, and postcode."""
     for key, user in db.rows("users"):
         name = user["name"]
         same = name["first_name"].lower() == first_name.lower() and name["last_name"].lower() == last_name.lower()
@@ -49,7 +49,7 @@ def list_all_product_types(db: Database) -> Record:
 
 
 def cancel_pending_order(db: Database, order_id: str, reason: str) -> Record:
-    """Cancel, refund every payment; gift cards get theirs at once."""
+    """Cancel and refund every payment; gift cards are credited at once."""
     order = _order(db, order_id, "pending", "cancelled")
     if reason not in REASONS:
         raise ToolError("invalid reason")
@@ -71,7 +71,7 @@ def cancel_pending_order(db: Database, order_id: str, reason: str) -> Record:
 def exchange_delivered_order_items(
     db: Database, order_id: str, item_ids: list[str], new_item_ids: list[str], payment_method_id: str
 ) -> Record:
-    """Ask for an exchange of delivered items for others of the same products."""
+    """Request an exchange of delivered items for others of the same products."""
     order = _order(db, order_id, "delivered", "exchanged")
     difference, _ = _price_difference(db, order, item_ids, new_item_ids)
     method = _method(db, order["user_id"], payment_method_id)
@@ -87,7 +87,7 @@ def exchange_delivered_order_items(
 def modify_pending_order_items(
     db: Database, order_id: str, item_ids: list[str], new_item_ids: list[str], payment_method_id: str
 ) -> Record:
-    """Swap items of a pending order, once; pays or refunds the difference."""
+    """Replace items of a pending order, once; charges or refunds the difference."""
     order = _order(db, order_id, "pending", "modified")
     difference, variants = _price_difference(db, order, item_ids, new_item_ids)
     method = _method(db, order["user_id"], payment_method_id)
@@ -108,7 +108,7 @@ def modify_pending_order_items(
 
 
 def modify_pending_order_payment(db: Database, order_id: str, payment_method_id: str) -> Record:
-    """Pay a pending order with another method and refund the first."""
+    """Charge another payment method for a pending order and refund the first."""
     order = _order(db, order_id, "pending", "modified")
     method = _method(db, order["user_id"], payment_method_id)
     history = order["payment_history"]
@@ -133,7 +133,7 @@ def modify_pending_order_payment(db: Database, order_id: str, payment_method_id:
 
 
 def modify_pending_order_address(db: Database, order_id: str, **address: str) -> Record:
-    """Send a pending order elsewhere."""
+    """Change the address of a pending order."""
     _order(db, order_id, "pending", "modified")
     order = db.edit("orders", order_id)
     order["address"] = _address(address)
@@ -149,7 +149,7 @@ def modify_user_address(db: Database, user_id: str, **address: str) -> Record:
 
 
 def return_delivered_order_items(db: Database, order_id: str, item_ids: list[str], payment_method_id: str) -> Record:
-    """Ask for a return of delivered items; refunds go to the first payment method or a gift card."""
+    """Request a return of delivered items; refunds go to the first payment method or a gift card."""
     order = _order(db, order_id, "delivered", "returned")
     _method(db, order["user_id"], payment_method_id)
     first = order["payment_history"][0]["payment_method_id"]
@@ -213,7 +213,7 @@ def _has_items(order: Record, item_ids: list[str]) -> None:
 
 
 def _price_difference(db: Database, order: Record, old: list[str], new: list[str]) -> tuple[float, list[Record]]:
-    """What the new items cost more than the old ones, and the new items' variants."""
+    """The price difference of the new items, and their variants."""
     _has_items(order, old)
     if len(old) != len(new):
         raise ToolError("the number of items to be exchanged should match")

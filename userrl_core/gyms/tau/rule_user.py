@@ -1,7 +1,7 @@
-"""The rule user of TauGym: plays the instruction by telling it piece by piece, agrees when asked, and then ends the talk.
+"""TauGym's rule user: states its instruction a few sentences at a time, confirms when asked, and then ends the conversation.
 
-It is no clever customer: it tells its sentences in order, those first that the agent's question is about, and never invents.
-When everything is told, a message that neither asks something nor begs for patience ends the conversation.
+It states the sentences that match the agent's question first, the others in order, and adds nothing. Once everything is
+stated, a message that is neither a question nor a request to wait ends the conversation.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import random
 import re
 
-from userrl_core.gyms.stemming import content_words, stem
+from userrl_core.gyms.stemming import content_words, stems
 from userrl_core.records import ModelCall, Task
 
-AT_ONCE = 3
-"""Sentences told in one reply (ours)."""
+SENTENCES_PER_REPLY = 3
+"""Sentences of the instruction in one reply (ours)."""
 
 STOP = "###STOP###"
 
@@ -35,38 +35,40 @@ _PRONOUNS = (
 
 def disclosures(instruction: str) -> int:
     """How many replies tell an instruction in full."""
-    return -(-len(_SENTENCE.split(instruction.strip())) // AT_ONCE)
+    return -(-len(_SENTENCE.split(instruction.strip())) // SENTENCES_PER_REPLY)
 
 
 class RuleTauUser:
-    """Knows its instruction; deterministic, the generator is not used."""
+    """Deterministic, without draws from the generator."""
 
     def __init__(self, task: Task, rng: random.Random) -> None:
         self.ledger: list[ModelCall] = []
-        self._untold = [first_person(sentence) for sentence in _SENTENCE.split(task.payload["instruction"].strip())]
+        self._unstated = [first_person(sentence) for sentence in _SENTENCE.split(task.payload["instruction"].strip())]
 
-    async def reply(self, said: str) -> str:
-        """The customer's next line; holds the stop token when the conversation is over."""
-        if self._untold:
-            told = self._take(said)
-            return f"Yes. {told}" if _CONFIRM.search(said) else told
-        if "?" in said and not _CLOSING.search(said):
-            return "Yes, please go ahead." if _CONFIRM.search(said) else "I have told you everything I know."
-        if _WAITING.search(said) and not _CLOSING.search(said):
+    async def reply(self, message: str) -> str:
+        """The customer's next message; holds the stop token at the end of the conversation."""
+        if self._unstated:
+            sentences = self._next_sentences(message)
+            return f"Yes. {sentences}" if _CONFIRM.search(message) else sentences
+        if "?" in message and not _CLOSING.search(message):
+            return "Yes, please go ahead." if _CONFIRM.search(message) else "I have told you everything I know."
+        if _WAITING.search(message) and not _CLOSING.search(message):
             return "All right, I will wait."
         return f"Thank you, that is all. {STOP}"
 
-    def _take(self, said: str) -> str:
-        asked = tuple(stem(word) for word in content_words(said[:2000]))
-        fits = [bool(asked) and any(word.startswith(asked) for word in content_words(s)) for s in self._untold]
-        order = sorted(range(len(self._untold)), key=lambda number: (not fits[number], number))[:AT_ONCE]
-        told = " ".join(self._untold[number] for number in sorted(order))
-        self._untold = [sentence for number, sentence in enumerate(self._untold) if number not in order]
-        return told
+    def _next_sentences(self, message: str) -> str:
+        """Remove and return the next sentences: those that share a stem with the message, then the first ones."""
+        asked = tuple(stems(message[:2000]))
+        matching = [any(word.startswith(asked) for word in content_words(sentence)) for sentence in self._unstated]
+        by_match = sorted(range(len(self._unstated)), key=lambda number: (not matching[number], number))
+        chosen = sorted(by_match[:SENTENCES_PER_REPLY])
+        sentences = " ".join(self._unstated[number] for number in chosen)
+        self._unstated = [sentence for number, sentence in enumerate(self._unstated) if number not in chosen]
+        return sentences
 
 
 def first_person(sentence: str) -> str:
-    """An instruction's sentence as the customer would say it (You want -> I want)."""
+    """A sentence of the instruction in the customer's words (You want -> I want)."""
     for pattern, word in _PRONOUNS:
         sentence = re.sub(pattern, word, sentence, flags=re.IGNORECASE)
     return sentence[:1].upper() + sentence[1:]

@@ -1,7 +1,7 @@
-"""Tasks of TauGym: the bike desk's own, and the published ones of tau-bench (retail and airline).
+"""TauGym's tasks: our own in the bikes domain, and the published ones of tau-bench (retail and airline).
 
-A payload holds the domain, where its data lies, what the user wants, the gold actions and the outputs the user must hear.
-``unprovable`` says why replaying the gold actions fails, where it does.
+A payload holds the domain, the folder of its data, the user's instruction, the gold actions and the outputs that the user
+must be told. ``unprovable`` holds the error where replaying the gold actions fails.
 """
 
 from __future__ import annotations
@@ -13,10 +13,7 @@ from typing import Any
 
 from userrl_core.errors import ConfigError, TaskError
 from userrl_core.gyms.released import read_json, text_field
-from userrl_core.gyms.tau import airline as tau_airline
-from userrl_core.gyms.tau import bikes as tau_bikes
-from userrl_core.gyms.tau import bikes_tasks as bikes
-from userrl_core.gyms.tau import retail as tau_retail
+from userrl_core.gyms.tau import airline, bikes, bikes_tasks, retail
 from userrl_core.gyms.tau.database import Database
 from userrl_core.gyms.tau.tools import Domain, ToolError
 from userrl_core.records import Task
@@ -24,7 +21,7 @@ from userrl_core.seeding import Split, content_hash, split_of, validation_of
 
 SET_SIZE, SET_SEED = 200, 7
 VALIDATION = 0.1
-"""Share of our non-test tasks held out."""
+"""Share of our non-test tasks in the validation split."""
 
 TABLES = {"retail": ("users", "orders", "products"), "airline": ("users", "flights", "reservations")}
 FILES: tuple[tuple[str, str, Split], ...] = (
@@ -41,92 +38,97 @@ OPENINGS = {
 
 
 def tasks(split: str, *, domain: str = "bikes") -> Sequence[Task]:
-    """Our tasks of a split. Raises ConfigError for another domain than ours; import the published ones."""
+    """Our tasks of a split. Raises ConfigError for a domain without tasks of ours."""
     if domain != "bikes":
         raise ConfigError(f"TauGym has no tasks of its own for '{domain}'; import the published ones, or use 'bikes'.")
     return [task for task in _all() if task.split == split]
 
 
 def generate(n: int, seed: int) -> list[Task]:
-    """n tasks of the bike desk. Raises ConfigError when the desk's bookings give fewer."""
-    found = [_own(payload) for payload in bikes.payloads(n, seed)]
-    if len(found) < n:
-        raise ConfigError(f"The bike desk gives only {len(found)} different tasks with this seed; {n} were asked for.")
-    return found
+    """n tasks of the bikes domain. Raises ConfigError when its bookings give fewer."""
+    generated = [_own(payload) for payload in bikes_tasks.payloads(n, seed)]
+    if len(generated) < n:
+        raise ConfigError(
+            f"The bikes domain has only {len(generated)} different tasks with this seed; ask for fewer than {n}."
+        )
+    return generated
 
 
 def load_published(root: Path) -> list[Task]:
     """The published tasks, from a copy of tau-bench (``root/retail``, ``root/airline``) or of UserRL (``root/gyms``).
 
     tau-bench: train, dev (as validation) and test as published. UserRL: its train and test rows with their openings; it
-    has no database, so they are playable with tau-bench's beside it (``root/../tau-bench``) or with the gym's option
-    ``database``. Gold actions are replayed: a write that fails marks its task as not provable. Raises TaskError naming
-    file, index and field.
+    has no database, so they need tau-bench's next to it (``root/../tau-bench``) or the gym's option ``database``. Gold
+    actions are replayed: a failing write marks its task as not provable. Raises TaskError naming file, index and field.
     """
     if (root / RELEASED_ROWS).is_dir():
         return _released(root)
-    found = []
+    loaded = []
     for name, part, split in FILES:
         path, database = root / name / f"tasks_{part}.json", str((root / name).resolve())
-        place = domain(name, database)
+        domain = load_domain(name, database)
         for index, row in enumerate(read_json(path, list)):
             payload = _read(row, path, index)
             payload.update(domain=name, database=database, opening=OPENINGS[name])
-            payload["unprovable"] = _why_unprovable(place, payload)
+            payload["unprovable"] = _replay_errors(domain, payload)
             prefix = name if part == "test" else f"{name}-{part}"
-            found.append(Task("tau", f"{prefix}-{index:03d}", split, payload, "published:tau-bench", name))
-    return found
+            loaded.append(Task("tau", f"{prefix}-{index:03d}", split, payload, "published:tau-bench", name))
+    return loaded
 
 
 def _released(root: Path) -> list[Task]:
-    found = []
+    loaded = []
     for part in ("train", "test"):
         path = root / RELEASED_ROWS / f"tau_{part}.json"
         for index, row in enumerate(read_json(path, list)):
-            key, line = text_field(row, "id", path, index), text_field(row, "obs", path, index)
+            key, opening = text_field(row, "id", path, index), text_field(row, "obs", path, index)
             name = key.split("-", 1)[0]
             if name not in TABLES:
-                raise TaskError(f"{path}, entry {index}: field 'id' ({key}) names no known desk.")
+                raise TaskError(f"{path}, entry {index}: field 'id' ({key}) names no known domain.")
             info = row.get("info")
             payload = _read(info.get("task") if isinstance(info, dict) else None, path, index)
             folder = (root.parent / "tau-bench" / name).resolve()
-            payload.update(domain=name, database=str(folder) if folder.is_dir() else None, opening=line, unprovable="")
+            payload.update(
+                domain=name, database=str(folder) if folder.is_dir() else None, opening=opening, unprovable=""
+            )
             if folder.is_dir():
-                payload["unprovable"] = _why_unprovable(domain(name, str(folder)), payload)
+                payload["unprovable"] = _replay_errors(load_domain(name, str(folder)), payload)
             split: Split = "test" if part == "test" else validation_of(content_hash(["tau", key]))
-            found.append(Task("tau", key, split, payload, "published:userrl", name))
-    return found
+            loaded.append(Task("tau", key, split, payload, "published:userrl", name))
+    return loaded
 
 
 @lru_cache(maxsize=8)
-def domain(name: str, database: str | None) -> Domain:
-    """A desk with its tools, policy and data; loaded once. Raises TaskError when its files are not there."""
+def load_domain(name: str, database: str | None) -> Domain:
+    """A domain with its tools, policy and data; loaded once. Raises TaskError when its files are missing."""
     policy = (Path(__file__).parent / "policies" / f"{name}.txt").read_text(encoding="utf-8")
     if name == "bikes":
-        return Domain(name, tau_bikes.TOOLS, tau_bikes.WRITES, tau_bikes.SCHEMAS, policy, bikes.tables())
+        return Domain(name, bikes.TOOLS, bikes.WRITES, bikes.SCHEMAS, policy, bikes_tasks.tables())
     if database is None or not Path(database).is_dir():
-        raise TaskError(f"The {name} desk's database is not at {database}; import the tasks again from where it lies.")
-    module = tau_retail if name == "retail" else tau_airline
+        raise TaskError(
+            f"The database of the {name} domain is not at {database}; import the tasks again from its new folder."
+        )
+    module = retail if name == "retail" else airline
     folder = Path(database)
     base = {table: read_json(folder / f"{table}.json", dict) for table in TABLES[name]}
     schemas = tuple(read_json(folder / "tools.json", list))
     return Domain(name, module.TOOLS, module.WRITES, schemas, policy, base)
 
 
-def replay(place: Domain, actions: Sequence[dict[str, Any]]) -> tuple[Database, list[str]]:
-    """The database after the gold writes, and what failed. A failed write leaves the database as it was."""
-    database, failed = Database(place.base), []
+def replay(domain: Domain, actions: Sequence[dict[str, Any]]) -> tuple[Database, list[str]]:
+    """The database after the gold writes, and the errors of failed ones, which leave it unchanged."""
+    database, errors = Database(domain.base), []
     for action in actions:
-        if action["name"] in place.writes:
+        if action["name"] in domain.writes:
             try:
-                place.carry_out(database, action["name"], action["kwargs"])
+                domain.execute(database, action["name"], action["kwargs"])
             except ToolError as error:
-                failed.append(f"gold action {action['name']} fails on replay: {error}")
-    return database, failed
+                errors.append(f"gold action {action['name']} fails on replay: {error}")
+    return database, errors
 
 
-def _why_unprovable(place: Domain, payload: dict[str, Any]) -> str:
-    return "; ".join(replay(place, payload["actions"])[1])
+def _replay_errors(domain: Domain, payload: dict[str, Any]) -> str:
+    return "; ".join(replay(domain, payload["actions"])[1])
 
 
 def _read(row: Any, path: Path, index: int) -> dict[str, Any]:

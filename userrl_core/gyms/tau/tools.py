@@ -1,4 +1,7 @@
-"""What the domains of TauGym share: how a tool call is read, checked and carried out, and the tools that all of them have."""
+"""TauGym's domains and their common parts: parsing, checking and executing tool calls, and the tools that all domains have.
+
+The docstrings of `COMMON` tools are their descriptions in the agent's prompt: they are part of the experiment.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +23,12 @@ TRANSFER = "transfer_to_human_agents"
 
 
 class ToolError(ValueError):
-    """A tool cannot do what was asked; the message goes to the agent and the database stays as it was."""
+    """A tool call failed; the agent is shown the message, and the database is unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """A service desk: its tools, their schemas (OpenAI function JSON), its policy and its data.
+    """A domain of customer service: its tools, their schemas (OpenAI function JSON), its policy and its data.
 
     writes: names of the tools that change the database.
     """
@@ -39,35 +42,35 @@ class Domain:
     checkers: dict[str, Any] = field(default_factory=dict)
 
     def call(self, database: Database, name: str, arguments: Mapping[str, Any]) -> str:
-        """Carry out one tool; returns what it says as text. Raises ToolError, always before anything has changed."""
-        result = self.carry_out(database, name, arguments)
+        """Execute one tool; returns its result as text. Raises ToolError, always before any change."""
+        result = self.execute(database, name, arguments)
         return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
 
-    def carry_out(self, database: Database, name: str, arguments: Mapping[str, Any]) -> Any:
-        """The same with the tool's own result: a record must be read only."""
+    def execute(self, database: Database, name: str, arguments: Mapping[str, Any]) -> Any:
+        """Like `call`, with the tool's own result, which the caller must not change."""
         tool = self.tools.get(name)
         if tool is None:
             raise ToolError(f"there is no tool '{name}'; search 'tools' for a list")
-        problem = self._problem(name, arguments)
-        if problem:
-            raise ToolError(problem)
-        # A copy: what a tool keeps of its arguments must not be the task's own gold actions.
+        self._check(name, arguments)
+        # A copy: a tool that stores its arguments must not share them with the task's gold actions.
         return tool(database, **duplicate(dict(arguments)))
 
-    def _problem(self, name: str, arguments: Mapping[str, Any]) -> str | None:
+    def _check(self, name: str, arguments: Mapping[str, Any]) -> None:
+        """Raise ToolError unless the arguments fit the tool's schema."""
         if name not in self.checkers:
             self.checkers[name] = jsonschema.Draft202012Validator(_parameters(self.schemas, name))
         for error in self.checkers[name].iter_errors(arguments):
             place = ".".join(str(part) for part in error.absolute_path)
-            return f"the arguments of {name} do not fit{f' at {place}' if place else ''}: {error.message[:200]}"
-        return None
+            raise ToolError(
+                f"the arguments of {name} do not fit{f' at {place}' if place else ''}: {error.message[:200]}"
+            )
 
 
 def read_call(text: str) -> tuple[str, dict[str, Any]]:
-    """A tool call from its JSON, ``{"name": ..., "arguments": {...}}``. Raises ToolError."""
+    """Parse a tool call, ``{"name": ..., "arguments": {...}}``. Raises ToolError."""
     try:
         value = json.loads(text, parse_float=_finite, parse_constant=_finite)
-        orjson.dumps(value)  # numbers beyond 64 bits, halves of characters, 255 levels: no record could hold them
+        orjson.dumps(value)  # records cannot hold numbers beyond 64 bits, lone surrogates or 255 levels of nesting
     except (ValueError, TypeError, RecursionError):
         raise ToolError('the tool call is not JSON; write {"name": "...", "arguments": {...}}') from None
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):

@@ -1,17 +1,17 @@
-"""TelepathyGym: find out what the user has in mind by yes/no questions (UserRL appendix C, figures 9 and 10).
+"""TelepathyGym: guess the user's entity with yes/no questions (UserRL appendix C, figures 9 and 10).
 
-A question earns nothing and is answered Yes, No or Maybe. A guess earns 1.0 and ends the attempt when it is right; a wrong
-one earns 0.0, and the game goes on until the horizon, as in the paper.
+A question earns nothing and is answered Yes, No or Maybe. A right guess earns 1.0 and ends the episode; a wrong one earns
+0.0, and the game continues until the horizon, as in the paper.
 
-Departures from the released code: names are compared by rule before a judge is asked, and a judge's ``yes`` counts whatever
-its case (there only ``Yes``); the unused history of clues is not kept.
+Departures from the released code: names are compared by rule before the judge is called, and a judge's ``yes`` counts in any
+case (there only ``Yes``); the unused history of clues is not kept.
 """
 
 from __future__ import annotations
 
 from typing import ClassVar, Protocol
 
-from userrl_core.gyms.base import Gym, GymConfig, Pay, Reply
+from userrl_core.gyms.base import Gym, GymConfig, Reply, RewardBounds
 from userrl_core.gyms.lazy import lazily
 from userrl_core.gyms.telepathy.rule_user import RuleTelepathyUser
 from userrl_core.gyms.telepathy.tasks import questions_needed
@@ -19,14 +19,14 @@ from userrl_core.interact import InteractCall
 from userrl_core.records import Task
 
 PUBLISHED_QUESTIONS = 4
-"""Questions that a full-skill agent asks about a released entity, which has no attribute table to count them by (ours)."""
+"""Questions that a full-skill agent asks about a released entity; without an attribute table they cannot be counted (ours)."""
 
 
 class TelepathyUser(Protocol):
-    """Who keeps the entity in mind."""
+    """The user who has an entity in mind."""
 
     async def reply(self, question: str) -> str:
-        """Yes, No or Maybe; nothing else reaches the agent. Raises UserError."""
+        """Yes, No or Maybe; the agent sees nothing else. Raises UserError."""
         ...
 
     async def matches(self, guess: str) -> bool:
@@ -44,11 +44,11 @@ class TelepathyConfig(GymConfig):
     """Reward of a wrong guess (appendix C: 0.0)."""
 
     wrong_guess_ends: bool = False
-    """Whether a wrong guess ends the attempt (appendix C: only a right one does)."""
+    """Whether a wrong guess ends the episode (appendix C: only a right one does)."""
 
 
 class TelepathyGym(Gym[TelepathyConfig]):
-    """Guess the entity in the user's mind."""
+    """Guess the user's entity."""
 
     name = "telepathy"
     config_type = TelepathyConfig
@@ -70,13 +70,13 @@ class TelepathyGym(Gym[TelepathyConfig]):
 
     @staticmethod
     def min_turns(task: Task, config: GymConfig) -> int:
-        """The questions that single the entity out, and the guess."""
+        """The questions that identify the entity, and the guess."""
         return 1 + (questions_needed(task) if task.payload["yes"] is not None else PUBLISHED_QUESTIONS)
 
     @classmethod
-    def pay(cls, config: TelepathyConfig) -> Pay:
-        """Right and wrong answers."""
-        return Pay.of_answers(config.correct, config.wrong)
+    def reward_bounds(cls, config: TelepathyConfig) -> RewardBounds:
+        """Right and wrong guesses."""
+        return RewardBounds.of_answers(config.correct, config.wrong)
 
     @classmethod
     def gold(cls, task: Task, config: TelepathyConfig) -> list[InteractCall]:

@@ -7,16 +7,16 @@ from userrl_core.gyms.stemming import normalise
 
 
 class HumanTelepathyUser(HumanUser):
-    """Answers about the entity, and judges guesses; a guess that is the entity's name letter by letter is not asked about."""
+    """Answers questions about the entity and judges guesses; a guess that is exactly the entity's name needs no judgement."""
 
     async def reply(self, question: str) -> Answer:
         """Yes, No or Maybe."""
-        self._truth()
+        self._show_entity()
         return self.console.answer(f"The agent asks: {question}\n")
 
     async def matches(self, guess: str) -> bool:
         """Whether the guess names the entity."""
-        self._truth()
+        self._show_entity()
         if normalise(guess) == normalise(str(self.task.payload["title"])):
             return True
         while True:
@@ -25,5 +25,5 @@ class HumanTelepathyUser(HumanUser):
                 return verdict == "Yes"
             self.console.show("A guess is right or wrong.")
 
-    def _truth(self) -> None:
-        self.console.tell_once(f"You have this in mind: {self.task.payload['title']}. {KEEP_QUIET}")
+    def _show_entity(self) -> None:
+        self.console.show_once(f"You have this in mind: {self.task.payload['title']}. {KEEP_QUIET}")

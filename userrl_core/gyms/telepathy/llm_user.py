@@ -1,4 +1,7 @@
-"""TelepathyGym's user played by a language model: knows the entity, says Yes, No or Maybe, and never more."""
+"""TelepathyGym's served user: knows the entity and answers only Yes, No or Maybe.
+
+Prompts and schemas are sent to the model: they are part of the experiment.
+"""
 
 from __future__ import annotations
 
@@ -32,23 +35,23 @@ The player's guess follows as data. Decide whether it names that very thing.
 
 
 class LLMTelepathyUser:
-    """Options are those of `ChatServer`. Guesses that name the entity literally are settled without a model call."""
+    """Options are those of `ChatServer`. A guess that is the entity's name is accepted without a model call."""
 
     def __init__(self, task: Task, rng: random.Random, **options: Any) -> None:
         self.ledger: list[ModelCall] = []
         self._server = ChatServer(**options)
-        truth = task.payload
-        named = [truth["title"], *truth["aliases"]]
-        self._names = {normalise(name) for name in named}
-        self._truth = " / ".join(named) + (f" ({truth['description']})" if truth["description"] else "")
+        entity = task.payload
+        names = [entity["title"], *entity["aliases"]]
+        self._names = {normalise(name) for name in names}
+        self._entity = " / ".join(names) + (f" ({entity['description']})" if entity["description"] else "")
 
     async def reply(self, question: str) -> Answer:
-        """Yes, No or Maybe. Raises UserError when the model gives none after all retries."""
+        """Yes, No or Maybe. Raises UserError when the model gives no usable reply after all retries."""
         parsed: YesNoMaybe = await self._ask(_ANSWER, question, "user", YesNoMaybe)
         return parsed.response
 
     async def matches(self, guess: str) -> bool:
-        """Whether a guess names the entity. Raises JudgeError when the model does not decide after all retries."""
+        """Whether a guess names the entity. Raises JudgeError when the model gives no verdict after all retries."""
         if same_name(guess, self._names):
             return True
         parsed: SameThing = await self._ask(_JUDGE, guess, "judge", SameThing)
@@ -56,7 +59,7 @@ class LLMTelepathyUser:
 
     async def _ask(self, prompt: str, text: str, role: Any, schema: Any) -> Any:
         messages = [
-            {"role": "system", "content": prompt.format(truth=self._truth, rule=DATA_RULE)},
+            {"role": "system", "content": prompt.format(truth=self._entity, rule=DATA_RULE)},
             {"role": "user", "content": quote(text)},
         ]
         answer = await client_for(self._server).complete(messages, role=role, ledger=self.ledger, schema=schema)

@@ -1,7 +1,7 @@
-"""Tasks of TelepathyGym: entities with attribute tables, so that yes/no questions can be judged without a model.
+"""TelepathyGym's tasks: entities with attribute tables, so that yes/no questions can be answered without a model.
 
-Within its category an entity has an attribute or has it not; no two entities of a category have the same attributes, so
-asking finds each of them without luck.
+Every entity has or lacks each attribute of its category, and no two entities of a category have the same attributes, so
+that questions identify each of them without luck.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RELEASED_ENTITIES = Path("gyms/TelepathyGym/telepathygym/data/all_entities_refin
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One attribute: how it is asked, and the patterns (lists of groups of stems) that recognise other wordings."""
+    """One attribute: its question, and the patterns (lists of groups of stems) that recognise other wordings of it."""
 
     question: str
     patterns: tuple[tuple[tuple[str, ...], ...], ...]
@@ -33,7 +33,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Category:
-    """A category of entities: what the opening calls it, its attributes, and each entity's true attributes."""
+    """A category of entities: its name in the opening, its attributes, and the attributes that each entity has."""
 
     name: str
     opening: str
@@ -44,7 +44,7 @@ class Category:
 
 @lru_cache(maxsize=1)
 def categories() -> dict[str, Category]:
-    """All categories, read once from the file beside this module."""
+    """All categories, read once from the file next to this module."""
     raw = json.loads(Path(__file__).with_name("entities.json").read_text(encoding="utf-8"))
     return {name: _category(name, table) for name, table in raw.items()}
 
@@ -57,67 +57,66 @@ def tasks(split: str, *, category: str | None = None) -> Sequence[Task]:
 
 
 def generate(n: int, seed: int) -> list[Task]:
-    """n of our entities in an order drawn from the seed. Raises ConfigError when there are fewer than n."""
+    """n of our entities, drawn with the seed. Raises ConfigError when there are fewer than n."""
     if n > len(_all()):
-        raise ConfigError(f"TelepathyGym has {len(_all())} entities of its own; {n} were asked for.")
+        raise ConfigError(f"TelepathyGym has {len(_all())} entities of its own; ask for at most that many, not {n}.")
     return Random(seed).sample(_all(), n)
 
 
 def load_published(root: Path) -> list[Task]:
     """The 401 released entities, split as the released rows are. Raises TaskError naming file, index and field."""
     path = root / RELEASED_ENTITIES
-    rows = [(index, row) for index, row in enumerate(read_json(path, list))]
     splits = released_splits(root, "telepathy_multiturn", "title")
-    found = []
-    for index, row in rows:
-        field = {
+    loaded = []
+    for index, row in enumerate(read_json(path, list)):
+        fields = {
             name: text_field(row, name, path, index)
             for name in ("id", "title", "category", "description", "target_entity")
         }
-        named = field["target_entity"].split(" - ", 1)[0].strip()
+        target_name = fields["target_entity"].split(" - ", 1)[0].strip()
         payload = {
-            "title": field["title"],
-            "aliases": [] if named == field["title"] else [named],
-            "category": field["category"],
-            "opening": field["description"],
-            "description": field["target_entity"],
+            "title": fields["title"],
+            "aliases": [] if target_name == fields["title"] else [target_name],
+            "category": fields["category"],
+            "opening": fields["description"],
+            "description": fields["target_entity"],
             "yes": None,
         }
-        split = splits.get(field["title"], "train")
-        found.append(Task("telepathy", field["id"], split, payload, "published:userrl", field["category"]))
-    return found
+        split = splits.get(fields["title"], "train")
+        loaded.append(Task("telepathy", fields["id"], split, payload, "published:userrl", fields["category"]))
+    return loaded
 
 
 def best_question(category: Category, candidates: Sequence[str]) -> str | None:
-    """The attribute that splits the candidates most evenly (the first of equals); None when none splits them."""
-    best, evenness = None, 0
+    """The attribute that splits the candidates most evenly (the first at a tie); None when none splits them."""
+    best, best_minority = None, 0
     for attribute in category.asks:
-        having = sum(attribute in category.entities[name] for name in candidates)
-        smaller = min(having, len(candidates) - having)
-        if smaller > evenness:
-            best, evenness = attribute, smaller
+        count = sum(attribute in category.entities[name] for name in candidates)
+        minority = min(count, len(candidates) - count)
+        if minority > best_minority:
+            best, best_minority = attribute, minority
     return best
 
 
 def questions_needed(task: Task) -> int:
-    """How many questions lead to this entity alone, always asking the best one."""
+    """The number of questions that identify the entity, when each is the best one."""
     return _needed(task.payload["category"], task.payload["title"])
 
 
 @lru_cache(maxsize=1024)
 def _needed(category_name: str, title: str) -> int:
     category = categories()[category_name]
-    candidates, asked = list(category.entities), 0
+    candidates, questions = list(category.entities), 0
     while len(candidates) > 1 and (attribute := best_question(category, candidates)) is not None:
-        truth = attribute in category.entities[title]
-        candidates = [name for name in candidates if (attribute in category.entities[name]) == truth]
-        asked += 1
-    return asked
+        answer = attribute in category.entities[title]
+        candidates = [name for name in candidates if (attribute in category.entities[name]) == answer]
+        questions += 1
+    return questions
 
 
 @lru_cache(maxsize=1)
 def _all() -> list[Task]:
-    found = []
+    own = []
     for category in categories().values():
         for title, yes in category.entities.items():
             payload: dict[str, Any] = {
@@ -128,10 +127,10 @@ def _all() -> list[Task]:
                 "description": None,
                 "yes": sorted(yes),
             }
-            # Only what the task is about is hashed: a better attribute table must not move an entity to another split.
+            # The attributes are not hashed: a corrected table must not move an entity to another split.
             name = content_hash(["telepathy", category.name, title])
-            found.append(Task("telepathy", name, split_of(name), payload, tier=category.name))
-    return found
+            own.append(Task("telepathy", name, split_of(name), payload, tier=category.name))
+    return own
 
 
 def _category(name: str, table: dict[str, Any]) -> Category:
@@ -145,5 +144,5 @@ def _category(name: str, table: dict[str, Any]) -> Category:
 
 
 def _patterns(text: str) -> tuple[tuple[tuple[str, ...], ...], ...]:
-    """``a b / c + d``: a word beginning with a or b; or one with c together with one with d."""
+    """Parse ``a b / c + d``: a word beginning with a or b; or one with c together with one with d."""
     return tuple(tuple(tuple(group) for group in read_pattern(part)) for part in text.split("/"))

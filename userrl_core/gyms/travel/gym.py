@@ -1,7 +1,7 @@
-"""TravelGym: draw out what a traveller wants, search, and choose (UserBench sections 3 and 4; UserRL appendix C).
+"""TravelGym: find out a traveller's preferences, search, and choose (UserBench sections 3 and 4; UserRL appendix C).
 
-``action`` is a message to the user, ``search`` a database query, ``answer`` the id of an option. The user starts with the
-bare trip and lets a preference show when asked for it; the best option meets all of them at the lowest total cost.
+``action`` is a message to the user, ``search`` a database query, ``answer`` the id of an option. The user opens with the trip
+alone and implies a preference when asked for it; the best option meets all preferences at the lowest total cost.
 """
 
 from __future__ import annotations
@@ -11,11 +11,20 @@ import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from userrl_core.gyms.base import Gym, Pay, Reply
+from userrl_core.gyms.base import Gym, Reply, RewardBounds
 from userrl_core.gyms.lazy import lazily
 from userrl_core.gyms.travel.config import TravelConfig
 from userrl_core.gyms.travel.replies import FULL, TERSE, show_options
-from userrl_core.gyms.travel.world import ASPECT_OF_LETTER, Preference, Progress, Said, TravelUser, World, meets
+from userrl_core.gyms.travel.rule_user import RuleTravelUser, query_for, question_for
+from userrl_core.gyms.travel.world import (
+    ASPECT_OF_LETTER,
+    HistoryLine,
+    Preference,
+    Progress,
+    TravelUser,
+    World,
+    meets,
+)
 from userrl_core.interact import InteractCall
 from userrl_core.records import Task
 
@@ -23,13 +32,13 @@ _ID = re.compile(r"[ACFHR]\d{1,4}\Z")
 
 
 def fewest_turns(task: Task, config: Any = None) -> int:
-    """One question per preference, one search per aspect, one answer for all."""
+    """One question per preference, one search per aspect, one answer for all aspects."""
     aspects = task.payload["aspects"].values()
     return sum(len(aspect["preferences"]) for aspect in aspects) + len(aspects) + 1
 
 
 class TravelGym(Gym[TravelConfig]):
-    """Find out what the traveller wants, then book it (UserBench sections 3 and 4; UserRL appendix C).
+    """Find out the traveller's preferences, then book the trip (UserBench sections 3 and 4; UserRL appendix C).
 
     The metric is the reward of the best choice per aspect, averaged over aspects (UserBench 4.1); in the tiny tier it is the
     sum of turn rewards, which lies in [0, 1] there.
@@ -40,7 +49,7 @@ class TravelGym(Gym[TravelConfig]):
     metric = "Choice Correctness"
     min_turns = staticmethod(fewest_turns)
     users: ClassVar[Mapping[str, Any]] = {
-        "rule": lazily("userrl_core.gyms.travel.rule_user:RuleTravelUser"),
+        "rule": RuleTravelUser,
         "openai": lazily("userrl_core.gyms.travel.llm_user:LLMTravelUser"),
     }
     goal = (
@@ -60,14 +69,14 @@ class TravelGym(Gym[TravelConfig]):
         super().__init__(task, user, TravelConfig.for_task(task, config))
         self.world = World.of(task.payload)
         self.progress = Progress()
-        self.history: list[Said] = []
-        self._voice = TERSE if self.config.terse else FULL
-        self._silent = 0
+        self.history: list[HistoryLine] = []
+        self._texts = TERSE if self.config.terse else FULL
+        self._turns_without_elicitation = 0
         self._searches = 0
         self._user: TravelUser = self.user
 
     def opening(self) -> str:
-        """The bare trip: no preference shows."""
+        """The trip alone, without a preference."""
         return str(self.task.payload["opening"])
 
     def brief(self) -> str:
@@ -75,122 +84,123 @@ class TravelGym(Gym[TravelConfig]):
         return str(self.task.payload.get("brief", self.task.payload["opening"]))
 
     async def action(self, content: str) -> Reply:
-        """A message to the user: a preference shows when it is asked for, or by itself after too much silence."""
-        waiting = self._waiting()
-        # Where a told preference is told again, the judge has to know of it.
-        askable = list(self.world.preferences.values()) if self.config.repeat_known else waiting
-        judged = await self._user.judge(content, askable, self.history)
-        named = self.world.preferences.get(judged.preference_id or "") if judged.kind == "held" else None
-        if named is not None and named in waiting:
-            text = await self._user.reveal(content, named, self.history, asked=True)
-            self._silent = 0
-            self.progress.active.append(named.id)
-            info = {"utterance": "held", "preference": named.id, "elicited": "active"}
-            return self._said(content, text, self.config.preference_reward, info)
-        if named is not None and self.config.repeat_known:
-            text = await self._user.reveal(content, named, self.history, asked=True)
-            return self._said(content, text, 0.0, {"utterance": "held", "preference": named.id})
-        kind = "not_held" if judged.kind == "held" else judged.kind
+        """A message to the user, who reveals a preference when asked for it, or volunteers one after an interval."""
+        unrevealed = self._unrevealed()
+        # With repeat_known a revealed preference can be asked for again, so the judge must know it.
+        candidates = list(self.world.preferences.values()) if self.config.repeat_known else unrevealed
+        judgement = await self._user.judge(content, candidates, self.history)
+        asked_for = self.world.preferences.get(judgement.preference_id or "") if judgement.kind == "held" else None
+        if asked_for is not None and asked_for in unrevealed:
+            text = await self._user.reveal(content, asked_for, self.history, asked=True)
+            self._turns_without_elicitation = 0
+            self.progress.active.append(asked_for.id)
+            info = {"utterance": "held", "preference": asked_for.id, "elicited": "active"}
+            return self._user_reply(content, text, self.config.preference_reward, info)
+        if asked_for is not None and self.config.repeat_known:
+            text = await self._user.reveal(content, asked_for, self.history, asked=True)
+            return self._user_reply(content, text, 0.0, {"utterance": "held", "preference": asked_for.id})
+        kind = "not_held" if judgement.kind == "held" else judgement.kind
         interval = self.config.elicitation_interval
-        if waiting and 0 < interval <= self._silent:
-            chosen = self.rng.choice(waiting)
-            text = await self._user.reveal(content, chosen, self.history, asked=False)
-            self._silent = 0
-            self.progress.passive.append(chosen.id)
-            info = {"utterance": kind, "preference": chosen.id, "elicited": "passive"}
-            return self._said(content, text, 0.0, info)
+        if unrevealed and 0 < interval <= self._turns_without_elicitation:
+            volunteered = self.rng.choice(unrevealed)
+            text = await self._user.reveal(content, volunteered, self.history, asked=False)
+            self._turns_without_elicitation = 0
+            self.progress.passive.append(volunteered.id)
+            info = {"utterance": kind, "preference": volunteered.id, "elicited": "passive"}
+            return self._user_reply(content, text, 0.0, info)
         if kind == "not_held":
-            text = self._voice.not_held
+            text = self._texts.not_held
         elif kind == "too_vague":
-            text = self._voice.too_vague
+            text = self._texts.too_vague
         else:
             text = await self._user.chat(content, self.history)
-        self._silent += 1
-        return self._said(content, text, 0.0, {"utterance": kind})
+        self._turns_without_elicitation += 1
+        return self._user_reply(content, text, 0.0, {"utterance": kind})
 
     async def search(self, content: str) -> Reply:
-        """A query: the aspect's options when its arguments are right, except that every n-th search fails."""
+        """A query: the aspect's options if its arguments are right, except that every n-th search fails."""
         self._searches += 1
-        every = self.config.search_failure_interval
-        if every and self._searches % every == 0:
-            return self._found(content, self._voice.search_failed, 0.0, "failed")
-        judged = await self._user.match(content, self.history)
-        aspect = self.world.aspects.get(judged.aspect or "") if judged.kind == "match" else None
+        interval = self.config.search_failure_interval
+        if interval and self._searches % interval == 0:
+            return self._search_reply(content, self._texts.search_failed, 0.0, "failed")
+        judgement = await self._user.match(content, self.history)
+        aspect = self.world.aspects.get(judgement.aspect or "") if judgement.kind == "match" else None
         if aspect is None:
-            text = self._voice.search_unrelated if judged.kind == "unrelated" else self._voice.search_wrong
-            return self._found(content, text, 0.0, judged.kind if judged.kind != "match" else "wrong")
+            text = self._texts.search_unrelated if judgement.kind == "unrelated" else self._texts.search_wrong
+            return self._search_reply(content, text, 0.0, judgement.kind if judgement.kind != "match" else "wrong")
         options = aspect.options
         if self.config.narrow_search:
-            if _stated(content, aspect.name) == {p.preference for p in aspect.preferences}:
+            if _stated_words(content, aspect.name) == {p.preference for p in aspect.preferences}:
                 options = [o for o in options if all(meets(o, p.rule) for p in aspect.preferences)]
         elif aspect.name in self.progress.searched:
-            return self._found(content, self._voice.searched_before, 0.0, "again")
+            return self._search_reply(content, self._texts.searched_before, 0.0, "again")
         first = aspect.name not in self.progress.searched
         self.progress.searched.add(aspect.name)
         text = show_options(aspect.name, options, self.config.terse)
-        return self._found(content, text, self.config.search_reward if first else 0.0, "match")
+        return self._search_reply(content, text, self.config.search_reward if first else 0.0, "match")
 
     async def answer(self, content: str) -> Reply:
-        """Option ids, one or more separated by commas; nothing is recorded unless all can be read and are allowed."""
+        """Option ids, one or more separated by commas; nothing is recorded unless all of them are valid and allowed."""
+        config = self.config
         ids = [part.strip().upper() for part in content.split(",")]
-        if not all(_ID.match(one) for one in ids):
-            return self._answered(self._voice.bad_id, 0.0, done=self.config.end_on_wrong)
-        aspects = [ASPECT_OF_LETTER[one[0]] for one in ids]
-        if self.config.one_choice_per_aspect:
-            taken = [a for a in aspects if a in self.progress.chosen]
-            if taken or len(set(aspects)) < len(aspects):
-                return self._answered(self._voice.chosen_before, 0.0)
-        found = [self._choose(one, aspect) for one, aspect in zip(ids, aspects, strict=True)]
-        settings = self.config
-        worth = {"best": settings.best_reward, "correct": settings.correct_reward, "repeated": 0.0}
-        reward = max(0.0, sum(worth.get(kind, -settings.wrong_penalty) for kind in found))
-        if settings.turn_cap is not None:
-            reward = min(reward, settings.turn_cap)
-        missed = settings.end_on_wrong and "best" not in found
+        if not all(_ID.match(option_id) for option_id in ids):
+            return self._answer_reply(self._texts.bad_id, 0.0, done=config.end_on_wrong)
+        aspects = [ASPECT_OF_LETTER[option_id[0]] for option_id in ids]
+        if config.one_choice_per_aspect:
+            chosen_before = any(aspect in self.progress.chosen for aspect in aspects)
+            if chosen_before or len(set(aspects)) < len(aspects):
+                return self._answer_reply(self._texts.chosen_before, 0.0)
+        kinds = [self._choose(option_id, aspect) for option_id, aspect in zip(ids, aspects, strict=True)]
+        rewards = {"best": config.best_reward, "correct": config.correct_reward, "repeated": 0.0}
+        reward = max(0.0, sum(rewards.get(kind, -config.wrong_penalty) for kind in kinds))
+        if config.turn_cap is not None:
+            reward = min(reward, config.turn_cap)
         choices: dict[str, str] = {}
-        for one, kind in zip(ids, found, strict=True):
-            choices.setdefault(one, kind)  # an id that is said twice keeps its first verdict
-        return self._answered(self._verdict(choices), reward, done=missed or self._complete(), choices=choices)
+        for option_id, kind in zip(ids, kinds, strict=True):
+            choices.setdefault(option_id, kind)  # an id that occurs twice in the message keeps its first kind
+        done = self._complete() or (config.end_on_wrong and "best" not in kinds)
+        return self._answer_reply(self._verdict(choices), reward, done=done, choices=choices)
 
     def score(self) -> float | None:
-        """Best choice per aspect relative to the best reward, averaged over aspects; the return in the tiny tier."""
+        """Reward of the best choice per aspect relative to the best reward, averaged over aspects; the return in the tiny tier."""
         if self.config.score_as == "return" or None in self.rewards:
             return super().score()
         return sum(self._quality(name) for name in self.world.aspects) / len(self.world.aspects)
 
     @classmethod
-    def pay(cls, config: TravelConfig) -> Pay:
-        """The widest of the presets that tasks of a set may bring, where the config names none."""
-        found = [settings.pay() for settings in config.possible()]
-        return Pay(0.0, max(pay.most for pay in found), min(pay.answer for pay in found))
+    def reward_bounds(cls, config: TravelConfig) -> RewardBounds:
+        """The widest bounds over the presets that tasks of different tiers select, where the config names none."""
+        bounds = [settings.reward_bounds() for settings in config.possible()]
+        return RewardBounds(0.0, max(b.high for b in bounds), min(b.answer for b in bounds))
 
-    def _waiting(self) -> list[Preference]:
-        """Preferences not yet shown, of aspects that are still open."""
-        shown = {*self.progress.active, *self.progress.passive}
+    def _unrevealed(self) -> list[Preference]:
+        """Preferences not yet revealed, of aspects without a final choice."""
+        revealed = {*self.progress.active, *self.progress.passive}
         closed = self.progress.chosen if self.config.one_choice_per_aspect else ()
-        return [p for p in self.world.preferences.values() if p.id not in shown and p.aspect not in closed]
+        return [p for p in self.world.preferences.values() if p.id not in revealed and p.aspect not in closed]
 
-    def _choose(self, one: str, name: str) -> str:
-        aspect = self.world.aspects.get(name)
+    def _choose(self, option_id: str, aspect_name: str) -> str:
+        """Record a choice and return its kind."""
+        aspect = self.world.aspects.get(aspect_name)
         if aspect is None:
             return "foreign"
-        chosen = self.progress.chosen.setdefault(name, [])
-        if one in chosen:
+        chosen = self.progress.chosen.setdefault(aspect_name, [])
+        if option_id in chosen:
             return "repeated"
-        chosen.append(one)
-        return "best" if one == aspect.best else "correct" if one in aspect.correct else "wrong"
+        chosen.append(option_id)
+        return "best" if option_id == aspect.best else "correct" if option_id in aspect.correct else "wrong"
 
     def _verdict(self, choices: Mapping[str, str]) -> str:
         texts = {
-            "best": self._voice.best,
-            "correct": self._voice.correct,
-            "wrong": self._voice.wrong,
-            "foreign": self._voice.foreign,
-            "repeated": self._voice.chosen_before,
+            "best": self._texts.best,
+            "correct": self._texts.correct,
+            "wrong": self._texts.wrong,
+            "foreign": self._texts.foreign,
+            "repeated": self._texts.chosen_before,
         }
         if len(choices) == 1:
             return texts[next(iter(choices.values()))]
-        return " ".join(f"{one}: {texts[kind]}" for one, kind in choices.items())
+        return " ".join(f"{option_id}: {texts[kind]}" for option_id, kind in choices.items())
 
     def _complete(self) -> bool:
         chosen = self.progress.chosen
@@ -204,16 +214,16 @@ class TravelGym(Gym[TravelConfig]):
             return 1.0
         return self.config.correct_reward / self.config.best_reward if aspect.correct.intersection(chosen) else 0.0
 
-    def _said(self, content: str, text: str, reward: float, info: dict[str, Any]) -> Reply:
-        self.history += (Said("agent", content), Said("user", text))
+    def _user_reply(self, content: str, text: str, reward: float, info: dict[str, Any]) -> Reply:
+        self.history += (HistoryLine("agent", content), HistoryLine("user", text))
         return Reply(text, reward, info=info)
 
-    def _found(self, content: str, text: str, reward: float, kind: str) -> Reply:
-        # The conversation keeps the first line only: the options themselves are nothing the user says or hears.
-        self.history += (Said("agent", content), Said("database", text.split("\n", 1)[0]))
+    def _search_reply(self, content: str, text: str, reward: float, kind: str) -> Reply:
+        # The history keeps the first line only: the user does not see the options.
+        self.history += (HistoryLine("agent", content), HistoryLine("database", text.split("\n", 1)[0]))
         return Reply(text, reward, info={"search": kind})
 
-    def _answered(
+    def _answer_reply(
         self, text: str, reward: float, done: bool = False, choices: Mapping[str, str] | None = None
     ) -> Reply:
         return Reply(text, reward, done=done, info={"choices": dict(choices or {})})
@@ -221,15 +231,13 @@ class TravelGym(Gym[TravelConfig]):
     @classmethod
     def gold(cls, task: Task, config: TravelConfig | None = None) -> list[InteractCall]:
         """Ask for every preference, search every aspect, answer all at once."""
-        from userrl_core.gyms.travel.rule_user import query_for, question_for
-
         world = World.of(task.payload)
-        asks = [InteractCall("action", question_for(p, task.tier)) for p in world.preferences.values()]
-        finds = [InteractCall("search", query_for(aspect, task.tier)) for aspect in world.aspects.values()]
+        questions = [InteractCall("action", question_for(p, task.tier)) for p in world.preferences.values()]
+        searches = [InteractCall("search", query_for(aspect, task.tier)) for aspect in world.aspects.values()]
         best = ", ".join(aspect.best for aspect in world.aspects.values())
-        return [*asks, *finds, InteractCall("answer", best)]
+        return [*questions, *searches, InteractCall("answer", best)]
 
 
-def _stated(query: str, aspect: str) -> set[str]:
-    """The words of a query other than the aspect's own name."""
+def _stated_words(query: str, aspect: str) -> set[str]:
+    """The words of a query without the aspect's name."""
     return set(query.lower().split()) - {aspect}

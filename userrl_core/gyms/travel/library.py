@@ -1,7 +1,7 @@
-"""The preference library of TravelGym: what travellers want, and how they let it show (UserBench section 3.1; ours).
+"""TravelGym's library of preferences and the phrases that imply them (UserBench section 3.1; the content is ours).
 
-One YAML file per aspect. A category is one question a traveller may be asked; it governs one attribute of an option, and a
-scenario takes at most one preference of a category, so that preferences can never contradict one another.
+One YAML file per aspect. A category is one topic that a traveller may be asked about; it corresponds to one attribute of an
+option, and a scenario has at most one preference per category, so that preferences never contradict each other.
 """
 
 from __future__ import annotations
@@ -14,17 +14,14 @@ from typing import Any
 import yaml
 
 from userrl_core.errors import TaskError
-from userrl_core.gyms.stemming import content_words, stem
 from userrl_core.gyms.travel.world import ASPECTS
 
 FOLDER = Path(__file__).parent / "data"
-LEAST_PHRASES = 10
-RULES = ("value", "includes", "service")
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """A preference as the library has it. text: stated outright; phrases: said so that it shows without being stated."""
+class LibraryPreference:
+    """A preference of the library. text: the explicit statement; phrases: remarks that imply it without stating it."""
 
     aspect: str
     category: str
@@ -36,10 +33,10 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Category:
-    """One thing that can be asked about an aspect.
+    """One topic that can be asked about in an aspect.
 
-    rule / attribute: how options show it (see `travel_world`). label: what a question calls it. ask: beginnings of words by
-    which the rule user recognises a question about it. others: values that no wish wants.
+    rule / attribute: how it is checked on an option (see `world`). label: its name in a question. ask: stems by which the
+    rule user recognises a question about it. others: values of the attribute without a preference.
     """
 
     aspect: str
@@ -49,12 +46,12 @@ class Category:
     label: str
     ask: tuple[str, ...]
     others: tuple[str, ...]
-    wishes: tuple[Wish, ...]
+    preferences: tuple[LibraryPreference, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class AspectLibrary:
-    """Everything about one aspect. noun: what people call it."""
+    """The categories of one aspect. noun: the aspect's name in a sentence."""
 
     name: str
     noun: str
@@ -79,40 +76,9 @@ def _read(path: Path, aspect: str) -> AspectLibrary:
 
 
 def _category(aspect: str, name: str, entry: dict[str, Any]) -> Category:
-    wishes = tuple(
-        Wish(aspect, name, key, str(wish["value"]), str(wish["text"]), tuple(map(str, wish["phrases"])))
-        for key, wish in entry["preferences"].items()
+    preferences = tuple(
+        LibraryPreference(aspect, name, key, str(row["value"]), str(row["text"]), tuple(map(str, row["phrases"])))
+        for key, row in entry["preferences"].items()
     )
     ask, others = tuple(map(str, entry["ask"])), tuple(map(str, entry["others"]))
-    return Category(aspect, name, entry["rule"], entry["attribute"], entry["label"], ask, others, wishes)
-
-
-def wishes() -> list[Wish]:
-    """Every preference of the library."""
-    return [w for part in library().values() for category in part.categories.values() for w in category.wishes]
-
-
-def problems(found: list[Wish]) -> list[str]:
-    """What is wrong with these preferences; empty when nothing is.
-
-    A phrase gives its preference away when it shares the stem of a content word with the outright text.
-    """
-    wrong: list[str] = []
-    for wish in found:
-        where = f"{wish.aspect}.{wish.category}.{wish.key}"
-        said = {stem(word) for word in content_words(wish.text)}
-        if not said:
-            wrong.append(f"{where}: the text '{wish.text}' has no content word.")
-        if len(set(wish.phrases)) < LEAST_PHRASES:
-            wrong.append(f"{where}: {len(set(wish.phrases))} different phrases, fewer than {LEAST_PHRASES}.")
-        for phrase in wish.phrases:
-            heard = {stem(word) for word in content_words(phrase)}
-            if shared := sorted(one for one in said if any(_same(one, other) for other in heard)):
-                wrong.append(f"{where}: '{phrase}' gives the preference away by {', '.join(shared)}.")
-    return wrong
-
-
-def _same(one: str, other: str) -> bool:
-    """Whether two stems are of one word: a short ending (dog, dogs; stop, stopp-ing) makes no difference."""
-    short, long = sorted((one, other), key=len)
-    return one == other or (len(short) >= 3 and long.startswith(short) and len(long) - len(short) <= 2)
+    return Category(aspect, name, entry["rule"], entry["attribute"], entry["label"], ask, others, preferences)

@@ -1,7 +1,9 @@
-"""TravelGym's user behind a model server: judging and speaking are separate calls that know different things (appendix B).
+"""TravelGym's served user: judging and speaking are separate calls with different knowledge (appendix B).
 
-Judging an utterance needs the preferences not yet told, judging a query needs the arguments; neither verdict holds text that
-reaches the agent. Revealing needs the one indirect phrase, never the preference outright; small talk knows the trip alone.
+The judge of a message knows the unrevealed preferences, the judge of a query the arguments; no text of theirs reaches the
+agent. A revealing call knows the one implicit phrase, never the explicit preference; small talk knows the trip alone.
+
+Prompts and response schemas (class names, docstrings, field names) are sent to the model: they are part of the experiment.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
-from userrl_core.gyms.travel.world import Judgement, Preference, Said, SearchJudgement, World
+from userrl_core.gyms.travel.world import HistoryLine, Judgement, Preference, SearchJudgement, World
 from userrl_core.records import Message, ModelCall, Task
 from userrl_core.served.client import ChatServer, client_for
 from userrl_core.served.quoting import DATA_RULE, quote
@@ -64,7 +66,7 @@ class Response(BaseModel):
 
 
 class _Utterance(BaseModel):
-    """The verdict on a message; its id is checked against the wishes that wait."""
+    """The judgement of a message; the created schema restricts its id to the candidates."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -72,14 +74,14 @@ class _Utterance(BaseModel):
     kind: Literal["held", "not_held", "too_vague", "other"]
 
     @model_validator(mode="after")
-    def _held_names_a_wish(self) -> _Utterance:
+    def _held_names_a_preference(self) -> _Utterance:
         if self.kind == "held" and getattr(self, "preference_id", None) is None:
-            raise ValueError("kind 'held' needs the preference_id of a listed wish")
+            raise ValueError("kind 'held' needs the preference_id of a listed preference")
         return self
 
 
 class _Query(BaseModel):
-    """The verdict on a query."""
+    """The judgement of a query."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -101,31 +103,35 @@ class LLMTravelUser:
         self._server = ChatServer(**options)
         self.ledger: list[ModelCall] = []
 
-    async def judge(self, utterance: str, waiting: Sequence[Preference], history: Sequence[Said]) -> Judgement:
-        """One judging call over the wishes that wait."""
-        listed = "\n".join(f"{p.id} ({p.aspect}, {p.category}): {p.preference}" for p in waiting) or "(none left)"
+    async def judge(
+        self, utterance: str, candidates: Sequence[Preference], history: Sequence[HistoryLine]
+    ) -> Judgement:
+        """One judging call over the candidates."""
+        listed = "\n".join(f"{p.id} ({p.aspect}, {p.category}): {p.preference}" for p in candidates) or "(none left)"
         prompt = f"{self._trip()}\nWishes not told yet:\n{listed}\n\n{_talk(history)}The message:\n{quote(utterance)}"
-        verdict = await self._ask(_JUDGE, prompt, "judge", _utterance_schema([p.id for p in waiting]))
+        verdict = await self._ask(_JUDGE, prompt, "judge", _utterance_schema([p.id for p in candidates]))
         return Judgement(verdict.kind, verdict.preference_id if verdict.kind == "held" else None)
 
-    async def match(self, query: str, history: Sequence[Said]) -> SearchJudgement:
+    async def match(self, query: str, history: Sequence[HistoryLine]) -> SearchJudgement:
         """One judging call over the arguments."""
         parts = {name: dict(aspect.arguments) for name, aspect in self._world.aspects.items()}
         prompt = f"Arguments by part of the trip:\n{json.dumps(parts, indent=1)}\n\nThe query:\n{quote(query)}"
         verdict = await self._ask(_MATCH, prompt, "judge", _query_schema(list(parts)))
         return SearchJudgement(verdict.kind, verdict.part if verdict.kind == "match" else None)
 
-    async def reveal(self, utterance: str, preference: Preference, history: Sequence[Said], *, asked: bool) -> str:
-        """One speaking call with the indirect phrase."""
-        how = "asked for it" if asked else "did not ask for it"
+    async def reveal(
+        self, utterance: str, preference: Preference, history: Sequence[HistoryLine], *, asked: bool
+    ) -> str:
+        """One speaking call with the implicit phrase."""
+        relation = "asked for it" if asked else "did not ask for it"
         prompt = (
             f"{self._trip()}\nYour remark, about the {preference.aspect.replace('_', ' ')}: {preference.implicit}\n\n"
-            f"{_talk(history)}The assistant {how}:\n{quote(utterance)}"
+            f"{_talk(history)}The assistant {relation}:\n{quote(utterance)}"
         )
         return str((await self._ask(_REVEAL, prompt, "user", Response)).response)
 
-    async def chat(self, utterance: str, history: Sequence[Said]) -> str:
-        """One speaking call that knows no preference."""
+    async def chat(self, utterance: str, history: Sequence[HistoryLine]) -> str:
+        """One speaking call without a preference."""
         prompt = f"{self._trip()}\n{_talk(history)}The assistant says:\n{quote(utterance)}"
         return str((await self._ask(_CHAT, prompt, "user", Response)).response)
 
@@ -138,20 +144,20 @@ class LLMTravelUser:
         return answer.parsed
 
 
-def _talk(history: Sequence[Said]) -> str:
+def _talk(history: Sequence[HistoryLine]) -> str:
     if not history:
         return ""
-    return "The conversation so far:\n" + "".join(f"{said.who}:\n{quote(said.text)}\n" for said in history) + "\n"
+    return "The conversation so far:\n" + "".join(f"{line.speaker}:\n{quote(line.text)}\n" for line in history) + "\n"
 
 
 def _utterance_schema(ids: Sequence[str]) -> type[BaseModel]:
-    # Only ids that are listed fit, so that an invented one is asked for again instead of being believed.
-    one: Any = Literal[tuple(ids)] | None if ids else None
-    fields: dict[str, Any] = {"preference_id": (one, None)}
+    # Only listed ids fit, so that an invented id is retried.
+    id_type: Any = Literal[tuple(ids)] | None if ids else None
+    fields: dict[str, Any] = {"preference_id": (id_type, None)}
     return create_model("UtteranceVerdict", __base__=_Utterance, **fields)
 
 
 def _query_schema(parts: Sequence[str]) -> type[BaseModel]:
-    one: Any = Literal[tuple(parts)] | None
-    fields: dict[str, Any] = {"part": (one, None)}
+    part_type: Any = Literal[tuple(parts)] | None
+    fields: dict[str, Any] = {"part": (part_type, None)}
     return create_model("QueryVerdict", __base__=_Query, **fields)

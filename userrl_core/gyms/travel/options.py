@@ -1,8 +1,7 @@
 """The options of one aspect of a trip: correct, wrong and noise (UserBench section 3.2 and appendix B; ours throughout).
 
-A correct option meets every preference; the best one costs least with the charges the preferences trigger. A wrong option
-breaks a named preference. A noise option looks right but is for another trip, or impossible, or lacks what is needed to
-judge it.
+A correct option meets every preference; the best one has the lowest cost including the charges for the preferences. A wrong
+option violates a named preference. A noise option looks right but is for another trip, or unrealistic, or incomplete.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Any
 import yaml
 
 from userrl_core.errors import ConfigError
-from userrl_core.gyms.travel.library import FOLDER, Category, Wish, library
+from userrl_core.gyms.travel.library import FOLDER, Category, LibraryPreference, library
 from userrl_core.gyms.travel.world import ASPECTS
 
 Option = dict[str, Any]
@@ -28,14 +27,14 @@ COSTS: dict[str, tuple[int, int]] = {
     "rental_car": (120, 500),
     "restaurant": (20, 90),
 }
-"""Least and greatest base cost per aspect in US dollars; outside a third of the least or five times the greatest is noise."""
+"""Lowest and highest base cost per aspect in US dollars; below a third of the lowest or above five times the highest is noise."""
 CHARGES = (8, 60)
 _COUNTS = re.compile(r"w(\d{1,2})n(\d{1,2})\Z")
 
 
 @dataclass(frozen=True, slots=True)
 class OptionCounts:
-    """How many options of each type an aspect has; the defaults are UserBench's 1 best, 2 more correct, 10 wrong, 5 noise."""
+    """Number of options per type of an aspect; the defaults are UserBench's 1 best, 2 more correct, 10 wrong, 5 noise."""
 
     correct: int = 3
     wrong: int = 10
@@ -43,25 +42,25 @@ class OptionCounts:
 
     @classmethod
     def parse(cls, text: str) -> OptionCounts:
-        """``w5n5`` is five wrong and five noise options beside the three correct. Raises ConfigError."""
+        """Parse ``w5n5``: five wrong and five noise options, besides the three correct. Raises ConfigError."""
         match = _COUNTS.match(text)
         if match is None:
-            raise ConfigError(f"Options are counted as in 'w10n5' (wrong, noise), not '{text}'.")
+            raise ConfigError(f"Write option counts as in 'w10n5' (wrong, noise), not '{text}'.")
         return cls(wrong=int(match[1]), noise=int(match[2]))
 
 
 @lru_cache(maxsize=1)
 def names() -> dict[str, list[str]]:
-    """Cities, months and the names of airlines, houses, makes."""
+    """Names of cities, months, airlines, hotels and so on."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    found: dict[str, list[str]] = yaml.load((FOLDER / "names.yaml").read_text(encoding="utf-8"), loader)
-    return found
+    by_kind: dict[str, list[str]] = yaml.load((FOLDER / "names.yaml").read_text(encoding="utf-8"), loader)
+    return by_kind
 
 
 def make_options(
-    aspect: str, held: Sequence[Wish], arguments: dict[str, str], counts: OptionCounts, rng: random.Random
+    aspect: str, held: Sequence[LibraryPreference], arguments: dict[str, str], counts: OptionCounts, rng: random.Random
 ) -> dict[str, Any]:
-    """``{options, best, correct, notes}`` for one aspect; notes give every id's type and, in words, the reason."""
+    """``{options, best, correct, notes}`` for one aspect; notes hold the type of every id and the reason in words."""
     maker = _Maker(aspect, held, arguments, rng)
     made: list[tuple[Option, str, str]] = [(option, "correct", "meets all") for option in maker.correct(counts.correct)]
     made += [(*maker.wrong(), "") for _ in range(counts.wrong)]
@@ -71,69 +70,71 @@ def make_options(
     for number, (option, kind, reason) in enumerate(made, 1):
         identity = f"{ASPECTS[aspect]}{number}"
         options.append({"id": identity, **option})
-        label, _, why = kind.partition(":")
-        notes[identity] = {"type": label, "reason": why or reason}
+        label, _, detail = kind.partition(":")
+        notes[identity] = {"type": label, "reason": detail or reason}
         if label == "correct":
-            correct.append((maker.total(option), identity))
+            correct.append((maker.total_cost(option), identity))
     return {"options": options, "best": min(correct)[1], "correct": sorted(i for _, i in correct), "notes": notes}
 
 
 class _Maker:
     """Draws options for one aspect of one traveller."""
 
-    def __init__(self, aspect: str, held: Sequence[Wish], arguments: dict[str, str], rng: random.Random) -> None:
+    def __init__(
+        self, aspect: str, held: Sequence[LibraryPreference], arguments: dict[str, str], rng: random.Random
+    ) -> None:
         self.aspect = aspect
         self.held = held
         self.arguments = arguments
         self.rng = rng
         self.categories = library()[aspect].categories
         self.names = names()
-        goals = {wish.category: wish.value for wish in held}
+        goals = {preference.category: preference.value for preference in held}
         self.fields: list[tuple[Category, str | None, list[str]]] = []
-        """Per category: what is wanted of it, and every other value it may take."""
+        """Per category: the preferred value, and all other values."""
         for name, category in self.categories.items():
             goal = goals.get(name)
-            values = (*(wish.value for wish in category.wishes), *category.others)
+            values = (*(preference.value for preference in category.preferences), *category.others)
             self.fields.append((category, goal, [value for value in values if value != goal]))
 
     def correct(self, count: int) -> list[Option]:
-        """Options that meet everything, no two of which cost the same in all."""
-        found: dict[int, Option] = {}
-        while len(found) < count:
+        """Options that meet all preferences, with different total costs."""
+        by_cost: dict[int, Option] = {}
+        while len(by_cost) < count:
             option = self.draw()
-            found.setdefault(self.total(option), option)
-        return list(found.values())
+            by_cost.setdefault(self.total_cost(option), option)
+        return list(by_cost.values())
 
     def wrong(self) -> tuple[Option, str]:
-        """An option that breaks one held preference, and sometimes a second."""
-        broken = self.rng.sample(list(self.held), min(len(self.held), 1 + (self.rng.random() < 0.3)))
-        option = self.draw(broken)
-        return option, "wrong:" + ", ".join(wish.text for wish in broken)
+        """An option that violates one held preference, and sometimes a second."""
+        violated = self.rng.sample(list(self.held), min(len(self.held), 1 + (self.rng.random() < 0.3)))
+        option = self.draw(violated)
+        return option, "wrong:" + ", ".join(preference.text for preference in violated)
 
     def noise(self, number: int) -> tuple[Option, str]:
-        """An option for another trip, an impossible one, or one with a gap, by turns."""
+        """An option for another trip, an unrealistic one, or an incomplete one, in turn."""
         option = self.draw()
         kind = ("unrelated", "unrealistic", "incomplete")[number % 3]
         if kind == "unrelated":
-            place = self.rng.choice(sorted(key for key in self.arguments if key in ("city", "destination", "origin")))
-            known = set(self.arguments.values())
-            option[place] = self.rng.choice([city for city in self.names["cities"] if city not in known])
+            field = self.rng.choice(sorted(key for key in self.arguments if key in ("city", "destination", "origin")))
+            trip_values = set(self.arguments.values())
+            option[field] = self.rng.choice([city for city in self.names["cities"] if city not in trip_values])
         elif kind == "unrealistic":
             high = COSTS[self.aspect][1]
             option["cost"] = self.rng.choice((0, 1, high * self.rng.randint(40, 90)))
         else:
-            wish = self.rng.choice(list(self.held))
-            attribute = self.categories[wish.category].attribute
+            preference = self.rng.choice(list(self.held))
+            attribute = self.categories[preference.category].attribute
             del option[self.rng.choice(("cost", attribute))]
         return option, f"noise:{kind}"
 
-    def total(self, option: Option) -> int:
-        """Cost with the charges of what is held."""
-        charged = [w.value for w in self.held if self.categories[w.category].rule == "service"]
+    def total_cost(self, option: Option) -> int:
+        """The cost including the charges for the held preferences."""
+        charged = [p.value for p in self.held if self.categories[p.category].rule == "service"]
         return int(option["cost"] + sum(option["service"][value] for value in charged))
 
-    def draw(self, broken: Sequence[Wish] = ()) -> Option:
-        """An option that meets all held preferences but the broken ones; all else is chance."""
+    def draw(self, violated: Sequence[LibraryPreference] = ()) -> Option:
+        """An option that meets all held preferences but the violated ones; everything else is random."""
         rng = self.rng
         option: Option = {"name": rng.choice(self.names[self.aspect]), **self.arguments}
         if self.aspect == "flight":
@@ -145,14 +146,14 @@ class _Maker:
             option["rating"] = rng.randint(31, 50) / 10
         low, high = COSTS[self.aspect]
         option["cost"] = rng.randint(low, high)
-        missed = {wish.category for wish in broken}
+        violated_categories = {preference.category for preference in violated}
         for category, goal, others in self.fields:
-            self._fill(option, category, goal, others, category.name in missed)
+            self._fill(option, category, goal, others, category.name in violated_categories)
         return option
 
-    def _fill(self, option: Option, category: Category, goal: str | None, others: list[str], broken: bool) -> None:
+    def _fill(self, option: Option, category: Category, goal: str | None, others: list[str], violated: bool) -> None:
         rng = self.rng
-        met = goal is not None and not broken
+        met = goal is not None and not violated
         if category.rule == "value":
             option[category.attribute] = goal if met else rng.choice(others)
         elif category.rule == "includes":
@@ -163,4 +164,4 @@ class _Maker:
             for value in others:
                 services[value] = rng.randint(*CHARGES) if rng.random() < 0.6 else None
             if goal is not None:
-                services[goal] = None if broken else rng.randint(*CHARGES)
+                services[goal] = None if violated else rng.randint(*CHARGES)

@@ -1,7 +1,7 @@
-"""The published travel tasks: prompts from the parquet files, joined with the option JSON where a user has it.
+"""The published travel tasks: prompts from the parquet files, joined with the option databases where they are present.
 
-The option databases are not part of every copy of the released repositories. A prompt without one is imported as it is and
-marked: it holds ``unplayable`` with the reason, and making its gym raises TaskError.
+The option databases are not part of every copy of the released repositories. A prompt without one is imported with the field
+``unplayable``, which holds the reason; creating its gym raises TaskError.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from userrl_core.records import Task
 from userrl_core.seeding import content_hash, validation_of
 
 FOLDERS = ("data/travel{}_multiturn_onechoice", "data/travel{}_multiturn")
-"""The prompts differ by what they say about repeated choices only; the tasks are the same."""
+"""The prompts differ only in their rule on repeated choices; the tasks are the same."""
 DATABASES = ("gyms/TravelGym/travelgym/data/travelgym_data_{}.json", "travelgym/data/travelgym_data_{}.json")
-"""Where UserRL and UserBench keep a composition's options."""
+"""Paths of a composition's options in UserRL and in UserBench."""
 _PART = re.compile(r"(\w+):(\d)-\d+\Z")
 _BEST = re.compile(r"[ACFHR]\d+")
 Data = dict[str, Any]
@@ -29,34 +29,34 @@ Data = dict[str, Any]
 def load_published(root: Path) -> list[Task]:
     """Every published scenario with its published split; validation is 5 % of train, by hash.
 
-    Raises TaskError naming file, index and field for a row that cannot be read, and when there is no travel folder at all.
+    Raises TaskError naming file, index and field for a faulty row, and where there is no travel folder.
     """
-    found: list[Task] = []
+    loaded: list[Task] = []
     for composition in (c for members in COMPOSITIONS.values() for c in members):
         folder = next((root / f.format(composition) for f in FOLDERS if (root / f.format(composition)).is_dir()), None)
         if folder is None:
             continue
-        place = next(
+        database_path = next(
             (root / f.format(composition) for f in DATABASES if (root / f.format(composition)).is_file()), None
         )
-        database: Data | None = read_json(place, dict) if place is not None else None
+        database: Data | None = read_json(database_path, dict) if database_path is not None else None
         for part in ("train", "test"):
             path = folder / f"{part}.parquet"
             for index, (row, opening) in enumerate(_rows(path)):
-                found.append(_task(row, opening, part, composition, database, place, path, index))
-    if not found:
+                loaded.append(_task(row, opening, part, composition, database, database_path, path, index))
+    if not loaded:
         raise TaskError(
             f"{root / 'data'} holds no folder travel22_multiturn_onechoice or the like; give the release's root."
         )
-    return found
+    return loaded
 
 
 def _rows(path: Path) -> list[tuple[object, object]]:
-    """Each row's ``reward_model`` and the text of its prompt's last message, which is the user's.
+    """Per row its ``reward_model`` and the text of the prompt's last message, which is the user's.
 
-    Only the last message is made a Python string: the system prompt, the same in every row, is most of the file.
+    Only the last message becomes a Python string: most of the file is the system prompt, which is the same in every row.
     """
-    import pyarrow as pa
+    import pyarrow as pa  # imported here for start-up time: only published tasks need it
     import pyarrow.compute as pc
 
     table = _table(path)
@@ -72,34 +72,34 @@ def _rows(path: Path) -> list[tuple[object, object]]:
 
 
 def _task(
-    truth: object,
+    reward_model: object,
     opening: object,
     part: str,
     composition: str,
     database: Data | None,
-    place: Path | None,
+    database_path: Path | None,
     path: Path,
     index: int,
 ) -> Task:
     where = f"{path}, entry {index}"
     if not isinstance(opening, str) or not opening.strip():
         raise TaskError(f"{where}: field 'prompt' holds no second message of role user.")
-    identity = text_field(truth, "id", path, index)
-    best = _BEST.findall(text_field(truth, "ground_truth", path, index))
-    parts = [_PART.match(one) for one in identity.split("|")]
+    identity = text_field(reward_model, "id", path, index)
+    best = _BEST.findall(text_field(reward_model, "ground_truth", path, index))
+    parts = [_PART.match(part) for part in identity.split("|")]
     if not all(parts) or len(best) != len(parts):
         raise TaskError(
             f"{where}: field 'reward_model.id' does not list aspects as 'hotel:2-7|...', found '{identity}'."
         )
     payload: Data = {"composition": composition, "opening": opening.strip(), "best": best}
-    if database is None or place is None:
+    if database is None or database_path is None:
         payload["aspects"] = {match[1]: {"preferences": [None] * int(match[2])} for match in parts if match}
         payload["unplayable"] = f"the released option database travelgym_data_{composition}.json is not in this copy"
     else:
-        payload["aspects"] = _aspects(database, identity, f"{place}, entry '{identity}'")
+        payload["aspects"] = _aspects(database, identity, f"{database_path}, entry '{identity}'")
         if sorted(best) != sorted(aspect["best"] for aspect in payload["aspects"].values()):
             raise TaskError(
-                f"{where}: field 'reward_model.ground_truth' {best} differs from the best ids in {place.name}."
+                f"{where}: field 'reward_model.ground_truth' {best} differs from the best ids in {database_path.name}."
             )
     split = "test" if part == "test" else validation_of(content_hash(["travel", identity]))
     return Task("travel", identity, split, payload, source="published:userrl", tier=tier_of(composition))
@@ -112,16 +112,17 @@ def _aspects(database: Data, identity: str, where: str) -> Data:
     dimensions = entry.get("dimensions")
     if not isinstance(dimensions, list) or not dimensions or not set(dimensions) <= set(ASPECTS):
         raise TaskError(f"{where}: field 'dimensions' must list aspects ({', '.join(ASPECTS)}).")
-    found: Data = {}
-    number = 0
+    aspects: Data = {}
+    preference_count = 0
     for name in dimensions:
-        aspect = _aspect(entry.get(name), f"{where}, field '{name}'", number)
-        number += len(aspect["preferences"])
-        found[name] = aspect
-    return found
+        aspect = _aspect(entry.get(name), f"{where}, field '{name}'", preference_count)
+        preference_count += len(aspect["preferences"])
+        aspects[name] = aspect
+    return aspects
 
 
-def _aspect(data: object, where: str, before: int) -> Data:
+def _aspect(data: object, where: str, preferences_before: int) -> Data:
+    """One aspect's payload. preferences_before: how many preferences of earlier aspects have ids already."""
     if not isinstance(data, dict):
         raise TaskError(f"{where} must be an object.")
     preferences = data.get("preferences")
@@ -140,9 +141,9 @@ def _aspect(data: object, where: str, before: int) -> Data:
         for option in options[kind]:
             if not isinstance(option, dict) or not isinstance(option.get("id"), str):
                 raise TaskError(f"{where}: an option of '{kind}' has no id.")
-            # What an option is, and why, is the judge's knowledge: the agent sees the rest.
-            shown = {key: value for key, value in option.items() if key not in ("type", "reason")}
-            by_id[option["id"]] = shown
+            # Type and reason are the judge's knowledge; the agent sees the other fields.
+            visible = {key: value for key, value in option.items() if key not in ("type", "reason")}
+            by_id[option["id"]] = visible
             notes[option["id"]] = {"type": kind, "reason": option.get("reason", "")}
     order = data.get("all_ids", list(by_id))
     best, correct = data.get("best_id"), data.get("correct_ids")
@@ -152,7 +153,7 @@ def _aspect(data: object, where: str, before: int) -> Data:
         raise TaskError(f"{where}: 'best_id' must be one of 'correct_ids', and these ids of options.")
     held = [
         {"id": f"P{number}", "category": str(p[1]), "preference": str(p[2]), "implicit": str(p[3]), "rule": {}}
-        for number, p in enumerate(preferences, before + 1)
+        for number, p in enumerate(preferences, preferences_before + 1)
     ]
     arguments = data.get("arguments")
     if not isinstance(arguments, dict):
@@ -161,7 +162,7 @@ def _aspect(data: object, where: str, before: int) -> Data:
         "arguments": {key: str(value) for key, value in arguments.items()},
         "wanted": len(held),
         "preferences": held,
-        "options": [by_id[one] for one in order],
+        "options": [by_id[option_id] for option_id in order],
         "best": best,
         "correct": sorted(correct),
         "notes": notes,
@@ -173,7 +174,7 @@ def _table(path: Path) -> Any:
     import pyarrow.parquet as pq
 
     try:
-        # One thread: starting a pool costs more than decoding files of this size.
+        # One thread: starting a pool takes longer than decoding files of this size.
         return pq.ParquetFile(path).read(columns=["prompt", "reward_model"], use_threads=False)
     except (pa.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0]

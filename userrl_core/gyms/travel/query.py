@@ -1,4 +1,4 @@
-"""Reading a travel query by rule: which aspect, which places, which dates (UserBench appendix B, without a model)."""
+"""Parsing a travel query by rule: its aspect, places and dates (UserBench appendix B, without a model)."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ _RANGE = re.compile(
 
 
 def aspects_named(text: str) -> list[str]:
-    """The aspects whose names occur, in a fixed order."""
-    said = set(words(text))
-    return [aspect for aspect, nouns in NOUNS.items() if said.intersection(nouns)]
+    """The aspects that the text names, in a fixed order."""
+    text_words = set(words(text))
+    return [aspect for aspect, nouns in NOUNS.items() if text_words.intersection(nouns)]
 
 
 def match_query(query: str, arguments: Mapping[str, Mapping[str, str]]) -> SearchJudgement:
     """Whether a query states exactly the arguments of one of the trip's aspects (arguments: by aspect).
 
-    One aspect must be named, all of its places and dates given, and no other place or date.
+    It must name one aspect, all of its places and dates, and no other place or date.
     """
     named = [aspect for aspect in aspects_named(query) if aspect in arguments]
     if not named:
-        # A trip with a single aspect that needs no arguments has nothing to be confused with (tiny tier).
+        # With a single aspect that needs no arguments the query need not name it (tiny tier).
         if len(arguments) == 1 and not next(iter(arguments.values())):
             return SearchJudgement("match", next(iter(arguments)))
         return SearchJudgement("unrelated")
@@ -50,9 +50,9 @@ def match_query(query: str, arguments: Mapping[str, Mapping[str, str]]) -> Searc
     places = [fold(value) for key, value in needed.items() if "date" not in key]
     days = {day for key, value in needed.items() if "date" in key for day in days_in(value)}
     text = fold(query)
-    if not all(_says(place, text) for place in places) or days_in(query) != days:
+    if not all(_mentions(text, place) for place in places) or days_in(query) != days:
         return SearchJudgement("wrong")
-    if any(_says(city, text) for city in _cities() if city not in places and not any(city in p for p in places)):
+    if any(_mentions(text, city) for city in _cities() if city not in places and not any(city in p for p in places)):
         return SearchJudgement("wrong")
     if "origin" in needed and _reversed(text, fold(needed["origin"]), fold(needed["destination"])):
         return SearchJudgement("wrong")
@@ -61,25 +61,24 @@ def match_query(query: str, arguments: Mapping[str, Mapping[str, str]]) -> Searc
 
 def days_in(text: str) -> set[Day]:
     """Every (month, day) that a text names, in ISO form or in words; the year is ignored."""
-    low = fold(text).replace(",", " ")
-    low = re.sub(r"\s+", " ", low)
-    found = {(int(month), int(day)) for month, day in _ISO.findall(low)}
-    low = _ISO.sub(" ", low)
-    for month, first, last in _RANGE.findall(low):
+    folded = re.sub(r"\s+", " ", fold(text).replace(",", " "))
+    days = {(int(month), int(day)) for month, day in _ISO.findall(folded)}
+    folded = _ISO.sub(" ", folded)
+    for month, first, last in _RANGE.findall(folded):
         if number := _month(month):
-            found |= {(number, int(first)), (number, int(last))}
-    pairs = _MONTH_FIRST.findall(low)
-    # What was read as "November 10" must not be read again as the "10 December" of "November 10, December 12".
-    rest = _MONTH_FIRST.sub(lambda m: " " if _month(m[1]) else m[0], low)
+            days |= {(number, int(first)), (number, int(last))}
+    pairs = _MONTH_FIRST.findall(folded)
+    # Remove matches such as "November 10" first: in "November 10, December 12" there is no "10 December".
+    rest = _MONTH_FIRST.sub(lambda m: " " if _month(m[1]) else m[0], folded)
     pairs += [(month, day) for day, month in _DAY_FIRST.findall(rest)]
-    return found | {(number, int(day)) for month, day in pairs if (number := _month(month)) and int(day) <= 31}
+    return days | {(number, int(day)) for month, day in pairs if (number := _month(month)) and int(day) <= 31}
 
 
 @lru_cache(maxsize=512)
 def _month(word: str) -> int | None:
     for number, month in enumerate(names()["months"], 1):
-        low = month.lower()
-        if word == low or (len(word) >= 3 and low.startswith(word) and len(word) <= 4):
+        name = month.lower()
+        if word == name or (3 <= len(word) <= 4 and name.startswith(word)):
             return number
     return None
 
@@ -89,7 +88,7 @@ def _cities() -> tuple[str, ...]:
     return tuple(fold(city) for city in names()["cities"])
 
 
-def _says(place: str, text: str) -> bool:
+def _mentions(text: str, place: str) -> bool:
     return re.search(rf"\b{re.escape(place)}\b", text) is not None
 
 

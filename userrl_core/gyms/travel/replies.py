@@ -1,4 +1,4 @@
-"""What TravelGym says that depends on no model: fixed replies of user and database, in full and in one or two words."""
+"""TravelGym's fixed replies of user and database: full sentences, and one or two words for the tiny tier."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Voice:
-    """One wording per event; see the gym for when each is used."""
+class ReplyTexts:
+    """One text per event; see the gym for the events."""
 
     not_held: str
     too_vague: str
@@ -26,7 +26,7 @@ class Voice:
     wrong: str
 
 
-FULL = Voice(
+FULL = ReplyTexts(
     not_held="Good question, but I have no wish there, or none that I have not told you. Ask me about another detail.",
     too_vague="That is too general for me to answer. Ask about one particular detail of the trip.",
     search_failed="The search service does not answer at the moment. Try again later.",
@@ -40,7 +40,7 @@ FULL = Voice(
     correct="That option meets my wishes, but it is not the best one.",
     wrong="That option does not meet my wishes.",
 )
-TERSE = Voice(
+TERSE = ReplyTexts(
     not_held="any",
     too_vague="any",
     search_failed="failed",
@@ -57,7 +57,7 @@ TERSE = Voice(
 
 
 def show_options(aspect: str, options: Sequence[Mapping[str, Any]], terse: bool) -> str:
-    """The database's answer: one JSON line an option, or the ids alone."""
+    """The database's reply: one JSON line per option, or the ids alone."""
     if terse:
         return "found " + " ".join(str(option["id"]) for option in options)
     lines = [f"{len(options)} options for {aspect.replace('_', ' ')}:"]

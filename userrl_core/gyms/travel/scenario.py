@@ -1,7 +1,7 @@
-"""Travel scenarios by random combination (UserBench sections 3.1 and 3.5): who goes where, wants what, and says how.
+"""Travel scenarios by random combination of trip, preferences and phrases (UserBench sections 3.1 and 3.5).
 
-A scenario's *plan* (composition, aspects, preferences, phrases, trip) is cheap and fixes everything; the options are drawn
-from the plan's own hash when the task is built.
+A scenario's *plan* (composition, aspects, preferences, phrases, trip) is cheap to draw and determines the task; the options
+are drawn when the task is built, with the plan's hash as seed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ COMPOSITIONS: dict[str, tuple[str, ...]] = {
     "medium": ("33", "233", "333"),
     "hard": ("44", "334", "444"),
 }
-"""Difficulty and its compositions: one digit per aspect, the number of preferences held there (UserBench table 2)."""
+"""Compositions per difficulty: one digit per aspect, its number of preferences (UserBench table 2)."""
 Plan = dict[str, Any]
 
 _BUDGET = (
@@ -33,7 +33,7 @@ _START = ("I am planning a trip to {to}.", "I will travel to {to} soon.", "A tri
 
 
 def make_plan(composition: str, rng: random.Random) -> Plan:
-    """Draw a scenario for a composition such as ``233``."""
+    """Draw the plan of a scenario for a composition such as ``233``."""
     counts = list(composition)
     rng.shuffle(counts)
     aspects = rng.sample(list(ASPECTS), len(counts))
@@ -41,8 +41,8 @@ def make_plan(composition: str, rng: random.Random) -> Plan:
     for aspect, count in zip(aspects, counts, strict=True):
         categories = library()[aspect].categories
         chosen = rng.sample(list(categories), int(count))
-        wishes = [rng.choice(categories[name].wishes) for name in chosen]
-        held[aspect] = [[w.category, w.key, rng.randrange(len(w.phrases))] for w in wishes]
+        preferences = [rng.choice(categories[name].preferences) for name in chosen]
+        held[aspect] = [[p.category, p.key, rng.randrange(len(p.phrases))] for p in preferences]
     origin, city = rng.sample(names()["cities"], 2)
     start = date(2026, 1, 5) + timedelta(days=rng.randrange(340))
     trip = {"origin": origin, "city": city, "start": start.isoformat(), "days": rng.randint(2, 9)}
@@ -55,31 +55,30 @@ def plan_id(plan: Plan, counts: OptionCounts) -> str:
 
 
 def build(plan: Plan, counts: OptionCounts) -> Task:
-    """The full task of a plan, options included; the same for the same plan."""
+    """The task of a plan, including its options; the same for the same plan."""
     identity = plan_id(plan, counts)
     rng = random.Random(derive_seed("travel options", identity))
     aspects: dict[str, Any] = {}
     number = 0
     for aspect, held in plan["held"].items():
-        part = library()[aspect]
-        wishes, preferences = [], []
-        for category, key, phrase in held:
-            group = part.categories[category]
-            wish = next(w for w in group.wishes if w.key == key)
-            wishes.append(wish)
+        preferences, payloads = [], []
+        for category_name, key, phrase in held:
+            category = library()[aspect].categories[category_name]
+            preference = next(p for p in category.preferences if p.key == key)
+            preferences.append(preference)
             number += 1
-            preferences.append(
+            payloads.append(
                 {
                     "id": f"P{number}",
-                    "category": category,
-                    "preference": wish.text,
-                    "implicit": wish.phrases[phrase],
-                    "rule": {"kind": group.rule, "attribute": group.attribute, "value": wish.value},
+                    "category": category_name,
+                    "preference": preference.text,
+                    "implicit": preference.phrases[phrase],
+                    "rule": {"kind": category.rule, "attribute": category.attribute, "value": preference.value},
                 }
             )
         arguments = _arguments(aspect, plan["trip"])
-        made = make_options(aspect, wishes, arguments, counts, rng)
-        aspects[aspect] = {"arguments": arguments, "wanted": len(held), "preferences": preferences, **made}
+        options = make_options(aspect, preferences, arguments, counts, rng)
+        aspects[aspect] = {"arguments": arguments, "wanted": len(held), "preferences": payloads, **options}
     payload = {"composition": plan["composition"], "opening": _opening(plan), "aspects": aspects}
     return Task("travel", identity, split_of(identity), payload, tier=tier_of(plan["composition"]))
 
@@ -102,7 +101,7 @@ def _arguments(aspect: str, trip: dict[str, Any]) -> dict[str, str]:
 def _opening(plan: Plan) -> str:
     parts = [_START[plan["words"] % 3].format(to=plan["trip"]["city"])]
     for aspect in plan["held"]:
-        arguments = {k: _spoken(v) if "date" in k else v for k, v in _arguments(aspect, plan["trip"]).items()}
+        arguments = {k: _in_words(v) if "date" in k else v for k, v in _arguments(aspect, plan["trip"]).items()}
         noun = library()[aspect].noun
         if aspect == "flight":
             text = "I need a flight from {origin} to {destination} on {date}."
@@ -114,6 +113,7 @@ def _opening(plan: Plan) -> str:
     return " ".join([*parts, _BUDGET[plan["words"] // 3]])
 
 
-def _spoken(day: str) -> str:
-    when = date.fromisoformat(day)
-    return f"{names()['months'][when.month - 1]} {when.day}, {when.year}"
+def _in_words(day: str) -> str:
+    """An ISO date in words, with its year."""
+    parsed = date.fromisoformat(day)
+    return f"{names()['months'][parsed.month - 1]} {parsed.day}, {parsed.year}"

@@ -18,52 +18,52 @@ from userrl_core.seeding import split_of
 __all__ = ["TIERS", "TravelTasks", "generate", "load_published", "tasks"]
 
 OWN = 2000
-"""Scenarios of ours per tier, all splits together; `generate` makes any number of others."""
-KEPT = 512
-"""Built tasks that a task set keeps for the next look."""
+"""Number of our scenarios per tier, over all splits; `generate` draws any number of others."""
+CACHE_SIZE = 512
+"""Number of built tasks that a task set keeps."""
 _SHARES = {"easy": 0.25, "medium": 0.43, "hard": 0.32}
 """Shares of the tiers in ``all``, after UserBench table 2."""
 TIERS = ("tiny", "all", *COMPOSITIONS, *(c for members in COMPOSITIONS.values() for c in members))
 
 
 class TravelTasks(Sequence[Task]):
-    """Scenarios that are built when they are looked at, so that having thousands costs nothing."""
+    """Scenarios that are built on access, so that a set of thousands is created at once."""
 
     def __init__(self, plans: Sequence[Plan], counts: OptionCounts) -> None:
         """plans: of one split. counts: options per aspect."""
         self._plans = plans
         self._counts = counts
-        self._made: dict[int, Task] = {}
+        self._built: dict[int, Task] = {}
 
     def __len__(self) -> int:
         return len(self._plans)
 
     @overload
-    def __getitem__(self, at: int) -> Task: ...
+    def __getitem__(self, index: int) -> Task: ...
     @overload
-    def __getitem__(self, at: slice) -> list[Task]: ...
-    def __getitem__(self, at: int | slice) -> Task | list[Task]:
-        if isinstance(at, slice):
-            return [self._build(i) for i in range(*at.indices(len(self)))]
-        if not -len(self) <= at < len(self):
-            raise IndexError(f"There are {len(self)} travel tasks here; {at} is none of them.")
-        return self._build(at % len(self))
+    def __getitem__(self, index: slice) -> list[Task]: ...
+    def __getitem__(self, index: int | slice) -> Task | list[Task]:
+        if isinstance(index, slice):
+            return [self._build(i) for i in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"There are {len(self)} travel tasks in this set; there is no index {index}.")
+        return self._build(index % len(self))
 
-    def _build(self, at: int) -> Task:
-        if at not in self._made:
-            if len(self._made) >= KEPT:
-                self._made.clear()
-            self._made[at] = build(self._plans[at], self._counts)
-        return self._made[at]
+    def _build(self, index: int) -> Task:
+        if index not in self._built:
+            if len(self._built) >= CACHE_SIZE:
+                self._built.clear()
+            self._built[index] = build(self._plans[index], self._counts)
+        return self._built[index]
 
 
 def tasks(split: str, tier: str = "all", options: str = "w10n5") -> Sequence[Task]:
     """Our own tasks of a split.
 
     tier: ``tiny``, ``all``, a difficulty (``easy``, ``medium``, ``hard``) or a composition (``22`` ... ``444``). options:
-    how many wrong and noise options an aspect has. Raises ConfigError for values that do not exist.
+    the number of wrong and noise options per aspect. Raises ConfigError for unknown values.
     """
-    _check(tier)
+    _check_tier(tier)
     if tier == "tiny":
         return [task for task in tiny_tasks() if task.split == split]
     counts = OptionCounts.parse(options)
@@ -72,35 +72,36 @@ def tasks(split: str, tier: str = "all", options: str = "w10n5") -> Sequence[Tas
 
 @lru_cache(maxsize=16)
 def _plans(tier: str, counts: OptionCounts) -> dict[str, list[Plan]]:
-    found: dict[str, list[Plan]] = {"train": [], "validation": [], "test": []}
-    for identity, plan in _draw(OWN, 0, tier, counts).items():
-        found[split_of(identity)].append(plan)
-    return found
+    by_split: dict[str, list[Plan]] = {"train": [], "validation": [], "test": []}
+    for identity, plan in draw_plans(OWN, 0, tier, counts).items():
+        by_split[split_of(identity)].append(plan)
+    return by_split
 
 
 def generate(n: int, seed: int, tier: str = "all", options: str = "w10n5") -> list[Task]:
     """n distinct tasks of a tier, the same for the same seed. Raises ConfigError when the tier has fewer."""
-    _check(tier)
+    _check_tier(tier)
     if tier == "tiny":
-        every = tiny_tasks()
-        if n > len(every):
-            raise ConfigError(f"The tiny tier of gym 'travel' has {len(every)} tasks, fewer than {n}.")
-        return random.Random(f"travel/tiny/{seed}").sample(every, n)
+        tier_tasks = tiny_tasks()
+        if n > len(tier_tasks):
+            raise ConfigError(f"The tiny tier of gym 'travel' has {len(tier_tasks)} tasks, fewer than {n}.")
+        return random.Random(f"travel/tiny/{seed}").sample(tier_tasks, n)
     counts = OptionCounts.parse(options)
-    return [build(plan, counts) for plan in _draw(n, seed, tier, counts).values()]
+    return [build(plan, counts) for plan in draw_plans(n, seed, tier, counts).values()]
 
 
-def _draw(n: int, seed: int, tier: str, counts: OptionCounts) -> dict[str, Plan]:
+def draw_plans(n: int, seed: int, tier: str, counts: OptionCounts) -> dict[str, Plan]:
+    """n distinct plans of a tier by their task ids."""
     rng = random.Random(f"travel/{tier}/{seed}")
-    found: dict[str, Plan] = {}
-    while len(found) < n:
+    plans: dict[str, Plan] = {}
+    while len(plans) < n:
         level = rng.choices(list(_SHARES), list(_SHARES.values()))[0] if tier == "all" else tier
         composition = rng.choice(COMPOSITIONS[level]) if level in COMPOSITIONS else level
         plan = make_plan(composition, rng)
-        found.setdefault(plan_id(plan, counts), plan)
-    return found
+        plans.setdefault(plan_id(plan, counts), plan)
+    return plans
 
 
-def _check(tier: str) -> None:
+def _check_tier(tier: str) -> None:
     if tier not in TIERS:
         raise ConfigError(f"Gym 'travel' has no tier '{tier}'; it has {', '.join(TIERS)}.")

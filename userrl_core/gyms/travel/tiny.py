@@ -1,7 +1,7 @@
-"""The tiny tier of TravelGym: small enough for a model of half a million parameters to learn from nothing (ours).
+"""TravelGym's tiny tier: small enough for a model of half a million parameters trained from scratch (ours).
 
-A hotel with two preferences named in the opening, three options of which one meets both, ids H1 to H6: 3,240 tasks, every
-one of them distinct in what can be observed.
+A hotel with two preference categories named in the opening, and three options with ids H1 to H6, one of which meets both:
+3,240 tasks, all of them distinguishable by their observations.
 """
 
 from __future__ import annotations
@@ -24,24 +24,25 @@ IDS = ("H1", "H2", "H3", "H4", "H5", "H6")
 
 @lru_cache(maxsize=1)
 def tiny_tasks() -> tuple[Task, ...]:
-    """Every task of the tier, all splits, in an order that mixes all of its parameters."""
-    found = []
+    """Every task of the tier, all splits, shuffled."""
+    every_task = []
     for named in permutations(CATEGORIES, 2):
         for values in product(*(CATEGORIES[name] for name in named)):
             for right in IDS:
-                for others in combinations([one for one in IDS if one != right], 2):
-                    found.append(_task(named, values, right, others))
-    random.Random("travel/tiny").shuffle(found)
-    return tuple(found)
+                for wrong in combinations([option_id for option_id in IDS if option_id != right], 2):
+                    every_task.append(_task(named, values, right, wrong))
+    random.Random("travel/tiny").shuffle(every_task)
+    return tuple(every_task)
 
 
-def _task(named: tuple[str, ...], values: tuple[str, ...], right: str, others: tuple[str, ...]) -> Task:
-    wanted = dict(zip(named, values, strict=True))
-    # Each wrong option misses one preference, the other by turns; its value there is the next in the list.
-    options: list[dict[str, Any]] = [{"id": right, **wanted}]
-    for one, missed in zip(others, named, strict=True):
-        choices = CATEGORIES[missed]
-        options.append({"id": one, **wanted, missed: choices[(choices.index(wanted[missed]) + 1) % len(choices)]})
+def _task(named: tuple[str, ...], values: tuple[str, ...], right: str, wrong: tuple[str, ...]) -> Task:
+    preferred = dict(zip(named, values, strict=True))
+    # Each wrong option violates one of the two preferences: its value there is the next one in the list.
+    options: list[dict[str, Any]] = [{"id": right, **preferred}]
+    for option_id, violated in zip(wrong, named, strict=True):
+        choices = CATEGORIES[violated]
+        value = choices[(choices.index(preferred[violated]) + 1) % len(choices)]
+        options.append({"id": option_id, **preferred, violated: value})
     options.sort(key=lambda option: str(option["id"]))
     preferences = [
         {
@@ -51,10 +52,10 @@ def _task(named: tuple[str, ...], values: tuple[str, ...], right: str, others: t
             "implicit": value,
             "rule": {"kind": "value", "attribute": name, "value": value},
         }
-        for number, (name, value) in enumerate(wanted.items(), 1)
+        for number, (name, value) in enumerate(preferred.items(), 1)
     ]
     hotel = {"arguments": {}, "preferences": preferences, "options": options, "best": right, "correct": [right]}
     text = f"book a hotel by {named[0]} and {named[1]}"
     payload = {"opening": text, "brief": text, "aspects": {"hotel": hotel}}
-    digest = content_hash([named, values, right, others])
+    digest = content_hash([named, values, right, wrong])
     return Task("travel", f"tiny-{digest}", split_of(digest), payload, tier="tiny")

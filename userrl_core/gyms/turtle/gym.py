@@ -1,12 +1,12 @@
-"""TurtleGym: uncover the hidden story behind a strange surface (UserRL appendix C, figures 7 and 8).
+"""TurtleGym: explain the hidden story behind a strange surface (UserRL appendix C, figures 7 and 8).
 
 A question earns nothing and is answered Yes, No or Maybe. An explanation scores the sum of weight x grade over the story's
-criteria, grades in {0, 0.5, 1}; it earns what it is better than the best one so far, and one at the threshold ends the
-attempt.
+criteria, grades in {0, 0.5, 1}; it earns its improvement over the best explanation so far, and one that reaches the
+threshold ends the episode.
 
 Departures from the released code: scores are exact fractions (there a perfect explanation of 138 stories sums below 1.0 and
-never ends); feedback is numbers (there it quotes the covered criteria); there is no ``search`` (the paper's text names three
-choices, its table 1 and the released code two).
+never ends the episode); feedback is numbers (there it quotes the covered criteria); there is no ``search`` (the paper's text
+names three choices, its table 1 and the released code two).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from userrl_core.records import Task
 
 
 class TurtleUser(Protocol):
-    """Who knows the hidden story."""
+    """The user who knows the hidden story."""
 
     async def reply(self, question: str) -> str:
-        """Yes, No or Maybe; nothing else reaches the agent. Raises UserError."""
+        """Yes, No or Maybe; the agent sees nothing else. Raises UserError."""
         ...
 
     async def grade(self, explanation: str) -> list[float]:
@@ -41,7 +41,7 @@ class TurtleConfig(GymConfig):
     """Rewards of TurtleGym."""
 
     threshold: float = Field(default=0.9, gt=0.0, le=1.0)
-    """Score at which the attempt ends as a success (released code: 0.9; its training runs: 1.0)."""
+    """Score at which the episode ends as a success (released code: 0.9; its training runs: 1.0)."""
 
 
 class TurtleGym(Gym[TurtleConfig]):
@@ -75,12 +75,12 @@ class TurtleGym(Gym[TurtleConfig]):
 
     @staticmethod
     def min_turns(task: Task, config: GymConfig) -> int:
-        """A question per criterion, then the explanation: without asking, the twist would be a guess."""
+        """A question per criterion, then the explanation: without the questions the explanation would be a guess."""
         return len(task.payload["criteria"]) + 1
 
     @classmethod
     def gold(cls, task: Task, config: TurtleConfig) -> list[InteractCall]:
-        """The hidden story with every criterion said."""
+        """The hidden story with every criterion's statement."""
         return [InteractCall("answer", full_explanation(task))]
 
     def opening(self) -> str:
@@ -96,7 +96,7 @@ class TurtleGym(Gym[TurtleConfig]):
         return Reply(await self.user.reply(content) if content.strip() else "Maybe")
 
     async def answer(self, content: str) -> Reply:
-        """Grade an explanation; pays what it adds to the best one."""
+        """Grade an explanation; its reward is the improvement over the best one."""
         grades = await self.user.grade(content) if content.strip() else [0.0] * len(self._weights)
         score = self._score(grades)
         reward = float(max(Fraction(0), score - self.best))
@@ -117,10 +117,10 @@ def full_explanation(task: Task) -> str:
 
 
 def _feedback(grades: Sequence[float], done: bool) -> str:
-    """How much is right, in numbers only: a criterion's text would give the story away."""
+    """How much is right, in numbers only: a criterion's text would reveal the story."""
     if done:
         return "Yes, that is the story!"
-    full, part = sum(grade == 1.0 for grade in grades), sum(grade == 0.5 for grade in grades)
-    if full == part == 0:
+    full, partial = sum(grade == 1.0 for grade in grades), sum(grade == 0.5 for grade in grades)
+    if full == partial == 0:
         return "That is not what happened."
-    return f"Of {len(grades)} points of the story you have {full} right and {part} in part. There is more to it."
+    return f"Of {len(grades)} points of the story you have {full} right and {partial} in part. There is more to it."

@@ -12,21 +12,21 @@ class HumanTurtleUser(HumanUser):
 
     async def reply(self, question: str) -> Answer:
         """Yes, No or Maybe."""
-        self._truth()
+        self._show_story()
         return self.console.answer(f"The agent asks: {question}\n")
 
     async def grade(self, explanation: str) -> list[float]:
         """0, 0.5 or 1 for each criterion."""
-        self._truth()
+        self._show_story()
         self.console.show(f"The agent explains: {explanation}\nHow much of each does it say?")
-        return [self._one(criterion["statement"]) for criterion in self.task.payload["criteria"]]
+        return [self._read_grade(criterion["statement"]) for criterion in self.task.payload["criteria"]]
 
-    def _one(self, statement: str) -> float:
+    def _read_grade(self, statement: str) -> float:
         while True:
             typed = self.console.line(f"  {statement} [0/0.5/1] ").lower()
             if typed in _GRADES:
                 return _GRADES[typed]
             self.console.show("Type 0, 0.5 or 1.")
 
-    def _truth(self) -> None:
-        self.console.tell_once(f"The hidden story: {self.task.payload['bottom']}\n{KEEP_QUIET}")
+    def _show_story(self) -> None:
+        self.console.show_once(f"The hidden story: {self.task.payload['bottom']}\n{KEEP_QUIET}")

@@ -1,6 +1,8 @@
-"""TurtleGym's user played by a language model: knows the hidden story, and never tells any of it.
+"""TurtleGym's served user: knows the hidden story and returns only judgements.
 
-Only judgements leave this class (Yes, No, Maybe, and a grade per criterion), so nothing of the story can leak in words.
+Only Yes, No, Maybe and a grade per criterion leave this class, so that no text of the story can leak.
+
+Prompts and schemas are sent to the model: they are part of the experiment.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ class LLMTurtleUser:
         self._story = task.payload
 
     async def reply(self, question: str) -> Answer:
-        """Yes, No or Maybe. Raises UserError when the model gives none after all retries."""
+        """Yes, No or Maybe. Raises UserError when the model gives no usable reply after all retries."""
         prompt = _ANSWER.format(surface=self._story["surface"], bottom=self._story["bottom"], rule=DATA_RULE)
         parsed: YesNoMaybe = await self._ask(prompt, question, "user", YesNoMaybe)
         return parsed.response
@@ -75,6 +77,6 @@ class LLMTurtleUser:
 
 
 def _grades(n: int) -> type[BaseModel]:
-    """A reply with one named grade per criterion: a list could come back too short or shifted."""
+    """The schema, with one named grade per criterion: a list could come back too short or shifted."""
     fields: dict[str, Any] = {f"criterion_{number}": (Grade, Field()) for number in range(1, n + 1)}
     return create_model("Grades", thought=(str, ""), **fields)

@@ -1,77 +1,83 @@
-"""The rule user of TurtleGym: answers questions and grades explanations by word stems, from the story's own patterns.
+"""TurtleGym's rule user: answers questions and grades explanations by word stems, with the story's own patterns.
 
-A released story has no list of questions; there a question is answered Yes where everything it names occurs in the hidden
-story, and Maybe otherwise.
+A released story has no list of questions; there the answer is Yes where all content words of the question occur in the
+hidden story, and Maybe otherwise.
 """
 
 from __future__ import annotations
 
 import random
 
-from userrl_core.gyms.stemming import Pattern, content_words, hit, negated, normalise, share, stem, words
+from userrl_core.gyms.stemming import (
+    Pattern,
+    content_words,
+    coverage,
+    matches,
+    negated,
+    normalise,
+    stem,
+    strongest_match,
+    words,
+)
 from userrl_core.records import ModelCall, Task
 from userrl_core.served.verdict import Answer
 
 FULL, HALF = 0.8, 0.5
-"""Shares of a criterion's groups that earn 1 and 0.5 (ours)."""
+"""Coverages of a criterion's pattern that earn 1 and 0.5 (ours)."""
 
 MAX_WORDS = 400
-"""An explanation is read no further than this: longer ones are word lists, not explanations (ours)."""
+"""Only this many words of an explanation are graded: a longer one is a list of words (ours)."""
 
 
 class RuleTurtleUser:
-    """Knows the whole story; deterministic, the generator is not used."""
+    """Deterministic, without draws from the generator."""
 
     def __init__(self, task: Task, rng: random.Random) -> None:
         self.ledger: list[ModelCall] = []
         self._story = task.payload
         self._patterns = [
-            criterion["pattern"] or _read(criterion["statement"]) for criterion in self._story["criteria"]
+            criterion["pattern"] or _pattern_of(criterion["statement"]) for criterion in self._story["criteria"]
         ]
         self._surface = set(words(f"{self._story['title']} {self._story['surface']}"))
 
     async def reply(self, question: str) -> Answer:
         """Yes, No or Maybe to a question about the story."""
-        plain = normalise(question)
-        if any(plain == normalise(criterion["ask"]) for criterion in self._story["criteria"]):
+        normalised = normalise(question)
+        if any(normalised == normalise(criterion["ask"]) for criterion in self._story["criteria"]):
             return "Yes"
         if negated(question):
             return "Maybe"
         if self._story["yes"] is None:
             return self._from_text(question)
-        said = words(question)
-        yes, no = _strength([*self._patterns, *self._story["yes"]], said), _strength(self._story["no"], said)
+        question_words = words(question)
+        yes = strongest_match([*self._patterns, *self._story["yes"]], question_words)
+        no = strongest_match(self._story["no"], question_words)
         if yes == no:
             return "Maybe"
         return "Yes" if yes > no else "No"
 
     async def grade(self, explanation: str) -> list[float]:
         """0, 0.5 or 1 for each criterion, in the story's order."""
-        said = words(explanation)[:MAX_WORDS]
-        return [self._grade(pattern, said) for pattern in self._patterns]
+        explanation_words = words(explanation)[:MAX_WORDS]
+        return [self._grade(pattern, explanation_words) for pattern in self._patterns]
 
-    def _grade(self, pattern: Pattern, said: list[str]) -> float:
-        # Repeating the surface explains nothing: at least one group must be met by a word that the surface does not hold.
-        hidden = [group for group in pattern if not hit(group, self._surface)]
-        fresh = [word for word in said if word not in self._surface]
-        if not any(hit(group, fresh) for group in (hidden or pattern)) and (hidden or not said):
+    def _grade(self, pattern: Pattern, explanation_words: list[str]) -> float:
+        # Repeating the surface is no explanation: at least one group must match a word that is not in the surface.
+        hidden = [group for group in pattern if not matches(group, self._surface)]
+        new_words = [word for word in explanation_words if word not in self._surface]
+        if not any(matches(group, new_words) for group in (hidden or pattern)) and (hidden or not explanation_words):
             return 0.0
-        covered = share(pattern, said)
+        covered = coverage(pattern, explanation_words)
         return 1.0 if covered >= FULL else 0.5 if covered >= HALF else 0.0
 
     def _from_text(self, question: str) -> Answer:
         story = self._story
-        known = words(" ".join([story["bottom"], *(criterion["statement"] for criterion in story["criteria"])]))
-        asked = [[stem(word)] for word in content_words(question)]
-        new = any(not hit(group, self._surface) for group in asked)
-        return "Yes" if new and share(asked, known) == 1.0 else "Maybe"
+        story_words = words(" ".join([story["bottom"], *(criterion["statement"] for criterion in story["criteria"])]))
+        pattern = _pattern_of(question)
+        new = any(not matches(group, self._surface) for group in pattern)
+        return "Yes" if new and coverage(pattern, story_words) == 1.0 else "Maybe"
 
 
-def _read(statement: str) -> list[list[str]]:
-    """A released criterion's pattern: every word of its statement that carries meaning."""
-    return [[stem(word)] for word in content_words(statement)]
-
-
-def _strength(patterns: list[Pattern], said: list[str]) -> int:
-    """The most groups of a pattern that is met in full; 0 when none is."""
-    return max((len(pattern) for pattern in patterns if share(pattern, said) == 1.0), default=0)
+def _pattern_of(text: str) -> list[list[str]]:
+    """The pattern of all content words of a text."""
+    return [[stem(word)] for word in content_words(text)]

@@ -1,7 +1,7 @@
-"""Tasks of TurtleGym: stories with a visible surface, a hidden bottom, and weighted criteria for an explanation.
+"""TurtleGym's tasks: stories with a visible surface, a hidden bottom, and weighted criteria for an explanation.
 
-Each of our criteria carries a pattern of word stems, so that an explanation can be graded without a model; `stems` has the
-language. Our stories also say which further questions are answered Yes and which No.
+Each of our criteria has a pattern of word stems (see `gyms.stemming`), so that an explanation can be graded without a model.
+Our stories also list further questions that are answered Yes and No.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from userrl_core.seeding import content_hash, split_of
 RELEASED_STORIES = Path("gyms/TurtleGym/turtlegym/data/all_stories_refined.json")
 
 VALIDATION = 0.1
-"""Share of our non-test stories held out; 5 % of so few would leave two."""
+"""Share of our non-test stories in the validation split; 5 % would be only two."""
 
 
 def tasks(split: str) -> Sequence[Task]:
@@ -31,9 +31,9 @@ def tasks(split: str) -> Sequence[Task]:
 
 
 def generate(n: int, seed: int) -> list[Task]:
-    """n of our stories in an order drawn from the seed. Raises ConfigError when there are fewer than n."""
+    """n of our stories, drawn with the seed. Raises ConfigError when there are fewer than n."""
     if n > len(_all()):
-        raise ConfigError(f"TurtleGym has {len(_all())} stories of its own; {n} were asked for.")
+        raise ConfigError(f"TurtleGym has {len(_all())} stories of its own; ask for at most that many, not {n}.")
     return Random(seed).sample(_all(), n)
 
 
@@ -42,7 +42,7 @@ def load_published(root: Path) -> list[Task]:
     path = root / RELEASED_STORIES
     stories = read_json(path, dict)
     splits = released_splits(root, "turtle_multiturn", "title")
-    found = []
+    loaded = []
     for key, row in stories.items():
         title = text_field(row, "new_title", path, key)
         payload = {
@@ -50,16 +50,16 @@ def load_published(root: Path) -> list[Task]:
             "surface": text_field(row, "new_surface", path, key),
             "bottom": text_field(row, "new_bottom", path, key),
             "criteria": [
-                _released_criterion(c, path, f"{key}, criterion {i}") for i, c in enumerate(_list(row, path, key))
+                _released_criterion(c, path, f"{key}, criterion {i}") for i, c in enumerate(_criteria(row, path, key))
             ],
             "yes": None,
             "no": None,
         }
-        found.append(Task("turtle", key, splits.get(title, "train"), payload, "published:userrl"))
-    return found
+        loaded.append(Task("turtle", key, splits.get(title, "train"), payload, "published:userrl"))
+    return loaded
 
 
-def _list(row: Any, path: Path, key: str) -> list[Any]:
+def _criteria(row: Any, path: Path, key: str) -> list[Any]:
     value = row.get("evaluation")
     if not isinstance(value, list) or not value:
         raise TaskError(f"{path}, entry {key}: field 'evaluation' must be a list of criteria.")
@@ -71,7 +71,7 @@ def _released_criterion(row: Any, path: Path, where: str) -> dict[str, Any]:
     weight = row.get("score")
     if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 < weight <= 1:
         raise TaskError(f"{path}, entry {where}: field 'score' must be a number in (0, 1], found {weight!r}.")
-    # No pattern: the rule user reads one from the statement, when a task is played and not for all of them when loading.
+    # No pattern: the rule user derives it from the statement when the task is played, which keeps loading fast.
     return {"statement": statement, "weight": str(weight), "pattern": None, "ask": f"Is this so: {statement}"}
 
 

@@ -1,6 +1,6 @@
-"""The attempts of one step, and what an algorithm makes of them.
+"""The trajectories of one step, and their advantages.
 
-N attempts; T_i turns and S_i agent tokens of attempt i.
+N trajectories; T_i turns and S_i agent tokens of trajectory i.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Turns = NDArray[np.float64]
 
 @dataclass(slots=True)
 class Batch:
-    """Attempts in the order they were played. groups: [N], a number per task drawn; attempts at it share it."""
+    """Trajectories in the order they were played. groups: [N], the number of the trajectory's group."""
 
     trajectories: list[Trajectory]
     samples: list[Sample]
@@ -31,15 +31,15 @@ class Batch:
         return len(self.trajectories)
 
     def __add__(self, other: Batch) -> Batch:
-        shift = max(self.groups, default=-1) + 1
+        offset = max(self.groups, default=-1) + 1
         return Batch(
             self.trajectories + other.trajectories,
             self.samples + other.samples,
-            self.groups + [group + shift for group in other.groups],
+            self.groups + [group + offset for group in other.groups],
         )
 
-    def where(self, keep: Sequence[bool] | NDArray[np.bool_]) -> Batch:
-        """Those attempts only, their groups' numbers unchanged."""
+    def select(self, keep: Sequence[bool] | NDArray[np.bool_]) -> Batch:
+        """The trajectories with a True; group numbers are unchanged."""
         rows = np.flatnonzero(np.asarray(keep)).tolist()
         return Batch(
             [self.trajectories[i] for i in rows], [self.samples[i] for i in rows], [self.groups[i] for i in rows]
@@ -64,10 +64,10 @@ class Batch:
 
 @dataclass(slots=True)
 class Advantages:
-    """What the update is to do with each attempt.
+    """The advantages of a batch.
 
-    tokens: [N][S_i]. turns: [N][T_i], for the record. trains: [N], False leaves the attempt out of the loss.
-    returns: [N][S_i], what a critic should have said; empty without one. metrics: numbers to log.
+    tokens: [N][S_i]. turns: [N][T_i], for the log. trains: [N], False leaves the trajectory out of the loss. returns:
+    [N][S_i], the critic's targets, None without a critic. metrics: metrics to log.
     """
 
     tokens: list[Tokens]
@@ -78,14 +78,14 @@ class Advantages:
 
 
 def from_turns(batch: Batch, turns: list[Turns], trains: NDArray[np.bool_], metrics: dict[str, float]) -> Advantages:
-    """Advantages that are constant within a turn: spread over its tokens last."""
+    """Advantages that are constant within a turn, spread over its tokens."""
     flat = spread_to_tokens(turns, batch.turn_tokens)
     ends = np.cumsum([sample.agent_tokens for sample in batch.samples])[:-1]
     return Advantages(list(np.split(np.asarray(flat, np.float32), ends)), turns, trains, metrics)
 
 
 def from_scores(batch: Batch, values: Turns, trains: NDArray[np.bool_], metrics: dict[str, float]) -> Advantages:
-    """One advantage per attempt, the same for all of its tokens; 0 where it does not train."""
+    """One advantage per trajectory, the same for all of its tokens; 0 where it is not trained on."""
     turns = [
         np.full(len(trajectory.turns), value if train else 0.0)
         for trajectory, value, train in zip(batch.trajectories, values.tolist(), trains.tolist(), strict=True)

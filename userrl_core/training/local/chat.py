@@ -1,8 +1,8 @@
-"""From messages to token ids, by increments that are appended and never re-rendered.
+"""From messages to token ids, by appended increments; nothing is ever rendered again.
 
-A conversation is its opening (the template's rendering up to where the agent speaks), then in turn the agent's ids, as
-sampled, and what the template puts between two agent messages. The same increments make SFT examples and rollouts, so a
-model is trained on exactly the ids it sees when it acts.
+A conversation is its opening (the template's rendering up to the agent's first message), then alternately the agent's ids,
+as sampled, and the template's text between two agent messages. SFT examples and rollouts consist of the same increments, so
+that a model is trained on exactly the ids it sees in rollouts.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ from userrl_core.errors import TrainingError
 from userrl_core.records import Message
 
 _REPLY = "reply-marker-7f3a"
-_ANSWER = "answer-marker-7f3a"
+_OBSERVATION = "answer-marker-7f3a"
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """One conversation of L tokens. turns: [L], index of the agent turn a token was written in, -1 for everyone else's."""
+    """One conversation of L tokens. turns: [L], index of the agent turn that a token belongs to, -1 for all other tokens."""
 
     ids: list[int]
     turns: list[int]
 
     @property
     def agent_tokens(self) -> int:
-        """Number of tokens that the agent wrote."""
+        """Number of the agent's tokens."""
         return len(self.turns) - self.turns.count(-1)
 
 
 def control_tokens(tokenizer: Any) -> tuple[str, ...]:
-    """Every token that structures a conversation.
+    """All tokens that structure a conversation.
 
-    Not `all_special_tokens` alone: it lists those with a role (end, padding), and a turn's start need not have one.
+    Not only `all_special_tokens`: that lists tokens with a role (end, padding), which the start of a turn need not have.
     """
     added = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
     return tuple(sorted(added | set(tokenizer.all_special_tokens)))
 
 
 def harmless(text: str, control: Sequence[str]) -> str:
-    """Foreign text without control tokens: a user who writes an end-of-turn token must not end a turn with it."""
+    """Untrusted text without control tokens: an end-of-turn token in a user's text must not end a turn."""
     for token in control:
         if token in text:
             text = text.replace(token, f"{token[0]} {token[1:]}")
@@ -49,7 +49,7 @@ def harmless(text: str, control: Sequence[str]) -> str:
 
 
 class ChatFormat:
-    """How one tokenizer writes conversations. Raises TrainingError for a template that cannot be extended by increments."""
+    """The conversation format of a tokenizer. Raises TrainingError for a template that cannot be extended by increments."""
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
@@ -57,16 +57,15 @@ class ChatFormat:
         if tokenizer.eos_token_id is None:
             raise TrainingError("This tokenizer has no end-of-turn token; set its eos_token.")
         between = self._between("tool")
-        self._answer_role = "tool" if between is not None else "user"
         between = between or self._between("user")
         if between is None:
             raise TrainingError(
-                "The chat template drops earlier replies or answers; it cannot be extended turn by turn."
+                "The chat template drops earlier replies or observations, so it cannot be extended turn by turn; use another."
             )
         self.end_id, self._head, self._tail = self._split(between)
 
     def opening(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> list[int]:
-        """Ids up to where the agent's first reply begins."""
+        """Ids up to the agent's first reply."""
         safe = [{**message, "content": harmless(str(message["content"]), self._control)} for message in messages]
         text = self.tokenizer.apply_chat_template(
             safe, tools=list(tools) or None, add_generation_prompt=True, tokenize=False
@@ -74,12 +73,12 @@ class ChatFormat:
         return self._encode(text)
 
     def reply(self, text: str) -> list[int]:
-        """A written (not sampled) reply with its end token, for supervised training."""
+        """The ids of a demonstrated (not sampled) reply with its end token, for supervised training."""
         return [*self._encode(harmless(text, self._control)), self.end_id]
 
-    def after_reply(self, answer: str) -> list[int]:
-        """What follows the end token of a reply: the environment's answer, up to where the next reply begins."""
-        return self._encode(f"{self._head}{harmless(answer, self._control)}{self._tail}")
+    def after_reply(self, observation: str) -> list[int]:
+        """The ids between a reply's end token and the next reply: the environment's observation."""
+        return self._encode(f"{self._head}{harmless(observation, self._control)}{self._tail}")
 
     def text(self, ids: Sequence[int]) -> str:
         """A sampled reply as text, without its end token."""
@@ -95,39 +94,39 @@ class ChatFormat:
         turn = 0
         for message in messages[first:]:
             if message["role"] == "assistant":
-                piece, mark = self.reply(message["content"]), turn
+                increment, owner = self.reply(message["content"]), turn
                 turn += 1
             else:
-                piece, mark = self.after_reply(message["content"]), -1
-            ids += piece
-            turns += [mark] * len(piece)
+                increment, owner = self.after_reply(message["content"]), -1
+            ids += increment
+            turns += [owner] * len(increment)
         return Encoded(ids[:cutoff], turns[:cutoff])
 
     def _encode(self, text: str) -> list[int]:
         return list(self.tokenizer.encode(text, add_special_tokens=False))
 
     def _between(self, role: str) -> str | None:
-        """The template's text from a reply to the next, or None when it refuses or drops one of the two."""
+        """The template's text after a reply, with an observation of this role; None when it refuses or drops one of the two."""
         messages = [
             {"role": "user", "content": "."},
             {"role": "assistant", "content": _REPLY},
-            {"role": role, "content": _ANSWER},
+            {"role": role, "content": _OBSERVATION},
         ]
         try:
             text = str(self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
-        except Exception:  # noqa: BLE001  a template may raise anything to say that it does not know this role
+        except Exception:  # noqa: BLE001  a template may raise any exception for a role that it does not support
             return None
-        _, found, after = text.partition(_REPLY)
-        return after if found and after.count(_ANSWER) == 1 else None
+        _, reply, after = text.partition(_REPLY)
+        return after if reply and after.count(_OBSERVATION) == 1 else None
 
     def _split(self, between: str) -> tuple[int, str, str]:
-        """End-of-turn id, and the texts before and after the answer that follow it."""
-        head, _, tail = between.partition(_ANSWER)
+        """The end-of-turn id, and the texts before and after the observation."""
+        head, _, tail = between.partition(_OBSERVATION)
         ids = self._encode(head.lstrip())
         end = ids[0] if ids else self.tokenizer.eos_token_id
         if end not in self.tokenizer.all_special_ids and end != self.tokenizer.eos_token_id:
             raise TrainingError(
-                "The chat template closes replies with no single end-of-turn token; it cannot be used here."
+                "The chat template does not close replies with a single end-of-turn token; use a tokenizer whose template does."
             )
         closing = self.tokenizer.decode([end], skip_special_tokens=False)
         return end, head.lstrip().removeprefix(closing), tail

@@ -1,8 +1,8 @@
-"""Checkpoint folders: whole or not there, checked against their hashes, free of pickle.
+"""Checkpoint folders: written atomically, verified by hashes, without pickle.
 
 A checkpoint is a Hugging Face model folder with a ``trainer`` folder inside (optimiser, generators, curriculum; see
-`state`). It is written under another name, synced to disk, described by ``state.json``, which comes last and holds the
-SHA-256 of every other file, and then renamed. A folder without it, or one that differs from it, is never loaded.
+`state`). It is written under a temporary name and synced to disk; ``state.json`` is written last, with the SHA-256 of every
+other file, and the folder is renamed. A folder without ``state.json``, or with other hashes, is never loaded.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NAME = re.compile(r"step-(\d{6,})")
 
 
 class CheckpointState(BaseModel):
-    """``state.json``. files: SHA-256 by path within the folder. sha256: of the weights alone, by which runs compare."""
+    """``state.json``. files: SHA-256 by path within the folder. sha256: of the weights alone, to compare runs."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -41,7 +41,7 @@ class CheckpointState(BaseModel):
 
 
 def step_folder(root: Path, step: int) -> Path:
-    """Where the checkpoint of a step lies."""
+    """The folder of a step's checkpoint."""
     return root / f"step-{step:06d}"
 
 
@@ -54,10 +54,10 @@ def write_checkpoint(
     parent: str | None = None,
     score: float | None = None,
 ) -> CheckpointState:
-    """Write a checkpoint that is either complete under its name or not there at all.
+    """Write a checkpoint atomically.
 
-    fill: writes everything but ``state.json`` into the folder it is given. An older checkpoint of that name is replaced.
-    Raises CheckpointError when the disk does not take it.
+    fill: writes all files but ``state.json`` into the given folder. An older checkpoint of that name is replaced. Raises
+    CheckpointError when it cannot be written.
     """
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -97,7 +97,7 @@ def write_checkpoint(
 
 
 def read_state(folder: Path) -> CheckpointState:
-    """What a checkpoint says of itself, files unchecked. Raises CheckpointError when it says nothing readable."""
+    """A checkpoint's ``state.json``; its files are not verified. Raises CheckpointError when it cannot be read."""
     if not folder.is_dir():
         raise CheckpointError(f"There is no checkpoint at {folder}; give a folder that holds {STATE}.")
     try:
@@ -109,14 +109,14 @@ def read_state(folder: Path) -> CheckpointState:
 
 
 def read_checkpoint(folder: Path) -> CheckpointState:
-    """The checkpoint's state after every file was checked. Raises CheckpointError saying what is wrong."""
+    """A checkpoint's ``state.json``, with every file verified. Raises CheckpointError naming the problem."""
     state = read_state(folder)
     for name, expected in state.files.items():
         path = folder / name
         if not path.resolve().is_relative_to(folder.resolve()):
             raise CheckpointError(f"The checkpoint {folder} names a file outside itself ({name}); do not use it.")
         if not path.is_file():
-            raise CheckpointError(f"The checkpoint {folder} has lost its file {name}; use an older one.")
+            raise CheckpointError(f"The checkpoint {folder} lacks its file {name}; use an older one.")
         if _hash(path) != expected:
             raise CheckpointError(
                 f"The checkpoint {folder} is damaged: {name} does not match its hash; use an older one."
@@ -125,7 +125,7 @@ def read_checkpoint(folder: Path) -> CheckpointState:
 
 
 def newest(root: Path, *, report: Callable[[Path, str], None] | None = None) -> tuple[Path, CheckpointState] | None:
-    """The checkpoint of the highest step that is whole, or None. report: told of each one that had to be passed over."""
+    """The newest complete checkpoint, None where there is none. report: called for each damaged one that is skipped."""
     for _, folder in sorted(_steps(root), reverse=True):
         try:
             return folder, read_checkpoint(folder)
@@ -136,16 +136,16 @@ def newest(root: Path, *, report: Callable[[Path, str], None] | None = None) -> 
 
 
 def prune(root: Path, keep: int, best: Path | None) -> list[Path]:
-    """Remove all but the newest ``keep`` checkpoints and the best one; returns what was removed."""
-    for left in root.glob(".step-*.deleted"):  # by a process that was killed while it deleted
-        shutil.rmtree(left, ignore_errors=True)
+    """Remove all but the newest ``keep`` checkpoints and the best one; returns the removed ones."""
+    for leftover in root.glob(".step-*.deleted"):  # of a process that was killed during a removal
+        shutil.rmtree(leftover, ignore_errors=True)
     removed = []
     for _, folder in sorted(_steps(root))[:-keep]:
         if best is None or folder.resolve() != best.resolve():
-            # A name that nobody looks for comes first: a kill while gigabytes are deleted leaves no half checkpoint.
-            doomed = folder.with_name(f".{folder.name}.deleted")
-            folder.rename(doomed)
-            shutil.rmtree(doomed)
+            # Renamed first: a kill while gigabytes are deleted must not leave half a checkpoint under its name.
+            renamed = folder.with_name(f".{folder.name}.deleted")
+            folder.rename(renamed)
+            shutil.rmtree(renamed)
             removed.append(folder)
     return removed
 
@@ -155,7 +155,7 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise CheckpointError(f"{path} cannot be read; the checkpoint was made by something else.") from error
+        raise CheckpointError(f"{path} cannot be read; use another checkpoint.") from error
 
 
 def _steps(root: Path) -> Iterator[tuple[int, Path]]:

@@ -1,11 +1,11 @@
-"""Decoding with a key-value cache that lives through a whole conversation, many conversations in lock-step.
+"""Decoding with a key-value cache that persists over a whole conversation, many conversations in lock-step.
 
-All rows share one column index: whatever is fed takes the next columns of every row, and columns that hold nothing for a
-row (left padding, rows that had already ended their reply) are masked out. Positions count a row's real tokens only.
-Rows leave the batch when their conversation is over. Nothing is ever fed twice.
+All rows share one column index: new tokens take the next columns of every row, and columns that are empty for a row (left
+padding, rows that have already ended their reply) are masked out. Positions count a row's real tokens only. Rows are removed
+from the batch when their conversation ends. No token is fed twice.
 
-`Qwen3Decoder` runs the blocks itself and is the quick path; `GenericDecoder` runs any model's own forward with its own
-cache. Both return the logits after the last fed column, in float32.
+`Qwen3Decoder` runs the blocks itself and is the fast path; `GenericDecoder` uses any model's own forward and cache. Both
+return the logits after the last fed column, in float32.
 
 Shapes: B rows, n new columns, C columns so far, H query heads, K key heads, D head width.
 """
@@ -24,19 +24,19 @@ class Decoder(Protocol):
     """A batch of conversations being fed to a model."""
 
     def feed(self, ids_Bn: Tensor, real_Bn: Tensor) -> Tensor:
-        """Append columns; returns logits [B, vocabulary] after the last one. real_Bn: False where a row gets nothing.
+        """Append columns; returns logits [B, vocabulary] after the last one. real_Bn: False where a row has no token.
 
-        The logits of a row whose last column is not real mean nothing.
+        The logits of a row whose last column is not real are undefined.
         """
         ...
 
     def keep(self, rows: Tensor) -> None:
-        """Go on with these rows only, in this order."""
+        """Keep these rows only, in this order."""
         ...
 
 
 def make_decoder(model: Any, rows: int, columns: int) -> Decoder:
-    """The quickest decoder for this model. columns: how many to make room for at first; more are added as needed."""
+    """The fastest decoder for this model. columns: the initial capacity; it grows as needed."""
     if model.config.model_type == "qwen3" and not getattr(model.config, "use_sliding_window", False):
         return Qwen3Decoder(model, rows, columns)
     return GenericDecoder(model, rows)
@@ -64,7 +64,7 @@ class Qwen3Decoder:
     def feed(self, ids_Bn: Tensor, real_Bn: Tensor) -> Tensor:
         """See `Decoder.feed`."""
         n = ids_Bn.shape[1]
-        self._make_room(n)
+        self._grow(n)
         start, end = self._used, self._used + n
         self._real_BC[:, start:end] = real_Bn
         positions_Bn = (self._lengths_B[:, None] + real_Bn.long().cumsum(1) - 1).clamp_min(0)
@@ -73,7 +73,7 @@ class Qwen3Decoder:
 
         backbone = self._model.model
         x = F.embedding(ids_Bn, backbone.embed_tokens.weight)
-        # The model's own rotary module: whatever scaling its config asks for is in it.
+        # The model's own rotary module, which includes any scaling of its config.
         cos, sin = backbone.rotary_emb(x, positions_Bn)
         mask = self._mask(start, end)
         for index, layer in enumerate(backbone.layers):
@@ -104,7 +104,7 @@ class Qwen3Decoder:
         keys, values = self._keys[index][:, :, :end], self._values[index][:, :, :end]
         shared = self._heads // self._key_heads
         if n == 1:
-            # Query heads that share a key head become its queries: no key is copied, and the product is one per key head.
+            # Query heads that share a key head become its queries: no key is copied, with one product per key head.
             out = F.scaled_dot_product_attention(
                 q.view(B, self._key_heads, shared, D), keys, values, attn_mask=mask.expand(B, 1, shared, end)
             ).reshape(B, 1, self._heads * D)
@@ -117,28 +117,29 @@ class Qwen3Decoder:
         return projected
 
     def _mask(self, start: int, end: int) -> Tensor:
-        """Which columns a new column sees, [B, 1, n, C]: real ones up to itself, and itself, so that no row is empty."""
+        """The columns that a new column attends to, [B, 1, n, C]: real ones up to itself, and itself, so that no row is empty."""
         columns = torch.arange(end, device=self._real_BC.device)
-        new = columns[start:, None]
-        seen = self._real_BC[:, None, None, :end] & (columns <= new)
-        return seen | (columns == new)
+        new_columns = columns[start:, None]
+        real_before = self._real_BC[:, None, None, :end] & (columns <= new_columns)
+        return real_before | (columns == new_columns)
 
     def _norm(self, x: Tensor, layer: Any) -> Tensor:
         if x.dtype == torch.float32:
             return F.rms_norm(x, (x.shape[-1],), layer.weight, self._eps)
-        # In 16 bits the reference rounds before the weight is applied; rollout and update must round alike.
+        # In 16 bits the model rounds before it applies the weight; rollout and update must round alike.
         normed = F.rms_norm(x.float(), (x.shape[-1],), None, self._eps).to(x.dtype)
         scaled: Tensor = layer.weight * normed
         return scaled
 
-    def _make_room(self, n: int) -> None:
-        have = self._real_BC.shape[1]
-        if self._used + n <= have:
+    def _grow(self, n: int) -> None:
+        """Grow the cache, if needed, so that n columns fit."""
+        capacity = self._real_BC.shape[1]
+        if self._used + n <= capacity:
             return
-        more = max(n, have)
-        self._real_BC = F.pad(self._real_BC, (0, more))
-        self._keys = [F.pad(keys, (0, 0, 0, more)) for keys in self._keys]
-        self._values = [F.pad(values, (0, 0, 0, more)) for values in self._values]
+        added = max(n, capacity)
+        self._real_BC = F.pad(self._real_BC, (0, added))
+        self._keys = [F.pad(keys, (0, 0, 0, added)) for keys in self._keys]
+        self._values = [F.pad(values, (0, 0, 0, added)) for values in self._values]
 
 
 class GenericDecoder:

@@ -1,22 +1,20 @@
-"""Numbers of one step, from its conversations. Names are ``scope/subset/stat``; nulls are left out, never counted as zero.
+"""Metrics of one step's trajectories, named ``scope/subset/stat``; nulls are left out, never counted as zero.
 
-``<scope>/return_sum/mean`` is the mean raw reward sum, the one number that curves of different recipes may compare.
+``<scope>/return_sum/mean`` is the mean sum of raw rewards, the only reward metric that is comparable between recipes.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import get_args
 
+from userrl_core.metrics import waits
 from userrl_core.records import Flag, StopReason, Trajectory
-
-_WAIT = re.compile(r"\bwait\b", re.IGNORECASE)
 
 
 def conversation_metrics(trajectories: Sequence[Trajectory], scope: str) -> dict[str, float]:
-    """Rewards, scores, lengths, formats and stop reasons; per gym too where there are several."""
+    """Rewards, scores, lengths, formats and stop reasons; rewards and scores also per gym where there are several."""
     metrics = _outcome(trajectories, scope)
     gyms = sorted({trajectory.task.gym for trajectory in trajectories})
     for gym in gyms if len(gyms) > 1 else ():
@@ -24,7 +22,7 @@ def conversation_metrics(trajectories: Sequence[Trajectory], scope: str) -> dict
     turns = [turn for trajectory in trajectories for turn in trajectory.turns]
     count = max(len(trajectories), 1)
     metrics |= _mean(f"{scope}/reply_tokens/mean", (turn.completion_tokens for turn in turns))
-    metrics |= _mean(f"{scope}/waits/mean", (len(_WAIT.findall(turn.message)) for turn in turns))
+    metrics |= _mean(f"{scope}/waits/mean", (waits(turn.message) for turn in turns))
     metrics |= _mean(f"{scope}/format_valid/share", (not turn.flags & Flag.FORMAT_ERROR for turn in turns))
     metrics |= _mean(f"{scope}/truncated/share", (bool(turn.flags & Flag.LENGTH) for turn in turns))
     for reason in get_args(StopReason):

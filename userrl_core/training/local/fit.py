@@ -1,4 +1,4 @@
-"""The loop of the trainers that learn from what is written already (SFT, DPO): steps, checkpoints, exact resume."""
+"""The loop of supervised training: steps, checkpoints, exact resume."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from userrl_core.training.local.state import TrainState
 from userrl_core.training.protocols import Progress
 
 Step = Callable[[int, Sequence[int]], dict[str, float]]
-"""Carries out step n (from 1) on these rows and returns its numbers."""
+"""Executes step n (from 1) on these rows and returns its metrics."""
 
 
 def own_checkpoint(job: TrainingJob) -> Path | None:
-    """The newest whole checkpoint that this job wrote before."""
+    """The newest complete checkpoint that this job wrote before."""
     found = newest(_root(job))
     return found[0] if found else None
 
@@ -45,11 +45,11 @@ def fit(
     """Run to step `total`, from the job's newest checkpoint if it has one. The state's model must be that checkpoint's."""
     root = _root(job)
     root.mkdir(parents=True, exist_ok=True)
-    found = own_checkpoint(job)
+    checkpoint = own_checkpoint(job)
     saved: CheckpointState | None = None
-    if found is not None and state.restore(found):
-        saved = read_state(found)
-        # A finished job is only asked for its result; what later stages logged stands.
+    if checkpoint is not None and state.restore(checkpoint):
+        saved = read_state(checkpoint)
+        # No rewind for a finished job, which only returns its result: it would void the log of later stages.
         if sink is not None and state.step < total:
             sink.event("rewind", stage=stage, step=state.step)
     metrics: dict[str, float] = {}
@@ -73,15 +73,15 @@ def fit(
 
 
 def shuffled_batches(rows: int, size: int, seed: int) -> Iterator[list[int]]:
-    """Endless batches of row numbers: every epoch is a shuffle of its own, and a batch may span two."""
-    waiting: list[int] = []
+    """Endless batches of row numbers: each epoch has its own shuffle, and a batch may span two epochs."""
+    pending: list[int] = []
     for epoch in count():
         order = list(range(rows))
         random.Random(derive_seed(seed, "epoch", epoch)).shuffle(order)
-        waiting += order
-        while len(waiting) >= size:
-            yield waiting[:size]
-            del waiting[:size]
+        pending += order
+        while len(pending) >= size:
+            yield pending[:size]
+            del pending[:size]
 
 
 def _save(state: TrainState, job: TrainingJob, stage: str, sink: Sink | None) -> CheckpointState:

@@ -1,7 +1,7 @@
-"""Log-probabilities of tokens that are already there, in one forward pass over whole conversations.
+"""Log-probabilities of given tokens, in one forward pass over whole conversations.
 
-Conversations are padded on the right: under a causal mask a token never sees what comes after it, so no attention mask is
-needed. The output layer runs over the chosen tokens only; everything after it is float32.
+Conversations are padded on the right: under a causal mask no token attends to the padding, so that no attention mask is
+needed. The output layer is applied to the agent's tokens only; everything after it is float32.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from torch import Tensor
 from userrl_core.training.local.samples import pad
 
 _PLAIN_HEAD = ("qwen2", "qwen3", "llama", "mistral")
-"""Architectures whose logits are the output layer's product and nothing more (no soft cap, no scaling)."""
+"""Architectures whose logits are the plain output of the last layer (no soft cap, no scaling)."""
 
 
 def token_distributions(
     model: Any, ids: Sequence[Sequence[int]], turns: Sequence[Sequence[int]], temperature: float = 1.0
 ) -> tuple[Tensor, Tensor]:
-    """Log-distributions that the agent's tokens were drawn from, [S, vocabulary], and the tokens, [S]."""
+    """Log-distributions of the agent's tokens, [S, vocabulary], and the tokens, [S]."""
     device = next(model.parameters()).device
     ids_BL, _ = pad(ids, 0, device=device)
     turns_BL, _ = pad(turns, -1, device=device)
-    chosen = turns_BL[:, 1:] >= 0
-    logits = _logits(model, ids_BL, chosen).float()
+    is_agent = turns_BL[:, 1:] >= 0
+    logits = _logits(model, ids_BL, is_agent).float()
     if temperature != 1.0:
         logits = logits / temperature
-    return F.log_softmax(logits, dim=-1), ids_BL[:, 1:][chosen]
+    return F.log_softmax(logits, dim=-1), ids_BL[:, 1:][is_agent]
 
 
 def token_logprobs(
@@ -55,11 +55,11 @@ def reference_logprobs(
     return out
 
 
-def _logits(model: Any, ids_BL: Tensor, chosen: Tensor) -> Tensor:
-    """Logits that predict the chosen tokens, [S, vocabulary]; chosen: [B, L-1]."""
+def _logits(model: Any, ids_BL: Tensor, is_agent: Tensor) -> Tensor:
+    """Logits that predict the agent's tokens, [S, vocabulary]; is_agent: [B, L-1]."""
     if model.config.model_type in _PLAIN_HEAD:
         hidden = model.model(input_ids=ids_BL, use_cache=False).last_hidden_state
-        head: Tensor = model.lm_head(hidden[:, :-1][chosen])
+        head: Tensor = model.lm_head(hidden[:, :-1][is_agent])
         return head
     logits: Tensor = model(input_ids=ids_BL, use_cache=False).logits
-    return logits[:, :-1][chosen]
+    return logits[:, :-1][is_agent]

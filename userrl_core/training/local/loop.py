@@ -1,8 +1,8 @@
-"""One stage of reinforcement learning: play, credit, update, validate, keep (DESIGN.md, "Training").
+"""One stage of reinforcement learning: rollout, credit, update, validation, checkpoint.
 
-A step is: draw tasks, play every task `group` times in lock-step, turn rewards into advantages, update, now and then
-validate greedily at the run's final horizon, log, and last of all write a checkpoint. Whatever was logged after the
-newest checkpoint when a process died is declared void (``rewind``) and played again, to the same tokens.
+A step draws tasks, plays every task `group` times in lock-step, computes advantages, updates the policy, sometimes validates
+at the run's final horizon, logs, and finally writes a checkpoint. After a restart, whatever was logged after the newest
+checkpoint is voided (``rewind``) and played again, to the same tokens.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from userrl_core.errors import CheckpointError, TrainingError
-from userrl_core.records import CheckpointRecord, Task, Trajectory, Where
+from userrl_core.records import CheckpointRecord, RolloutContext, Task, Trajectory
 from userrl_core.rewards import Credits
 from userrl_core.rollout import run_episodes
 from userrl_core.seeding import derive_seed
@@ -45,38 +45,38 @@ from userrl_core.training.protocols import Curriculum, Progress
 
 
 def train_rl(job: RlJob, curriculum: Curriculum, sink: Sink, progress: Progress | None = None) -> StageResult:
-    """Run the stage to its last step; started again, it goes on from its newest checkpoint, bit for bit.
+    """Run the stage to its last step; a restart continues from its newest checkpoint, bit for bit.
 
-    curriculum: as it was made; its state is loaded from the checkpoint. Runs its own event loop.
-    Raises CheckpointError for an unusable start, TrainingError for one from which this stage cannot go on.
+    curriculum: newly created; its state is loaded from the checkpoint. Runs its own event loop.
+    Raises CheckpointError for an unusable checkpoint, TrainingError for one that this stage cannot continue.
     """
     fix_threads(job.threads)
     return asyncio.run(_Stage(job, curriculum, sink, progress).run())
 
 
 class _Stage:
-    """The state of one stage's process."""
+    """One stage in progress."""
 
     def __init__(self, job: RlJob, curriculum: Curriculum, sink: Sink, progress: Progress | None) -> None:
         self.job, self.curriculum, self.sink, self.progress = job, curriculum, sink, progress
         self.config = job.algorithm
         self.root = job.out_dir / "checkpoints"
         self.root.mkdir(parents=True, exist_ok=True)
-        found = newest(self.root, report=self._passed_over)
-        self.resumed = found is not None
-        start = found[0] if found else job.init
+        checkpoint = newest(self.root, report=self._log_skipped)
+        self.resumed = checkpoint is not None
+        start = checkpoint[0] if checkpoint else job.init
         model, tokenizer = load_checkpoint(start, job.model, job.device)
         self.state = self._new_state(model, tokenizer)
         self.best = job.best
-        self.saved: CheckpointState | None = found[1] if found else None
+        self.saved: CheckpointState | None = checkpoint[1] if checkpoint else None
         self.parent = self.saved.id if self.saved else _id_of(job.init)
-        # A run's first stage takes a model from wherever it comes, and nothing else.
+        # A run's first stage takes the model of its start, but no trainer state.
         continued = (self.resumed or job.first_step > 1) and self.state.restore(start)
         self._check_start(continued)
         if self.state.curriculum is not None:
             curriculum.load_state_dict(self.state.curriculum)
-        self.stage = self._name_of(job.first_step)
-        if found:
+        self.stage = self._stage_of(job.first_step)
+        if checkpoint:
             self.best = _best_of(self.root, job.best)
         self.reference = load_checkpoint(job.reference, job.model, job.device)[0] if job.reference else None
         self.user_was_down = False
@@ -84,31 +84,31 @@ class _Stage:
 
     async def run(self) -> StageResult:
         job = self.job
-        self._declare_void()
+        self._rewind()
         metrics: dict[str, float] = {}
         if not self.resumed and job.first_step == 1 and job.validation:
             score, values = await self._validate(0)
             self.sink.metrics(values, stage=self.stage, step=0)
             self._save(score)
-        moved = self.state.step >= job.last_step
+        updated = self.state.step >= job.last_step
         while self.state.step < job.last_step:
             step = self.state.step + 1
             metrics = await self._step(step)
-            moved = moved or metrics["policy/updates/count"] > 0
+            updated = updated or metrics["policy/updates/count"] > 0
             score = None
             if job.validation and (step % job.validate_every == 0 or step == job.last_step):
                 score, values = await self._validate(step)
                 metrics |= values
-            self.sink.metrics(metrics, stage=self._name_of(step), step=step)
+            self.sink.metrics(metrics, stage=self._stage_of(step), step=step)
             if score is not None or step % job.checkpoint_every == 0 or step == job.last_step:
                 self._save(score)
             if self.progress is not None:
                 self.progress(step, job.total_steps or job.last_step, metrics)
-        if not moved and not self.resumed:
-            # A result, not an error: a model without a cold start may find every group alike, and reports show that.
+        if not updated and not self.resumed:
+            # Not an error: without a cold start all groups may be equal, and reports show that.
             self.sink.event("nothing_learnt", stage=self.stage, step=self.state.step)
         if self.saved is None:
-            raise TrainingError(f"Stage {self.stage} ended without a checkpoint.")
+            raise TrainingError(f"Stage {self.stage} ended without a checkpoint; start it again.")
         return StageResult(
             checkpoint=step_folder(self.root, self.saved.step),
             id=self.saved.id,
@@ -119,15 +119,15 @@ class _Stage:
         )
 
     async def _step(self, step: int) -> dict[str, float]:
-        """One training step; the state has it behind itself when this returns."""
-        began = time.perf_counter()
+        """One training step; afterwards it is the state's last step."""
+        started = time.perf_counter()
         horizon = self.curriculum.horizon(step, self.state.history)
         batch, credits, resampled = await self._collect(step, horizon)
-        played = time.perf_counter()
+        rollout_ended = time.perf_counter()
         advantages = advantages_for(self.config, batch, credits, self.job.credit, self.state.critic)
         self._log_credits(batch, credits, advantages)
         metrics = self._update(step, batch, advantages)
-        updated = time.perf_counter()
+        update_ended = time.perf_counter()
         self._observe(batch)
         metrics |= conversation_metrics(batch.trajectories, "rollout")
         metrics |= credits.diagnostics.metrics() | advantages.metrics | self.curriculum.metrics()
@@ -141,101 +141,103 @@ class _Stage:
         self.state.history.append({"step": step, **outcome})
         self.state.step = step
         self.state.curriculum = self.curriculum.state_dict()
-        sampled = sum(sample.agent_tokens for sample in batch.samples)
+        tokens = sum(sample.agent_tokens for sample in batch.samples)
         return metrics | {
-            "seconds/rollout/sum": played - began,
-            "seconds/update/sum": updated - played,
-            "rollout/tokens/per_second": sampled / max(played - began, 1e-9),
+            "seconds/rollout/sum": rollout_ended - started,
+            "seconds/update/sum": update_ended - rollout_ended,
+            "rollout/tokens/per_second": tokens / max(rollout_ended - started, 1e-9),
         }
 
     async def _collect(self, step: int, horizon: int) -> tuple[Batch, Credits, int]:
-        """The step's attempts; with filter resample, groups without a signal make room for further draws, up to the limit."""
+        """The step's trajectories; with filter resample, groups without a signal are replaced by further draws, up to the limit."""
         batch = await self._play(step, horizon, self.curriculum.draw(step, self.config.batch))
         credits = batch.credits(self.job.credit)
         resampled = 0
         for _ in range(self.job.credit.resample_limit if self.job.credit.filter == "resample" else 0):
             missing = self.config.batch - len({g for g, s in zip(batch.groups, credits.signal, strict=True) if s})
-            seen = {trajectory.task.key for trajectory in batch.trajectories}
-            fresh = [t for t in self.curriculum.draw(step, missing) if t.key not in seen] if missing > 0 else []
-            if not fresh:
+            played = {trajectory.task.key for trajectory in batch.trajectories}
+            new_tasks = [t for t in self.curriculum.draw(step, missing) if t.key not in played] if missing > 0 else []
+            if not new_tasks:
                 break
-            batch = batch + await self._play(step, horizon, fresh)
+            batch = batch + await self._play(step, horizon, new_tasks)
             credits = batch.credits(self.job.credit)
-            resampled += len(fresh)
+            resampled += len(new_tasks)
         return batch, credits, resampled
 
     async def _play(self, step: int, horizon: int, tasks: list[Task]) -> Batch:
         self.sink.tasks(tasks)
-        trajectories = await self._episodes(self.policy, tasks, horizon, self._where(step, "train"), self.config.group)
+        trajectories = await self._episodes(
+            self.policy, tasks, horizon, self._context(step, "train"), self.config.group
+        )
         groups = [index // self.config.group for index in range(len(trajectories))]
         return Batch(trajectories, self.policy.take_samples(), groups)
 
     async def _validate(self, step: int) -> tuple[float | None, dict[str, float]]:
-        """Attempts at the validation tasks; the mean score, None when no attempt could be scored."""
-        began = time.perf_counter()
+        """Play the validation tasks; returns the mean score, None when no trajectory was scored, and the metrics."""
+        started = time.perf_counter()
         self.sink.tasks(self.job.validation)
-        where = self._where(step, "validate")
+        context = self._context(step, "validate")
         policy = self._policy(self.job.validation_temperature, 1.0, train=False)
-        played = await self._episodes(policy, self.job.validation, self.job.validation_horizon, where, 1)
+        played = await self._episodes(policy, self.job.validation, self.job.validation_horizon, context, 1)
         metrics = conversation_metrics(played, "validate")
-        metrics["seconds/validate/sum"] = time.perf_counter() - began
+        metrics["seconds/validate/sum"] = time.perf_counter() - started
         return metrics.get("validate/score/mean"), metrics
 
     async def _episodes(
-        self, policy: LocalPolicy, tasks: list[Task], horizon: int, where: Where, n: int
+        self, policy: LocalPolicy, tasks: list[Task], horizon: int, context: RolloutContext, n: int
     ) -> list[Trajectory]:
-        await self._until_users_are_back()
-        played = await run_episodes(
+        await self._wait_for_users()
+        trajectories = await run_episodes(
             tasks,
             policy,
             horizon=horizon,
             n=n,
             sink=self.sink,
             user=self.job.users,
-            where=where,
+            context=context,
             seed=self.job.seed,
             gym_config=self.job.gym_config,
             on_format_error=self.job.on_format_error,
             prompt_style=self.job.model.prompt_style,
         )
-        self.user_was_down = any(user_was_down(trajectory) for trajectory in played)
-        return played
+        self.user_was_down = any(user_was_down(trajectory) for trajectory in trajectories)
+        return trajectories
 
-    async def _until_users_are_back(self) -> None:
-        """After attempts that a served user did not answer: wait for it, since playing on would score nothing."""
+    async def _wait_for_users(self) -> None:
+        """After trajectories that a served user did not answer: wait for it, because further ones would not be scored."""
         if not self.user_was_down:
             return
         deadline = time.monotonic() + self.job.patience
         for server in served_users(self.job.users):
             if not await until_it_answers(server, deadline):
                 raise TrainingError(
-                    f"The user model {server.model} has not answered for {self.job.patience:g} s; bring it back and start "
-                    "the same run again: training goes on from its last checkpoint."
+                    f"The user model {server.model} has not answered for {self.job.patience:g} s; restart its server and "
+                    "start the same run again: training continues from its last checkpoint."
                 )
 
     def _update(self, step: int, batch: Batch, advantages: Advantages) -> dict[str, float]:
         config, state = self.config, self.state
         scale = min(1.0, step / config.warmup_steps) if config.warmup_steps else 1.0
         set_lr(state.optimizer, config.lr * scale)
-        used = batch.where(advantages.trains)
-        reference = self._reference(used)
-        full: list[Any] = [None] * len(batch)
+        trained = batch.select(advantages.trains)
+        reference = self._reference(trained)
+        by_trajectory: list[Any] = [None] * len(batch)
         for row, logprobs in zip(np.flatnonzero(advantages.trains).tolist(), reference or [], strict=False):
-            full[row] = logprobs
-        items = items_of(batch, advantages, full if reference else None)
+            by_trajectory[row] = logprobs
+        items = items_of(batch, advantages, by_trajectory if reference else None)
         order = minibatches(items, config, derive_seed(self.job.seed, "update", step))
         metrics: dict[str, float] = {"policy/lr/value": config.lr * scale}
         if isinstance(state.critic, Critic) and state.critic_optimizer is not None and advantages.returns is not None:
             returns = [row for row, train in zip(advantages.returns, advantages.trains, strict=True) if train]
-            metrics |= update_critic(state.critic, state.critic_optimizer, used.samples, returns, config, order)
+            metrics |= update_critic(state.critic, state.critic_optimizer, trained.samples, returns, config, order)
         if config.name == "ppo" and step <= config.critic_warmup:
             order = []
         return metrics | update_policy(state.model, state.optimizer, items, config, order)
 
-    def _reference(self, used: Batch) -> list[torch.Tensor] | None:
-        if self.reference is None or not len(used):
+    def _reference(self, trained: Batch) -> list[torch.Tensor] | None:
+        if self.reference is None or not len(trained):
             return None
-        ids, turns = [s.ids for s in used.samples], [s.turns for s in used.samples]
+        ids, turns = [s.ids for s in trained.samples], [s.turns for s in trained.samples]
         return reference_logprobs(self.reference, ids, turns, self.config.temperature, self.config.micro_batch)
 
     def _log_credits(self, batch: Batch, credits: Credits, advantages: Advantages) -> None:
@@ -244,7 +246,7 @@ class _Stage:
                 self.sink.credits(trajectory.traj_id, credits.shaped[index].tolist(), advantages.turns[index].tolist())
 
     def _observe(self, batch: Batch) -> None:
-        """Tell the sampler how each group went."""
+        """Report each group's success rate to the sampler."""
         outcomes: dict[str, list[float]] = {}
         for trajectory in batch.trajectories:
             if trajectory.admitted:
@@ -253,12 +255,12 @@ class _Stage:
             self.curriculum.observe(key, sum(values) / len(values))
 
     def _save(self, score: float | None) -> None:
-        """Write a checkpoint of the state; everything logged so far is on disk before it exists."""
+        """Write a checkpoint of the state; everything logged so far is on disk before."""
         state, step = self.state, self.state.step
         self.sink.flush()
         if state.curriculum is None:
             state.curriculum = self.curriculum.state_dict()
-        folder, stage = step_folder(self.root, step), self._name_of(step)
+        folder, stage = step_folder(self.root, step), self._stage_of(step)
         saved = write_checkpoint(folder, state.save, stage=stage, step=step, parent=self.parent, score=score)
         if score is not None and (self.best is None or score > self.best.score):
             self.best = Best(path=folder, id=saved.id, step=step, score=score)
@@ -268,28 +270,29 @@ class _Stage:
         )
         self.saved, self.parent = saved, saved.id
 
-    def _declare_void(self) -> None:
-        """A process of this stage began before: what it logged after the step we continue from does not count."""
+    def _rewind(self) -> None:
+        """After a restart, void what earlier processes of this stage logged after the step that we continue from."""
         marker = begun_marker(self.job.out_dir)
-        # A stage that was finished is only asked for its result; what later stages logged stands.
+        # No rewind for a finished stage, which only returns its result: it would void the log of later stages.
         if marker.exists() and self.state.step < self.job.last_step:
-            first_validates_again = not self.resumed and self.job.first_step == 1
-            step = self.state.step - 1 if first_validates_again else self.state.step
+            repeats_first_validation = not self.resumed and self.job.first_step == 1
+            step = self.state.step - 1 if repeats_first_validation else self.state.step
             self.sink.event("rewind", stage=self.stage, step=step)
         marker.touch()
 
     def _check_start(self, continued: bool) -> None:
-        """Refuse a checkpoint from which the stage cannot go on."""
-        job, at = self.job, self.state.step
+        """Refuse a checkpoint that the stage cannot continue."""
+        job, step = self.job, self.state.step
         if not continued:
             if job.first_step == 1:
                 return
             raise TrainingError(
                 f"{job.init} holds no trainer state to begin step {job.first_step} with; start at step 1."
             )
-        if not job.first_step - 1 <= at <= (job.last_step if self.resumed else job.first_step - 1):
+        if not job.first_step - 1 <= step <= (job.last_step if self.resumed else job.first_step - 1):
             raise TrainingError(
-                f"{job.init} ends at step {at}; a stage that begins at step {job.first_step} cannot continue it."
+                f"{job.init} ends at step {step}; a stage that begins at step {job.first_step} cannot continue it: give the "
+                "checkpoint of the step before."
             )
 
     def _new_state(self, model: Any, tokenizer: Any) -> TrainState:
@@ -319,15 +322,17 @@ class _Stage:
             keep_samples=train,
         )
 
-    def _where(self, step: int, phase: Any) -> Where:
-        return Where(stage=self._name_of(step), step=step, phase=phase, policy=self.policy.name, checkpoint=self.parent)
+    def _context(self, step: int, phase: Any) -> RolloutContext:
+        return RolloutContext(
+            stage=self._stage_of(step), step=step, phase=phase, policy=self.policy.name, checkpoint=self.parent
+        )
 
-    def _name_of(self, step: int) -> str:
-        """The stage that a step is recorded under."""
+    def _stage_of(self, step: int) -> str:
+        """The stage of a step in the log."""
         return self.job.stage or self.curriculum.stage_of(max(step, 1))
 
-    def _passed_over(self, folder: Path, why: str) -> None:
-        self.sink.event("checkpoint_passed_over", path=str(folder), reason=why)
+    def _log_skipped(self, folder: Path, reason: str) -> None:
+        self.sink.event("checkpoint_passed_over", path=str(folder), reason=reason)
 
 
 def _id_of(path: Path) -> str | None:
@@ -335,13 +340,13 @@ def _id_of(path: Path) -> str | None:
 
 
 def _best_of(root: Path, earlier: Best | None) -> Best | None:
-    """The best validated checkpoint among those on disk and the one of earlier stages."""
+    """The best validated checkpoint among those on disk and that of earlier stages."""
     best = earlier
     for folder in sorted(root.glob("step-*")):
         try:
             state = read_state(folder)
         except CheckpointError:
-            continue  # not whole: `newest` has said so
+            continue  # damaged: `newest` has logged it
         if state.score is not None and (best is None or state.score > best.score):
             best = Best(path=folder, id=state.id, step=state.step, score=state.score)
     return best

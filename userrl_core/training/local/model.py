@@ -12,15 +12,15 @@ from transformers.utils.logging import disable_progress_bar
 from userrl_core.errors import CheckpointError
 from userrl_core.training.config import ModelConfig
 
-disable_progress_bar()  # a trainer's output belongs to its steps
+disable_progress_bar()  # a trainer's output shows its steps only
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 def build_model(config: ModelConfig, tokenizer: Any, seed: int, device: str = "cpu") -> Any:
-    """A Qwen3 of the configured shape with random weights, the same for the same seed; torch's own generator is left alone.
+    """A Qwen3 of the configured shape with random weights, the same for the same seed; torch's global generator is unchanged.
 
-    Embeddings are tied: half of a model this small would otherwise be its vocabulary.
+    Embeddings are tied: otherwise half of a model this small would be its vocabulary.
     """
     shape = Qwen3Config(
         vocab_size=len(tokenizer),
@@ -41,13 +41,13 @@ def build_model(config: ModelConfig, tokenizer: Any, seed: int, device: str = "c
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Qwen3ForCausalLM(shape)
-    return _settle(model.to(dtype=DTYPES[config.dtype]), config, device)
+    return _prepare(model.to(dtype=DTYPES[config.dtype]), config, device)
 
 
 def load_model(path: str | Path, config: ModelConfig, device: str = "cpu") -> Any:
-    """A checkpoint's model. Only safetensors are read and no code from the checkpoint runs.
+    """A checkpoint's model. Only safetensors are read, and no code of the checkpoint is executed.
 
-    Raises CheckpointError where there is none that fits.
+    Raises CheckpointError where there is no such model.
     """
     try:
         model = AutoModelForCausalLM.from_pretrained(
@@ -59,22 +59,22 @@ def load_model(path: str | Path, config: ModelConfig, device: str = "cpu") -> An
         )
     except (OSError, ValueError) as error:
         raise CheckpointError(f"No model can be loaded from {path}: {str(error).splitlines()[0][:200]}") from error
-    return _settle(model, config, device)
+    return _prepare(model, config, device)
 
 
 def context_limit(model: Any) -> int:
-    """Most tokens of a conversation."""
+    """Maximum tokens of a conversation."""
     return int(getattr(model.config, "max_position_embeddings", 0) or 2**31)
 
 
 def parameters(model: Any) -> int:
-    """Number of weights, tied ones counted once."""
+    """Number of parameters; tied ones are counted once."""
     return sum(p.numel() for p in model.parameters())
 
 
-def _settle(model: Any, config: ModelConfig, device: str) -> Any:
-    """On the device, in memory that torch allocated: weights mapped from a file are aligned differently, and the last
-    bits of a product may depend on it."""
+def _prepare(model: Any, config: ModelConfig, device: str) -> Any:
+    """Move the model to the device, into memory allocated by torch: weights mapped from a file are aligned differently,
+    which may change the last bits of a product."""
     model.to(device)
     for parameter in model.parameters():
         parameter.data = parameter.data.clone()

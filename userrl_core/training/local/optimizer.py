@@ -1,7 +1,7 @@
 """AdamW, and its state as named tensors.
 
-Weights in 16 bits need a copy in 32: a step of 1e-6 is far below what bfloat16 can tell apart near 1, so it would be
-rounded away every time. The copy is stepped, and the 16-bit weights are rounded from it.
+16-bit weights need 32-bit master weights: a step of 1e-6 is far below the resolution of bfloat16 near 1 and would always be
+rounded away. The optimiser steps the master weights, and the 16-bit weights are rounded from them.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ _MASTER = "master"
 
 
 class MasterAdamW(torch.optim.AdamW):
-    """AdamW on float32 copies of a module's weights."""
+    """AdamW on float32 master weights of a module."""
 
     def __init__(self, module: nn.Module, lr: float, betas: tuple[float, float], weight_decay: float) -> None:
         self.masters = {p: nn.Parameter(p.detach().float().clone()) for p in module.parameters()}
         super().__init__(self.masters.values(), lr=lr, betas=betas, weight_decay=weight_decay)
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """One step of the copies with the weights' gradients, then round into the weights."""
+        """One step of the master weights with the weights' gradients, then round into the weights."""
         for parameter, master in self.masters.items():
             master.grad = None if parameter.grad is None else parameter.grad.float()
         loss: float | None = super().step(closure)
@@ -31,32 +31,32 @@ class MasterAdamW(torch.optim.AdamW):
         return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drop the gradients of weights and copies."""
+        """Drop the gradients of weights and master weights."""
         for parameter, master in self.masters.items():
             parameter.grad = master.grad = None
 
     @torch.no_grad()
     def publish(self) -> None:
-        """Round the copies into the weights."""
+        """Round the master weights into the weights."""
         for parameter, master in self.masters.items():
             parameter.copy_(master)
 
 
 def adamw(module: nn.Module, lr: float, betas: tuple[float, float], weight_decay: float) -> torch.optim.AdamW:
-    """AdamW over all parameters, on 32-bit copies where they have fewer bits."""
+    """AdamW over all parameters, with 32-bit master weights where they have fewer bits."""
     if all(parameter.dtype == torch.float32 for parameter in module.parameters()):
         return torch.optim.AdamW(module.parameters(), lr=lr, betas=betas, weight_decay=weight_decay)
     return MasterAdamW(module, lr, betas, weight_decay)
 
 
 def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    """The rate of the next step."""
+    """Set the learning rate of the next step."""
     for group in optimizer.param_groups:
         group["lr"] = lr
 
 
 def clip_and_step(optimizer: torch.optim.Optimizer, parameters: Iterable[Tensor], limit: float) -> float:
-    """One optimiser step with the gradient scaled down to limit; returns its norm before. Skipped when it is not finite."""
+    """One optimiser step with the gradient clipped to the limit; returns its norm before. Skipped when that is not finite."""
     norm = float(nn.utils.clip_grad_norm_(list(parameters), limit))
     if norm == norm and norm != float("inf"):
         optimizer.step()
@@ -77,7 +77,7 @@ def optimizer_tensors(module: nn.Module, optimizer: torch.optim.Optimizer) -> di
 
 
 def load_optimizer_tensors(module: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Take over what `optimizer_tensors` gave. Raises KeyError with the name of a parameter that the module lacks."""
+    """Load the state that `optimizer_tensors` returned. Raises KeyError with the name of a parameter that the module lacks."""
     parameters = dict(module.named_parameters())
     for key, value in tensors.items():
         name, _, moment = key.rpartition("/")
@@ -86,11 +86,11 @@ def load_optimizer_tensors(module: nn.Module, optimizer: torch.optim.Optimizer, 
             with torch.no_grad():
                 stepped.copy_(value)
             continue
-        # Cloned: tensors mapped from a file are aligned differently from torch's own. AdamW keeps its count on the CPU.
+        # Cloned: tensors mapped from a file are aligned differently from torch's own. AdamW keeps its step on the CPU.
         device = "cpu" if moment == "step" else stepped.device
         optimizer.state[stepped][moment] = value.clone().to(device)
 
 
 def _stepped(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> nn.Parameter:
-    """The tensor that the optimiser steps for this parameter: itself or its 32-bit copy."""
+    """The tensor that the optimiser steps for this parameter: itself or its master weights."""
     return optimizer.masters[parameter] if isinstance(optimizer, MasterAdamW) else parameter

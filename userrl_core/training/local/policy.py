@@ -1,7 +1,7 @@
-"""A model in this process as the agent: many conversations in lock-step over one key-value cache.
+"""A torch model in this process as the policy: many conversations in lock-step over one key-value cache.
 
-Sampled ids are kept and never re-tokenised; with each goes the exact log-probability it was drawn with. Draws come from
-the policy's own generator. Conversations that outgrow the model's context end with the score reached so far.
+Sampled ids are kept, with their exact log-probabilities, and never re-tokenised. The policy has a random generator of its
+own. Conversations that reach the model's context limit end with the score so far.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from userrl_core.training.local.samples import Sample, pad
 class LocalPolicy:
     """A torch model that plays episodes (`BatchPolicy`).
 
-    temperature: 0 is greedy. top_p: nucleus; log-probabilities stay those of the whole distribution. max_tokens: of one
-    reply. max_response_tokens: of a conversation after its opening. max_batch: conversations in one lock-step batch.
-    generator: on the model's device; made from seed when not given. keep_samples: remember every conversation's tokens
-    until `take_samples`, for training.
+    temperature: 0 is greedy. top_p: nucleus sampling; log-probabilities are those of the whole distribution. max_tokens: of
+    one reply. max_response_tokens: of a conversation after its opening. max_batch: conversations in one lock-step batch.
+    generator: on the model's device; created from seed when not given. keep_samples: keep every conversation's tokens until
+    `take_samples`, for training.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class LocalPolicy:
             raise ConfigError("max_tokens and max_batch must be 1 or more.")
         self.name = name
         self.decode_tokens = 0
-        """Tokens sampled since the policy was made."""
+        """Number of tokens sampled by this policy so far."""
         self._model = model
         self._format = ChatFormat(tokenizer)
         self._temperature, self._top_p = temperature, top_p
@@ -69,7 +69,7 @@ class LocalPolicy:
         self._samples: list[Sample] = []
 
     async def play(self, episodes: Sequence[Episode]) -> None:
-        """Drive every episode until it is finished, max_batch at a time."""
+        """Play every episode to its end, max_batch at a time."""
         self._model.eval()
         for start in range(0, len(episodes), self._max_batch):
             rows = [_Row(episode) for episode in episodes[start : start + self._max_batch]]
@@ -89,55 +89,55 @@ class LocalPolicy:
         longest = max(len(row.pending) for row in active)
         decoder = make_decoder(self._model, len(active), longest + 4 * min(self._max_tokens, 256))
         while active:
-            began = time.perf_counter()
+            started = time.perf_counter()
             replies = self._reply(decoder, active)
-            seconds = time.perf_counter() - began
+            seconds = time.perf_counter() - started
             try:
                 async with asyncio.TaskGroup() as group:
-                    running = [
+                    submissions = [
                         group.create_task(row.episode.submit(reply, seconds))
                         for row, reply in zip(active, replies, strict=True)
                     ]
-            except BaseExceptionGroup as failed:
-                raise failed.exceptions[0] from None
-            going = []
-            for index, (row, reply, task) in enumerate(zip(active, replies, running, strict=True)):
-                answer = task.result()
-                if answer and self._extend(row, reply, str(answer[0]["content"])):
-                    going.append(index)
-            if going and len(going) < len(active):
-                decoder.keep(torch.tensor(going, device=self._device))
-            active = [active[index] for index in going]
+            except BaseExceptionGroup as errors:
+                raise errors.exceptions[0] from None
+            continuing = []
+            for index, (row, reply, submission) in enumerate(zip(active, replies, submissions, strict=True)):
+                messages = submission.result()
+                if messages and self._extend(row, reply, str(messages[0]["content"])):
+                    continuing.append(index)
+            if continuing and len(continuing) < len(active):
+                decoder.keep(torch.tensor(continuing, device=self._device))
+            active = [active[index] for index in continuing]
 
     def _open(self, row: _Row) -> bool:
-        """Start the episode; False when the gym broke, or the opening already fills the context."""
+        """Start the episode; False when the gym failed, or the opening already fills the context."""
         messages = row.episode.start()
         if row.episode.finished:
             return False
         ids = self._format.opening(messages, tools_for(row.episode.gym.name, messages))
         row.pending = ids
-        row.sample.given(ids)
+        row.sample.append_environment(ids)
         row.limit = self._limit if self._max_response is None else min(self._limit, len(ids) + self._max_response)
         if len(ids) < self._limit:
             return True
         row.episode.out_of_tokens()
         return False
 
-    def _extend(self, row: _Row, reply: PolicyReply, answer: str) -> bool:
-        """Append the answer; False when no token of a next reply would fit after it."""
-        ids = self._format.after_reply(answer)
+    def _extend(self, row: _Row, reply: PolicyReply, observation: str) -> bool:
+        """Append the observation; False when no token of another reply would fit after it."""
+        ids = self._format.after_reply(observation)
         if reply.truncated:
             ids = [self._format.end_id, *ids]
         if len(row.sample.ids) + len(ids) >= row.limit:
             row.episode.out_of_tokens()
             return False
         row.pending += ids
-        row.sample.given(ids)
+        row.sample.append_environment(ids)
         return True
 
     @torch.inference_mode()
     def _reply(self, decoder: Decoder, rows: list[_Row]) -> list[PolicyReply]:
-        """One reply per row. Feeds what is pending, samples, and leaves in pending what was not fed yet."""
+        """One reply per row. Feeds the pending ids, samples, and leaves the ids that were not fed pending."""
         ids, real = pad([row.pending for row in rows], self._pad, left=True, device=self._device)
         logits = decoder.feed(ids, real)
         budget = torch.tensor([self._budget(row) for row in rows], device=self._device)
@@ -146,34 +146,34 @@ class LocalPolicy:
         logprobs: list[Tensor] = []
         entropies: list[Tensor] = []
         while True:
-            token, logprob, entropy = self._draw(logits)
+            token, logprob, entropy = self._sample(logits)
             tokens.append(torch.where(done, -1, token))
             logprobs.append(logprob)
             entropies.append(entropy)
-            speaking = ~done
+            unfinished = ~done
             done = done | (token == self._format.end_id) | (len(tokens) >= budget)
             if bool(done.all()):
                 break
-            logits = decoder.feed(token[:, None], speaking[:, None])
+            logits = decoder.feed(token[:, None], unfinished[:, None])
         steps = len(tokens)
-        table = [torch.stack(column, 1).tolist() for column in (tokens, logprobs, entropies)]
+        columns = [torch.stack(column, 1).tolist() for column in (tokens, logprobs, entropies)]
         return [
-            self._take(row, [t for t in drawn if t >= 0], lps, ents, steps)
-            for row, drawn, lps, ents in zip(rows, *table, strict=True)
+            self._record(row, [t for t in row_tokens if t >= 0], row_logprobs, row_entropies, steps)
+            for row, row_tokens, row_logprobs, row_entropies in zip(rows, *columns, strict=True)
         ]
 
-    def _take(
+    def _record(
         self, row: _Row, ids: list[int], logprobs: list[float], entropies: list[float], steps: int
     ) -> PolicyReply:
-        """Record one row's reply; steps: tokens drawn in this turn, of which all but the last were fed."""
+        """Record one row's reply. steps: tokens sampled in this turn, all but the last of which were fed."""
         count = len(ids)
-        before = len(row.sample.ids)
-        row.sample.sampled(len(row.episode.trajectory.turns), ids, logprobs[:count], entropies[:count])
+        prompt_tokens = len(row.sample.ids)
+        row.sample.append_reply(len(row.episode.trajectory.turns), ids, logprobs[:count], entropies[:count])
         row.pending = ids[steps - 1 :]
         self.decode_tokens += count
         return PolicyReply(
             text=self._format.text(ids),
-            prompt_tokens=before,
+            prompt_tokens=prompt_tokens,
             completion_tokens=count,
             token_ids=ids,
             logprobs=logprobs[:count],
@@ -183,18 +183,18 @@ class LocalPolicy:
     def _budget(self, row: _Row) -> int:
         return min(self._max_tokens, row.limit - len(row.sample.ids))
 
-    def _draw(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _sample(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Token, log-probability and entropy per row."""
         greedy = self._temperature == 0.0
         log_BV = torch.log_softmax(logits if greedy else logits / self._temperature, dim=-1)
         prob_BV = log_BV.exp()
-        token = log_BV.argmax(-1) if greedy else self._sample(prob_BV)
+        token = log_BV.argmax(-1) if greedy else self._sample_token(prob_BV)
         return token, log_BV.gather(1, token[:, None])[:, 0], -(prob_BV * log_BV).sum(-1)
 
-    def _sample(self, prob_BV: Tensor) -> Tensor:
+    def _sample_token(self, prob_BV: Tensor) -> Tensor:
         if self._top_p < 1.0:
             ordered, index = prob_BV.sort(descending=True)
-            # A token stays while those before it have not yet reached top_p; the likeliest always stays.
+            # A token is kept while the more likely ones have not reached top_p; the most likely one always is.
             dropped = ordered.cumsum(-1) - ordered >= self._top_p
             prob_BV = torch.zeros_like(prob_BV).scatter(-1, index, ordered.masked_fill(dropped, 0.0))
         return torch.multinomial(prob_BV, 1, generator=self._generator)[:, 0]
@@ -202,7 +202,7 @@ class LocalPolicy:
 
 @dataclass(slots=True)
 class _Row:
-    """One conversation in play. pending: ids that the cache has not seen. limit: most tokens of the whole conversation."""
+    """One conversation in progress. pending: ids not yet in the cache. limit: maximum tokens of the whole conversation."""
 
     episode: Episode
     sample: Sample = field(default_factory=Sample)

@@ -1,6 +1,6 @@
-"""Conversations as the trainer sees them, and the batches made of them.
+"""Conversations as token sequences for training, and their padding.
 
-Shapes: B conversations, L tokens of the longest one, S agent tokens of a batch, conversation by conversation.
+Shapes: B conversations, L tokens of the longest one, S agent tokens of a batch, conversations concatenated.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 
 @dataclass(slots=True)
 class Sample:
-    """One conversation as it was sampled; four lists of the same length.
+    """One sampled conversation; four lists of the same length.
 
     turns: index of the agent turn a token was sampled in, -1 for tokens of the opening, the environment and the template.
     logprobs: nats under the sampling distribution (its temperature included), 0 where turns is -1. entropies: of the
@@ -28,15 +28,17 @@ class Sample:
     logprobs: list[float] = field(default_factory=list)
     entropies: list[float] = field(default_factory=list)
 
-    def given(self, ids: Sequence[int]) -> None:
-        """Append tokens that the agent did not write."""
+    def append_environment(self, ids: Sequence[int]) -> None:
+        """Append tokens of the opening, the environment or the template."""
         self.ids += ids
         self.turns += [-1] * len(ids)
         self.logprobs += [0.0] * len(ids)
         self.entropies += [0.0] * len(ids)
 
-    def sampled(self, turn: int, ids: Sequence[int], logprobs: Sequence[float], entropies: Sequence[float]) -> None:
-        """Append a reply."""
+    def append_reply(
+        self, turn: int, ids: Sequence[int], logprobs: Sequence[float], entropies: Sequence[float]
+    ) -> None:
+        """Append a sampled reply."""
         self.ids += ids
         self.turns += [turn] * len(ids)
         self.logprobs += logprobs
@@ -53,8 +55,8 @@ class Sample:
 
     def of_agent(self, values: Sequence[float]) -> NDArray[np.float32]:
         """The entries of a per-token list that belong to agent tokens."""
-        kept = [value for value, turn in zip(values, self.turns, strict=True) if turn >= 0]
-        return np.asarray(kept, dtype=np.float32)
+        agent_values = [value for value, turn in zip(values, self.turns, strict=True) if turn >= 0]
+        return np.asarray(agent_values, dtype=np.float32)
 
 
 def pad(

@@ -1,7 +1,7 @@
-"""Supervised training on conversations, the loss on the agent's tokens alone (UserRL section 4.1, "SFT cold start").
+"""Supervised fine-tuning on conversations, with the loss on the agent's tokens (UserRL section 4.1, "SFT cold start").
 
-Also writes the first checkpoint of a run: where the model is made from scratch, its tokenizer is learnt here from the
-same conversations, and with ``enabled: false`` the untrained model is all there is.
+Also writes the first checkpoint of a run: a model from scratch gets its tokenizer here, trained on the same conversations,
+and with ``enabled: false`` the checkpoint is the untrained model.
 """
 
 from __future__ import annotations
@@ -30,14 +30,13 @@ from userrl_core.training.protocols import Progress
 
 
 def train_sft(job: SftJob, sink: Sink | None = None, progress: Progress | None = None) -> StageResult:
-    """Run the job to its end; a job started again goes on from its newest checkpoint, bit for bit.
+    """Run the job to its end; a restart continues from its newest checkpoint, bit for bit.
 
-    Raises TrainingError where there is nothing to learn from, CheckpointError for an unusable start.
+    Raises TrainingError where there are no usable examples, CheckpointError for an unusable checkpoint.
     """
     fix_threads(job.threads)
     chats = read_chats(job.chats) if job.chats is not None else []
-    found = own_checkpoint(job)
-    start = found or job.init
+    start = own_checkpoint(job) or job.init
     if start is not None:
         model, tokenizer = load_checkpoint(start, job.model, job.device)
     else:
@@ -56,7 +55,7 @@ def train_sft(job: SftJob, sink: Sink | None = None, progress: Progress | None =
 
 
 def encode_chats(chat_format: ChatFormat, chats: Sequence[Mapping[str, Any]], cutoff: int) -> list[Encoded]:
-    """Conversations as ids; those without an agent token within the cutoff are left out. Raises TrainingError if all are."""
+    """Conversations as ids, without those that have no agent token within the cutoff. Raises TrainingError if none is left."""
     encoded = [chat_format.chat(chat, cutoff) for chat in chats]
     usable = [example for example in encoded if example.agent_tokens]
     if not usable:
@@ -68,18 +67,18 @@ def encode_chats(chat_format: ChatFormat, chats: Sequence[Mapping[str, Any]], cu
 
 
 def learning_rate(config: SftConfig, number: int, total: int) -> float:
-    """The rate of step `number` of 1 ... total: a linear rise, then the schedule."""
-    rise = round(config.warmup * total) if config.warmup < 1 else int(config.warmup)
-    if number <= rise:
-        return config.lr * number / rise
-    done = (number - rise - 1) / max(total - rise, 1)
+    """The learning rate of step `number` of 1 ... total: a linear warm-up, then the schedule."""
+    warmup = round(config.warmup * total) if config.warmup < 1 else int(config.warmup)
+    if number <= warmup:
+        return config.lr * number / warmup
+    progress = (number - warmup - 1) / max(total - warmup, 1)
     if config.schedule == "cosine":
-        return config.lr * 0.5 * (1 + math.cos(math.pi * done))
-    return config.lr * (1 - done) if config.schedule == "linear" else config.lr
+        return config.lr * 0.5 * (1 + math.cos(math.pi * progress))
+    return config.lr * (1 - progress) if config.schedule == "linear" else config.lr
 
 
 def new_model(config: ModelConfig, chats: Sequence[Mapping[str, Any]], seed: int, device: str) -> tuple[Any, Any]:
-    """Model and tokenizer where no checkpoint is continued: from the configured path, or from scratch."""
+    """Model and tokenizer of a new run: from the configured path, or from scratch."""
     if config.path is not None:
         return load_model(config.path, config, device), load_tokenizer(config.path)
     tokenizer = train_tokenizer(render(chats), config.vocab_size)

@@ -1,4 +1,4 @@
-"""Everything a trainer carries from step to step, and its exact way to disk and back.
+"""The complete state of a trainer, and its exact serialisation.
 
 Files of a checkpoint's ``trainer`` folder: ``optimizer.safetensors`` (tensors named ``<parameter>/<moment>``),
 ``generators.safetensors`` (generator states as bytes), ``critic.safetensors`` with ``critic_optimizer.safetensors`` where
@@ -32,8 +32,8 @@ TRAINER = "trainer"
 class TrainState:
     """A model in training.
 
-    kind: what trains it (``sft``, ``rl`` ...); another kind's optimiser is not continued. curriculum: what its `state_dict`
-    gave. history: one entry per step, oldest first.
+    kind: the kind of training (``sft``, ``rl``); the optimiser of another kind is not continued. curriculum: its
+    `state_dict`. history: one entry per step, oldest first.
     """
 
     model: Any
@@ -50,44 +50,44 @@ class TrainState:
     def save(self, folder: Path) -> None:
         """Write model, tokenizer and trainer files into a folder (see `checkpoint.write_checkpoint`)."""
         save_model(self.model, self.tokenizer, folder)
-        inside = folder / TRAINER
-        inside.mkdir()
-        save_file(optimizer_tensors(self.model, self.optimizer), inside / "optimizer.safetensors")
+        trainer = folder / TRAINER
+        trainer.mkdir()
+        save_file(optimizer_tensors(self.model, self.optimizer), trainer / "optimizer.safetensors")
         states = {"sampling": self.generator.get_state(), "torch": torch.get_rng_state()}
-        save_file(states, inside / "generators.safetensors")
+        save_file(states, trainer / "generators.safetensors")
         if self.critic is not None and self.critic_optimizer is not None:
             critic = {name: tensor.detach().cpu().contiguous() for name, tensor in self.critic.named_parameters()}
-            save_file(critic, inside / "critic.safetensors")
+            save_file(critic, trainer / "critic.safetensors")
             moments = optimizer_tensors(self.critic, self.critic_optimizer)
-            save_file(moments, inside / "critic_optimizer.safetensors")
+            save_file(moments, trainer / "critic_optimizer.safetensors")
         record = {"kind": self.kind, "step": self.step, "curriculum": self.curriculum, "history": self.history}
-        (inside / "trainer.json").write_text(json.dumps(record, sort_keys=True), encoding="utf-8")
+        (trainer / "trainer.json").write_text(json.dumps(record, sort_keys=True), encoding="utf-8")
 
     def restore(self, folder: Path) -> bool:
-        """Take over the trainer files of a checkpoint whose model is already loaded.
+        """Load the trainer files of a checkpoint whose model is already loaded.
 
-        Returns False when it has none of this kind (after a cold start RL begins with a fresh optimiser).
-        Raises CheckpointError when they belong to another model or algorithm.
+        Returns False when it has none of this kind (after a cold start RL begins with a new optimiser). Raises
+        CheckpointError when they belong to another model or algorithm.
         """
-        inside = folder / TRAINER
-        if not inside.is_dir():
+        trainer = folder / TRAINER
+        if not trainer.is_dir():
             return False
-        record = read_json(inside / "trainer.json")
+        record = read_json(trainer / "trainer.json")
         if record["kind"] != self.kind:
             return False
         self.step, self.curriculum, self.history = record["step"], record["curriculum"], record["history"]
-        _load_optimizer(self.model, self.optimizer, inside / "optimizer.safetensors")
-        states = _load(inside / "generators.safetensors")
+        _load_optimizer(self.model, self.optimizer, trainer / "optimizer.safetensors")
+        states = _load(trainer / "generators.safetensors")
         self.generator.set_state(states["sampling"])
         torch.set_rng_state(states["torch"])
         if self.critic is not None and self.critic_optimizer is not None:
-            if not (inside / "critic.safetensors").is_file():
+            if not (trainer / "critic.safetensors").is_file():
                 raise CheckpointError(f"{folder} has no critic; ppo continues only from a checkpoint that ppo wrote.")
-            loaded = _load(inside / "critic.safetensors")
+            loaded = _load(trainer / "critic.safetensors")
             with torch.no_grad():
                 for name, parameter in self.critic.named_parameters():
                     parameter.copy_(loaded[name])
-            _load_optimizer(self.critic, self.critic_optimizer, inside / "critic_optimizer.safetensors")
+            _load_optimizer(self.critic, self.critic_optimizer, trainer / "critic_optimizer.safetensors")
         return True
 
 

@@ -1,8 +1,8 @@
 """A tokenizer for a model from scratch: byte-level BPE over the run's own demonstrations, with a ChatML template.
 
-Every byte is a token, so any text can be written. The one unusual rule: the fixed parts of a tool call and of a tool
-response are split off whole before BPE, which learns each as one token; a turn then costs about 14 tokens instead of
-60. Special tokens and template are Qwen's shape, so that what is learnt here is learnt in the format of the large models.
+Every byte is a token, so that any text can be encoded. One unusual rule: the fixed parts of a tool call and of a tool
+response are pre-tokens, so that BPE learns each as one token; a turn then costs about 14 tokens instead of 60. Special tokens
+and template follow Qwen: small models learn the same format as large ones.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TEMPLATE = """\
 {%- endfor %}
 {%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}
 """
-"""ChatML with Hermes tools; rendering a conversation equals, text for text, the increments that `chat` appends."""
+"""ChatML with Hermes tools; a rendered conversation equals the concatenated increments of `chat`."""
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
@@ -47,7 +47,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
     """
     corpus = list(texts)
     if not corpus:
-        raise TrainingError("A tokenizer needs demonstrations to learn from, and there are none; distil some first.")
+        raise TrainingError("There are no demonstrations to train a tokenizer on; distil some first.")
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -73,10 +73,10 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
 
 
 def render(chats: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Chats (`userrl_core.distill.to_chat`) as the texts that `train_tokenizer` learns from."""
-    writer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()), chat_template=TEMPLATE)
+    """Chats (`userrl_core.distill.to_chat`) as texts for `train_tokenizer`."""
+    renderer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()), chat_template=TEMPLATE)
     return [
-        str(writer.apply_chat_template(chat["messages"], tools=chat.get("tools") or None, tokenize=False))
+        str(renderer.apply_chat_template(chat["messages"], tools=chat.get("tools") or None, tokenize=False))
         for chat in chats
     ]
 
@@ -95,7 +95,7 @@ def load_tokenizer(path: str | Path) -> Any:
 
 
 def _split_pattern() -> str:
-    """Fixed parts of calls and responses first, then words, digits one by one, punctuation, white space."""
+    """The pre-tokens: fixed parts of calls and responses first, then words, single digits, punctuation, white space."""
     call = render_call(InteractCall("CHOICE", "CONTENT"))
     head, middle, tail = (re.escape(part) for part in re.split("CHOICE|CONTENT", call))
     fixed = [head, middle, tail, r"user\n<tool_response>\n", r"\n</tool_response>", r"(?:system|user|assistant)\n"]

@@ -1,8 +1,8 @@
-"""The policy step shared by all algorithms: the clipped surrogate (PPO) over agent tokens, with its optional terms.
+"""The policy update of all algorithms: PPO's clipped surrogate over agent tokens, with optional terms.
 
-Importance ratios compare with the log-probabilities each token was drawn with. Options and where they come from: dual
-clip (Ye et al. 2020), KL term exp(d) - d - 1 (Schulman's k3, "low_var_kl"), entropy bonus, and a mask that lets only the
-tokens of highest entropy carry the loss (Wang et al. 2025, used in TARL).
+Importance ratios are relative to the log-probabilities at sampling. Options and their sources: dual clip (Ye et al. 2020),
+KL term exp(d) - d - 1 (Schulman's k3, "low_var_kl"), entropy bonus, and a mask that restricts the loss to the tokens of
+highest entropy (Wang et al. 2025, used in TARL).
 
 S agent tokens of a micro-batch.
 """
@@ -26,12 +26,12 @@ from userrl_core.training.local.optimizer import clip_and_step
 from userrl_core.training.local.samples import Sample
 
 _RATIO_BOUND = 20.0
-"""Log-ratios are cut here: exp must not overflow."""
+"""Log-ratios are clamped to this, so that exp does not overflow."""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One attempt in the update; arrays over its agent tokens. reference: log-probabilities of the reference model."""
+    """One trajectory in the update; arrays over its agent tokens. reference: log-probabilities of the reference model."""
 
     sample: Sample
     old: Tokens
@@ -41,7 +41,7 @@ class Item:
 
 
 def items_of(batch: Batch, advantages: Advantages, reference: Sequence[Tensor] | None = None) -> list[Item]:
-    """The attempts that train."""
+    """The trajectories that are trained on."""
     return [
         Item(
             sample,
@@ -56,7 +56,7 @@ def items_of(batch: Batch, advantages: Advantages, reference: Sequence[Tensor] |
 
 
 def minibatches(items: Sequence[Item], config: AlgorithmConfig, seed: int) -> list[list[int]]:
-    """The order of the update: every item once per inner epoch, shuffled, dealt into minibatches of like sizes."""
+    """The order of the update: every item once per inner epoch, shuffled, in minibatches of nearly equal size."""
     order: list[list[int]] = []
     rng = random.Random(seed)
     for _ in range(config.inner_epochs):
@@ -64,7 +64,7 @@ def minibatches(items: Sequence[Item], config: AlgorithmConfig, seed: int) -> li
         rng.shuffle(rows)
         count = min(config.minibatches, len(rows))
         for part in (rows[k::count] for k in range(count)):
-            # Like lengths side by side: less padding in each forward pass.
+            # Sorted by length: less padding in each forward pass.
             order.append(sorted(part, key=lambda i: len(items[i].sample.ids)))
     return order
 
@@ -76,19 +76,19 @@ def update_policy(
     config: AlgorithmConfig,
     order: Sequence[Sequence[int]],
 ) -> dict[str, float]:
-    """One optimiser step per minibatch; returns what happened, averaged over tokens where that makes sense."""
+    """One optimiser step per minibatch; returns metrics, averaged over tokens where that applies."""
     sums: defaultdict[str, float] = defaultdict(float)
     norms: list[float] = []
-    gap = 0.0
-    threshold = _entropy_threshold(items, config.entropy_mask)
+    logprob_gap = 0.0
+    threshold = entropy_threshold(items, config.entropy_mask)
     model.train()
     for number, minibatch in enumerate(order):
-        weights = _weights([len(items[i].old) for i in minibatch], config.loss_aggregation)
+        weights = token_weights([len(items[i].old) for i in minibatch], config.loss_aggregation)
         for start in range(0, len(minibatch), config.micro_batch):
             rows = minibatch[start : start + config.micro_batch]
             stats = _backward(model, [items[i] for i in rows], weights[start : start + len(rows)], config, threshold)
             if number == 0:
-                gap = max(gap, stats.pop("gap"))
+                logprob_gap = max(logprob_gap, stats.pop("gap"))
             for name, value in stats.items():
                 sums[name] += value
         norms.append(clip_and_step(optimizer, model.parameters(), config.grad_norm))
@@ -104,7 +104,7 @@ def update_policy(
         "policy/grad_norm/mean": float(np.mean(finite)) if finite else 0.0,
         "policy/skipped_updates/count": float(len(norms) - len(finite)),
         "policy/updates/count": float(len(finite)),
-        "policy/logprob_gap/max": gap,
+        "policy/logprob_gap/max": logprob_gap,
     }
 
 
@@ -118,16 +118,16 @@ def surrogate(ratio: Tensor, advantage: Tensor, config: AlgorithmConfig) -> Tens
 
 
 def low_var_kl(other: Tensor, own: Tensor) -> Tensor:
-    """Estimate per token of the distance from own to other: never negative, zero where they agree."""
+    """Per-token estimate of the KL divergence from own to other: never negative, zero where they are equal."""
     d = (other - own).clamp(-_RATIO_BOUND, _RATIO_BOUND)
-    # exp(d) - 1 - d in one: where models nearly agree, float32 would leave rounding of either sign.
+    # expm1, not exp(d) - 1: between nearly equal models the rounding of float32 could have either sign.
     return (torch.expm1(d) - d).clamp(min=0)
 
 
 def _backward(
     model: Any, items: Sequence[Item], weights: Sequence[float], config: AlgorithmConfig, threshold: float | None
 ) -> dict[str, float]:
-    """Accumulate the gradient of some attempts; weights: what each of their tokens counts in the minibatch's loss."""
+    """Accumulate the gradient of some trajectories. weights: per trajectory, the weight of a token in the minibatch's loss."""
     own, entropy = token_logprobs(
         model, [item.sample.ids for item in items], [item.sample.turns for item in items], config.temperature
     )
@@ -138,8 +138,8 @@ def _backward(
     ratio = (own - old).clamp(-_RATIO_BOUND, _RATIO_BOUND).exp()
     objective = surrogate(ratio, advantage, config)
     if threshold is not None:
-        drawn = torch.from_numpy(np.concatenate([item.entropy for item in items])).to(device)
-        objective = objective * (drawn >= threshold)
+        sampling_entropy = torch.from_numpy(np.concatenate([item.entropy for item in items])).to(device)
+        objective = objective * (sampling_entropy >= threshold)
     loss = -(objective * weight).sum()
     if config.entropy_coef:
         loss = loss - config.entropy_coef * (entropy * weight).sum()
@@ -152,27 +152,30 @@ def _backward(
             loss = loss + config.kl_coef * (kl * weight).sum()
     loss.backward()  # type: ignore[no-untyped-call]
     with torch.no_grad():
-        inside = surrogate(ratio, advantage, config) == ratio * advantage
+        unclipped = surrogate(ratio, advantage, config) == ratio * advantage
         return {
             "loss": float(loss),
             "tokens": float(len(old)),
             "entropy": float(entropy.sum()),
             "kl_step": float(low_var_kl(own, old).sum()),
             "kl_reference": float(kl_reference),
-            "clipped": float((~inside).sum()),
+            "clipped": float((~unclipped).sum()),
             "gap": float((own - old).abs().max()),
         }
 
 
-def _weights(tokens: Sequence[int], aggregation: str) -> list[float]:
-    """What one token of each attempt counts: trajectories alike, or tokens alike. All weights of a minibatch sum to 1."""
+def token_weights(tokens: Sequence[int], aggregation: str) -> list[float]:
+    """Per trajectory, the weight of one token in the loss: equal per trajectory, or equal per token. All sum to 1.
+
+    tokens: number of agent tokens per trajectory.
+    """
     if aggregation == "token_mean":
         return [1.0 / sum(tokens)] * len(tokens)
     return [1.0 / (count * len(tokens)) for count in tokens]
 
 
-def _entropy_threshold(items: Sequence[Item], share: float | None) -> float | None:
-    """The entropy that the given share of the batch's tokens reaches; ties are kept."""
+def entropy_threshold(items: Sequence[Item], share: float | None) -> float | None:
+    """The entropy reached by the given share of the batch's tokens, ties included; None without a share."""
     if share is None or not items:
         return None
     entropies = np.concatenate([item.entropy for item in items])

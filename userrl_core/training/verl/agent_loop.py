@@ -28,7 +28,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 from userrl_core.distill import tools_for
 from userrl_core.episode import Episode, EpisodeRules
 from userrl_core.errors import PolicyError
-from userrl_core.records import Message, Phase, PolicyReply, Task, Trajectory, Where
+from userrl_core.records import Message, Phase, PolicyReply, RolloutContext, Task, Trajectory
 from userrl_core.rewards.optional import adjusted_rewards
 from userrl_core.rollout import build_episode
 from userrl_core.served.health import served_user, until_it_answers, user_was_down
@@ -104,7 +104,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
     async def _run(self, sampling_params: dict[str, Any], columns: dict[str, Any]) -> TurnRewards:
         row = json.loads(columns["userrl"])
         task = read_tasks(row["tasks"])[row["task"]]
-        where = Where(self.stage.stage, int(columns["global_steps"]), _phase(row), self.stage.policy)
+        where = RolloutContext(self.stage.stage, int(columns["global_steps"]), _phase(row), self.stage.policy)
         attempt = int(columns["session_id"])
         deadline = time.monotonic() + self.stage.patience
         for replay in range(REPLAYS + 1):
@@ -121,7 +121,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         await self._announce(str(columns["uid"]), episode.trajectory, tokens)
         return self._output(episode.trajectory, tokens)
 
-    def _episode(self, task: Task, attempt: int, where: Where) -> Episode:
+    def _episode(self, task: Task, attempt: int, where: RolloutContext) -> Episode:
         stage = self.stage
         horizon = stage.validation_horizon if where.phase == "validate" else stage.horizon(where.step)
         return build_episode(
@@ -130,7 +130,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
             EpisodeRules(horizon, stage.on_format_error, stage.step_timeout, stage.prompt_style),
             sink=stage.sink.open() if stage.sink is not None else None,
             user=stage.users,
-            where=where,
+            context=where,
             seed=stage.seed,
             gym_config=stage.gym_config,
         )
@@ -248,7 +248,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         The last trajectory of a step that no estimator of ours will see also writes down the step.
         """
         credit_actor = find_credit_actor()
-        if credit_actor is None or trajectory.where.phase != "train":
+        if credit_actor is None or trajectory.context.phase != "train":
             return
         rewards = _turn_rewards(trajectory, self.stage)
         whole = await credit_actor.put.remote(
@@ -256,7 +256,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
             TrajectorySummary(
                 signature=signature(rewards, tokens.counts) if trajectory.admitted else (),
                 traj_id=trajectory.traj_id,
-                step=trajectory.where.step,
+                step=trajectory.context.step,
                 task=trajectory.task.key,
                 admitted=trajectory.admitted,
                 success=trajectory.stop_reason == "success",

@@ -1,4 +1,4 @@
-"""Which algorithm a recipe names, and what it makes of a batch."""
+"""Advantages of a batch under the recipe's algorithm."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from userrl_core.training.local.algorithms.rloo import rloo
 from userrl_core.training.local.batch import Advantages, Batch
 
 BY_SCORE = {"rloo": rloo, "reinforce_pp": reinforce_pp}
-"""Algorithms that know one score per attempt and give it to all of its tokens."""
+"""Algorithms with one advantage per trajectory, the same for all of its tokens."""
 
 
 def advantages_for(
     config: AlgorithmConfig, batch: Batch, credits: Credits, credit: CreditConfig, critic: nn.Module | None
 ) -> Advantages:
-    """The batch's advantages. Raises ConfigError where the credit block asks for what the algorithm does not have."""
+    """The batch's advantages. Raises ConfigError where the algorithm does not support the credit block."""
     if config.name == "grpo":
         return grpo(batch, credits, credit)
     if config.name == "ppo":
         if not isinstance(critic, Critic):
-            raise ConfigError("ppo needs a critic and was started without one.")
+            raise ConfigError("ppo needs a critic; pass one.")
         return ppo(batch, credits, critic, config, credit.terms)
     if credit.shaping != "equalized":
         raise ConfigError(
-            f"{config.name} gives every token of an attempt the same advantage; credit.shaping '{credit.shaping}' would have "
-            "no effect. Set it to equalized, or algorithm.name to grpo."
+            f"{config.name} gives every token of a trajectory the same advantage; credit.shaping '{credit.shaping}' would "
+            "have no effect. Set it to equalized, or algorithm.name to grpo."
         )
     return BY_SCORE[config.name](batch, credits, credit)

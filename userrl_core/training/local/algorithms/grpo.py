@@ -1,7 +1,7 @@
-"""GRPO with multi-turn credit (UserRL section 3): attempts at one task are compared with each other.
+"""GRPO with multi-turn credit (UserRL section 3): the trajectories of a task are compared with each other.
 
-Shaping, scoring and the form of the advantage are the recipe's `credit` block; a group whose scores are all equal says
-nothing about what to do better and leaves the batch unless the block's filter keeps it.
+Shaping, scoring and the form of the advantage are those of the recipe's `credit` block; a group whose scores are all equal
+carries no signal and is dropped from the batch, unless the block's filter keeps it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""PPO with a critic (Schulman et al. 2017; TARL section 2.2 for where multi-turn rewards are put).
+"""PPO with a critic (Schulman et al. 2017; TARL section 2.2 for the placement of multi-turn rewards).
 
-The critic is the policy's own backbone, copied at the start, with one number per token in place of the vocabulary. The
-rewards of a conversation lie on the last token of the turn that earned them (``turn``) or all of them on the last token
-(``trajectory``); ``group`` puts the score there, normalised within its group as GRPO does (TARL section 5), so that with
-gamma = lambda = 1 every token's return is that one number. Time runs over the agent's tokens; the environment's are
-skipped. Advantages are whitened over the batch.
+The critic is a copy of the initial policy's backbone with a scalar head. The rewards of a trajectory are placed on the last
+token of the turn that earned them (``turn``), or all of them on the last token (``trajectory``); ``group`` places there the
+score, normalised within its group as in GRPO (TARL section 5), so that with gamma = lambda = 1 it is the return of every
+token. Time steps are the agent's tokens; the environment's are skipped. Advantages are whitened over the batch.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ from userrl_core.training.local.samples import Sample, pad
 
 
 class Critic(nn.Module):
-    """The expected sum of rewards still to come, before each token."""
+    """The expected sum of future rewards before each token."""
 
     def __init__(self, model: Any) -> None:
-        """A copy of the model's backbone; the new head starts at zero, so the first values are 0 everywhere."""
+        """A copy of the model's backbone; the new head is initialised with zeros, so that all first values are 0."""
         super().__init__()
         self.backbone = copy.deepcopy(model.base_model)
         weight = next(self.backbone.parameters())
@@ -37,7 +36,7 @@ class Critic(nn.Module):
         nn.init.zeros_(self.head.bias)
 
     def forward(self, ids: Sequence[Sequence[int]], turns: Sequence[Sequence[int]]) -> Tensor:
-        """Values before each agent token, conversation by conversation, [S] in float32."""
+        """Values before each agent token, trajectories concatenated, [S] in float32."""
         device = self.head.weight.device
         ids_BL, _ = pad(ids, 0, device=device)
         turns_BL, _ = pad(turns, -1, device=device)
@@ -47,9 +46,9 @@ class Critic(nn.Module):
 
 
 def ppo(batch: Batch, credits: Credits, critic: Critic, config: AlgorithmConfig, terms: OptionalTerms) -> Advantages:
-    """Advantages from the critic; only admitted attempts with at least one turn train.
+    """Advantages from the critic; only admitted trajectories with at least one turn are trained on.
 
-    credits: of the same attempts; only ``group`` looks at their normalised scores.
+    credits: of the same trajectories; only ``group`` uses their normalised scores.
     """
     trains = np.array([t.return_sum is not None and s.agent_tokens > 0 for t, s in _pairs(batch)], dtype=np.bool_)
     values = _values(critic, batch.samples, config.micro_batch)
@@ -67,11 +66,11 @@ def ppo(batch: Batch, credits: Credits, critic: Critic, config: AlgorithmConfig,
         returns.append(target)
     tokens = _whiten(raw, trains)
     turns = [_turn_means(t, s, len(trajectory.turns)) for t, (trajectory, s) in zip(tokens, _pairs(batch), strict=True)]
-    return Advantages(tokens, turns, trains, _fit(values, returns, trains), returns)
+    return Advantages(tokens, turns, trains, _critic_metrics(values, returns, trains), returns)
 
 
 def place_rewards(rewards: Sequence[float], turn_tokens: Sequence[int], assignment: str) -> Tokens:
-    """Token rewards [S] from turn rewards [T]. A turn without tokens passes its reward to the token before it."""
+    """Token rewards [S] from turn rewards [T]. The reward of a turn without tokens is placed on the token before it."""
     reward_S = np.zeros(sum(turn_tokens), dtype=np.float32)
     ends = np.cumsum(turn_tokens) - 1
     if assignment != "turn":
@@ -85,16 +84,16 @@ def place_rewards(rewards: Sequence[float], turn_tokens: Sequence[int], assignme
 def gae(reward_S: Tokens, value_S: Tokens, gamma: float, lam: float) -> tuple[Tokens, Tokens]:
     """Generalised advantage estimates and the critic's targets, [S] each (Schulman et al. 2016).
 
-    With gamma = lambda = 1 the target is the plain sum of rewards from the token on, and the advantage what it exceeds
-    the critic's value by.
+    With gamma = lambda = 1 the target is the sum of rewards from the token on, and the advantage is its difference to the
+    critic's value.
     """
     advantage = np.zeros_like(value_S, dtype=np.float64)
-    later, following = 0.0, 0.0
+    next_advantage, next_value = 0.0, 0.0
     for t in range(len(value_S) - 1, -1, -1):
-        delta = float(reward_S[t]) + gamma * following - float(value_S[t])
-        later = delta + gamma * lam * later
-        advantage[t] = later
-        following = float(value_S[t])
+        delta = float(reward_S[t]) + gamma * next_value - float(value_S[t])
+        next_advantage = delta + gamma * lam * next_advantage
+        advantage[t] = next_advantage
+        next_value = float(value_S[t])
     return advantage.astype(np.float32), (advantage + value_S).astype(np.float32)
 
 
@@ -106,7 +105,7 @@ def update_critic(
     config: AlgorithmConfig,
     order: Sequence[Sequence[int]],
 ) -> dict[str, float]:
-    """Regress the values on the returns. order: the minibatches, as indices into samples."""
+    """Fit the values to the returns. order: the minibatches, as indices into samples."""
     losses, norms = [], []
     for minibatch in order:
         tokens = sum(samples[i].agent_tokens for i in minibatch)
@@ -153,8 +152,8 @@ def _turn_means(tokens: Tokens, sample: Sample, turns: int) -> np.ndarray:
     )
 
 
-def _fit(values: Sequence[Tokens], returns: Sequence[Tokens], trains: np.ndarray) -> dict[str, float]:
-    """How much of the returns' variance the critic explains: 1 is all of it, 0 no more than their mean."""
+def _critic_metrics(values: Sequence[Tokens], returns: Sequence[Tokens], trains: np.ndarray) -> dict[str, float]:
+    """Mean value, and the share of the returns' variance that the critic explains: 1 for all, 0 for a constant."""
     kept = [(v, r) for v, r, train in zip(values, returns, trains, strict=True) if train]
     if not kept:
         return {}

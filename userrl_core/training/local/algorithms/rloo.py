@@ -1,4 +1,4 @@
-"""RLOO (Ahmadian et al. 2024): each attempt is measured against the mean of the other attempts at its task.
+"""RLOO (Ahmadian et al. 2024): each trajectory is compared with the mean of the other trajectories of its group.
 
 The advantage S_i - mean of the others' S is unbiased and keeps the scale of the rewards: no division by a deviation.
 """
@@ -12,7 +12,7 @@ from userrl_core.training.local.batch import Advantages, Batch, from_scores
 
 
 def rloo(batch: Batch, credits: Credits, config: CreditConfig) -> Advantages:
-    """Leave-one-out advantages, one per attempt."""
+    """Leave-one-out advantages, one per trajectory."""
     group_N = np.asarray(batch.groups, dtype=np.int64)
     score_N = np.where(credits.admitted, credits.scores, 0.0)
     count_N = np.bincount(group_N, weights=credits.admitted)[group_N]

@@ -1,4 +1,4 @@
-"""The rules of the retail and airline tools, on a tiny database written here."""
+"""The rules of the retail and airline tools, on a small database (tau_sample)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def balance(db: Database) -> Any:
     return user["payment_methods"]["gift_card_1"]["balance"]
 
 
-def gift(db: Database) -> Any:
+def gift_card_amount(db: Database) -> Any:
     user = db.get("users", "bo")
     assert user is not None
     return user["payment_methods"]["gift_card_2"]["amount"]
@@ -47,7 +47,7 @@ def refused(db: Database, tool: Any, match: str, **arguments: Any) -> None:
     assert db.changes() == {}
 
 
-def test_users_are_found_whatever_the_case(retail):
+def test_users_are_found_in_any_case(retail):
     assert shop.find_user_id_by_email(retail, "ANN@example.org") == "ann"
     assert shop.find_user_id_by_name_zip(retail, "ann", "LEE", "10000") == "ann"
     refused(retail, shop.find_user_id_by_name_zip, "not found", first_name="Ann", last_name="Lee", zip="1")
@@ -95,7 +95,7 @@ def test_a_return_goes_to_the_first_payment_or_a_gift_card(retail):
 
 
 def test_an_exchange_needs_available_items_of_the_product_and_a_covered_difference(retail):
-    def tool(**kwargs: Any) -> Any:
+    def exchange(**kwargs: Any) -> Any:
         return shop.exchange_delivered_order_items(retail, order_id="#D", **kwargs)
 
     for match, old, new, method in (
@@ -106,9 +106,9 @@ def test_an_exchange_needs_available_items_of_the_product_and_a_covered_differen
         ("payment method not found", ["a"], ["b"], "gift_card_9"),
     ):
         with pytest.raises(ToolError, match=match):
-            tool(item_ids=old, new_item_ids=new, payment_method_id=method)
+            exchange(item_ids=old, new_item_ids=new, payment_method_id=method)
     assert retail.changes() == {}
-    order = tool(item_ids=["a", "a"], new_item_ids=["b", "b"], payment_method_id="gift_card_1")
+    order = exchange(item_ids=["a", "a"], new_item_ids=["b", "b"], payment_method_id="gift_card_1")
     assert (order["status"], order["exchange_price_difference"], balance(retail)) == ("exchange requested", 5.0, 15)
 
 
@@ -121,7 +121,7 @@ def test_items_of_a_pending_order_are_changed_once_and_paid(retail):
         shop.modify_pending_order_items(retail, "#P", ["b"], ["a"], "gift_card_1")
 
 
-def test_a_payment_is_moved_to_another_method_that_covers_it(retail):
+def test_a_payment_is_charged_to_another_method_that_covers_it(retail):
     refused(retail, shop.modify_pending_order_payment, "insufficient", order_id="#P", payment_method_id="gift_card_1")
     refused(retail, shop.modify_pending_order_payment, "different", order_id="#P", payment_method_id="credit_card_1")
     order = shop.modify_pending_order_payment(retail, "#G", "paypal_1")
@@ -148,28 +148,32 @@ def test_flights_are_found_direct_and_with_one_change(airline):
 
 
 def test_after_a_night_flight_the_connection_shows_the_next_days_prices(airline):
-    # The released search shows the day before's: recorded exchanges differ from ours in this point alone.
+    # The released search shows those of the day before; recorded conversations differ from ours in this point alone.
     overnight = air.search_onestop_flight(airline, "SFO", "JFK", "2024-05-20")[1]
     assert (overnight[1]["date"], overnight[1]["prices"]["economy"]) == ("2024-05-21", 2)
 
 
 def booking(**changes: Any) -> dict[str, Any]:
-    given = {
+    arguments = {
         "user_id": "bo", "origin": "SFO", "destination": "DEN", "flight_type": "one_way", "cabin": "economy",
         "flights": [{"flight_number": "F1", "date": "2024-05-20"}],
         "passengers": [{"first_name": "Bo", "last_name": "Ray", "dob": "1990-01-01"}],
         "payment_methods": [{"payment_id": "certificate_2", "amount": 80}, {"payment_id": "gift_card_2", "amount": 100}],
         "total_baggages": 1, "nonfree_baggages": 1, "insurance": "yes",
     }  # fmt: skip
-    return {**given, **changes}
+    return {**arguments, **changes}
 
 
 def test_a_booking_costs_fares_bags_and_insurance_and_uses_up_certificates(airline):
-    made = air.book_reservation(airline, **booking())
-    assert (made["reservation_id"], made["flights"][0]["price"], made["created_at"]) == ("HATHAT", 100, air.NOW)
+    reservation = air.book_reservation(airline, **booking())
+    assert (reservation["reservation_id"], reservation["flights"][0]["price"], reservation["created_at"]) == (
+        "HATHAT",
+        100,
+        air.NOW,
+    )
     user = airline.get("users", "bo")
     assert user is not None
-    assert (sorted(user["payment_methods"]), gift(airline)) == (["credit_card_2", "gift_card_2"], 20)
+    assert (sorted(user["payment_methods"]), gift_card_amount(airline)) == (["credit_card_2", "gift_card_2"], 20)
     assert user["reservations"] == ["R1", "HATHAT"]
     paid = [{"payment_id": "credit_card_2", "amount": 180}]
     assert air.book_reservation(airline, **booking(payment_methods=paid))["reservation_id"] == "HATHAU"
@@ -193,29 +197,29 @@ def test_a_booking_that_does_not_add_up_changes_nothing(airline):
     )
 
 
-def test_a_cancellation_takes_every_payment_back(airline):
-    gone = air.cancel_reservation(airline, "R1")
-    assert (gone["status"], [p["amount"] for p in gone["payment_history"]]) == ("cancelled", [70, -70])
+def test_a_cancellation_refunds_every_payment(airline):
+    cancelled = air.cancel_reservation(airline, "R1")
+    assert (cancelled["status"], [p["amount"] for p in cancelled["payment_history"]]) == ("cancelled", [70, -70])
 
 
 def test_changed_flights_keep_the_price_of_segments_in_the_same_cabin(airline):
     same = air.update_reservation_flights(
         airline, "R1", "economy", [{"flight_number": "F1", "date": "2024-05-20"}], "gift_card_2"
     )
-    assert (same["flights"][0]["price"], len(same["payment_history"]), gift(airline)) == (70, 1, 120)
+    assert (same["flights"][0]["price"], len(same["payment_history"]), gift_card_amount(airline)) == (70, 1, 120)
     up = air.update_reservation_flights(
         airline, "R1", "business", [{"flight_number": "F1", "date": "2024-05-20"}], "credit_card_2"
     )
     assert (up["flights"][0]["price"], up["payment_history"][-1]["amount"], up["cabin"]) == (300, 230, "economy")
 
 
-def test_changes_are_not_paid_by_certificates_nor_beyond_a_gift_cards_balance(airline):
+def test_changes_are_not_charged_to_certificates_nor_beyond_a_gift_cards_balance(airline):
     flights = [{"flight_number": "F1", "date": "2024-05-20"}]
     for match, method in (("certificate", "certificate_2"), ("not enough", "gift_card_2"), ("not found", "nothing")):
         change = {"reservation_id": "R1", "cabin": "business", "flights": flights, "payment_id": method}
         refused(airline, air.update_reservation_flights, match, **change)
     more = air.update_reservation_baggages(airline, "R1", 3, 2, "gift_card_2")
-    assert (more["nonfree_baggages"], gift(airline), more["payment_history"][-1]["amount"]) == (2, 20, 100)
+    assert (more["nonfree_baggages"], gift_card_amount(airline), more["payment_history"][-1]["amount"]) == (2, 20, 100)
 
 
 def test_passengers_are_replaced_by_as_many(airline):
@@ -224,28 +228,28 @@ def test_passengers_are_replaced_by_as_many(airline):
     assert air.update_reservation_passengers(airline, "R1", new)["passengers"] == new
 
 
-def test_three_certificates_can_be_sent_and_no_fourth(airline):
-    said = [air.send_certificate(airline, "bo", 50) for _ in range(3)]
-    assert said[2] == "Certificate certificate_3221324 added to user bo with amount 50."
+def test_at_most_three_certificates_can_be_sent(airline):
+    results = [air.send_certificate(airline, "bo", 50) for _ in range(3)]
+    assert results[2] == "Certificate certificate_3221324 added to user bo with amount 50."
     with pytest.raises(ToolError, match="too many"):
         air.send_certificate(airline, "bo", 50)
 
 
-def test_a_copy_of_the_published_layout_is_read_split_and_proved(tmp_path):
-    found = load_published("tau", tau_sample.write(tmp_path))
-    assert [(task.id, task.split) for task in found] == [
+def test_a_copy_of_the_published_layout_loads_with_its_splits_and_is_validated(tmp_path):
+    loaded = load_published("tau", tau_sample.write(tmp_path))
+    assert [(task.id, task.split) for task in loaded] == [
         ("retail-train-000", "train"),
         ("retail-dev-000", "validation"),
         ("retail-000", "test"),
         ("retail-001", "test"),
         ("airline-000", "test"),
     ]
-    verdicts = [validate(task) for task in found]
-    assert [verdict.ok for verdict in verdicts] == [True, True, True, False, True]
-    assert "non-pending order cannot be cancelled" in verdicts[3].reason
+    results = [validate(task) for task in loaded]
+    assert [result.ok for result in results] == [True, True, True, False, True]
+    assert "non-pending order cannot be cancelled" in results[3].reason
 
 
-async def test_the_config_can_name_another_place_of_the_database(tmp_path):
+async def test_the_config_can_name_another_folder_of_the_database(tmp_path):
     tasks = load_published("tau", tau_sample.write(tmp_path / "here"))
     other = tau_sample.write(tmp_path / "there") / "retail"
     gym = make("tau", tasks[0], database=str(other))
@@ -255,7 +259,7 @@ async def test_the_config_can_name_another_place_of_the_database(tmp_path):
     assert json.loads((await gym.step(InteractCall("answer", call))).observation)["status"] == "pending"
 
 
-def test_userrl_rows_bring_their_openings_and_take_the_database_beside_them(tmp_path):
+def test_userrl_rows_have_their_own_openings_and_use_the_database_next_to_them(tmp_path):
     tau_sample.write(tmp_path / "tau-bench")
     folder = tmp_path / "userrl/gyms/TauGym/taugym/data"
     folder.mkdir(parents=True)
@@ -263,12 +267,12 @@ def test_userrl_rows_bring_their_openings_and_take_the_database_beside_them(tmp_
     row = {"id": "retail-train-000", "obs": "Hello there!", "info": {"task": task}}
     (folder / "tau_train.json").write_text(json.dumps([row]))
     (folder / "tau_test.json").write_text(json.dumps([{**row, "id": "retail-000"}]))
-    found = load_published("tau", tmp_path / "userrl")
-    assert [(t.id, t.payload["opening"]) for t in found] == [
+    loaded = load_published("tau", tmp_path / "userrl")
+    assert [(t.id, t.payload["opening"]) for t in loaded] == [
         ("retail-train-000", "Hello there!"),
         ("retail-000", "Hello there!"),
     ]
-    assert all(validate(t).ok for t in found)
+    assert all(validate(t).ok for t in loaded)
     (folder / "tau_test.json").write_text(json.dumps([{**row, "info": None}]))
     with pytest.raises(TaskError, match=r"tau_test.json, entry 0: field 'instruction'"):
         load_published("tau", tmp_path / "userrl")
