@@ -1,6 +1,7 @@
 """The structure of the code, from its own imports: circles, upward arrows, folders that import each other, sizes.
 
     python scripts/architecture.py               the measurements; exit status 1 where a rule is broken
+                                                 or the drawing in docs/architecture.md is of other code
     python scripts/architecture.py --draw        the same, and the drawing in docs/architecture.md made again
     python scripts/architecture.py --since REV   lines of code by folder, beside those of a commit
 
@@ -129,7 +130,7 @@ def drawing(found: Structure) -> str:
         for folder in named[room]:
             if not folder.startswith("userrl_core/gyms/"):  # a dozen alike
                 label = folder.removeprefix(f"{room}/") if folder != room else "top"
-                lines.append(f'    {ids[folder]}["{label} ({found.files[folder]})"]')
+                lines.append(f'    {ids[folder]}["{label}"]')
         lines.append("  end")
     shown = {(_drawn(a), _drawn(b)) for a, b in found.arrows}
     lines += [f"  {ids[a]} --> {ids[b]}" for a, b in sorted(shown) if a != b and a.split("/")[0] == b.split("/")[0]]
@@ -161,10 +162,14 @@ def main() -> int:
     for room in ROOMS:
         print(f"{room:16}{lines[room]:8}" + (f"{before[room]:12}" if before else ""))
     print(f"{'all':16}{lines.total():8}" + (f"{before.total():12}" if before else ""))
+    text = PAGE.read_text(encoding="utf-8")
+    head, tail = text.split(BEGIN)[0], text.split(END, 1)[1]
+    drawn = f"{head}{BEGIN}\n{drawing(found)}\n{END}{tail}"
     if arguments.draw:
-        text = PAGE.read_text(encoding="utf-8")
-        head, tail = text.split(BEGIN)[0], text.split(END, 1)[1]
-        PAGE.write_text(f"{head}{BEGIN}\n{drawing(found)}\n{END}{tail}", encoding="utf-8")
+        PAGE.write_text(drawn, encoding="utf-8")
+    elif drawn != text:
+        print(f"  the drawing in {PAGE.relative_to(ROOT)} is of other code; --draw makes it again")
+        return 1
     return int(bool(found.circles or found.upward or found.mutual or found.crowded))
 
 

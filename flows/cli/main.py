@@ -1,39 +1,65 @@
-"""``userrl``: the command line. Light to start: every command imports what it needs when it is called."""
+"""``userrl``: the command line. Light to start: a command's module is imported when the command is called."""
 
 from __future__ import annotations
 
 import sys
 from importlib import import_module
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_command
 
 from flows.cli.terminal import plain
 from userrl_core.errors import UserRLError
 
+COMMANDS = {
+    **{name: name for name in ("report", "evaluate", "doctor", "play", "runs", "recipe", "tasks", "sql", "warehouse")},
+    "sweep": "sweep",
+    "serve-user": "serve",
+    "serve-gym": "serve",
+}
+"""Each command and the module beside this one that holds it: as a function of its name, or in its ``app``."""
+
+
+class Commands(TyperGroup):
+    """Knows the names of all commands and imports the one that is called."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands: Any = dict.fromkeys(COMMANDS)  # typer looks for "did you mean" among these
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Every command, in the order of the help text."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of this name, None when there is none."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f"flows.cli.{COMMANDS[cmd_name]}")
+        group = getattr(module, "app", None)
+        if group is None:
+            group = typer.Typer(add_completion=False)
+            group.command(cmd_name)(getattr(module, cmd_name))
+        command = get_command(group)
+        inner = command.commands.get(cmd_name, command) if isinstance(command, TyperGroup) else command
+        inner.name = cmd_name
+        return inner
+
+
 app = typer.Typer(
     name="userrl",
     help="Train agents that learn by talking to users. State lies under .userrl/ here, or in $USERRL_HOME.",
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 
-COMMANDS = ("report", "evaluate", "doctor", "runs", "recipe", "tasks", "sql", "warehouse", "play", "sweep", "serve")
-"""Modules beside this one: each holds a function of its own name, or an ``app`` with several commands."""
 
-
-def _mount() -> None:
-    """Add every command."""
-    for name in COMMANDS:
-        module = import_module(f"flows.cli.{name}")
-        group = getattr(module, "app", None)
-        if group is None:
-            app.command(name)(getattr(module, name))
-            continue
-        commands = [command.name or getattr(command.callback, "__name__", "") for command in group.registered_commands]
-        # One command of the module's name, or several that begin with it (serve-gym, serve-user): no group between.
-        flat = all(command == name or command.startswith(f"{name}-") for command in commands)
-        app.add_typer(group, name=None if flat else name)
+@app.callback()
+def _root() -> None: ...
 
 
 def main() -> None:
@@ -46,8 +72,6 @@ def main() -> None:
     except BrokenPipeError:
         sys.exit(1)
 
-
-_mount()
 
 if __name__ == "__main__":
     main()

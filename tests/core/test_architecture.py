@@ -1,0 +1,15 @@
+"""The rules of the house hold: no circle, no upward import, no crowded folder, a drawing of today's code."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_structure_keeps_its_rules_and_the_drawing_is_of_this_code() -> None:
+    measured = subprocess.run(
+        [sys.executable, "scripts/architecture.py"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert measured.returncode == 0, measured.stdout + measured.stderr
+    assert measured.stdout.startswith("0 circles, 0 upward arrows, 0 pairs of folders that import each other\nlines of")
