@@ -15,6 +15,7 @@ from userrl_core.errors import UserRLError
 
 COMMANDS = {
     **{name: name for name in ("report", "evaluate", "doctor", "play", "runs", "recipe", "tasks", "sql", "warehouse")},
+    "server": "server",
     "sweep": "sweep",
     "serve-user": "serve",
     "serve-gym": "serve",

@@ -11,23 +11,22 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
-import urllib.request
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
 
 import yaml
 
 from curricula.validation import validated
-from flows.machine.home import home, quiet
+from flows.cli.server import taken_sentence
+from flows.machine.home import home
+from flows.machine.password import write_dotenv
+from flows.machine.prefect_server import PORT, server_environment, server_state
 from flows.machine.shared_server import SharedServer
 from flows.machine.slots import held, lock
 from userrl_core.errors import ConfigError, UserRLError
@@ -37,7 +36,6 @@ from userrl_core.suggest import nearest
 PYTHON = Path(sys.executable).name
 SERVER_SECONDS = 120
 STOP_SECONDS = 15.0
-PORT = 4311
 QUEUES = ("default", "sweeps")
 """What every worker of ours takes beside its own command's runs: trials, schedules, runs started by hand."""
 
@@ -136,21 +134,15 @@ def services(deployment: str, before: Callable[[], None] = lambda: None) -> Iter
     before: called when the environment is settled and nothing is started yet.
     """
     port = int(os.environ.get("USERRL_PORT", PORT))
-    url = f"http://127.0.0.1:{port}/api"
-    environment = quiet() | {
-        "PREFECT_HOME": str(home()),
-        "PREFECT_API_URL": url,
-        "PREFECT_SERVER_API_PORT": str(port),
-        "USERRL_HOME": str(home()),
-        "PWD": str(Path.cwd()),
-    }
+    environment = server_environment(port)
     os.environ.update(environment)
     before()
     logs = home() / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     running = Services(environment, logs)
+    write_dotenv(environment["PREFECT_API_AUTH_STRING"], environment["PREFECT_API_URL"], home())
     with _own_queue(running), _ended_with_signals_ignored() as ending:
-        ending.enter_context(SharedServer(port).in_use(lambda: _begin(running, deployment, port, url)))
+        ending.enter_context(SharedServer(port).in_use(lambda: _begin(running, deployment, port)))
         ending.callback(running.stop)
         queues = [word for queue in (running.queue, *QUEUES) for word in ("--work-queue", queue)]
         command = ("prefect", "worker", "start", "--pool", "gpu", "--type", "process", "--install-policy", "never")
@@ -158,9 +150,9 @@ def services(deployment: str, before: Callable[[], None] = lambda: None) -> Iter
         yield running
 
 
-def _begin(running: Services, deployment: str, port: int, url: str) -> None:
+def _begin(running: Services, deployment: str, port: int) -> None:
     """What is there for all: server, pool, queues, limits, deployments. Called by one command at a time."""
-    _server(running, port, url)
+    _server(running, port)
     running.once("provision", PYTHON, "-m", "flows.machine.provision", running.queue, *QUEUES)
     # A sweep's trials are runs of a train deployment.
     also = ("--name", "train/equalized-r2g") if deployment.startswith("sweep/") else ()
@@ -194,7 +186,7 @@ def _ended_with_signals_ignored() -> Iterator[contextlib.ExitStack]:
                 stack.close()
 
 
-def _server(running: Services, port: int, url: str) -> None:
+def _server(running: Services, port: int) -> None:
     state, patience = server_state(port), time.monotonic() + SERVER_SECONDS
     while state == "taken" and held(SharedServer(port).file("keeper")) and time.monotonic() < patience:
         time.sleep(0.25)  # it is ours, and too busy to say so at once
@@ -202,12 +194,10 @@ def _server(running: Services, port: int, url: str) -> None:
     if state == "ours":
         print(f"server   http://127.0.0.1:{port} (was running)", flush=True)
         return
-    if state == "taken":
-        raise ConfigError(
-            f"Port {port} on 127.0.0.1 is taken by another program; stop it, or choose a free one with USERRL_PORT=4312."
-        )
+    if state != "free":
+        raise ConfigError(taken_sentence(port, state))
     # The server's supervisor outlives us while another command uses the server.
-    server = (str(Path(sys.executable).with_name("prefect")), "server", "start")
+    server = (sys.executable, "-m", "flows.machine.prefect_server", str(port))
     supervisor = (PYTHON, "-m", "flows.machine.shared_server", str(port), *server)
     process = running.begin("server", *supervisor, with_us=False)
     deadline = time.monotonic() + SERVER_SECONDS
@@ -220,24 +210,7 @@ def _server(running: Services, port: int, url: str) -> None:
                 f"The server did not answer within {SERVER_SECONDS} s; see {running.logs / 'server.log'}."
             )
         time.sleep(0.25)
-    print(f"server   http://127.0.0.1:{port}", flush=True)
-
-
-def server_state(port: int) -> str:
-    """``free``, ``ours`` (a healthy Prefect server with this home) or ``taken``."""
-    with socket.socket() as probe:
-        probe.settimeout(2.0)
-        if probe.connect_ex(("127.0.0.1", port)) != 0:
-            return "free"
-    try:
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(f"http://127.0.0.1:{port}/api/admin/settings", timeout=5) as answer:
-            settings = json.load(answer)
-        # A relative home is that of a server started by hand in this folder.
-        server_home = Path(str(settings["home"])).expanduser()
-        return "ours" if server_home.resolve() == home() else "taken"
-    except (URLError, OSError, HTTPException, ValueError, KeyError, TypeError):
-        return "taken"  # also where no HTTP is spoken, or what is said is no server's settings
+    print(f"server   http://127.0.0.1:{port} (its page asks for what `userrl server --password` prints)", flush=True)
 
 
 def _run(running: Services, deployment: str, parameters: dict[str, Any]) -> int:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import socket
 import threading
+from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from userrl_core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from flows.machine.front_door import FrontDoor
 
 app = typer.Typer(add_completion=False, help="Serve users and gyms over HTTP.")
 
@@ -17,6 +25,9 @@ def serve_user(
     model: Annotated[str, typer.Option("--model", help="Hugging Face folder or name, e.g. Qwen/Qwen3-32B.")],
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port of the OpenAI-compatible server.")] = 8000,
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    name: Annotated[
+        list[str] | None, typer.Option("--name", help="A name under which other machines reach it; may be repeated.")
+    ] = None,
     python: Annotated[
         str | None, typer.Option("--python", help="Interpreter of vLLM's environment ($USERRL_VLLM_PYTHON).")
     ] = None,
@@ -33,13 +44,16 @@ def serve_user(
     start_timeout: Annotated[float, typer.Option("--start-timeout", help="Seconds until it must answer.")] = 900.0,
 ) -> None:
     """Serve a model until Ctrl-C: waits for health, restarts it with pauses when it dies, stops it at the end."""
+    from flows.machine.front_door import guarded, served
     from flows.machine.home import home
+    from flows.serving.relay import BODY_BYTES, relay
     from flows.serving.user_server import ServeOptions, Supervisor, default_python
 
+    if command is not None and "{port}" not in command:
+        raise ConfigError("--command must hold {port}: the model's server listens on a port of its own, behind ours.")
     options = ServeOptions(
         model=model,
-        port=port,
-        host=host,
+        port=_free_port(),
         python=python or default_python(),
         tensor_parallel=tensor_parallel,
         max_model_len=max_model_len,
@@ -57,10 +71,13 @@ def serve_user(
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
+    door = guarded(relay(f"http://127.0.0.1:{options.port}"), host, name or [], home(), body=BODY_BYTES)
     try:
         supervisor.start()
-        typer.echo(f"use it with: base_url={options.base_url} model={model} (Ctrl-C stops it)")
-        supervisor.watch()
+        with served(door, host, port):
+            base_url = f"http://{(name or [host])[0]}:{port}/v1"
+            typer.echo(f"use it with: base_url={base_url} model={model}{_token(door, home())} (Ctrl-C stops it)")
+            supervisor.watch()
     finally:
         supervisor.stop()
     typer.echo("stopped")
@@ -71,18 +88,37 @@ def serve_gym(
     gym: Annotated[str, typer.Argument(help="The gym, such as travel.")],
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port.")] = 8100,
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    name: Annotated[
+        list[str] | None, typer.Option("--name", help="A name under which other machines reach it; may be repeated.")
+    ] = None,
     split: Annotated[str, typer.Option("--split", help="train, validation or test.")] = "test",
     tier: Annotated[str | None, typer.Option("--tier", help="Difficulty tier, where the gym has tiers.")] = None,
     user_model: Annotated[str | None, typer.Option("--user-model", help="A served model plays the user.")] = None,
     user_url: Annotated[str | None, typer.Option("--user-url", help="Its /v1 address.")] = None,
 ) -> None:
     """Serve a gym in the shape of AgentGym's servers (create, reset, step, observation, close) until Ctrl-C."""
-    import uvicorn
-
+    from flows.machine.front_door import guarded, serve
+    from flows.machine.home import home
     from flows.serving.gym_server import GymServer, app_of
 
     user: Any = "rule" if user_model is None else ("openai", {"model": user_model, "base_url": user_url})
     server = GymServer(gym, split, user, options={"tier": tier} if tier else {})
-    application = app_of(server)
-    typer.echo(f"{gym}: {len(server.pool)} {split} tasks at http://{host}:{port} (Ctrl-C stops it)")
-    uvicorn.run(application, host=host, port=port, log_level="warning")
+    door = guarded(app_of(server), host, name or [], home())
+    typer.echo(
+        f"{gym}: {len(server.pool)} {split} tasks at http://{host}:{port}{_token(door, home())} (Ctrl-C stops it)"
+    )
+    serve(door, host, port)
+
+
+def _token(door: FrontDoor, home: Path) -> str:
+    """Where the token is; itself it stays out of logs."""
+    from flows.machine.front_door import TOKEN, token_file
+
+    if door.token is None:
+        return ""
+    return f", token in ${TOKEN}" if os.environ.get(TOKEN) else f", token in {token_file(home)}"
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        return int(unused.getsockname()[1])

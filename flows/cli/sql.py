@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import csv
 import sys
+import threading
 import time
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,33 +39,37 @@ def sql(
     root: Annotated[Path | None, typer.Option("--warehouse", help="Folder of the warehouse.")] = None,
 ) -> None:
     """Ask one question; running experiments are included up to this moment."""
-    import duckdb
-
     from warehouse import open_warehouse
     from warehouse.files.layout import default_root
     from warehouse.query.sandbox import ask
 
     root = root or default_root()
     text = sys.stdin.read() if text == "-" else text
-    with refusals("sql", duckdb.Error):
+    with refusals("sql"):
         if search:
-            with open_warehouse(root) as warehouse:
+            import duckdb
+
+            with refusals("sql", duckdb.Error), open_warehouse(root) as warehouse:
                 matches = warehouse.search(text, limit=limit, seconds=seconds).to_arrow_table()
                 newer = warehouse.unindexed()
-            print_rows(matches, Format.JSON if as_json else format)
+            found = zip(*(column.to_pylist() for column in matches.columns), strict=True)
+            print_rows(matches.column_names, list(found), Format.JSON if as_json else format)
             typer.echo(f"{matches.num_rows} turns, newest first; {newer} newer turns are not indexed yet.", err=True)
             return
+        # While the question is asked in a process of its own, this one loads what prints the answer.
+        threading.Thread(target=import_module, args=("rich.table",), daemon=True).start()
         answer = ask(root, text, limit=limit, seconds=seconds)
-    print_rows(answer.table, Format.JSON if as_json else format)
+    print_rows(answer.columns, answer.rows, Format.JSON if as_json else format)
     more = f"; there are more, --limit {limit * 10} shows more of them" if answer.truncated else ""
     moment = time.strftime("%H:%M:%S", time.localtime(answer.as_of))
-    typer.echo(f"{answer.table.num_rows} rows as of {moment}, running experiments included{more}.", err=True)
+    for note in answer.notes:
+        typer.echo(f"note: {plain(note)}", err=True)
+    typer.echo(f"{len(answer.rows)} rows as of {moment}, running experiments included{more}.", err=True)
 
 
-def print_rows(table: Any, format: Format) -> None:
-    """Print an Arrow table. What models and users said is in it: no markup and no escape sequence of theirs takes effect."""
-    names = [str(name) for name in table.column_names]
-    rows = list(zip(*(_values(column) for column in table.columns), strict=True))
+def print_rows(names: Sequence[str], rows: Iterable[Sequence[Any]], format: Format) -> None:
+    """Print rows. What models and users said is in it: no markup and no escape sequence of theirs takes effect."""
+    rows = list(rows)
     if format is Format.JSON:
         typer.echo(plain_json([dict(zip(names, row, strict=True)) for row in rows], indent=2))
     elif format is Format.CSV:
@@ -72,7 +79,7 @@ def print_rows(table: Any, format: Format) -> None:
         out.writerow(clean(name) for name in names)
         out.writerows([clean(value) if isinstance(value, str) else value for value in row] for row in rows)
     elif format is Format.MARKDOWN:
-        lines = [names, ["---"] * len(names), *(row for row in rows)]
+        lines = [names, ["---"] * len(names), *rows]
         typer.echo(
             "\n".join("| " + " | ".join(_cell(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
         )
@@ -88,19 +95,6 @@ def print_rows(table: Any, format: Format) -> None:
         for row in rows:
             shown.add_row(*(Text(_cell(value)) for value in row))
         Console().print(shown)
-
-
-def _values(column: Any) -> list[Any]:
-    """A column's values; as text where Python has no such values (a date in the year 300000, an infinite one)."""
-    import duckdb
-    import pyarrow
-
-    try:
-        return list(column.to_pylist())
-    except (OverflowError, ValueError, pyarrow.ArrowException):
-        with duckdb.connect() as connection:
-            relation = connection.from_arrow(pyarrow.table({"value": column})).project("value::VARCHAR")
-            return [text for (text,) in relation.fetchall()]
 
 
 def _cell(value: Any) -> str:

@@ -7,11 +7,21 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import urlsplit
+
+from flows.machine.password import (
+    CLIENT,
+    SERVER,
+    is_loopback,
+    listens,
+    locked,
+    made,
+    own_password,
+    password,
+    password_file,
+)
 
 QUIET: Mapping[str, str] = {
     "DO_NOT_TRACK": "1",
@@ -57,14 +67,16 @@ def quiet(environment: Mapping[str, str] | None = None) -> dict[str, str]:
 def settle() -> None:
     """Apply the quiet settings to this process, and let Prefect use a temporary server where none listens.
 
-    Call before Prefect is imported. A worker and `prefect deploy` set PREFECT_API_URL themselves; then nothing changes.
+    Call before Prefect is imported. A worker and `prefect deploy` set PREFECT_API_URL themselves; it stays. A server of this
+    machine is spoken to with this home's password unless another was chosen, a temporary one has a password of its own.
     """
     for key, value in QUIET.items():
         os.environ.setdefault(key, value)
     os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")
     url = configured_url()
-    if "PREFECT_API_URL" not in os.environ and url is not None and not _listens(url):
+    if "PREFECT_API_URL" not in os.environ and url is not None and not listens(url):
         os.environ["PREFECT_API_URL"] = ""  # an empty URL means a temporary server
+    _log_in(os.environ.get("PREFECT_API_URL", url))
     if temporary_server():
         # With an empty URL Prefect finds no place to send events to, and says so with a traceback each time.
         for name in ("prefect.events.utilities", "prefect._internal.concurrency"):
@@ -85,13 +97,12 @@ def configured_url() -> str | None:
     return str(value) if value else None
 
 
-def _listens(url: str) -> bool:
-    parts = urlsplit(url)
-    try:
-        with socket.create_connection((parts.hostname or "127.0.0.1", parts.port or 80), timeout=1.0):
-            return True
-    except OSError:
-        return False
+def _log_in(url: str | None) -> None:
+    if temporary_server():
+        if not {CLIENT, SERVER} <= os.environ.keys():
+            os.environ.update(locked(made()))
+    elif url and is_loopback(url) and not own_password() and password_file(home()).is_file():
+        os.environ[CLIENT] = password(home())
 
 
 def _silent(record: logging.LogRecord) -> bool:

@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta  # noqa: E402
 
 from prefect.automations import Automation  # noqa: E402
 from prefect.client.orchestration import PrefectClient, get_client  # noqa: E402
-from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate, WorkPoolCreate  # noqa: E402
+from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate, WorkPoolCreate, WorkPoolUpdate  # noqa: E402
 from prefect.client.schemas.filters import (  # noqa: E402
     FlowRunFilter,
     FlowRunFilterExpectedStartTime,
@@ -28,7 +28,6 @@ from prefect.events.actions import ChangeFlowRunState  # noqa: E402
 from prefect.events.schemas.automations import EventTrigger, Posture  # noqa: E402
 from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound  # noqa: E402
 from prefect.states import Cancelled  # noqa: E402
-from prefect.workers.process import ProcessWorker  # noqa: E402
 
 from flows.machine.slots import slots  # noqa: E402
 
@@ -37,6 +36,30 @@ SILENT_SECONDS = 90
 """A flow run sends a heartbeat every 30 s; three missed ones mean that its process or machine is gone."""
 MISSED_SECONDS = 600
 """A scheduled run that is this late was missed: nothing was up when its time came."""
+
+TEMPLATE = {
+    "job_configuration": {
+        "env": "{{ env }}",
+        "working_dir": "{{ working_dir }}",
+        "stream_output": "{{ stream_output }}",
+    },
+    "variables": {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            "env": {
+                "type": "object",
+                "additionalProperties": False,
+                "properties": {"PYTHONUNBUFFERED": {"type": "string"}},
+                "default": {"PYTHONUNBUFFERED": "1"},
+            },
+            "working_dir": {"type": "string", "description": "The folder with prefect.yaml."},
+            "stream_output": {"type": "boolean", "default": False},
+        },
+        "required": ["working_dir"],
+    },
+}
+"""What a deployment or a flow run may choose of its process: no command, and no variable that changes what Python loads."""
 
 _HEARTBEAT = "prefect.flow-run.heartbeat"
 _ENDS = {f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled", "Crashed")}
@@ -77,11 +100,10 @@ async def provision(queues: Sequence[str] = ()) -> None:
 
 
 async def _pool(client: PrefectClient) -> None:
-    template = ProcessWorker.get_default_base_job_template()
     try:
-        await client.create_work_pool(WorkPoolCreate(name=POOL, type="process", base_job_template=template))
-    except ObjectAlreadyExists:
-        return
+        await client.create_work_pool(WorkPoolCreate(name=POOL, type="process", base_job_template=TEMPLATE))
+    except ObjectAlreadyExists:  # perhaps of an earlier version, whose template let a command through
+        await client.update_work_pool(POOL, WorkPoolUpdate(base_job_template=TEMPLATE))
 
 
 async def _queue(client: PrefectClient, name: str) -> None:

@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from fastapi import Body, FastAPI, Query
+from fastapi import Body, FastAPI, Query, Request
 
 from userrl_core.errors import GymError, UserRLError
 from userrl_core.gyms import gym_class, make, tasks
@@ -27,6 +27,7 @@ _PLAIN = re.compile(rf"\s*({'|'.join(CHOICES)})\s*:\s*(.*)", re.DOTALL | re.IGNO
 
 @dataclass(slots=True)
 class _Session:
+    client: str
     gym: Gym[Any] | None = None
     observation: str = ""
     reward: float = 0.0
@@ -37,12 +38,18 @@ class _Session:
 
 @dataclass(slots=True)
 class GymServer:
-    """Sessions of one gym. most: sessions at once; the longest unused one makes room for a new one."""
+    """Sessions of one gym.
+
+    most: sessions of one client at once; its longest unused one makes room for a new one. total: of all clients. idle: seconds
+    after which an unused session is closed when another begins.
+    """
 
     name: str
     split: str = "test"
     user: Any = "rule"
     most: int = 1024
+    total: int = 4096
+    idle: float = 3600.0
     options: dict[str, Any] = field(default_factory=dict)
     step_timeout: float = 120.0
     _sessions: dict[int, _Session] = field(default_factory=dict)
@@ -53,12 +60,18 @@ class GymServer:
         """The tasks that are played; a session's data_idx counts through them."""
         return list(tasks(self.name, self.split, **self.options))
 
-    async def create(self) -> dict[str, Any]:
-        """A new session, not yet reset."""
-        if len(self._sessions) >= self.most:
-            await self.close(min(self._sessions, key=lambda key: self._sessions[key].used))
+    async def create(self, client: str) -> dict[str, Any]:
+        """A new session, not yet reset. Raises GymError when there are too many."""
+        forgotten = time.monotonic() - self.idle
+        for key in [key for key, session in self._sessions.items() if session.used < forgotten]:
+            await self.close(key)
+        own = [key for key, session in self._sessions.items() if session.client == client]
+        if len(own) >= self.most:
+            await self.close(min(own, key=lambda key: self._sessions[key].used))
+        if len(self._sessions) >= self.total:
+            raise GymError(f"There are {self.total} sessions; close some, or come back later.")
         number = next(self._ids)
-        self._sessions[number] = _Session()
+        self._sessions[number] = _Session(client)
         return {"id": number}
 
     async def reset(self, number: int, data_idx: int, seed: int | None = None) -> dict[str, Any]:
@@ -143,8 +156,8 @@ def app_of(server: GymServer) -> FastAPI:
         return {"gym": server.name, "split": server.split, "tasks": count, "choices": gym_class(server.name).choices()}
 
     @app.post("/create")
-    async def create() -> Any:
-        return await tried(server.create())
+    async def create(request: Request) -> Any:
+        return await tried(server.create(request.client.host if request.client else ""))
 
     @app.post("/reset")
     async def reset(id: int = Body(), data_idx: int = Body(0), seed: int | None = Body(None)) -> Any:

@@ -69,6 +69,7 @@ class ServeOptions:
                 raise ConfigError(f"The command '{self.command}' cannot be read: {error}.") from error
         command = [self.python, "-m", "vllm.entrypoints.openai.api_server", "--model", self.model]
         command += ["--served-model-name", self.model, "--host", self.host, "--port", str(self.port)]
+        command += ["--allowed-origins", "[]"]  # else any page that is open in a browser here could ask it
         command += ["--tensor-parallel-size", str(self.tensor_parallel), "--gpu-memory-utilization", str(self.memory)]
         if self.max_model_len is not None:
             command += ["--max-model-len", str(self.max_model_len)]

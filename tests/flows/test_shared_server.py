@@ -158,7 +158,7 @@ def test_each_command_s_worker_has_a_log_of_its_own():
 
 def test_a_kept_server_that_is_too_busy_to_answer_at_once_is_no_stranger(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("USERRL_HOME", str(tmp_path))
-    answers = [(503, {}), (503, {}), (200, {"home": str(tmp_path)})]
+    answers = [(503, {}), (503, {}), (401, {}), (200, {"home": str(tmp_path)})]
 
     class Busy(BaseHTTPRequestHandler):
         def do_GET(self):
@@ -174,13 +174,34 @@ def test_a_kept_server_that_is_too_busy_to_answer_at_once_is_no_stranger(tmp_pat
         port = busy.server_address[1]
         threading.Thread(target=busy.serve_forever, daemon=True).start()
         with alone(SharedServer(port).file("keeper"), "the keeper's lock"):
-            _server(Services({}, tmp_path), port, f"http://127.0.0.1:{port}/api")
+            _server(Services({}, tmp_path), port)
         assert answers == []
         answers.append((503, {}))
         with pytest.raises(ConfigError, match="taken by another program"):
-            _server(Services({}, tmp_path), port, f"http://127.0.0.1:{port}/api")
+            _server(Services({}, tmp_path), port)
         busy.shutdown()
     assert capsys.readouterr().out == f"server   http://127.0.0.1:{port} (was running)\n"
+
+
+def test_a_server_of_an_earlier_version_without_a_password_is_refused_in_a_sentence(tmp_path, monkeypatch):
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path))
+
+    class Open(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps({"home": str(tmp_path)}).encode())
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Open) as earlier:
+        port = earlier.server_address[1]
+        threading.Thread(target=earlier.serve_forever, daemon=True).start()
+        assert server_state(port) == "open"
+        with pytest.raises(ConfigError, match="without a password, by an earlier version or by hand; stop it"):
+            _server(Services({}, tmp_path), port)
+        earlier.shutdown()
 
 
 @pytest.mark.parametrize("said", [b"220 mail.example ESMTP\r\n", b"HTTP/1.0 200 OK\r\n\r\n[]"])
@@ -217,7 +238,7 @@ def test_two_commands_at_once_both_reach_their_result_and_leave_nothing(tmp_path
         )
 
     first = command()
-    assert first.stdout.readline() == f"server   http://127.0.0.1:{port}\n"
+    assert first.stdout.readline().startswith(f"server   http://127.0.0.1:{port} ")
     second = command()
     said = {process: process.communicate(timeout=1000)[0] for process in (first, second)}
     assert (first.returncode, second.returncode) == (0, 0), said

@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 
-import pyarrow
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +16,7 @@ HOSTILE = "see [/INST] a [bold]b :smile: \x1b]0;title\x07\x1b[2J \x9b31m \u202et
 
 
 def written(capsys, format, *values):
-    print_rows(pyarrow.table({"content": list(values)}), format)
+    print_rows(["content"], [[value] for value in values], format)
     return capsys.readouterr().out
 
 
@@ -57,13 +56,10 @@ def test_values_that_python_lacks_are_shown_as_text(format, tmp_path):
     assert "5877642-06-25" in done.stdout or format is Format.TABLE  # a table folds it
 
 
-def test_a_column_of_dates_beyond_python_s_is_text(capsys):
-    import duckdb
-
-    with duckdb.connect() as connection:
-        table = connection.sql("select 'infinity'::date as d union all select date '2026-01-02'").to_arrow_table()
-    print_rows(table, Format.JSON)
-    assert json.loads(capsys.readouterr().out) == [{"d": "infinity"}, {"d": "2026-01-02"}]
+def test_a_date_beyond_python_s_is_text(tmp_path):
+    text = "select 'infinity'::date as d union all select date '2026-01-02'"
+    done = CliRunner().invoke(app, [text, "--json", "--warehouse", str(tmp_path)])
+    assert json.loads(done.stdout) == [{"d": "infinity"}, {"d": "2026-01-02"}]
 
 
 def test_a_player_is_shown_no_escape_sequence_of_a_task_or_of_the_other_side():

@@ -18,6 +18,7 @@ import httpx
 import psutil
 import yaml
 
+from flows.machine.password import CLIENT, locked, password
 from tests.ports import free_port as free_port
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -83,6 +84,7 @@ class Machine:
             "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
             "DO_NOT_TRACK": "1",
             "PWD": str(REPOSITORY),
+            **locked(password(home)),
             **environment,
         }
 
@@ -90,8 +92,13 @@ class Machine:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/api"
 
+    @property
+    def login(self) -> tuple[str, str]:
+        name, _, secret = self.environment[CLIENT].partition(":")
+        return name, secret
+
     def server(self) -> None:
-        self.spawn("server", "prefect", "server", "start")
+        self.spawn("server", sys.executable, "-m", "flows.machine.prefect_server", str(self.port))
         wait_for(self.healthy, 300, "the server's answer")
 
     def healthy(self) -> bool:
@@ -127,7 +134,10 @@ class Machine:
     def post(self, path: str, body: Mapping[str, Any] | None = None, method: str = "POST") -> Any:
         for _ in range(30):  # SQLite answers 503 while it is busy; Prefect's own client asks again too
             with contextlib.suppress(httpx.TransportError):
-                answer = httpx.request(method, f"{self.url}/{path}", json=body, timeout=60.0, trust_env=False)
+                with httpx.Client(base_url=self.url, timeout=60.0, trust_env=False, auth=self.login) as client:
+                    csrf = client.get("csrf-token", params={"client": "rig"})
+                    headers = {"Prefect-Csrf-Client": "rig", "Prefect-Csrf-Token": csrf.json().get("token", "")}
+                    answer = client.request(method, path, json=body, headers=headers)
                 if answer.status_code != 503:
                     answer.raise_for_status()
                     return answer.json() if answer.content else None

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 
 import duckdb
@@ -8,6 +9,7 @@ import pytest
 
 from tests.warehouse.makers import play
 from userrl_core.errors import Refused
+from userrl_core.records import CheckpointRecord
 from warehouse import TurnLog, open_warehouse
 from warehouse.query.sandbox import ask
 from warehouse.query.statements import check_nodes, check_statement, check_words
@@ -84,7 +86,7 @@ def test_an_attack_is_refused_in_one_sentence_and_changes_no_file(root: Path, na
     )
     before = state(root)
     with pytest.raises((Refused, duckdb.Error)) as refusal:
-        ask(root, text, seconds=1.0, memory="300MB")
+        ask(root, text, seconds=1.0, memory=300_000_000)
     assert len(str(refusal.value).strip().splitlines()[0]) < 400
     assert state(root) == before
     assert not out.exists()
@@ -131,16 +133,48 @@ def test_python_variables_are_out_of_reach(root: Path) -> None:
     ],
 )
 def test_queries_are_answered(root: Path, text: str) -> None:
-    assert ask(root, text).table.num_rows >= 1
+    assert len(ask(root, text).rows) >= 1
 
 
 def test_packed_sealed_and_live_rows_are_all_in_the_answer(root: Path) -> None:
-    assert ask(root, "SELECT count(*) FROM turns").table.column(0).to_pylist() == [5]
+    assert ask(root, "SELECT count(*) FROM turns").rows == [[5]]
+
+
+def test_the_limits_are_those_of_the_connection_that_asks(root: Path) -> None:
+    settings = "SELECT current_setting('max_execution_time') > 0, current_setting('python_enable_replacements')"
+    assert ask(root, settings).rows == [[True, False]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT path FROM duckdb_databases()",
+        "SELECT sql FROM duckdb_views() WHERE schema_name = 'store' ORDER BY ALL",
+        "SELECT [value, name] FROM duckdb_settings()",
+        "EXPLAIN ANALYZE SELECT * FROM turns",
+        "SELECT * FROM checkpoints",
+    ],
+)
+def test_an_answer_holds_no_path_of_this_machine(root: Path, text: str) -> None:
+    with TurnLog.open(root, "sealed") as log:
+        log.checkpoint(CheckpointRecord("c", str(root.parent / "runs/c"), "rl-1", 1, "0" * 64))
+    answer = json.dumps(ask(root, text).rows)
+    assert str(root.parent) not in answer
+    assert "packs" in answer or "$USERRL_HOME/runs/c" in answer or "live" in answer or "EXPLAIN" in text
+
+
+def test_a_refusal_holds_no_path_and_the_process_no_key(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    with pytest.raises(Refused) as refusal:
+        ask(root, f"SELECT * FROM '{root}/manifest.json'")
+    assert str(root.parent) not in str(refusal.value)
+    with pytest.raises(Refused):
+        ask(root, "SELECT * FROM '/proc/self/environ'")
 
 
 def test_long_answers_are_cut_and_say_so(root: Path) -> None:
     answer = ask(root, "SELECT * FROM range(10000000)", limit=10)
-    assert (answer.table.num_rows, answer.truncated) == (10, True)
+    assert (len(answer.rows), answer.truncated) == (10, True)
     assert not ask(root, "SELECT * FROM range(10)", limit=10).truncated
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import pyarrow as pa
 
 from userrl_core.errors import LogError
 from warehouse.files.layout import REPAIR, Manifest, Segment, Snapshot, run_dir, sealed_path
@@ -75,7 +74,8 @@ def held_elsewhere(root: Path, manifest: Manifest, path: Path) -> bool:
 
 def damage(root: Path, snapshot: Snapshot) -> LogError | None:
     """The error about the first listed pack or sealed segment that cannot even be opened; None when all can be."""
-    import pyarrow.parquet as pq  # late: a twentieth of a second, and only a failing query needs it
+    import pyarrow as pa  # late: a tenth of a second, and only a failing query needs it
+    import pyarrow.parquet as pq
 
     for name in snapshot.packs:
         try:

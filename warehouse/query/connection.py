@@ -10,13 +10,13 @@ import contextlib
 import os
 import threading
 import time
+import warnings
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import duckdb
-import pyarrow as pa
 
 from userrl_core.errors import LogError
 from warehouse import reference, schema, views
@@ -24,8 +24,8 @@ from warehouse.files.encode import fitting
 from warehouse.files.layout import Snapshot, check_exists, take_snapshot
 from warehouse.files.runs import read_run
 from warehouse.query import scan, superseded
-from warehouse.query.fetch import FILE_ERRORS, fetch, file_fault
-from warehouse.query.superseded import Rewind
+from warehouse.query.fetch import FILE_ERRORS, fetch_rows, file_fault
+from warehouse.query.superseded import Rewind, Unreadable
 from warehouse.schema import file_list, literal
 
 T = TypeVar("T")
@@ -45,28 +45,33 @@ class State:
     rewinds: list[Rewind]
 
 
-def definitions(stored: Iterable[str], rewinds: Sequence[Rewind]) -> list[str]:
-    """SQL that shows a warehouse in an empty in-memory database, from the SQL that makes the tables of schema `store`."""
+def definitions(stored: Iterable[str], rewinds: Sequence[Rewind], *, queries: bool = True) -> list[str]:
+    """SQL that shows a warehouse in an empty in-memory database, from the SQL that makes the tables of schema `store`.
+
+    queries: with the shipped queries and published tables; without them only the logged tables are there.
+    """
     base, *topics = views.scripts()
+    if not queries:
+        topics = []
     optional = [query.name for query in views.queries().values() if None not in query.params.values()]
     return [
         "CREATE SCHEMA store; CREATE SCHEMA template; CREATE SCHEMA reference",
         "USE template",
         *(text for _, text in schema.scripts()),
         "USE main",
-        *reference.statements(),
+        *(reference.statements() if queries else ()),
         *stored,
         base,
         *superseded.definitions(rewinds),
         *topics,
-        *(f"CREATE OR REPLACE VIEW {name} AS FROM {name}()" for name in optional),
+        *(f"CREATE OR REPLACE VIEW {name} AS FROM {name}()" for name in optional if queries),
     ]
 
 
 class Connection:
     """Thread-safe: each query has a cursor of its own. Raises ConfigError where there is no warehouse."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, queries: bool = True) -> None:
         check_exists(root)
         self.root = root
         self.run_numbers: dict[str, int] = {}
@@ -78,12 +83,13 @@ class Connection:
         self._pack_columns: dict[str, dict[str, list[str]]] = {}
         self._rewinds: list[Rewind] = []
         self._rewinds_of: Snapshot | None = None
+        self._warned: set[Unreadable] = set()
         self._con = duckdb.connect(":memory:", config={"autoinstall_known_extensions": False})
         self._con.execute("SET enable_progress_bar = false")
         # Everything is defined over no files first: files that vanish meanwhile then concern queries alone, which take a
         # new snapshot and try again.
         runs = "CREATE TABLE store.runs AS FROM template.runs"
-        for statement in definitions([runs, *self.stored(Snapshot())], []):
+        for statement in definitions([runs, *self.stored(Snapshot())], [], queries=queries):
             self._con.execute(statement)
 
     def steady(self, ask: Callable[[duckdb.DuckDBPyConnection, State], T]) -> T:
@@ -115,8 +121,13 @@ class Connection:
             time.sleep(0.005 * tried)
         raise LogError(f"Files in {self.root} moved under the query {TRIES} times; ask again in a moment.")
 
-    def fetch_locked(self, text: str, params: dict[str, Any], rows: int, settings: Iterable[str]) -> pa.Table:
-        """At most `rows` rows of one untrusted statement; afterwards this connection answers nothing else (see `sandbox`)."""
+    def fetch_locked(
+        self, text: str, params: dict[str, Any], rows: int, settings: Iterable[str], limit: Callable[[], None]
+    ) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """Columns and at most `rows` rows of one untrusted statement; afterwards nothing else is answered (see `sandbox`).
+
+        limit: called when all is set and nothing was asked yet.
+        """
         latest = take_snapshot(self.root)
         try:
             self._show(latest)
@@ -130,7 +141,9 @@ class Connection:
                 "SET lock_configuration = true",
             ]:
                 self._con.execute(setting)
-            return fetch(self._con.cursor(), text, params, rows)
+            limit()
+            # Not through a cursor: some settings are those of one connection, and a cursor is another.
+            return fetch_rows(self._con, text, params, rows)
         except FILE_ERRORS as error:
             self._raise_unless_moved(error, latest)
             raise
@@ -252,7 +265,11 @@ class Connection:
         rows = self._con.cursor().execute(
             "SELECT run_id, incarnation, stage, step FROM store.events WHERE kind = 'rewind' ORDER BY ALL"
         )
-        return [Rewind(*row) for row in rows.fetchall()]
+        rewinds, unreadable = superseded.readable(rows.fetchall())
+        for lost in set(unreadable) - self._warned:
+            warnings.warn(lost.sentence(), stacklevel=2)
+        self._warned.update(unreadable)
+        return rewinds
 
     def _rewound_since(self, latest: Snapshot, rewinds: list[Rewind]) -> bool:
         """Whether a rewind may have arrived since the snapshot was taken: rows after it could be in the answer."""

@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
-import pyarrow as pa
 
 from userrl_core.errors import LogError
 from warehouse import schema
 from warehouse.files.layout import REPAIR, Snapshot
 from warehouse.files.packs import damage, first_line
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 FILE_ERRORS: tuple[type[duckdb.Error], ...] = (
     duckdb.IOException,
@@ -35,22 +37,14 @@ def file_fault(root: Path, snapshot: Snapshot, error: duckdb.Error) -> LogError 
     return None
 
 
-def fetch(cursor: duckdb.DuckDBPyConnection, text: str, params: dict[str, Any], rows: int | None = None) -> pa.Table:
-    """An answer as an Arrow table, at most `rows` rows of it; whole numbers are int64 wherever they fit."""
+def fetch(cursor: duckdb.DuckDBPyConnection, text: str, params: dict[str, Any]) -> pa.Table:
+    """An answer as an Arrow table; whole numbers are int64 wherever they fit."""
+    import pyarrow as pa  # late: a tenth of a second that `userrl sql` does without
+
     relation: Any = cursor.sql(text, params=params or None)
     if relation is None:
         return pa.table({})
-    if rows is None:
-        table = relation.to_arrow_table()
-    else:
-        batches, fetched = [], 0
-        reader = relation.to_arrow_reader(2048)
-        for batch in reader:
-            batches.append(batch.slice(0, rows - fetched))
-            fetched += batches[-1].num_rows
-            if fetched >= rows:
-                break
-        table = pa.Table.from_batches(batches, reader.schema)
+    table = relation.to_arrow_table()
     # DuckDB sums integers as HUGEINT, which Arrow knows only as a decimal: back to int64 wherever it fits.
     for i, field in enumerate(table.schema):
         if field.type == pa.decimal128(38, 0):
@@ -59,8 +53,25 @@ def fetch(cursor: duckdb.DuckDBPyConnection, text: str, params: dict[str, Any], 
     return table
 
 
+def fetch_rows(
+    connection: duckdb.DuckDBPyConnection, text: str, params: dict[str, Any], rows: int
+) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """An answer's columns and at most `rows` of its rows; dates and times as text, since Python knows no infinite ones."""
+    relation: Any = connection.sql(text, params=params or None)
+    if relation is None:
+        return [], []
+    columns = list(relation.columns)
+    temporal = [str(kind).startswith(("DATE", "TIME")) for kind in relation.types]
+    if any(temporal):
+        as_text = (f"#{n}::VARCHAR" if is_temporal else f"#{n}" for n, is_temporal in enumerate(temporal, 1))
+        relation = relation.project(", ".join(as_text))
+    return columns, relation.limit(rows).fetchall()
+
+
 def fetch_turns(cursor: duckdb.DuckDBPyConnection, text: str, columns: Sequence[str]) -> pa.Table:
     """The answer to a query of columns of `turns`; fetched as rows, since a relation is planned twice."""
+    import pyarrow as pa
+
     fields = [schema.arrow_schema("turns").field(name) for name in columns]
     rows = cursor.execute(text).fetchall()
     values = zip(*rows, strict=True) if rows else [()] * len(fields)

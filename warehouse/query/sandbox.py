@@ -1,70 +1,92 @@
-"""Untrusted SQL: one SELECT over a fixed list of files, nothing else.
+"""Untrusted SQL: one SELECT over a fixed list of files, within its time and memory, in a process of its own.
 
-Two locks, each enough for most attacks and both needed for some. `statements` lets through only what reads, without
-functions that read files or run SQL from strings; DuckDB itself is locked afterwards: no file but the listed ones, no
-extension, no setting, no Python variable, a time and a memory limit, no spilling. The list alone would not do, since a
-listed file could be overwritten by COPY; the statement check alone would not do, since functions read files.
+Three locks. `statements` lets through only what reads, without functions that read files or run SQL from strings. DuckDB
+itself is locked afterwards: no file but the listed ones, no extension, no setting, no Python variable, no spilling. The list
+alone would not do, since a listed file could be overwritten by COPY; the statement check alone would not do, since functions read
+files. And since DuckDB neither counts all of its memory nor looks at the clock in every function, the kernel limits both for the
+process that asks (`sandboxed`): address space, time, and no file may grow.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import duckdb
-import pyarrow as pa
-
+from userrl_core import errors
 from userrl_core.errors import Refused
-from warehouse.query.connection import TRIES, Connection
-from warehouse.query.statements import check_functions, check_statement
+from warehouse.files.layout import check_exists
 
 SECONDS = 30.0
-MEMORY = "2GB"
+MEMORY = 2 * 10**9
 ROWS = 10_000
+GRACE_SECONDS = 0.5
+"""How long the process may take to say that its time is over, before it is killed."""
+
+_KEPT = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
+"""Of this process's environment; the rest may hold keys and passwords."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Rows of one query. truncated: there were more than the limit. as_of: Unix seconds of the list of files."""
+    """Rows of one query, their values as JSON has them (others as text). truncated: there were more than the limit.
 
-    table: pa.Table
+    as_of: Unix seconds of the list of files. notes: what is wrong with the stored rows, in sentences.
+    """
+
+    columns: list[str]
+    rows: list[list[Any]]
     truncated: bool
     as_of: float
+    notes: list[str]
 
 
 def ask(
-    root: Path, text: str, *, limit: int = ROWS, seconds: float = SECONDS, memory: str = MEMORY, **params: Any
+    root: Path, text: str, *, limit: int = ROWS, seconds: float = SECONDS, memory: int = MEMORY, **params: Any
 ) -> Answer:
-    """Answer one untrusted query. Raises Refused with one sentence, or duckdb.Error for SQL that is merely wrong."""
-    check_statement(text)
-    check_functions(text)
-    settings = (
-        "SET python_enable_replacements = false",
-        "SET temp_directory = ''",
-        "SET max_temp_directory_size = '0KiB'",
-        f"SET memory_limit = '{memory}'",
-        f"SET max_execution_time = {int(seconds * 1000)}",
-        "SET autoload_known_extensions = false",
+    """Answer one untrusted query.
+
+    seconds: from the call to the answer. memory: bytes beyond what an empty question takes. Paths of this machine in the answer
+    are written from the home or the user's folder. Raises Refused with one sentence, or with DuckDB's words for SQL that is
+    merely wrong; LogError for a damaged file.
+    """
+    check_exists(root)
+    request = {"text": text, "params": params, "limit": limit, "seconds": seconds, "memory": memory}
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-m", "warehouse.query.sandboxed"],
+        cwd=root,  # paths in plans, views and messages are then those within the warehouse
+        env={name: os.environ[name] for name in _KEPT if name in os.environ} | {"HOME": ".", "MALLOC_ARENA_MAX": "2"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
     )
-    for tried in range(TRIES):
-        as_of = time.time()
-        try:
-            with Connection(root) as connection:
-                table = connection.fetch_locked(text, params, limit + 1, settings)
-        except duckdb.IOException:
-            # A listed file was sealed away meanwhile; a new list has it elsewhere.
-            if tried == TRIES - 1:
-                raise
-        except duckdb.InterruptException:
-            raise Refused(f"The query took longer than {seconds:g} s; narrow it, for example to one run.") from None
-        except duckdb.OutOfMemoryException:
-            raise Refused(
-                f"The query needs more than {memory} of memory; narrow it, or aggregate before joining."
-            ) from None
-        except duckdb.PermissionException as error:
-            raise Refused(f"Files, extensions and settings are closed here: {str(error).splitlines()[0]}") from None
-        else:
-            return Answer(table.slice(0, limit), table.num_rows > limit, as_of)
-    raise Refused("The warehouse is changing too quickly; ask again in a moment.")
+    started = time.monotonic()
+    try:
+        said, _ = process.communicate(json.dumps(request).encode(), timeout=seconds + GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise Refused(too_long(seconds)) from None
+    finally:
+        process.kill()
+        process.communicate()
+    if not said:
+        ended_by_clock = time.monotonic() - started >= seconds
+        raise Refused(too_long(seconds) if ended_by_clock else too_large(memory))
+    answer = json.loads(said)
+    if "error" in answer:
+        raise getattr(errors, answer["error"], Refused)(answer["message"])
+    return Answer(**answer)
+
+
+def too_long(seconds: float) -> str:
+    """The sentence about time."""
+    return f"The query took longer than {seconds:g} s; narrow it, for example to one run."
+
+
+def too_large(memory: int) -> str:
+    """The sentence about memory."""
+    return f"The query needs more than {memory / 1e6:.0f} MB of memory; narrow it, or aggregate before joining."

@@ -6,7 +6,7 @@ case costs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from warehouse.schema import literal
@@ -29,6 +29,36 @@ class Rewind:
     incarnation: int
     stage: str | None
     step: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A rewind that does not say what it voids: a damaged line, or one of an earlier version. It hides nothing."""
+
+    run_id: str | None
+    incarnation: int | None
+
+    def sentence(self) -> str:
+        """For the person who asks."""
+        which = f"start {self.incarnation} of run {self.run_id}" if self.run_id is not None else "an unknown run"
+        return (
+            f"A rewind of {which} cannot be read, so that turns it replaced may be counted twice; "
+            "`userrl warehouse check --repair` sets it aside."
+        )
+
+
+def readable(
+    rows: Iterable[tuple[str | None, int | None, str | None, int | None]],
+) -> tuple[list[Rewind], list[Unreadable]]:
+    """The rewinds among rows (run, incarnation, stage, step) of events, and those that cannot be read."""
+    rewinds: list[Rewind] = []
+    unreadable: list[Unreadable] = []
+    for run_id, incarnation, stage, step in rows:
+        if run_id is None or incarnation is None or (stage is None and step is None):
+            unreadable.append(Unreadable(run_id, incarnation))
+        else:
+            rewinds.append(Rewind(run_id, incarnation, stage, step))
+    return rewinds, unreadable
 
 
 def definitions(rewinds: Sequence[Rewind]) -> list[str]:

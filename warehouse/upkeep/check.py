@@ -2,30 +2,38 @@
 
 Repairs: leftovers are removed, half-sealed segments of dead writers are sealed, an unreadable segment or pack is moved
 to ``quarantine/`` (its rows are then missing and reported), a lost manifest is rebuilt from the packs' own ledgers, a
-pack that it does not list is listed again. Reported but never repaired: duplicate keys, gaps in turn numbers, lost run
-rows.
+pack that it does not list is listed again, a rewind that does not say what it voids is set aside. Reported but never
+repaired: duplicate keys, gaps in turn numbers, lost run rows.
 """
 
 from __future__ import annotations
 
+import contextlib
+import shutil
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import duckdb
+import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from userrl_core.errors import LogError
 from warehouse import schema
 from warehouse.files.encode import fitting
-from warehouse.files.layout import Manifest, check_exists, run_folders, segments_in
+from warehouse.files.layout import Manifest, check_exists, run_folders, segments_in, sync, write_atomically
 from warehouse.files.lock import FolderLock
 from warehouse.files.packs import first_line, held_elsewhere, pack_entry, segments_of, unlisted_packs
 from warehouse.files.runs import format_version, read_run, write_format
 from warehouse.files.seal import NULLED
+from warehouse.query.superseded import readable
 from warehouse.query.warehouse import open_warehouse
 from warehouse.schema import literal
 from warehouse.upkeep.compact import Compaction, recover, remove_leftovers
+
+UNREADABLE = "unreadable rewind"
+"""What a rewind is called that does not say what it voids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +82,11 @@ def check(root: Path, *, repair: bool = False, whole: bool = True) -> Report:
         _segments(root, manifest, repair, report)
         if repair:
             _leftovers(root, manifest, report)
+        _rewinds(root, manifest, repair, report)
     try:
-        _contents(root, report)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # what they say is reported
+            _contents(root, report)
     except (duckdb.Error, LogError) as error:
         # What is damaged and was not repaired is reported already.
         if not any(problem.kind in ("pack", "segment") and not problem.repaired for problem in report.problems):
@@ -237,6 +248,83 @@ def _leftovers(root: Path, manifest: Manifest, report: Report) -> None:
     if done.recovered:
         text = f"{done.recovered} live files of dead writers were sealed; {done.torn_bytes} bytes were half a line."
         report.add("live files", text, True)
+
+
+def _rewinds(root: Path, manifest: Manifest, repair: bool, report: Report) -> None:
+    """Rewinds that do not say what they void. Repaired: their kind in the file becomes `UNREADABLE`, all else stays."""
+    for run in run_folders(root):
+        for segment, path in segments_in(run, "sealed"):
+            if segment.table == "events" and path.exists() and not manifest.pack_of(segment):
+                with contextlib.suppress(pa.ArrowException, OSError):  # reported as a damaged segment
+                    _rewinds_of_segment(path, f"Segment {run.name}/{path.name}", repair, report)
+        for segment, path in segments_in(run, "live"):
+            if segment.table == "events" and (count := _unreadable_lines(path)):
+                text = f"{run.name}/{path.name}: {count} rewinds cannot be read; check --repair after its writer has ended."
+                report.add("rewinds", text)
+    for name in list(manifest.packs):
+        path = root / "packs" / name
+        with contextlib.suppress(duckdb.Error):  # reported as a damaged pack
+            _rewinds_of_pack(path, repair, report)
+
+
+def _rewinds_of_segment(path: Path, name: str, repair: bool, report: Report) -> None:
+    table = pq.read_table(path)
+    kinds = table.column("kind").to_pylist()
+    run_ids, starts, stages, steps = (
+        table.column(name).to_pylist() for name in ("run_id", "incarnation", "stage", "step")
+    )
+    rows = zip(run_ids, starts, stages, steps, strict=True)
+    bad = [kind == "rewind" and bool(readable([row])[1]) for kind, row in zip(kinds, rows, strict=True)]
+    if not any(bad):
+        return
+    if repair:
+        renamed = pa.array([UNREADABLE if lost else kind for lost, kind in zip(bad, kinds, strict=True)], pa.string())
+        table = table.set_column(table.schema.get_field_index("kind"), "kind", renamed)
+        buffer = pa.BufferOutputStream()
+        pq.write_table(table, buffer, compression="zstd", compression_level=1)
+        write_atomically(path, buffer.getvalue())
+    report.add("rewinds", _lost_rewinds(name, sum(bad), repair), repair)
+
+
+def _rewinds_of_pack(path: Path, repair: bool, report: Report) -> None:
+    """A pack is never written to: a changed copy takes its place, and who reads the old one keeps it."""
+    bad = "kind = 'rewind' AND (run_id IS NULL OR incarnation IS NULL OR (stage IS NULL AND step IS NULL))"
+    with duckdb.connect(":memory:") as con:
+        con.execute(f"ATTACH {literal(str(path))} AS pack (READ_ONLY)")
+        tables = con.execute("SELECT table_name FROM duckdb_tables() WHERE database_name = 'pack'").fetchall()
+        if ("events",) not in tables:
+            return
+        ((count,),) = con.execute(f"SELECT count(*) FROM pack.events WHERE {bad}").fetchall()
+    if not count:
+        return
+    if repair:
+        draft = path.with_name(f".{path.name}")
+        shutil.copyfile(path, draft)
+        with duckdb.connect(":memory:") as con:
+            con.execute(f"ATTACH {literal(str(draft))} AS pack")
+            con.execute(f"UPDATE pack.events SET kind = {literal(UNREADABLE)} WHERE {bad}")
+            con.execute("CHECKPOINT pack")
+            con.execute("DETACH pack")
+        sync(draft)
+        draft.replace(path)
+        sync(path.parent)
+    report.add("rewinds", _lost_rewinds(f"Pack {path.name}", count, repair), repair)
+
+
+def _unreadable_lines(path: Path) -> int:
+    """How many rewinds of a live file do not say what they void."""
+    count = 0
+    for line in path.read_bytes().split(b"\n"):
+        with contextlib.suppress(orjson.JSONDecodeError, AttributeError):
+            row, _ = fitting(schema.types("events"), orjson.loads(line))
+            fields = row["run_id"], row["incarnation"], row["stage"], row["step"]
+            count += row["kind"] == "rewind" and bool(readable([fields])[1])
+    return count
+
+
+def _lost_rewinds(name: str, count: int, repaired: bool) -> str:
+    done = f" They are events of kind {UNREADABLE!r} now." if repaired else ""
+    return f"{name}: {count} rewinds do not say what they void; turns they replaced count twice.{done}"
 
 
 def _quarantine(root: Path, path: Path) -> None:

@@ -14,6 +14,8 @@ from pathlib import Path
 
 _MACRO = re.compile(r"((?:^--[^\n]*\n)+)CREATE OR REPLACE MACRO (\w+)\(([^)]*)\) AS TABLE", re.MULTILINE)
 
+_DEFINED = re.compile(r"^CREATE OR REPLACE (?:VIEW|MACRO) (\w+)", re.MULTILINE)
+
 
 @dataclass(frozen=True, slots=True)
 class Query:
@@ -39,6 +41,12 @@ def queries() -> dict[str, Query]:
             doc = " ".join(line.removeprefix("--").strip() for line in comment.strip().splitlines())
             by_name[name] = Query(name, doc, _params(signature))
     return dict(sorted(by_name.items()))
+
+
+@cache
+def topic_names() -> frozenset[str]:
+    """Every view and macro but those over single tables (the first file's)."""
+    return frozenset(name for text in scripts()[1:] for name in _DEFINED.findall(text))
 
 
 def _params(signature: str) -> dict[str, str | None]:

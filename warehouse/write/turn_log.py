@@ -16,6 +16,7 @@ import itertools
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -240,11 +241,19 @@ class TurnLog:
         self._wal.flush()
 
     def event(self, kind: str, **fields: Any) -> None:
-        """Anything else; durable on return. ``rewind`` needs a step or a stage, see the text above."""
+        """Anything else; durable on return. ``rewind`` needs a step or a stage, see the text above.
+
+        Raises LogError for a rewind whose step or stage could not be read again: what it voids would be unknown.
+        """
         stage, step = fields.get("stage"), fields.get("step")
         if kind == "rewind":
             if stage is None and step is None:
                 raise LogError("A rewind needs step=... (void later training steps) or stage=... (void the stage).")
+            whole = not isinstance(step, bool) and isinstance(step, Integral) and -1 <= int(step) < 2**31
+            if step is not None and not whole:
+                raise LogError(f"A rewind's step is a whole number from -1 to 2147483647; got {step!r}.")
+            if stage is not None and not isinstance(stage, str):
+                raise LogError(f"A rewind's stage is a name; got {stage!r}.")
             if self._wrote:
                 self.incarnation = claim(self._run / "incarnations")
                 self._stamp()

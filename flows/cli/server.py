@@ -1,0 +1,90 @@
+"""``userrl server``: the Prefect server of this home, with everything that a worker needs to be there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(add_completion=False, help="Start the Prefect server of this home.")
+
+READY_SECONDS = 180.0
+
+
+@app.command(name="server")
+def server(
+    port: Annotated[
+        int | None, typer.Option("--port", min=1, max=65535, help="Port ($USERRL_PORT, else 4311).")
+    ] = None,
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    name: Annotated[
+        list[str] | None, typer.Option("--name", help="A name under which other machines reach it; may be repeated.")
+    ] = None,
+    password: Annotated[bool, typer.Option("--password", help="Print the password for the web page and stop.")] = False,
+) -> None:
+    """Start the Prefect server: this machine alone may reach it, and only with the home's password; until Ctrl-C."""
+    import os
+
+    from flows.machine import password as passwords
+    from flows.machine.home import home
+    from flows.machine.prefect_server import PORT, run_server, server_environment, server_state
+    from userrl_core.errors import ConfigError
+
+    if password:
+        typer.echo(passwords.password(home()))
+        return
+    port = port or int(os.environ.get("USERRL_PORT", PORT))
+    if (state := server_state(port)) != "free":
+        raise ConfigError(taken_sentence(port, state))
+    environment = server_environment(port, host)
+    url = environment["PREFECT_API_URL"].removesuffix("/api")
+    threading.Thread(target=_provision, args=(port, url, environment), daemon=True).start()
+    run_server(port, host, name or [])
+
+
+def taken_sentence(port: int, state: str) -> str:
+    """Why no server can be started at a port."""
+    if state == "ours":
+        return f"This home's server runs already at http://127.0.0.1:{port}; stop that one first, or use it."
+    if state == "open":
+        return (
+            f"The Prefect server on port {port} was started without a password, by an earlier version or by hand; stop it "
+            "and its workers (Ctrl-C where they run), then start again."
+        )
+    return f"Port {port} on 127.0.0.1 is taken by another program; stop it, or choose a free one with USERRL_PORT=4312."
+
+
+def _provision(port: int, url: str, environment: dict[str, str]) -> None:
+    """Make pool, limits and automation once the server answers, and say what comes next."""
+    from flows.machine.home import home
+    from flows.machine.password import password_file
+    from flows.machine.prefect_server import server_state
+
+    deadline = time.monotonic() + READY_SECONDS
+    while server_state(port) != "ours":
+        if time.monotonic() > deadline:
+            typer.echo(f"the server did not answer within {READY_SECONDS:g} s", err=True)
+            return
+        time.sleep(0.3)
+    done = subprocess.run(
+        [sys.executable, "-m", "flows.machine.provision", "default", "sweeps"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        typer.echo(f"the work pool could not be made: {(done.stderr.strip().splitlines() or ['?'])[-1]}", err=True)
+        return
+    # A terminal is its owner's; a file or a log would keep the password for others to read.
+    secret = environment["PREFECT_API_AUTH_STRING"] if sys.stdout.isatty() else f"in {password_file(home())}"
+    typer.echo(
+        f"server    {url}\npassword  {secret} (the web page asks once; commands in this folder have it)\n"
+        "next      prefect worker start --pool gpu     in another terminal, in this folder\n"
+        "          prefect deploy --all --no-prompt    once\n"
+        "          prefect deployment run train/equalized-r2g --watch"
+    )

@@ -1,0 +1,144 @@
+"""The process in which untrusted SQL is asked: ``python -m warehouse.query.sandboxed``, in the warehouse's folder.
+
+It reads one request from stdin and writes its answer to stdout, both as JSON (see `sandbox`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import signal
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from userrl_core.errors import ConfigError, LogError, Refused
+from warehouse import reference, views
+from warehouse.query.connection import TRIES, Connection
+from warehouse.query.sandbox import GRACE_SECONDS, too_large, too_long
+from warehouse.query.statements import check_functions, check_statement
+
+ANSWER_BYTES = 64 * 10**6
+OVERHEAD_BYTES = 32 * 2**20
+"""Address space for threads and buffers that come with any query."""
+BACKGROUND = 10
+"""Niceness of a query: a training beside it goes first."""
+
+_LISTS = re.compile(
+    r"\b(show|describe|summarize|pragma\w*|duckdb_\w+|information_schema|pg_\w+|sqlite_\w+)\b", re.IGNORECASE
+)
+"""What shows which views and queries there are."""
+
+
+def main() -> None:
+    """Answer one request and end."""
+    started = time.monotonic()
+    request: dict[str, Any] = json.load(sys.stdin)
+    seconds, memory = request["seconds"], request["memory"]
+    signal.setitimer(signal.ITIMER_REAL, seconds + GRACE_SECONDS / 2)  # its default action ends the process
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    try:
+        _say(json.dumps(_ask(request, seconds - (time.monotonic() - started)), default=str))
+    except duckdb.InterruptException:
+        _refuse("Refused", too_long(seconds))
+    except (duckdb.OutOfMemoryException, MemoryError):
+        _refuse("Refused", too_large(memory))
+    except duckdb.PermissionException as error:
+        _refuse("Refused", f"Files, extensions and settings are closed here: {str(error).splitlines()[0]}")
+    except (Refused, LogError, ConfigError, duckdb.Error, ValueError) as error:
+        short_of_memory = "bad_alloc" in str(error) or "llocation failure" in str(error)
+        _refuse(type(error).__name__, too_large(memory) if short_of_memory else str(error))
+
+
+def _ask(request: dict[str, Any], seconds: float) -> dict[str, Any]:
+    text, memory, most = request["text"], request["memory"], request["limit"]
+    check_statement(text)
+    check_functions(text)
+    settings = (
+        "SET python_enable_replacements = false",
+        "SET temp_directory = ''",
+        "SET max_temp_directory_size = '0KiB'",
+        f"SET memory_limit = '{memory // 1000}KB'",
+        f"SET max_execution_time = {max(1, int(seconds * 1000))}",
+        "SET autoload_known_extensions = false",
+    )
+
+    def limit() -> None:
+        os.nice(BACKGROUND)
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        limit = pages * resource.getpagesize() + memory + OVERHEAD_BYTES
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+    every = names_queries(text)
+    for tried in range(TRIES):
+        as_of = time.time()
+        try:
+            with warnings.catch_warnings(record=True) as notes, Connection(Path(), queries=every) as connection:
+                warnings.simplefilter("always")
+                columns, rows = connection.fetch_locked(text, request["params"], most + 1, settings, limit)
+        except duckdb.IOException:
+            # A listed file was sealed away meanwhile; a new list has it elsewhere.
+            if tried == TRIES - 1:
+                raise
+        else:
+            shown = [[_shown(value) for value in row] for row in rows[:most]]
+            said = [without_path(str(note.message)) for note in notes]
+            return {"columns": columns, "rows": shown, "truncated": len(rows) > most, "as_of": as_of, "notes": said}
+    raise Refused("The warehouse is changing too quickly; ask again in a moment.")
+
+
+def names_queries(text: str) -> bool:
+    """Whether a text may mean one of the shipped views and queries, whose definition takes a tenth of a second."""
+    words = set(re.findall(r"\w+", text.lower()))
+    return bool(_LISTS.search(text)) or not words.isdisjoint(views.topic_names() | {"reference"})
+
+
+def without_path(text: str) -> str:
+    """A text in which this machine's folders are written from the home (that the warehouse lies in) or the user's folder."""
+    for path, name in _PLACES:
+        text = text.replace(path, name)
+    return text
+
+
+def _shown(value: Any) -> Any:
+    """A value as JSON can hold it; what it has no form for stays, and becomes its text."""
+    if isinstance(value, str):
+        return without_path(value)
+    if isinstance(value, (list, tuple)):
+        return [_shown(item) for item in value]
+    if isinstance(value, dict):
+        return {str(_shown(key)): _shown(item) for key, item in value.items()}
+    return value
+
+
+def _places() -> list[tuple[str, str]]:
+    import pwd
+
+    user = Path(pwd.getpwuid(os.getuid()).pw_dir)
+    named = [(Path.cwd().parent, "$USERRL_HOME"), (Path(reference.__file__).parents[2], "$USERRL"), (user, "~")]
+    return [(str(path), name) for path, name in named if path != Path("/")]
+
+
+def _refuse(error: str, message: str) -> None:
+    _say(json.dumps({"error": error, "message": without_path(message)}))
+
+
+def _say(answer: str) -> None:
+    if len(answer) > ANSWER_BYTES:
+        _refuse("Refused", f"The answer has {len(answer) / 1e6:.0f} MB; ask for fewer rows or shorter text.")
+    else:
+        sys.stdout.write(answer)
+        sys.stdout.flush()
+
+
+_PLACES = _places()
+
+if __name__ == "__main__":
+    main()
