@@ -140,16 +140,16 @@ def _user_model() -> list[Finding]:
 
 
 def _server() -> list[Finding]:
-    url = os.environ.get("PREFECT_API_URL")
+    url = os.environ.get("PREFECT_API_URL", configured_url())
     if not url:
-        said = f"{configured_url() or 'no URL'} is not up; `make run` starts one, or `prefect server start`"
+        said = f"{configured_url() or 'no URL'} is not up; `make run` starts one, or `userrl server`"
         return [Finding("server", True, said)]
     return asyncio.run(_ask_server(url))
 
 
 async def _ask_server(url: str) -> list[Finding]:
     from prefect.client.orchestration import get_client
-    from prefect.exceptions import ObjectNotFound
+    from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 
     from flows.machine.provision import POOL, ZOMBIES
     from flows.machine.slots import slots
@@ -158,7 +158,14 @@ async def _ask_server(url: str) -> list[Finding]:
     async with get_client() as client:
         problem = await client.api_healthcheck()
         if problem is not None:
-            return [Finding("server", False, f"{url} does not answer; `prefect server start`")]
+            return [Finding("server", False, f"{url} does not answer; `userrl server`")]
+        try:
+            await client.read_work_pools(limit=1)
+        except PrefectHTTPStatusError as error:
+            said = (
+                f"{url} refuses the password of this home ({error.response.status_code}); set PREFECT_API_AUTH_STRING"
+            )
+            return [Finding("server", False, said)]
         findings = [Finding("server", True, url)]
         findings.append(
             await _exists("pool", client.read_work_pool(POOL), f"there is no pool '{POOL}'; {again}", ObjectNotFound)

@@ -39,10 +39,11 @@ def test_prefect_s_own_command_line_takes_every_prefect_command_of_the_compose_f
             function, bound, _ = _app.parse_args(command[1:], exit_on_error=False, print_error=False)
             taken[" ".join(command)] = (function.__module__, bound.arguments)
     assert [module for module, _ in taken.values()] == [
-        "prefect.cli.server",
         "prefect.cli.worker",
         "prefect.cli.worker",
     ]
+    server = compose["services"]["server"]["command"]
+    assert server == ["python", "-m", "flows.machine.prefect_server", "4200", "0.0.0.0", "server"]
     assert [given["work_queues"] for _, given in taken.values() if "work_queues" in given] == [["sweeps"], ["default"]]
 
 
@@ -54,6 +55,17 @@ def test_prefect_knows_every_setting_that_the_compose_file_gives_it(compose: Any
     settings = {name for name in given if name.startswith("PREFECT_")}
     assert {"PREFECT_API_URL", "PREFECT_SERVER_DATABASE_CONNECTION_URL"} <= settings
     assert settings <= set(_get_settings_fields(Settings))
+
+
+def test_every_client_of_the_compose_file_has_the_server_s_password(compose: Any) -> None:
+    for name, service in compose["services"].items():
+        given = service.get("environment", {})
+        assert "USERRL_SERVER_PASSWORD" in str(given) or name == "database", name
+
+
+def test_no_pool_lets_a_deployment_choose_a_command(pool: Any) -> None:
+    assert "command" not in json.dumps(pool)
+    assert pool["variables"]["additionalProperties"] is False
 
 
 def test_ports_are_published_on_the_loopback_interface_alone(compose: Any) -> None:

@@ -25,7 +25,7 @@ from warehouse.files.layout import Snapshot, check_exists, take_snapshot
 from warehouse.files.runs import read_run
 from warehouse.query import scan, superseded
 from warehouse.query.fetch import FILE_ERRORS, fetch_rows, file_fault
-from warehouse.query.superseded import Rewind, Unreadable
+from warehouse.query.superseded import Rewind
 from warehouse.schema import file_list, literal
 
 T = TypeVar("T")
@@ -83,7 +83,9 @@ class Connection:
         self._pack_columns: dict[str, dict[str, list[str]]] = {}
         self._rewinds: list[Rewind] = []
         self._rewinds_of: Snapshot | None = None
-        self._warned: set[Unreadable] = set()
+        self._warned: set[str] = set()
+        self._looked_at: dict[Path, int] = {}
+        """Live events files with their size when their lines were last looked at."""
         self._con = duckdb.connect(":memory:", config={"autoinstall_known_extensions": False})
         self._con.execute("SET enable_progress_bar = false")
         # Everything is defined over no files first: files that vanish meanwhile then concern queries alone, which take a
@@ -265,10 +267,16 @@ class Connection:
         rows = self._con.cursor().execute(
             "SELECT run_id, incarnation, stage, step FROM store.events WHERE kind = 'rewind' ORDER BY ALL"
         )
-        rewinds, unreadable = superseded.readable(rows.fetchall())
-        for lost in set(unreadable) - self._warned:
-            warnings.warn(lost.sentence(), stacklevel=2)
-        self._warned.update(unreadable)
+        rewinds, sentences = superseded.readable(rows.fetchall())
+        for path in shown.live.get("events", []) if shown is not None else []:
+            with contextlib.suppress(FileNotFoundError):  # sealed meanwhile
+                size = path.stat().st_size
+                if self._looked_at.get(path) != size and (count := superseded.unreadable_lines(path)):
+                    sentences.append(f"{count} lines of {path} cannot be read; {superseded.ADVICE}")
+                self._looked_at[path] = size
+        for sentence in set(sentences) - self._warned:
+            warnings.warn(sentence, stacklevel=2)
+        self._warned.update(sentences)
         return rewinds
 
     def _rewound_since(self, latest: Snapshot, rewinds: list[Rewind]) -> bool:

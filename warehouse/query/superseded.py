@@ -8,14 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from warehouse.schema import literal
+import orjson
+
+from warehouse.files.encode import fitting
+from warehouse.schema import literal, types
 
 UNTOUCHED_STAGES = ("distill", "sft", "evaluate", "play")
 """Stages whose metrics a rewind to a training step leaves alone (metrics carry no phase)."""
 
 COLD_START = "sft"
 """Its steps are counted apart from those of reinforcement learning: a rewind of it to a step reaches its own rows alone."""
+
+ADVICE = "turns may count twice. `userrl warehouse check --repair` sets it aside."
 
 _PHASES = ("train", "validate")
 _ANTI = "ANTI JOIN store.{0} r ON t.run_id = r.run_id AND t.incarnation < r.incarnation AND {1}"
@@ -31,34 +37,34 @@ class Rewind:
     step: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Unreadable:
-    """A rewind that does not say what it voids: a damaged line, or one of an earlier version. It hides nothing."""
+def readable(rows: Iterable[tuple[str | None, int | None, str | None, int | None]]) -> tuple[list[Rewind], list[str]]:
+    """The rewinds among rows (run, incarnation, stage, step) of events, and a sentence about each that is none.
 
-    run_id: str | None
-    incarnation: int | None
-
-    def sentence(self) -> str:
-        """For the person who asks."""
-        which = f"start {self.incarnation} of run {self.run_id}" if self.run_id is not None else "an unknown run"
-        return (
-            f"A rewind of {which} cannot be read, so that turns it replaced may be counted twice; "
-            "`userrl warehouse check --repair` sets it aside."
-        )
-
-
-def readable(
-    rows: Iterable[tuple[str | None, int | None, str | None, int | None]],
-) -> tuple[list[Rewind], list[Unreadable]]:
-    """The rewinds among rows (run, incarnation, stage, step) of events, and those that cannot be read."""
+    Such a row does not say what it voids (a damaged line, or an earlier version's): it hides nothing.
+    """
     rewinds: list[Rewind] = []
-    unreadable: list[Unreadable] = []
+    sentences: list[str] = []
     for run_id, incarnation, stage, step in rows:
         if run_id is None or incarnation is None or (stage is None and step is None):
-            unreadable.append(Unreadable(run_id, incarnation))
+            which = "an unknown run" if run_id is None else f"run {run_id}"
+            sentences.append(f"A rewind of {which} (start {incarnation}) does not say what it replaces; {ADVICE}")
         else:
             rewinds.append(Rewind(run_id, incarnation, stage, step))
-    return rewinds, unreadable
+    return rewinds, sentences
+
+
+def unreadable_lines(path: Path) -> int:
+    """How many whole lines of a live events file are no event, or a rewind that does not say what it replaces."""
+    count = 0
+    for line in path.read_bytes().split(b"\n")[:-1]:
+        try:
+            row, _ = fitting(types("events"), orjson.loads(line))
+        except (orjson.JSONDecodeError, AttributeError):
+            count += 1
+        else:
+            fields = row["run_id"], row["incarnation"], row["stage"], row["step"]
+            count += row["run_id"] is None or (row["kind"] == "rewind" and bool(readable([fields])[1]))
+    return count
 
 
 def definitions(rewinds: Sequence[Rewind]) -> list[str]:

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import duckdb
-import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -27,7 +26,7 @@ from warehouse.files.lock import FolderLock
 from warehouse.files.packs import first_line, held_elsewhere, pack_entry, segments_of, unlisted_packs
 from warehouse.files.runs import format_version, read_run, write_format
 from warehouse.files.seal import NULLED
-from warehouse.query.superseded import readable
+from warehouse.query.superseded import readable, unreadable_lines
 from warehouse.query.warehouse import open_warehouse
 from warehouse.schema import literal
 from warehouse.upkeep.compact import Compaction, recover, remove_leftovers
@@ -258,8 +257,8 @@ def _rewinds(root: Path, manifest: Manifest, repair: bool, report: Report) -> No
                 with contextlib.suppress(pa.ArrowException, OSError):  # reported as a damaged segment
                     _rewinds_of_segment(path, f"Segment {run.name}/{path.name}", repair, report)
         for segment, path in segments_in(run, "live"):
-            if segment.table == "events" and (count := _unreadable_lines(path)):
-                text = f"{run.name}/{path.name}: {count} rewinds cannot be read; check --repair after its writer has ended."
+            if segment.table == "events" and (count := unreadable_lines(path)):
+                text = f"{run.name}/{path.name}: {count} lines cannot be read; repair after its writer has ended."
                 report.add("rewinds", text)
     for name in list(manifest.packs):
         path = root / "packs" / name
@@ -309,17 +308,6 @@ def _rewinds_of_pack(path: Path, repair: bool, report: Report) -> None:
         draft.replace(path)
         sync(path.parent)
     report.add("rewinds", _lost_rewinds(f"Pack {path.name}", count, repair), repair)
-
-
-def _unreadable_lines(path: Path) -> int:
-    """How many rewinds of a live file do not say what they void."""
-    count = 0
-    for line in path.read_bytes().split(b"\n"):
-        with contextlib.suppress(orjson.JSONDecodeError, AttributeError):
-            row, _ = fitting(schema.types("events"), orjson.loads(line))
-            fields = row["run_id"], row["incarnation"], row["stage"], row["step"]
-            count += row["kind"] == "rewind" and bool(readable([fields])[1])
-    return count
 
 
 def _lost_rewinds(name: str, count: int, repaired: bool) -> str:
