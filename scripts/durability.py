@@ -24,21 +24,19 @@ import psutil
 HOME = Path(tempfile.gettempdir()) / "userrl-durability"
 PORT = 4390
 OUTAGE_SECONDS = int(os.environ.get("OUTAGE_SECONDS", "130"))
-os.environ |= {
-    "USERRL_HOME": str(HOME),
-    "USERRL_PORT": str(PORT),
-    "PREFECT_HOME": str(HOME),
-    "PREFECT_API_URL": f"http://127.0.0.1:{PORT}/api",
-    "PREFECT_SERVER_API_PORT": str(PORT),
-    "USERRL_THREADS": "1",
-    "PWD": str(Path.cwd()),
-}
+os.environ |= {"USERRL_HOME": str(HOME), "USERRL_PORT": str(PORT), "USERRL_THREADS": "1"}
 
-from prefect.client.orchestration import get_client  # noqa: E402  the environment comes first
+from flows.machine.password import CHOSEN, made  # noqa: E402  the environment comes first
+from flows.machine.prefect_server import server_environment, server_state  # noqa: E402
+
+os.environ[CHOSEN] = made()  # the home is emptied below
+os.environ |= server_environment(PORT)
+
+from prefect.client.orchestration import get_client  # noqa: E402
 from prefect.deployments import run_deployment  # noqa: E402
 from prefect.states import Cancelling  # noqa: E402
 
-from flows.cli.quickstart import Services, deployments, server_state  # noqa: E402
+from flows.cli.quickstart import Services, deployments  # noqa: E402
 from flows.run.run import of_flow_run  # noqa: E402
 from userrl_core.json_files import read_json  # noqa: E402
 from userrl_core.processes import TAGS, tagged  # noqa: E402
@@ -88,7 +86,9 @@ class Lab:
         self.worker = self.start_worker()
 
     def start_server(self) -> subprocess.Popen[bytes]:
-        process = self.services.spawn("server", "prefect", "server", "start")
+        process = self.services.spawn(
+            "server", Path(sys.executable).name, "-m", "flows.machine.prefect_server", str(PORT)
+        )
         wait("server up", lambda: server_state(PORT) == "ours")
         return process
 
