@@ -12,17 +12,13 @@ from userrl_core.gyms.base import Gym, GymConfig, parse_config
 from userrl_core.gyms.registry import gym_class, hashable, min_turns, names, tasks
 from userrl_core.suggest import nearest
 
-REMOTE = ("webarena", "searchqa", "textcraft", "babyai", "sciworld")
-"""Environments that run behind their own servers; they say nothing about their tasks beforehand."""
-
-
 SAMPLE = 128
 """About how many tasks of a gym say whether a horizon is long enough."""
 
 
 def check_gyms(recipe: Recipe) -> None:
     """Raise ConfigError for a gym that does not exist, naming the nearest one."""
-    known = {*names(), *REMOTE}
+    known = names()
     evaluated = () if recipe.evaluate.gyms == "all" else recipe.evaluate.gyms
     for gym in (*recipe.training_gyms, *recipe.gyms, *evaluated):
         if gym not in known:

@@ -66,6 +66,17 @@ class Origin:
     citation: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """A value that did not last: ``where`` wrote ``old`` under ``key``, and ``by`` put ``new`` in its place."""
+
+    key: str
+    old: Any
+    where: str
+    new: Any
+    by: str
+
+
 class Recipe(Settings):
     """A named experiment. Pure data: the same recipe answers the same for a step, whenever it is asked."""
 
@@ -109,7 +120,8 @@ class Recipe(Settings):
     """Gives the horizon in place of the stages' own."""
 
     rl_tasks: PositiveInt | None = None
-    """Size of the RL task set; turns epochs into steps."""
+    """Size of the published RL task set: what epochs mean in a recipe as published. Where tasks can be counted, those that
+    are really there count (`Stage.pool`)."""
 
     evaluate: Evaluate = Evaluate()
     """Held-out evaluation and validation."""
@@ -127,6 +139,7 @@ class Recipe(Settings):
     """Collapse alarms and what each does."""
 
     _origins: dict[str, Origin] = PrivateAttr(default_factory=dict)
+    _replaced: tuple[Replaced, ...] = PrivateAttr(default=())
     _warnings: tuple[str, ...] = PrivateAttr(default=())
 
     @model_validator(mode="after")
@@ -137,7 +150,7 @@ class Recipe(Settings):
                 raise ValueError(f"{at} has no horizon; give one, or a schedule for the whole run")
             if self.horizons is not None and (stage.horizon is not None or stage.gates is not None):
                 raise ValueError(f"{at} has a horizon or gates of its own beside the schedule; leave one of them out")
-            if stage.epochs is not None and self.rl_tasks is None:
+            if stage.epochs is not None and stage.pool is None and self.rl_tasks is None:
                 raise ValueError(f"{at} is given in epochs; set rl_tasks, or give its length in steps")
             held_out = set(stage.gyms) & set(self.split.held_out)
             if held_out:
@@ -211,6 +224,11 @@ class Recipe(Settings):
         return self.gyms.get(name, GymSetup())
 
     @property
+    def most_turns(self) -> int:
+        """The longest horizon of training, the evaluation's where nothing is trained."""
+        return self.schedule.levels()[-1].horizon if self.stages else self.evaluate.horizon
+
+    @property
     def training_gyms(self) -> tuple[str, ...]:
         """All gyms of all stages, in order of appearance."""
         return tuple(dict.fromkeys(gym for stage in self.stages for gym in stage.gyms))
@@ -250,6 +268,11 @@ class Recipe(Settings):
         """What loading found worth a warning."""
         return self._warnings
 
+    @property
+    def replaced(self) -> tuple[Replaced, ...]:
+        """Values of weaker layers that stronger ones replaced; none for a recipe that was read back as it was resolved."""
+        return self._replaced
+
     def origin(self, key: str) -> Origin:
         """Where the value at a dotted key came from."""
         while key:
@@ -262,7 +285,7 @@ class Recipe(Settings):
         if stage.steps is not None:
             return stage.steps
         # Whole batches only, as in the released training: what is left of an epoch is not trained on.
-        batches = max((self.rl_tasks or 0) // self.algorithm.batch, 1)
+        batches = max((stage.pool or self.rl_tasks or 0) // self.algorithm.batch, 1)
         return max(round((stage.epochs or 0) * batches), 1)
 
     def _piece(self, stage: Stage, first: int, end: int) -> tuple[int | None, int]:

@@ -103,6 +103,9 @@ class Stage(Settings):
     epochs: PositiveFloat | None = None
     """Length in passes over the RL tasks, in place of steps."""
 
+    pool: PositiveInt | None = None
+    """Tasks of one pass, as they were counted when the recipe was loaded under a profile; none: rl_tasks."""
+
     horizon: Turns | None = None
     """Most agent turns; left out where a schedule gives it."""
 

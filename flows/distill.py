@@ -28,7 +28,8 @@ def distill(request: DistillRequest) -> dict[str, Any]:
             name=request.name or "distill",
             overrides=request.with_overrides("demonstrations", "policy", "user", "top_k"),
             fresh=request.fresh,
-        )
+        ),
+        only="distill",
     )
     with plan.begin() as run, run.at_work():
         result = run_stage(run, plan.job(run, "distill"))

@@ -11,11 +11,13 @@ from typing import Any  # noqa: E402
 
 from prefect import flow  # noqa: E402
 
+from curricula.host import AUTO  # noqa: E402
 from curricula.options import check_url  # noqa: E402
 from flows.run.artifacts import publish  # noqa: E402
-from flows.run.job import Actor, StageJob  # noqa: E402
+from flows.run.job import Actor, StageJob, server_of  # noqa: E402
 from flows.run.plan import RunPlan, plan_run  # noqa: E402
-from flows.run.report import Report, write_report  # noqa: E402
+from flows.run.readiness import refuse_missing_key, resolve  # noqa: E402
+from flows.run.report import Evaluated, Report, write_report  # noqa: E402
 from flows.run.request import EvaluateRequest, TrainRequest, takes  # noqa: E402
 from flows.run.results import EvaluateResult, file_hash  # noqa: E402
 from flows.run.run import Run, find  # noqa: E402
@@ -31,7 +33,7 @@ def evaluate(request: EvaluateRequest) -> dict[str, Any]:
     with plan.begin() as run, run.at_work():
         scores = run_stage(run, _job(plan, run, actor))
         assert isinstance(scores, EvaluateResult)
-        return publish(run, write_report(plan, run, scores=scores))
+        return publish(run, write_report(plan, run, scores=scores, evaluated=_evaluated(actor)))
 
 
 def evaluate_here(request: EvaluateRequest) -> Report:
@@ -41,23 +43,43 @@ def evaluate_here(request: EvaluateRequest) -> Report:
         job = _job(plan, run, actor)
         scores = job.result() or execute(job)
         assert isinstance(scores, EvaluateResult)
-        return write_report(plan, run, scores=scores)
+        return write_report(plan, run, scores=scores, evaluated=_evaluated(actor))
 
 
 def _plan(request: EvaluateRequest) -> tuple[RunPlan, Actor]:
     actor = actor_of(request.checkpoint, request.model, request.base_url)
+    profile, overrides = _sizes(request, actor)
     plan = plan_run(
         TrainRequest(
             recipe=request.recipe,
-            profile=request.profile,
+            profile=profile,
             backend="local",
             seed=request.seed,
             name=request.name or f"evaluate-{actor.label}",
-            overrides=request.with_overrides("evaluate", "gyms", "horizon", "tasks", "attempts", "user"),
+            overrides=overrides,
             fresh=request.fresh,
-        )
+        ),
+        only="evaluate",
     )
+    if actor.kind == "served":
+        refuse_missing_key(server_of(actor))
     return plan, actor
+
+
+def _sizes(request: EvaluateRequest, actor: Actor) -> tuple[str | None, dict[str, Any]]:
+    """Profile and overrides. A served model is no model from scratch: it gets the full prompt, and the full tiers of gyms
+    where no profile was named or the one that was is made for such a model."""
+    overrides = request.with_overrides("evaluate", "gyms", "horizon", "tasks", "attempts", "user")
+    if actor.kind != "served":
+        return request.profile, overrides
+    sized = None if request.profile in (None, AUTO) else resolve(request.recipe, request.profile, check=False)
+    return sized.profile if sized and sized.model.path else None, {"model.prompt_style": "full", **overrides}
+
+
+def _evaluated(actor: Actor) -> Evaluated:
+    if actor.kind != "served":
+        return Evaluated(label=actor.label, kind=actor.kind, where=actor.path)
+    return Evaluated(label=actor.label, kind=actor.kind, where=server_of(actor).base_url or "OpenAI")
 
 
 def _job(plan: RunPlan, run: Run, actor: Actor) -> StageJob:

@@ -41,6 +41,8 @@ def train(request: TrainRequest) -> dict[str, Any]:
     if request.dry_run:
         log.info("%s", plan.describe())
         return {"run": plan.run_id, "stages": plan.stages}
+    for sentence in plan.says:
+        log.info("%s", sentence)
     with plan.begin() as run, run.at_work(), served_users(plan.recipe, log.info) as serve_users:
         stages = _Stages(plan, run, serve_users)
         demonstrations = stages.do("distill", DistillResult)

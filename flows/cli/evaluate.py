@@ -15,7 +15,7 @@ def evaluate(
         str, typer.Argument(help="A checkpoint's folder, a run, latest, or demonstrator.")
     ] = "latest",
     recipe: Annotated[str, typer.Option(help="Whose gyms, horizon and prompts count.")] = "equalized-r2g",
-    profile: Annotated[str, typer.Option(help="Sizes and machine.")] = "laptop",
+    profile: Annotated[str, typer.Option(help="Sizes and machine; auto: by machine and recipe.")] = "auto",
     gym: Annotated[list[str] | None, typer.Option(help="A gym to play; may be repeated.")] = None,
     horizon: Annotated[int | None, typer.Option(help="Most agent turns.")] = None,
     tasks: Annotated[int | None, typer.Option(help="Test tasks per gym.")] = None,
@@ -50,4 +50,8 @@ def evaluate(
         for name, row in rows.items():
             score = "not scored" if row.score is None else f"{row.score:.3f} ± {row.stderr:.3f}"
             print(f"{plain(actor)}  {name}  {score}  ({row.attempts} trajectories, {row.rejected} rejected)")
+            for reason, count in row.reasons.items():
+                print(f"  rejected {count} times: {plain(reason)}")
     print(f"every turn: userrl sql \"from trajectories where run_id = '{report.run}'\"")
+    if all(row.score is None for rows in report.table.values() for row in rows.values()):
+        raise typer.Exit(1)

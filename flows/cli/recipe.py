@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from curricula.shown import replacement, shown
 from flows.cli.terminal import plain, plain_json, refusals
 from userrl_core.errors import ConfigError
 
@@ -18,7 +20,8 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Look at recipes and profiles.")
 
 Profile = Annotated[
-    str | None, typer.Option("--profile", help="Sizes and machine; 'none' shows the recipe as published.")
+    str | None,
+    typer.Option("--profile", help="Sizes and machine; auto: by machine and recipe; none: the recipe as published."),
 ]
 
 
@@ -36,27 +39,45 @@ def list_recipes(as_json: Annotated[bool, typer.Option("--json", help="As a JSON
     for recipe in recipes:
         typer.echo(plain(f"{recipe.name:<{width}}  {recipe.total_steps:>4} steps  {recipe.source}"))
     typer.echo(f"\nProfiles: {', '.join(curricula.profile_names())}")
-    typer.echo("Next: userrl recipe show equalized-r2g --profile laptop")
+    typer.echo("Next: userrl recipe show equalized-r2g")
 
 
 @app.command(name="show")
 def show(
     name: Annotated[str, typer.Argument(help="A recipe's name, or a YAML file.")],
-    profile: Profile = "laptop",
+    profile: Profile = "auto",
     changes: Annotated[list[str] | None, typer.Option("--set", help="key=value, such as algorithm.lr=1e-4.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The resolved recipe and its sources as JSON.")] = False,
 ) -> None:
-    """Print the stage table and every resolved value with where it came from."""
+    """Print the stage table, every resolved value with where it came from, what was replaced, and whether it runs here."""
     import curricula
+    from flows.run.estimate import warning
+    from flows.run.readiness import here, resolve, verdict
 
+    asked = None if profile == "none" else profile
+    host = here()
     with refusals("recipe"), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        recipe = curricula.load(name, None if profile == "none" else profile, parse_changes(changes or []))
+        recipe = resolve(name, asked, parse_changes(changes or []), check=False)
+        answer = verdict(recipe, host)
+        if answer.kind != "refused" or answer.reason not in ("environment", "judge"):
+            recipe = resolve(name, asked, parse_changes(changes or []))
     if as_json:
-        typer.echo(plain_json(as_document(recipe), indent=2))
+        about = {"verdict": answer.kind, "reason": answer.reason, "sentence": answer.sentence}
+        typer.echo(plain_json({**as_document(recipe), "here": about}, indent=2))
         return
     for line in as_lines(recipe):
         typer.echo(plain(line))
+    long = warning(recipe, host.gpus)
+    if long is not None:
+        typer.echo(long)
+    typer.echo("")
+    if answer.kind == "refused":
+        typer.echo(plain(f"It does not run here: {answer.sentence}"))
+    else:
+        shipped = name in curricula.recipe_names()
+        which = recipe.name if shipped else "equalized-r2g"
+        typer.echo(f"Next: prefect deployment run train/{which}{'' if shipped else f' -p recipe={name}'} -p profile={recipe.profile}")
 
 
 def parse_changes(changes: list[str]) -> dict[str, Any]:
@@ -87,12 +108,13 @@ def as_document(recipe: Recipe) -> dict[str, Any]:
             key: {"where": recipe.origin(key).where, "citation": recipe.origin(key).citation}
             for key, _ in leaves(recipe.resolved())
         },
+        "replaced": [asdict(row) for row in recipe.replaced],
         "warnings": list(recipe.warnings),
     }
 
 
 def as_lines(recipe: Recipe) -> Iterator[str]:
-    """The same for people; also what ``--dry-run`` prints."""
+    """The same for people."""
     yield f"{recipe.name} ({recipe.profile or 'as published'}), {recipe.total_steps} RL steps, hash {recipe.hash}"
     yield recipe.source
     yield ""
@@ -106,8 +128,10 @@ def as_lines(recipe: Recipe) -> Iterator[str]:
         yield f"{key:<{key_width}}  {value:<{value_width}}  {came_from}"
     for sentence in recipe.warnings:
         yield f"warning: {sentence}"
-    yield ""
-    yield f"Next: prefect deployment run train/{recipe.name} -p profile={recipe.profile or 'laptop'}"
+    if recipe.replaced:
+        yield ""
+        yield "replaced:"
+        yield from (f"  {replacement(row)}" for row in recipe.replaced)
 
 
 def stage_lines(recipe: Recipe) -> Iterator[str]:
@@ -132,13 +156,3 @@ def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
         else:
             yield f"{prefix}{key}", value
 
-
-def shown(value: Any) -> str:
-    """A value on one line; what says nothing is left out."""
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{k}: {shown(v)}" for k, v in value.items() if v not in (None, {}, [])) + "}"
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(map(shown, value)) + "]"
-    if value is None:
-        return "-"
-    return f"{value:g}" if isinstance(value, float) else str(value)

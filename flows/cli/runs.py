@@ -16,21 +16,34 @@ app = typer.Typer(help="Runs of this home: list, show, delete.", no_args_is_help
 
 @app.command("list")
 def list_runs(as_json: Json = False) -> None:
-    """Every run of this home, the oldest first."""
+    """Every run of this home, the oldest first, with the mean score of its best and its last validation."""
+    from flows.run.results import validation_scores
     from flows.run.run import DIED, all_runs
 
     rows = [
-        {"run": run.id, "state": status.state, "stage": status.stage, "created": run.info.created}
+        {
+            "run": run.id,
+            "recipe": run.info.recipe,
+            "seed": run.info.seed,
+            "state": status.state,
+            "stage": status.stage,
+            "best": best,
+            "last": last,
+            "created": run.info.created,
+        }
         for run in all_runs()
-        for status in [run.status]
+        for status, (best, last) in [(run.status, validation_scores(run.folder))]
     ]
     if as_json:
         print(json.dumps(rows, indent=1))
         return
+    if rows:
+        print(f"{'run':44} {'recipe':20} {'seed':>5} {'state':10} {'stage':9} {'best':>5} {'last':>5} created")
     for row in rows:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(float(row["created"] or 0)))
         note = "   start it again to continue" if row["state"] == DIED else ""
-        print(f"{row['run']:44} {row['state']:10} {row['stage'] or '':9} {when}{note}")
+        scores = " ".join("    –" if row[name] is None else f"{row[name]:5.2f}" for name in ("best", "last"))
+        print(f"{row['run']:44} {row['recipe']:20} {row['seed']:>5} {row['state']:10} {row['stage'] or '':9} {scores} {when}{note}")
     if not rows:
         print("no runs yet; `make run` starts one")
 

@@ -18,7 +18,8 @@ from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 
 from flows.cli.terminal import plain
-from flows.run.report import number
+from flows.run.alarms import alarm_file
+from flows.run.report import REPLACED, number
 from flows.run.run import Run, of_flow_run
 from userrl_core.errors import ConfigError, TrainingError
 from userrl_core.json_files import GrowingLines
@@ -102,6 +103,7 @@ class Screen:
         self._line = ""
         self._due = 0.0
         self._reader: GrowingLines | None = None
+        self._alarms: GrowingLines | None = None
         self._first: tuple[int, float] | None = None
 
     def say(self, text: str) -> None:
@@ -124,11 +126,14 @@ class Screen:
             self._enter(run, stage)
         for line in self._reader or ():
             self._show(line)
+        for line in self._alarms or ():
+            self.say(plain(str(line["sentence"])))
 
     def _enter(self, run: Run, stage: str) -> None:
         self.end()
         self._stage, self._due, self._first = stage, 0.0, None
         self._reader = GrowingLines(run.stage(stage) / "progress.jsonl")
+        self._alarms = self._alarms or GrowingLines(alarm_file(run.folder), from_end=True)
 
     def _show(self, line: Mapping[str, Any]) -> None:
         step, total, seconds = int(line["step"]), int(line["total"]), float(line["seconds"])
@@ -154,8 +159,10 @@ class Screen:
 def _show_result(run: Run | None) -> None:
     if run is None or not (run.folder / "report.md").is_file():
         return
-    lines = (run.folder / "report.md").read_text().split("\n")
-    print("\n" + plain("\n".join(line for line in lines if not line.startswith("!["))))
+    page, _, replaced = (run.folder / "report.md").read_text().partition(REPLACED)
+    print("\n" + plain("\n".join(line for line in page.split("\n") if not line.startswith("!["))).rstrip())
+    if count := replaced.count("\n- "):
+        print(f"{count} values of the recipe were replaced for this machine: .venv/bin/userrl report {run.id}")
     print(
         "\nTry next:\n"
         '  .venv/bin/userrl sql "select stage, step, avg(score) from trajectories '

@@ -7,17 +7,22 @@ alarm is a rule over a series of numbers per step; what it does (warn, pause or 
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import duckdb
 
+from flows.run.collapse import LEAST, Validation, fallen
 from flows.run.job import StageJob
 from userrl_core.errors import ConfigError, TrainingError, UserRLError
+from userrl_core.json_files import GrowingLines
 from userrl_core.suggest import nearest
-from warehouse import open_warehouse
+from warehouse import Warehouse, open_warehouse
+from warehouse.write.turn_log import TurnLog
 
 Action = Literal["warn", "pause", "stop", "off"]
 ACTIONS: tuple[Action, ...] = get_args(Action)
@@ -36,6 +41,9 @@ class Rule:
     relative: bool = False
 
 
+VALIDATION_FELL = "validation_fell"
+"""The one alarm over whole validations in place of a window of steps (see `flows.run.collapse`)."""
+
 RULES: Mapping[str, Rule] = {
     "reply_length": Rule("replies are less than half as long as they were", 0.5, "below", relative=True),
     "format_valid": Rule("too few replies hold a readable call", 0.8, "below"),
@@ -43,6 +51,7 @@ RULES: Mapping[str, Rule] = {
     "kl": Rule("the policy has moved far from where it started (KL in nats)", 2.0, "above"),
     "zero_variance": Rule("nearly all groups have equal scores, so nothing is learnt", 0.95, "above"),
     "null_reward": Rule("too many trajectories could not be scored", 0.1, "above"),
+    VALIDATION_FELL: Rule("two validations in a row lie far below the best three", LEAST, "below"),
     "user_errors": Rule("too many calls of the user model fail", 0.1, "above"),
 }
 
@@ -113,6 +122,33 @@ def tripped(rows: Sequence[Mapping[str, Any]], alarms: Mapping[str, tuple[Rule, 
     return sounding
 
 
+def validations(warehouse: Warehouse, run_id: str) -> list[Validation]:
+    """A run's validations by step, each with the mean score of every task that was scored."""
+    text = """select step, gym || '/' || task_id, avg(score) from trajectories
+              where run_id = $run and phase = 'validate' and admitted and score is not null group by all order by all"""
+    by_step: dict[int, dict[str, float]] = {}
+    for step, task, score in warehouse.sql(text, run=run_id).fetchall():
+        by_step.setdefault(step, {})[task] = score
+    return [Validation(step, scores) for step, scores in by_step.items()]
+
+
+def fell(history: Sequence[Validation], alarms: Mapping[str, tuple[Rule, Action]]) -> list[Alarm]:
+    """The alarm that validations have fallen, where they have; none where the recipe turns it off."""
+    rule, action = alarms[VALIDATION_FELL]
+    fall = fallen(history, rule.threshold) if action != "off" else None
+    return [] if fall is None else [Alarm(VALIDATION_FELL, fall.step, fall.score, fall.bound, action)]
+
+
+def alarm_file(run_folder: Path) -> Path:
+    """Where a run's alarms are written down, a JSON line each, for the terminal and the report."""
+    return run_folder / "alarms.jsonl"
+
+
+def sounded(run_folder: Path) -> tuple[str, ...]:
+    """The sentences of all alarms that a run has given, each once."""
+    return tuple(dict.fromkeys(str(line["sentence"]) for line in GrowingLines(alarm_file(run_folder))))
+
+
 class AlarmWatch:
     """Looks at the warehouse now and then while a stage trains. Called with every progress line."""
 
@@ -123,9 +159,11 @@ class AlarmWatch:
         self._due = time.monotonic() + EVERY_SECONDS
         self._sounded: set[str] = set()
 
-    def __call__(self) -> None:
-        """Raises TrainingError for an alarm that stops the run, or pauses it until it is started again."""
-        if self._job.kind != "rl" or time.monotonic() < self._due:
+    def __call__(self, *, last: bool = False) -> None:
+        """Look, where it is time to. Raises TrainingError for an alarm that stops the run, or pauses it until it is started
+        again. last: the stage has ended, so look in any case, and stop nothing: its result is there.
+        """
+        if self._job.kind != "rl" or (time.monotonic() < self._due and not last):
             return
         self._due = time.monotonic() + EVERY_SECONDS
         for alarm in self._look():
@@ -133,7 +171,8 @@ class AlarmWatch:
                 continue
             self._sounded.add(alarm.name)
             self._say(alarm.sentence())
-            if alarm.action in ("stop", "pause"):
+            self._write_down(alarm)
+            if not last and alarm.action in ("stop", "pause"):
                 how = "stopped the run" if alarm.action == "stop" else "paused the run; start it again to go on"
                 raise TrainingError(f"{alarm.sentence()} It {how}.")
 
@@ -142,7 +181,30 @@ class AlarmWatch:
             with open_warehouse(self._job.warehouse) as warehouse:
                 result = warehouse.sql(SERIES, run=self._job.run_id)
                 rows = [dict(zip(result.columns, row, strict=True)) for row in result.fetchall()]
+                history = validations(warehouse, self._job.run_id)
         except (UserRLError, duckdb.Error, OSError) as error:
             self._say("the alarms could not look at the warehouse: %s", error)
             return []
-        return tripped(rows, self._alarms)
+        return [*tripped(rows, self._alarms), *fell(history, self._alarms)]
+
+    def _write_down(self, alarm: Alarm) -> None:
+        """As a line of the run's folder and as an event of the warehouse; once, however often the stage is started."""
+        line = {"alarm": alarm.name, "step": alarm.step, "sentence": alarm.sentence()}
+        path = alarm_file(self._job.run_folder)
+        if any(known["sentence"] == line["sentence"] for known in GrowingLines(path)):
+            return
+        with path.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+        fields = {"alarm": alarm.name, "value": alarm.value, "bound": alarm.bound, "action": alarm.action}
+        try:
+            with TurnLog.open(self._job.warehouse, self._job.run_id, join=self._incarnation()) as log:
+                log.event("alarm", stage=self._job.stage, step=alarm.step, **fields)
+        except (UserRLError, duckdb.Error, OSError) as error:
+            self._say("the alarm is no event in the warehouse: %s", error)
+
+    def _incarnation(self) -> int | None:
+        """The start of the run that the alarm is about."""
+        with open_warehouse(self._job.warehouse) as warehouse:
+            newest = warehouse.sql("select max(incarnation) from stages where run_id = $run", run=self._job.run_id)
+            found: int | None = newest.fetchall()[0][0]
+            return found

@@ -17,6 +17,7 @@ from flows.run.results import RESULTS, DistillResult, Result, TrainResult
 from userrl_core.errors import ConfigError
 from userrl_core.json_files import read_json, write_json
 from userrl_core.seeding import content_hash
+from userrl_core.served.client import ChatServer
 from userrl_core.settings import Settings
 
 Kind = Literal["distill", "sft", "rl", "evaluate"]
@@ -50,6 +51,12 @@ class Actor(Settings):
     def identity(self) -> list[Any]:
         """What decides whether an earlier evaluation still counts."""
         return [self.label, self.kind, self.path if self.kind == "served" else self.sha256, self.step, self.options]
+
+
+def server_of(actor: Actor) -> ChatServer:
+    """Where a served actor is asked."""
+    base_url = actor.options.get("base_url") or os.environ.get("OPENAI_BASE_URL") or None
+    return ChatServer(model=actor.path, **{**actor.options, "base_url": base_url})
 
 
 class Inputs(Settings):

@@ -7,22 +7,28 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from prefect.runtime import flow_run
 
-from curricula import Recipe, load
+from curricula import Recipe
+from curricula.shown import replacement
 from flows.machine.home import warehouse_dir
 from flows.machine.slots import alone
 from flows.run.alarms import alarm_rules
 from flows.run.job import Actor, Inputs, Kind, StageJob, StageOptions
+from flows.run.estimate import warning
+from flows.run.readiness import here, playing_verdict, resolve, verdict
 from flows.run.request import Backend, RunBudget, TrainRequest
 from flows.run.results import Result, TrainResult
 from flows.run.run import Run, RunDescription, claim, identity, run_fields
 from userrl_core.errors import CheckpointError, ConfigError
 from userrl_core.suggest import nearest
 from userrl_core.training.verl.memory import check_machine
-from userrl_core.training.verl.step_plan import refuse_schedule
 from warehouse.files.runs import register_run
+
+HOPELESS = ("environment", "judge", "settings", "backend")
+"""What no other machine, key or file would change: refused in a dry run as well."""
 
 KINDS: dict[str, Kind] = {"distill": "distill", "sft": "sft", "evaluate": "evaluate"}
 """Kinds of the stages that are no ``rl-n``."""
@@ -70,9 +76,17 @@ class RunPlan:
         """Whether the model is made by the run itself."""
         return self.recipe.model.path is None and self.init_from is None
 
+    @property
+    def says(self) -> tuple[str, ...]:
+        """What is said before anything starts: a long run's estimate, and what the profile replaced."""
+        recipe = self.recipe
+        long = warning(recipe, here().gpus)
+        return (*([long] if long else []), *(f"replaced: {replacement(row)}" for row in recipe.replaced))
+
     def describe(self) -> str:
         """The resolved recipe's stage table in plain text."""
-        rows = [f"run {self.run_id}: {' -> '.join(self.stages)}"]
+        profile = self.recipe.profile or "none: as published"
+        rows = [f"run {self.run_id}: {' -> '.join(self.stages)}", f"  profile {profile}, backend {self.backend}"]
         rows += [
             f"  {row['stage']}: steps {row['first']} to {row['last']}, horizon {row['horizon']}, mix {row['mix']}"
             for row in self.recipe.stage_table()
@@ -148,31 +162,34 @@ class RunPlan:
         )
 
 
-def plan_run(request: TrainRequest) -> RunPlan:
-    """Check everything that can be checked now. Raises ConfigError or CheckpointError in one sentence."""
-    recipe = load(request.recipe, profile=request.profile, overrides=request.overrides)
+def plan_run(request: TrainRequest, *, only: Literal["distill", "evaluate"] | None = None) -> RunPlan:
+    """Check everything that can be checked now. Raises ConfigError or CheckpointError in one sentence.
+
+    only: nothing is trained, so only what this one stage plays needs to be there. A dry run is refused nothing
+    that this machine lacks: it says what would be needed.
+    """
+    recipe = resolve(request.recipe, request.profile, request.overrides, check=False)
     alarm_rules(recipe.alarms)
     backend = recipe.hardware.backend if request.backend == "auto" else request.backend
-    if backend == "local" and recipe.algorithm.kl_reward_coef > 0:
-        raise ConfigError(
-            f"algorithm.kl_reward_coef is {recipe.algorithm.kl_reward_coef:g}, which only verl takes off the rewards; set it to "
-            "0 (algorithm.kl_coef is the penalty in the loss, which both backends have), or backend to verl."
-        )
-    if backend == "verl" and not (recipe.model.path or request.init_from):
-        raise ConfigError(
-            f"verl trains a checkpoint, and profile {request.profile} makes a model from scratch; set model.path, or take a "
-            "profile such as qwen3-8b."
-        )
     stages = _stages(recipe)
     selected = _between(stages, request.from_stage, request.until)
-    trained = [(planned.first, planned.last) for planned in recipe.planned_stages if planned.name in selected]
-    if backend == "verl" and trained:
-        refuse_schedule(recipe.schedule.horizon, trained)
-    return RunPlan(request, recipe, backend, _checked_start(request.init_from), stages, selected)
+    start = _checked_start(request.init_from)
+    if only is not None:
+        playing_verdict(recipe, here(), only).enforce()
+    else:
+        answer = verdict(recipe, here(), backend=backend, init_from=start or "")
+        if not request.dry_run or answer.reason in HOPELESS:
+            answer.enforce()
+    recipe = resolve(request.recipe, request.profile, request.overrides)
+    return RunPlan(request, recipe, backend, start, _stages(recipe), selected)
+
+
+LAST = "RL, last step"
+"""Label of the last checkpoint where another one was best on validation."""
 
 
 def actors(recipe: Recipe, inputs: Inputs) -> tuple[Actor, ...]:
-    """Who is compared on held-out tasks: the scripted demonstrator, the cold start, and the best checkpoint of RL.
+    """Who is compared on held-out tasks: the scripted demonstrator, the cold start, RL's best checkpoint and its last.
 
     A recipe without a cold start that trains from scratch has what RL started from in its place.
     """
@@ -184,7 +201,15 @@ def actors(recipe: Recipe, inputs: Inputs) -> tuple[Actor, ...]:
         compared.append(_checkpoint("SFT" if recipe.cold_start.enabled else "start", cold, step=0))
     if rl is not None and (cold is None or rl.checkpoint != cold.checkpoint):
         compared.append(_checkpoint("RL", rl, step=rl.step))
+        if rl.best is not None and rl.best.path != rl.checkpoint:
+            compared.append(_last(rl))
     return tuple(compared)
+
+
+def _last(rl: TrainResult) -> Actor:
+    """The last step beside the best checkpoint: what a run chose by validation hides whether it held what it had reached."""
+    path = str(rl.checkpoint)
+    return Actor(label=LAST, kind="checkpoint", path=path, id=rl.id, sha256=rl.sha256, step=rl.step)
 
 
 def _checkpoint(label: str, result: TrainResult, *, step: int) -> Actor:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from curricula.shown import replacement
 from flows.machine.home import warehouse_dir
-from flows.run.plan import RunPlan
+from flows.run.alarms import alarm_rules, fell, sounded, validations
+from flows.run.plan import LAST, RunPlan
 from flows.run.results import Demonstrations, DistillResult, EvaluateResult, GymScore, Table, TrainResult, stage_results
 from flows.run.run import Run
 from userrl_core.json_files import write_json
@@ -35,11 +37,47 @@ class Report(BaseModel):
     test_tasks: int | None = None
     checkpoint: str | None = None
     """The best of training on validation, else the last."""
+    best: Reached | None = None
+    """The checkpoint that validation chose; none where nothing was trained."""
+    last: Reached | None = None
+    """The last step of training."""
+    alarms: tuple[str, ...] = ()
+    """What the alarms said while it trained."""
+    replaced: tuple[str, ...] = ()
+    """Values that stronger layers of the recipe replaced."""
+    evaluated: Evaluated | None = None
+    """What was evaluated, where it is no run's own training."""
     seconds: dict[str, float] = Field(default_factory=dict)
     cpu_seconds: dict[str, float] = Field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     warehouse: str
     folder: str
+
+
+class Reached(BaseModel):
+    """Where training was at a step."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    step: int
+    validation: float | None = None
+    """Mean score on validation tasks, at the run's final horizon."""
+    score: float | None = None
+    """Mean score on held-out tasks."""
+    stderr: float | None = None
+
+
+class Evaluated(BaseModel):
+    """Who was evaluated by itself. kind: demonstrator, checkpoint or served; where: its folder, or its server."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    label: str
+    kind: str
+    where: str = ""
+
+
+Report.model_rebuild()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +98,13 @@ def write_report(
     demonstrations: DistillResult | None = None,
     newest: TrainResult | None = None,
     scores: EvaluateResult | None = None,
+    evaluated: Evaluated | None = None,
 ) -> Report:
-    """Write report.md, report.json and curve.png into the run's folder. newest: of the trained stages' results."""
+    """Write report.md, report.json and curve.png into the run's folder.
+
+    newest: of the trained stages' results. evaluated: who was, where the run is an evaluation alone.
+    """
+    best, last = _reached(run, newest, scores)
     draw(learning_curve(run.id), run.folder / "curve.png", f"{plan.recipe.name}, seed {plan.request.seed}")
     finished = stage_results(run.folder)
     written = Report(
@@ -72,13 +115,18 @@ def write_report(
         backend=plan.backend,
         demonstrations=demonstrations and Demonstrations.model_validate(demonstrations, from_attributes=True),
         cold_start=newest is None or plan.recipe.cold_start.enabled,
-        from_scratch=plan.from_scratch,
+        from_scratch=plan.from_scratch and evaluated is None,
         table=scores.table if scores else {},
         horizon=scores.horizon if scores else None,
         test_tasks=scores.tasks if scores else None,
         checkpoint=str(newest.chosen) if newest else None,
         seconds={stage: result.seconds for stage, result in finished.items()},
         cpu_seconds={stage: result.cpu_seconds for stage, result in finished.items()},
+        best=best,
+        last=last,
+        alarms=_alarms(plan, run),
+        replaced=tuple(replacement(row) for row in plan.recipe.replaced),
+        evaluated=evaluated,
         warnings=plan.recipe.warnings,
         warehouse=str(warehouse_dir()),
         folder=str(run.folder),
@@ -86,6 +134,37 @@ def write_report(
     (run.folder / "report.md").write_text(markdown(written))
     write_json(run.folder / "report.json", written.model_dump(mode="json"))
     return written
+
+
+def _reached(
+    run: Run, newest: TrainResult | None, scores: EvaluateResult | None
+) -> tuple[Reached | None, Reached | None]:
+    """The best checkpoint and the last step of RL, on validation and on held-out tasks; none where there was no RL."""
+    if newest is None or newest.best is None:
+        return None, None
+    table = scores.table if scores else {}
+    validated = {point.step: point.score for point in learning_curve(run.id) if point.phase == "validate"}
+    best = Reached(step=newest.best.step, validation=newest.best.score, **_overall(table.get("RL", {})))
+    rows = table.get(LAST) or (table.get("RL", {}) if newest.best.path == newest.checkpoint else {})
+    return best, Reached(step=newest.step, validation=validated.get(newest.step), **_overall(rows))
+
+
+def _overall(rows: Mapping[str, GymScore]) -> dict[str, float | None]:
+    """Mean over all trajectories of all gyms, and its standard error."""
+    scored = [row for row in rows.values() if row.score is not None and row.attempts]
+    n = sum(row.attempts for row in scored)
+    if not n:
+        return {}
+    mean = sum((row.score or 0.0) * row.attempts for row in scored) / n
+    return {"score": mean, "stderr": sum(((row.stderr or 0.0) * row.attempts / n) ** 2 for row in scored) ** 0.5}
+
+
+def _alarms(plan: RunPlan, run: Run) -> tuple[str, ...]:
+    """Those that sounded, and a fall of validation also where nobody was watching."""
+    with open_warehouse(warehouse_dir()) as warehouse:
+        history = validations(warehouse, run.id)
+    fall = [alarm.sentence() for alarm in fell(history, alarm_rules(plan.recipe.alarms))]
+    return tuple(dict.fromkeys((*sounded(run.folder), *fall)))
 
 
 def learning_curve(run_id: str) -> list[CurvePoint]:
@@ -123,6 +202,8 @@ def draw(curve: Sequence[CurvePoint], path: Path, title: str) -> None:
 def markdown(report: Report) -> str:
     """The page."""
     lines = [f"# {report.run}", "", f"Recipe `{report.recipe}`, profile `{report.profile}`, seed {report.seed}."]
+    if report.evaluated is not None:
+        lines.append(_evaluated(report.evaluated))
     if report.from_scratch:
         lines.append("The model is trained from scratch; its figures say nothing about pretrained models.")
     if report.demonstrations is not None:
@@ -133,13 +214,18 @@ def markdown(report: Report) -> str:
             f"{shown.kept} kept, mean {number(shown.mean_kept)}."
         )
     lines += [f"Note: {sentence}" for sentence in report.warnings]
+    lines += [f"**{sentence}**" for sentence in report.alarms]
+    lines += best_and_last(report)
     lines.append("")
     if report.table:
         lines += _table(report) + _without_calls(report)
     lines += ["![learning curve](curve.png)", ""] if (Path(report.folder) / "curve.png").is_file() else []
     seconds, cpu = sum(report.seconds.values()), sum(report.cpu_seconds.values())
-    lines.append(f"Stages took {seconds:.0f} s ({cpu:.0f} CPU-seconds). Checkpoint: `{report.checkpoint}`.")
+    checkpoint = f" Checkpoint: `{report.checkpoint}`." if report.checkpoint else ""
+    lines.append(f"Stages took {seconds:.0f} s ({cpu:.0f} CPU-seconds).{checkpoint}")
     lines.append(f"Every turn is in the warehouse `{report.warehouse}`, run `{report.run}`.")
+    if report.replaced:
+        lines += ["", REPLACED, "", *(f"- {line}" for line in report.replaced)]
     return "\n".join(lines) + "\n"
 
 
@@ -157,7 +243,41 @@ def _table(report: Report) -> list[str]:
             row = rows.get(gym, GymScore())
             cells.append(f"{number(row.score)} ± {number(row.stderr)} ({number(row.turns, 1)})")
         lines.append(f"| {gym} | " + " | ".join(cells) + " |")
+    for actor, rows in report.table.items():
+        for gym, row in rows.items():
+            if row.rejected:
+                why = "; ".join(f"{reason} ({count})" for reason, count in row.reasons.items())
+                lines.append(f"\nRejected of {actor} at {gym}: {row.rejected}{': ' + why if why else ''}.")
     return [*lines, ""]
+
+
+REPLACED = "## Replaced values"
+
+
+def best_and_last(report: Report) -> list[str]:
+    """A sentence on each; what validation chose stands beside where training ended."""
+    best, last = report.best, report.last
+    if best is None or last is None:
+        return []
+    if best.step == last.step:
+        return [f"Best checkpoint: step {best.step}, which is the last ({_scores(best)})."]
+    return [
+        f"Best checkpoint on validation: step {best.step} ({_scores(best)}).",
+        f"Last step: {last.step} ({_scores(last)}).",
+    ]
+
+
+def _scores(reached: Reached) -> str:
+    held_out = f", held-out {number(reached.score)} ± {number(reached.stderr)}" if reached.score is not None else ""
+    return f"validation {number(reached.validation)}{held_out}"
+
+
+def _evaluated(evaluated: Evaluated) -> str:
+    if evaluated.kind == "served":
+        return f"Evaluated: the served model `{evaluated.label}` at {evaluated.where}."
+    if evaluated.kind == "demonstrator":
+        return "Evaluated: the recipe's demonstrator."
+    return f"Evaluated: the checkpoint `{evaluated.where}`."
 
 
 def _without_calls(report: Report) -> list[str]:

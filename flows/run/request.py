@@ -34,8 +34,8 @@ class RunRequest(Settings):
     recipe: str = "equalized-r2g"
     """Name of a recipe, or a YAML file."""
 
-    profile: str | None = "laptop"
-    """Sizes and machine."""
+    profile: str | None = "auto"
+    """Sizes and machine; auto: the laptop's without a GPU, else the recipe's first that this machine can hold."""
 
     seed: int = 0
     """Fixes every random draw."""

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from userrl_core.distill import GymCount
-from userrl_core.json_files import read_json
+from userrl_core.json_files import GrowingLines, read_json
 from userrl_core.training.jobs import Best
 
 
@@ -91,6 +91,8 @@ class GymScore(BaseModel):
     """Share of trajectories with a reply without a readable call."""
     attempts: int = 0
     rejected: int = 0
+    reasons: dict[str, int] = Field(default_factory=dict)
+    """Why trajectories were rejected: the most frequent reasons, and how often."""
 
 
 Table = dict[str, dict[str, GymScore]]
@@ -122,6 +124,22 @@ def stage_results(run_folder: Path) -> dict[str, Result]:
     return {
         name: Result.model_validate(value["value"]) for name, value in sorted(known, key=lambda item: item[1]["at"])
     }
+
+
+def validation_scores(run_folder: Path) -> tuple[float | None, float | None]:
+    """Mean score of a run's best and of its last validation so far; None before the first."""
+    best = last = None
+    for name in sorted(
+        (path.parent.name for path in run_folder.glob("stages/rl-*/progress.jsonl")), key=lambda n: int(n[3:])
+    ):
+        for line in GrowingLines(run_folder / "stages" / name / "progress.jsonl"):
+            score = line.get("validate/score/mean")
+            if score is not None:
+                best, last = max(score, score if best is None else best), score
+        written = read_json(run_folder / "stages" / name / "result.json")
+        if written is not None and (chosen := written["value"].get("best")):
+            best = float(chosen["score"])
+    return best, last
 
 
 def file_hash(path: Path) -> str:

@@ -139,6 +139,7 @@ def execute(
             keep_open=[slot.descriptor for slot in taken],
             grace=STOP_SECONDS,
         )
+    alarms(last=True)
     result = job.result()
     if result is None:
         raise CheckpointError(
@@ -153,6 +154,8 @@ def slots_for(job: StageJob) -> tuple[int, tuple[Slot, ...]]:
 
     GPUs on which the run serves its users are not among them; verl on a Ray cluster elsewhere holds one place here.
     """
+    if job.kind == "evaluate" and all(actor.kind != "checkpoint" for actor in job.actors):
+        return 0, ()  # no model of ours is loaded
     hardware = job.recipe.hardware
     serving = {slot.name for slot in named(hardware.user_gpus)}
     among = tuple(slot for slot in slots() if slot.name not in serving)

@@ -7,7 +7,7 @@ from typing import Any
 
 from curricula.recipe import PlannedStage, Recipe
 from curricula.sampler import TaskSampler
-from flows.worker.tasks import rl_tasks
+from flows.run.tasks import rl_tasks
 from userrl_core.records import Task
 from userrl_core.training.protocols import History
 

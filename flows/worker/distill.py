@@ -6,10 +6,11 @@ import asyncio
 import os
 from typing import Any
 
+from curricula.pool import MOST_OF_A_GYM
 from curricula.recipe import Recipe
 from flows.run.job import ProgressWriter, StageJob
 from flows.run.results import DistillResult, file_hash
-from flows.worker.tasks import demonstration_tasks, gym_config, users_of
+from flows.run.tasks import demonstrated_gyms, demonstration_tasks, gym_config, users_of
 from userrl_core.distill import select_top_k, write_chats
 from userrl_core.errors import TrainingError
 from userrl_core.json_files import write_json
@@ -19,10 +20,6 @@ from userrl_core.records import RolloutContext, Trajectory
 from userrl_core.rollout import run_episodes
 from userrl_core.served.client import ChatServer
 from userrl_core.sink import Sink
-
-MOST_OF_A_GYM = 0.5
-"""Share of a gym's training tasks that may be demonstrated; the rest is left for reinforcement learning (ours)."""
-
 
 def demonstrator(recipe: Recipe) -> Policy:
     """Who demonstrates: ``scripted``, or a model behind an OpenAI-compatible server."""
@@ -42,8 +39,9 @@ def distill(job: StageJob, sink: Sink, progress: ProgressWriter) -> DistillResul
     policy = demonstrator(recipe)
     where = RolloutContext(stage=job.stage, phase="distill", policy=policy.name)
     horizon = setup.horizon or recipe.evaluate.horizon
-    users = users_of(recipe, recipe.training_gyms, role="demonstrate")
-    plan = {gym: _attempts(recipe, gym, job.seed) for gym in recipe.training_gyms}
+    gyms = demonstrated_gyms(recipe)
+    users = users_of(recipe, gyms, role="demonstrate")
+    plan = {gym: _attempts(recipe, gym, job.seed) for gym in gyms}
     total = sum(len(tasks) * n for tasks, n in plan.values())
     ended: list[Trajectory] = []
 
@@ -101,7 +99,7 @@ def _attempts(recipe: Recipe, gym: str, seed: int) -> tuple[list[Any], int]:
     """Tasks to demonstrate and attempts at each: as many as asked for, without using up the gym."""
     setup = recipe.demonstrations
     tasks = demonstration_tasks(recipe, gym, seed)
-    most = max(1, int(len(tasks) * MOST_OF_A_GYM))
+    most = max(1, int(len(tasks) * MOST_OF_A_GYM)) if recipe.stages else len(tasks)
     if setup.episodes is None:
         return tasks[:most], setup.attempts
     n = max(setup.attempts, -(-setup.episodes // most))

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import os
+from collections import Counter
 from collections.abc import Callable
 
-from flows.run.job import Actor, ProgressWriter, StageJob
+from flows.run.job import Actor, ProgressWriter, StageJob, server_of
 from flows.run.results import EvaluateResult, GymScore
 from flows.worker.device import device, threads
 from flows.worker.distill import demonstrator
-from flows.worker.tasks import evaluation_gyms, gym_config, test_tasks, users_of
+from flows.run.tasks import evaluation_gyms, gym_config, test_tasks, users_of
 from userrl_core.policies import BatchPolicy, Policy
 from userrl_core.policies.openai import OpenAIPolicy
 from userrl_core.records import Flag, RolloutContext, Task, Trajectory
 from userrl_core.rollout import run_episodes
-from userrl_core.served.client import ChatServer
+from userrl_core.served.health import check_server, check_users
 from userrl_core.sink import Sink
 
 
 def evaluate(job: StageJob, sink: Sink, progress: ProgressWriter) -> EvaluateResult:
     """Mean score per actor and gym, with standard errors, turns and format errors."""
     recipe = job.recipe
+    _check_servers(job)
     tasks = test_tasks(recipe)
     sink.tasks(tasks)
     total = len(job.actors) * len(tasks) * recipe.evaluate.attempts
@@ -44,6 +45,18 @@ def evaluate(job: StageJob, sink: Sink, progress: ProgressWriter) -> EvaluateRes
     sink.metrics(scores, stage=job.stage, step=step)
     turns = sum(len(t.turns) for t in ended)
     return EvaluateResult(table=table, horizon=recipe.evaluate.horizon, tasks=len(tasks), turns=turns, step=step)
+
+
+def _check_servers(job: StageJob) -> None:
+    """Raise ConfigError before the first episode when a served policy, user or judge does not answer."""
+    for actor in job.actors:
+        if actor.kind == "served":
+            check_server(server_of(actor), "served model")
+    if any(actor.kind == "demonstrator" for actor in job.actors) and isinstance(
+        policy := demonstrator(job.recipe), OpenAIPolicy
+    ):
+        check_server(policy.server, "demonstrator")
+    check_users(users_of(job.recipe, evaluation_gyms(job.recipe), role="evaluate"))
 
 
 def _play(
@@ -76,9 +89,7 @@ def _policy(job: StageJob, actor: Actor) -> Policy | BatchPolicy:
     if actor.kind == "demonstrator":
         return demonstrator(recipe)
     if actor.kind == "served":
-        base_url = actor.options.get("base_url") or os.environ.get("OPENAI_BASE_URL") or None
-        server = ChatServer(model=actor.path, **{**actor.options, "base_url": base_url})
-        return OpenAIPolicy(server)
+        return OpenAIPolicy(server_of(actor))
     from userrl_core.training.local.model import load_model
     from userrl_core.training.local.policy import LocalPolicy
     from userrl_core.training.local.threads import fix_threads
@@ -99,8 +110,10 @@ def _policy(job: StageJob, actor: Actor) -> Policy | BatchPolicy:
 def _row(played: list[Trajectory]) -> GymScore:
     scored = [(t, t.score) for t in played if t.admitted and t.score is not None]
     n = len(scored)
+    reasons = Counter(_reason(t.reject_reason) for t in played if not t.admitted)
+    rejected = {"rejected": len(played) - n, "reasons": dict(reasons.most_common(TOP_REASONS))}
     if n == 0:
-        return GymScore(rejected=len(played))
+        return GymScore.model_validate(rejected)
     mean = sum(score for _, score in scored) / n
     spread = (sum((score - mean) ** 2 for _, score in scored) / (n - 1)) ** 0.5 if n > 1 else 0.0
     return GymScore(
@@ -109,5 +122,13 @@ def _row(played: list[Trajectory]) -> GymScore:
         turns=sum(len(t.turns) for t, _ in scored) / n,
         format_errors=sum(any(turn.flags & Flag.FORMAT_ERROR for turn in t.turns) for t, _ in scored) / n,
         attempts=n,
-        rejected=len(played) - n,
+        **rejected,
     )
+
+
+TOP_REASONS, LONGEST_REASON = 3, 200
+
+
+def _reason(text: str | None) -> str:
+    """A reason on one line."""
+    return " ".join((text or "no reason is known").split())[:LONGEST_REASON]

@@ -11,7 +11,7 @@ from flows.run.job import ProgressWriter, StageJob
 from flows.run.results import TrainResult, file_hash
 from flows.worker.curriculum import RecipeCurriculum
 from flows.worker.device import device, threads
-from flows.worker.tasks import gym_config, users_of, validation_tasks
+from flows.run.tasks import gym_config, users_of, validation_tasks
 from userrl_core.errors import TrainingError
 from userrl_core.served.health import check_users
 from userrl_core.sink import Sink

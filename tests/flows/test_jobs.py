@@ -8,7 +8,7 @@ from curricula import load
 from flows.run.job import ProgressWriter, StageJob
 from flows.worker.curriculum import RecipeCurriculum
 from flows.worker.distill import distill
-from flows.worker.tasks import rl_tasks, sample, tasks_of, validation_tasks
+from flows.run.tasks import rl_tasks, sample, tasks_of, validation_tasks
 from tests.flows.small import OVERRIDES
 from tests.published import published
 from userrl_core.episode import EpisodeRules

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from curricula import load
-from flows.worker.tasks import demonstration_tasks, gym_config, users_of
+from flows.run.tasks import demonstration_tasks, gym_config, users_of
 from tests.flows.small import environment
 from tests.mock_server import Answer, MockServer, _schema, both, fill, tool_call
 from userrl_core.policies.openai import OpenAIPolicy

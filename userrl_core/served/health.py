@@ -42,16 +42,21 @@ def user_was_down(trajectory: Trajectory) -> bool:
 def check_users(users: Any, tries: int = 3) -> None:
     """Probe every served user, several times because one answer may be lost. Raises ConfigError for one that is down."""
     for server in served_users(users):
-        for attempt in range(1, tries + 1):
-            try:
-                asyncio.run(probe(server))
-                break
-            except ConfigError:
-                if attempt == tries:
-                    raise
+        check_server(server, "user model", tries)
 
 
-async def probe(server: ChatServer) -> None:
+def check_server(server: ChatServer, what: str, tries: int = 3) -> None:
+    """Probe a server. what: its part, for the sentence. Raises ConfigError for one that is down, or has no key."""
+    for attempt in range(1, tries + 1):
+        try:
+            asyncio.run(probe(server, what))
+            return
+        except ConfigError:
+            if attempt == tries:
+                raise
+
+
+async def probe(server: ChatServer, what: str = "user model") -> None:
     """Send one short request. Raises ConfigError when the server does not answer."""
     single_attempt = server.model_copy(
         update={"retries": 0, "timeout": PROBE_TIMEOUT, "max_tokens": 16, "concurrency": 1}
@@ -63,9 +68,8 @@ async def probe(server: ChatServer) -> None:
         )
     except UserRLError as error:
         address = server.base_url or "its default address"
-        raise ConfigError(
-            f"The user model {server.model} at {address} does not answer ({error}); start it with 'userrl serve-user' first."
-        ) from error
+        first = "start it with 'userrl serve-user' first" if what == "user model" else "start it, or correct its address"
+        raise ConfigError(f"The {what} {server.model} at {address} does not answer ({error}); {first}.") from error
 
 
 async def until_it_answers(server: ChatServer, deadline: float) -> bool:

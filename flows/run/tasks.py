@@ -11,7 +11,7 @@ from curricula.recipe import Recipe
 from curricula.spec import UserSetup
 from flows.machine.home import imported_tasks
 from userrl_core import gyms
-from userrl_core.errors import ConfigError
+from userrl_core.errors import ConfigError, UserRLError
 from userrl_core.gyms.taskfile import read_tasks
 from userrl_core.records import Task
 from userrl_core.seeding import content_hash, derive_seed, validation_of
@@ -36,6 +36,15 @@ def tasks_of(recipe: Recipe, gym: str, split: str, options: dict[str, Any] | Non
     if not tasks:
         raise ConfigError(f"Gym '{gym}' has no {split} task with these options; check gyms.{gym} in the recipe.")
     return tasks
+
+
+def count_published(gym: str, published: str, validation: float) -> int | None:
+    """Training tasks of a gym that can be played among published ones; None where they cannot be read."""
+    try:
+        resplit = [_resplit(task, validation) for task in given_tasks(gym, published)]
+    except UserRLError:
+        return None
+    return sum(task.split == "train" and "unplayable" not in task.payload for task in resplit)
 
 
 def given_tasks(gym: str, published: str) -> list[Task]:
@@ -90,6 +99,11 @@ def validation_tasks(recipe: Recipe) -> list[Task]:
     trained = recipe.training_gyms
     each = max(1, recipe.evaluate.validation_tasks // max(1, len(trained)))
     return [task for gym in trained for task in sample(tasks_of(recipe, gym, "validation"), each, "validate", gym)]
+
+
+def demonstrated_gyms(recipe: Recipe) -> tuple[str, ...]:
+    """The gyms that are demonstrated: those of training, or those of the evaluation where the cold start is all there is."""
+    return recipe.training_gyms or evaluation_gyms(recipe)
 
 
 def evaluation_gyms(recipe: Recipe) -> tuple[str, ...]:
@@ -153,7 +167,7 @@ def _placed(user: UserSetup, recipe: Recipe) -> User:
 
 
 PLAYED: dict[str, tuple[str, Callable[[Recipe], Collection[str]]]] = {
-    "distill": ("demonstrate", lambda recipe: recipe.training_gyms),
+    "distill": ("demonstrate", demonstrated_gyms),
     "rl": ("train", lambda recipe: recipe.training_gyms),
     "evaluate": ("evaluate", evaluation_gyms),
 }

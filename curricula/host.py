@@ -1,0 +1,95 @@
+"""What a machine has, as far as a recipe asks for it: a description, so that any machine can be asked about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from pydantic import Field, NonNegativeFloat, NonNegativeInt
+
+from curricula.layers import wishes
+from curricula.validation import validated
+from curricula.yaml_files import find, read, stem
+from userrl_core.errors import ConfigError
+from userrl_core.settings import Settings
+from userrl_core.training.config import Cluster
+
+AUTO = "auto"
+CLOSE = 0.95
+"""A card sold as 80 GB shows a little less; more than this share counts as all of it."""
+
+
+class Host(Settings):
+    """A machine, with what is installed and served there."""
+
+    gpus: NonNegativeInt = 0
+    """GPUs."""
+
+    gpu_memory: NonNegativeFloat | None = None
+    """Memory of each in GB; none: not known, and taken to be enough."""
+
+    packages: frozenset[str] = frozenset()
+    """Python packages that can be imported, of those that a recipe may need: verl and its rollout engines."""
+
+    keys: frozenset[str] = frozenset()
+    """Environment variables that are set: keys, and OPENAI_BASE_URL."""
+
+    data: frozenset[str] | None = Field(default=None)
+    """Files and folders of published tasks that are there; none: look at this disk."""
+
+    def has(self, cluster: Cluster) -> bool:
+        """Whether the GPUs that a profile asks for are here, and large enough."""
+        if cluster.gpus > self.gpus:
+            return False
+        return not cluster.gpus or self.gpu_memory is None or self.gpu_memory >= CLOSE * cluster.memory_gb
+
+    def has_data(self, place: str) -> bool:
+        """Whether published tasks lie there."""
+        return place in self.data if self.data is not None else Path(place).expanduser().exists()
+
+    def described(self) -> str:
+        """For a sentence."""
+        if not self.gpus:
+            return "no GPU"
+        memory = "" if self.gpu_memory is None else f" of {self.gpu_memory:.0f} GB"
+        return f"{self.gpus} GPU{'s' * (self.gpus > 1)}{memory}"
+
+
+def choose_profile(recipe: str | Path, profile: str | None, host: Callable[[], Host]) -> str | None:
+    """The profile that is meant: ``auto`` is the laptop's without a GPU, else the recipe's first that the machine can hold.
+
+    Raises ConfigError, with the list, where the machine's GPUs fit none of them.
+    """
+    if profile != AUTO:
+        return profile
+    wished = wishes(recipe)
+    if wished.chosen is not None:
+        return wished.chosen
+    machine = host()
+    if not machine.gpus:
+        return "laptop"
+    clusters = {name: profile_cluster(name) for name in wished.runs_on}
+    for name, cluster in clusters.items():
+        if machine.has(cluster):
+            return name
+    asked = "; ".join(f"{name}: {needs(cluster)}" for name, cluster in clusters.items()) or "it names none"
+    raise ConfigError(
+        f"No profile of recipe '{stem(recipe)}' fits this machine, which has {machine.described()} ({asked}); name one that "
+        "you want to change, or profile=laptop for the small model."
+    )
+
+
+def needs(cluster: Cluster) -> str:
+    """What a profile asks of a machine, for a sentence."""
+    if not cluster.gpus:
+        return "no GPU"
+    nodes = f"{cluster.nodes} nodes of " if cluster.nodes > 1 else ""
+    return f"{nodes}{cluster.gpus} GPU{'s' * (cluster.gpus > 1)} of {cluster.memory_gb:.0f} GB"
+
+
+def profile_cluster(name: str) -> Cluster:
+    """The machine that a profile is made for."""
+    hardware = dict(read(find(name, "profile")).get("hardware") or {})
+    known = {key: value for key, value in hardware.items() if key in Cluster.model_fields}
+    return validated(Cluster, known, f"profile {name}, hardware")
+

@@ -1,0 +1,303 @@
+"""Which files make a recipe, in the order in which they count (docs/recipes.md, "What wins").
+
+Shipped recipes, then the profile, then the shipped recipes' words for that profile, then what a person wrote. A person's
+file is any that lies outside the package; of it only *experiment* keys rise above the profile, since a profile is asked for
+its sizes and its machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from curricula.merge import Layer, Merged, Rank
+from curricula.yaml_files import HERE, find, read, stem
+from userrl_core.errors import ConfigError
+from userrl_core.suggest import nearest
+from userrl_core.training.config import AlgorithmConfig, SftConfig
+
+EXPERIMENT: Mapping[str, frozenset[str] | None] = {
+    "stages": None,
+    "schedule": None,
+    "credit": None,
+    "judge": None,
+    "split": None,
+    "algorithm": frozenset({"name"}),
+    "evaluate": frozenset({"gyms", "horizon", "attempts"}),
+}
+"""What makes an experiment what it is, beside the tasks and the config of gyms. None: the whole block."""
+
+GYM_EXPERIMENT = frozenset({"tasks", "config"})
+"""The same of one gym."""
+
+PROFILE_FIELDS: Mapping[str, frozenset[str] | None] = {
+    "gyms": None,
+    "demonstrations": None,
+    "model": None,
+    "hardware": None,
+    "stages": None,
+    "schedules": None,
+    "evaluate": None,
+    "split": None,
+    "rl_tasks": None,
+    "cold_start": frozenset(SftConfig.model_fields) - {"enabled"},
+    "algorithm": frozenset(AlgorithmConfig.model_fields)
+    - {"name", "loss_aggregation", "entropy_mask", "dual_clip", "clip_high", "assignment", "gae_gamma", "gae_lambda"},
+}
+"""What a profile may set: sizes, machines, optimisation, stages. None: the whole block."""
+
+
+@dataclass(frozen=True, slots=True)
+class Small:
+    """A gym at the size of a profile.
+
+    tasks: its small tier. tokens: most tokens of the opening (prompt), of one reply and of one turn, reply and answer.
+    """
+
+    tasks: Mapping[str, Any] = field(default_factory=dict)
+    tokens: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Sources:
+    """A recipe's files.
+
+    layers: by rank. held: the profile that a recipe which holds every value was resolved under. small: gyms at the
+    profile's size.
+    """
+
+    layers: list[Layer]
+    held: str | None = None
+    small: Mapping[str, Small] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What a recipe says about profiles: the one that its file names, and those of its family."""
+
+    chosen: str | None
+    runs_on: tuple[str, ...]
+
+
+def wishes(name: str | Path) -> Wishes:
+    """The profiles that a recipe asks for. Raises ConfigError for one that is not there."""
+    documents = _documents(name)
+    return Wishes(_chosen(documents), _runs_on(documents))
+
+
+def sources(name: str | Path, profile: str | Path | None) -> Sources:
+    """The files of a recipe under a profile. Raises ConfigError for what is not there, circles and foreign keys."""
+    documents = _documents(name)
+    chosen = _chosen(documents)
+    _runs_on(documents)
+    # A sweep's winner or a run's record names the profile that it holds: laid over it again, the profile would undo what was
+    # changed since.
+    found = Sources([], held=chosen if _is_resolved(documents) else None)
+    parts = [_parts(path, document) for path, document in documents]
+    shipped = [part for part in parts if part.shipped]
+    own = [part for part in parts if not part.shipped]
+    found.layers += [part.layer(Rank.SHIPPED, part.values) for part in shipped]
+    found.layers += [part.layer(Rank.MACHINE, _machine(part.values)) for part in own]
+    if profile is not None and stem(profile) != found.held:
+        _add_profile(found, profile, shipped, own)
+    found.layers += [part.layer(Rank.PERSON, _experiment(part.values)) for part in own]
+    if profile is not None and stem(profile) != found.held:
+        found.layers += _for_profile(own, stem(profile), Rank.PERSON_FOR_PROFILE)
+    found.layers = [layer for layer in found.layers if layer.values]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One file of a recipe, taken apart."""
+
+    name: str
+    shipped: bool
+    values: dict[str, Any]
+    profiles: Mapping[str, Any]
+    source: str
+    sources: Mapping[str, str]
+
+    def layer(self, rank: Rank, values: dict[str, Any]) -> Layer:
+        return Layer(f"recipe {self.name}", rank, values, self.source, self.sources)
+
+
+def _documents(name: str | Path, seen: tuple[str, ...] = ()) -> list[tuple[Path, dict[str, Any]]]:
+    """The recipe and those that it extends, the most general first."""
+    path = find(name, "recipe")
+    document = dict(read(path))
+    if isinstance(document.get("resolved"), Mapping):  # a run's record: run.json is YAML
+        document = dict(document["resolved"])
+    label = str(document.setdefault("name", stem(name)))
+    if label in seen:
+        raise ConfigError(f"Recipe '{label}' extends itself ({' -> '.join((*seen, label))}); break the circle.")
+    base = document.pop("extends", None)
+    below = _documents(base, (*seen, label)) if base is not None else []
+    return [*below, (path, document)]
+
+
+def _is_shipped(path: Path) -> bool:
+    return path.resolve().parent == HERE / "recipes"
+
+
+def _runs_on(documents: Sequence[tuple[Path, dict[str, Any]]]) -> tuple[str, ...]:
+    """Taken out of the documents: it says where a recipe runs, and is none of its values."""
+    named: tuple[str, ...] = ()
+    for _, document in documents:
+        named = tuple(document.pop("runs_on", ())) or named
+    return named
+
+
+def _chosen(documents: Sequence[tuple[Path, dict[str, Any]]]) -> str | None:
+    """Taken out of the documents, too."""
+    named = [document.pop("profile", None) for _, document in documents]
+    return next((str(profile) for profile in reversed(named) if profile is not None), None)
+
+
+def _is_resolved(documents: Sequence[tuple[Path, dict[str, Any]]]) -> bool:
+    """Whether a file holds every block, as `Recipe.resolved` writes them, and so needs neither base nor profile."""
+    return len(documents) == 1 and {"hardware", "model", "algorithm", "stages"} <= set(documents[0][1])
+
+
+def _parts(path: Path, document: Mapping[str, Any]) -> _Part:
+    where, values = f"recipe {document['name']}", dict(document)
+    cited = _fields(values.pop("sources", None), where, "sources")
+    profiles = _fields(values.pop("profiles", None), where, "profiles")
+    source = str(values.get("source", ""))
+    return _Part(str(document["name"]), _is_shipped(path), values, profiles, source, cited)
+
+
+def _experiment(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a person's file that rise above the profile."""
+    kept = {key: _kept(values[key], fields) for key, fields in EXPERIMENT.items() if key in values}
+    gyms = values.get("gyms")
+    if isinstance(gyms, Mapping):
+        kept["gyms"] = {gym: _kept(setup, GYM_EXPERIMENT) for gym, setup in gyms.items()}
+        kept["gyms"] = {gym: setup for gym, setup in kept["gyms"].items() if setup}
+    return {key: value for key, value in kept.items() if value not in ({}, None) or key == "judge"}
+
+
+def _kept(block: Any, fields: frozenset[str] | None) -> Any:
+    if fields is None or not isinstance(block, Mapping):
+        return block
+    return {key: value for key, value in block.items() if key in fields}
+
+
+def _machine(values: Mapping[str, Any]) -> dict[str, Any]:
+    """All of a person's file: what rises above the profile is laid over it once more."""
+    return {key: value for key, value in values.items() if key not in ("stages", "schedule")}
+
+
+# -- the profile ----------------------------------------------------------------------------------------------------
+
+
+def _add_profile(found: Sources, profile: str | Path, shipped: Sequence[_Part], own: Sequence[_Part]) -> None:
+    where, name = f"profile {stem(profile)}", stem(profile)
+    document = dict(read(find(profile, "profile")))
+    document.pop("name", None)
+    source, cited = str(document.pop("source", "")), _fields(document.pop("sources", None), where, "sources")
+    tasks = _fields(document.pop("own", None), where, "own")
+    environments = _fields(document.pop("environments", None), where, "environments")
+    found.small = _small(document.pop("small", None), where)
+    layers = [Layer(where, Rank.PROFILE, document, source, cited)]
+    for values in _tasks_of(tasks, environments, shipped, where):
+        layers.append(Layer(where, Rank.PROFILE, values, source, cited))
+    for layer in layers:
+        _check_whitelist(layer)
+    layers += _for_profile(shipped, name, Rank.SHIPPED_FOR_PROFILE)
+    kind = _schedule_kind(shipped)
+    for layer in layers:
+        _fit_to_schedule(layer, kind)
+    found.layers += layers
+
+
+def _tasks_of(
+    own: Mapping[str, Any], environments: Mapping[str, Any], shipped: Sequence[_Part], where: str
+) -> list[dict[str, Any]]:
+    """What the profile has its recipes train on: its own tasks in place of mixes that its model cannot play, and the small
+    tier of an environment that a recipe is about."""
+    named = _named_gyms(shipped)
+    replaced = frozenset(own.get("in_place_of", ()))
+    if not named or (len(named) > 1 and set(named) <= replaced):
+        return [{key: value for key, value in own.items() if key != "in_place_of"}]
+    return [dict(_fields(environments.get(gym), where, f"environments.{gym}")) for gym in named if gym in environments]
+
+
+def _named_gyms(shipped: Sequence[_Part]) -> tuple[str, ...]:
+    """The gyms that the shipped recipe itself is about: of its stages, or of its evaluation where it has none."""
+    published = Merged()
+    for part in shipped:
+        published.add(part.layer(Rank.SHIPPED, part.values))
+    gyms: dict[str, None] = {}
+    for stage in published.get("stages") or ():
+        gyms |= dict.fromkeys((*stage.get("mix", {}), *stage.get("alternate", ())))
+    evaluated = published.get("evaluate.gyms", "all")
+    return tuple(gyms) or (() if evaluated == "all" else tuple(evaluated))
+
+
+def _small(block: Any, where: str) -> dict[str, Small]:
+    small = {}
+    for gym, setup in _fields(block, where, "small").items():
+        fields = _fields(setup, where, f"small.{gym}")
+        small[str(gym)] = Small(fields.get("tasks", {}), fields.get("tokens", {}))
+    return small
+
+
+def _for_profile(parts: Sequence[_Part], name: str, rank: Rank) -> list[Layer]:
+    """What the recipes say about running under the profile."""
+    layers = []
+    for part in parts:
+        block = dict(_fields(part.profiles.get(name), f"recipe {part.name}", name))
+        where = f"recipe {part.name}, for profile {name}"
+        cited = _fields(block.pop("sources", None), where, "sources")
+        layers.append(Layer(where, rank, block, str(block.pop("source", "")), cited))
+    return layers
+
+
+def _fields(value: Any, where: str, key: str) -> Mapping[str, Any]:
+    """A block that is a mapping, or is left out."""
+    if value is None or isinstance(value, Mapping):
+        return value or {}
+    raise ConfigError(f"{where[0].upper()}{where[1:]}: '{key}' must be a mapping of fields, not {value!r}.")
+
+
+def _schedule_kind(recipe: Sequence[_Part]) -> str | None:
+    kind = None
+    for part in recipe:
+        if "schedule" in part.values:
+            named = part.values["schedule"]
+            kind = named.get("kind") if isinstance(named, Mapping) else None
+    return kind
+
+
+def _check_whitelist(layer: Layer) -> None:
+    for key, value in layer.values.items():
+        if key not in PROFILE_FIELDS:
+            raise ConfigError(
+                f"{layer.where[0].upper()}{layer.where[1:]} sets '{key}', which belongs to the recipe"
+                f"{nearest(key, PROFILE_FIELDS)}; a profile may set {', '.join(sorted(PROFILE_FIELDS))}."
+            )
+        allowed = PROFILE_FIELDS[key]
+        if allowed is None:
+            continue
+        for inner in value or {}:
+            if inner not in allowed:
+                raise ConfigError(
+                    f"{layer.where[0].upper()}{layer.where[1:]} sets '{key}.{inner}', which belongs to the recipe"
+                    f"{nearest(inner, allowed)}; a profile may set {', '.join(sorted(allowed))} there."
+                )
+
+
+def _fit_to_schedule(layer: Layer, kind: str | None) -> None:
+    """A recipe with a schedule of its own keeps the kind; the profile brings values for that kind, and drops horizons."""
+    schedules = layer.values.pop("schedules", None) or {}
+    if kind is None:
+        return
+    if kind in schedules:
+        layer.values["schedule"] = {"kind": kind, **schedules[kind]}
+    if layer.values.get("stages"):
+        first, *rest = layer.values["stages"]
+        steps = sum(int(stage.get("steps", 0)) for stage in (first, *rest))
+        layer.values["stages"] = [{k: v for k, v in first.items() if k not in ("horizon", "gates")} | {"steps": steps}]

@@ -1,0 +1,121 @@
+"""Values that follow from the final mix and horizons, where a person chose those and left the rest to a profile.
+
+A profile's lengths are made for its own tasks. A person's stages at horizon 14 under a profile made for 6 would otherwise
+be cut off after six turns in the evaluation, and their other gyms not evaluated at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from curricula.layers import Small
+from curricula.merge import Merged, Rank
+
+FOLLOWS = "follows the stages"
+
+
+def follow(merged: Merged, small: Mapping[str, Small], where: str) -> list[str]:
+    """Fit lengths and evaluated gyms to the stages where a person's file or an override wrote those; returns what to say.
+
+    A file's stages are followed exactly. Overrides alone only ever lengthen and add, so that trials of a sweep over horizons
+    are compared as the recipe says. where: the profile, as origins name it.
+    """
+    gyms = _gyms(merged)
+    for gym in (*gyms, *_evaluated(merged)):
+        tier, key = dict(small[gym].tasks) if gym in small else {}, f"gyms.{gym}.tasks"
+        if tier and not _theirs(merged, key) and merged.get(key) != tier:
+            merged.set(key, tier, where, Rank.PROFILE, "ours: the small tier")
+    ranks = [rank for key in ("stages", "schedule") if (rank := merged.rank(key)) is not None and rank >= Rank.PERSON]
+    if not ranks or not gyms:
+        return []
+    file = any(_wrote_in_a_file(merged, key) for key in ("stages", "schedule"))
+    said = _leave_held_out(merged, gyms) if file else []
+    before, most = int(merged.get("evaluate.horizon", 16)), _most_turns(merged)
+    if most is not None:
+        horizon = most if file else max(before, most)
+        _fit(merged, "evaluate.horizon", horizon)
+        if merged.get("demonstrations.horizon") is not None:
+            _fit(merged, "demonstrations.horizon", horizon)
+        _fit_tokens(merged, small, gyms, before, horizon)
+    evaluated = _evaluated(merged)
+    if evaluated and not _theirs(merged, "evaluate.gyms"):
+        kept = () if file else evaluated
+        _fit(merged, "evaluate.gyms", list(dict.fromkeys((*kept, *gyms))))
+    return said
+
+
+def _fit_tokens(merged: Merged, small: Mapping[str, Small], gyms: Iterable[str], before: int, horizon: int) -> None:
+    """Room for every turn of the longest conversation; never less than the profile gives."""
+    known = [small[gym].tokens for gym in gyms if gym in small and small[gym].tokens]
+    if not known:
+        longer = int(merged.get("algorithm.max_response_tokens", 8192)) * horizon // max(before, 1)
+        _grow(merged, "algorithm.max_response_tokens", longer)
+        return
+    prompt, reply, turn = (max(tokens[what] for tokens in known) for what in ("prompt", "reply", "turn"))
+    _grow(merged, "algorithm.max_prompt_tokens", prompt)
+    _grow(merged, "algorithm.max_tokens", reply)
+    _grow(merged, "algorithm.max_response_tokens", turn * horizon)
+    whole = int(merged.get("algorithm.max_prompt_tokens", 0)) + int(merged.get("algorithm.max_response_tokens", 0))
+    _grow(merged, "model.max_context", whole)
+    _grow(merged, "cold_start.cutoff", whole)
+
+
+def _grow(merged: Merged, key: str, value: int) -> None:
+    if value > int(merged.get(key, 0)):
+        _fit(merged, key, value)
+
+
+def _fit(merged: Merged, key: str, value: Any) -> None:
+    if not _theirs(merged, key) and merged.get(key) != value:
+        merged.set(key, value, FOLLOWS, Rank.PROFILE, "ours: fits the mix and the horizons")
+
+
+def _theirs(merged: Merged, key: str) -> bool:
+    return (merged.rank(key) or Rank.SHIPPED) >= Rank.PERSON
+
+
+def _wrote_in_a_file(merged: Merged, key: str) -> bool:
+    return merged.wrote(key, Rank.PERSON) or merged.wrote(key, Rank.PERSON_FOR_PROFILE)
+
+
+def _leave_held_out(merged: Merged, gyms: Iterable[str]) -> list[str]:
+    """A gym that a person trains on is not held out any more, where a recipe that theirs extends held it out."""
+    held = list(merged.get("split.held_out", ("intention", "telepathy", "search")))
+    leaving = [gym for gym in gyms if gym in held]
+    if not leaving or _theirs(merged, "split.held_out"):
+        return []
+    merged.set("split.held_out", [gym for gym in held if gym not in leaving], FOLLOWS, Rank.PROFILE)
+    names = ", ".join(leaving)
+    return [f"{names} left split.held_out, since the recipe's own mix trains on it: its scores are no longer held out."]
+
+
+def _stages(merged: Merged) -> list[Mapping[str, Any]]:
+    stages = merged.get("stages") or ()
+    return [stage for stage in stages if isinstance(stage, Mapping)] if isinstance(stages, (list, tuple)) else []
+
+
+def _gyms(merged: Merged) -> tuple[str, ...]:
+    gyms: dict[str, None] = {}
+    for stage in _stages(merged):
+        mix, alternate = stage.get("mix") or {}, stage.get("alternate") or ()
+        gyms |= dict.fromkeys((*mix, *alternate))
+    return tuple(str(gym) for gym in gyms)
+
+
+def _evaluated(merged: Merged) -> tuple[str, ...]:
+    """The gyms that are named for the evaluation; none for ``all``, which holds every gym of the paper."""
+    named = merged.get("evaluate.gyms", "all")
+    return tuple(named) if isinstance(named, (list, tuple)) else ()
+
+
+def _most_turns(merged: Merged) -> int | None:
+    """The longest horizon of the schedule or the stages; None where values are not what they should be, which is said later."""
+    schedule = merged.get("schedule")
+    if isinstance(schedule, Mapping):
+        named = [schedule.get("turns"), schedule.get("cap"), *(schedule.get("horizons") or ())]
+        named += [span.get("horizon") for span in schedule.get("spans") or () if isinstance(span, Mapping)]
+    else:
+        named = [stage.get("horizon") for stage in _stages(merged)]
+    turns = [turn for turn in named if isinstance(turn, int) and turn > 0]
+    return max(turns, default=None)

@@ -1,0 +1,237 @@
+"""Layers of values laid over one another: who wrote what, with which rank, and what was replaced on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+from curricula.recipe import Origin, Recipe, Replaced
+from userrl_core.errors import ConfigError
+
+
+class Rank(IntEnum):
+    """Whose value counts, the weakest first (docs/recipes.md has the same list)."""
+
+    SHIPPED = 1
+    """Recipes of this package, base first."""
+    MACHINE = 2
+    """Machine keys of a person's own files: sizes and optimisation, which a profile brings as well."""
+    PROFILE = 3
+    """The profile."""
+    SHIPPED_FOR_PROFILE = 4
+    """The shipped recipes' blocks ``profiles.<name>``."""
+    PERSON = 5
+    """Experiment keys of a person's own files, base first."""
+    PERSON_FOR_PROFILE = 6
+    """Their blocks ``profiles.<name>``, any key."""
+    OVERRIDE = 7
+    """Overrides of the call."""
+
+
+@dataclass(slots=True)
+class Layer:
+    """One source of values: its label, its rank, what it says, and the citations of what it says."""
+
+    where: str
+    rank: Rank
+    values: dict[str, Any]
+    source: str = ""
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+
+class Merged:
+    """Values under construction. Layers are added in the order of their rank."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self.origins: dict[str, Origin] = {}
+        self._ranks: dict[str, Rank] = {}
+        self._wrote: set[tuple[str, Rank]] = set()
+        self._seen: list[dict[str, tuple[Any, str]]] = []
+
+    def add(self, layer: Layer) -> None:
+        """Lay a layer over what is there: mappings merge key by key, all else is replaced.
+
+        Stages that come without a schedule end an inherited one, where a person wrote them; a person's schedule takes
+        the horizons of inherited stages.
+        """
+        if layer.rank >= Rank.PERSON and "stages" in layer.values and "schedule" not in layer.values:
+            self._end_schedule()
+        if layer.rank >= Rank.PERSON and "schedule" in layer.values and "stages" not in layer.values:
+            self._end_horizons()
+        self._merge(self.values, layer.values, (), layer)
+        self._wrote |= {(key, layer.rank) for key in layer.values}
+        self._remember()
+
+    def override(self, overrides: Mapping[str, Any]) -> None:
+        """Set dotted keys. Raises ConfigError for a key that leads nowhere."""
+        flat = dict(_flat(overrides))
+        if not flat:
+            return
+        if "stages" in flat and not any(key.split(".")[0] == "schedule" for key in flat):
+            self._end_schedule()
+        for key, value in flat.items():
+            _set(self.values, key.split("."), value, key)
+            self._note(key, Origin("override"), Rank.OVERRIDE)
+        self._remember()
+
+    def set(self, key: str, value: Any, where: str, rank: Rank, citation: str = "") -> None:
+        """Set one dotted key that follows from others."""
+        _set(self.values, key.split("."), value, key)
+        self._note(key, Origin(where, citation), rank)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value at a dotted key of mappings."""
+        value: Any = self.values
+        for part in key.split("."):
+            if not isinstance(value, Mapping) or part not in value:
+                return default
+            value = value[part]
+        return value
+
+    def rank(self, key: str) -> Rank | None:
+        """The highest rank that wrote this key, part of it, or the block that it came with; None where nobody did."""
+        inside = [rank for known, rank in self._ranks.items() if known == key or known.startswith(key + ".")]
+        while not inside and "." in key:
+            key = key.rpartition(".")[0]
+            inside = [self._ranks[key]] if key in self._ranks else []
+        return max(inside, default=None)
+
+    def wrote(self, key: str, rank: Rank) -> bool:
+        """Whether a layer of this rank had this top-level key."""
+        return (key, rank) in self._wrote
+
+    def replaced(self) -> tuple[Replaced, ...]:
+        """Every value that a layer wrote and that is another one now, in the order in which they were written."""
+        final = dict(_leaves(self.values))
+        found: dict[tuple[str, str], Replaced] = {}
+        for seen in self._seen:
+            for key, (value, where) in seen.items():
+                if key in UNSAID or (key in final and final[key] == value):
+                    continue
+                found.setdefault((key, repr(value)), Replaced(key, value, where, final.get(key), self._where(key)))
+        # Within one rank a recipe says what differs from its base: that is what `extends` is for.
+        return tuple(row for row in found.values() if row.by != row.where)
+
+    def _where(self, key: str) -> str:
+        while key:
+            if key in self.origins:
+                return self.origins[key].where
+            below = next((o.where for known, o in self.origins.items() if known.startswith(key + ".")), None)
+            if below is not None:
+                return below
+            key = key.rpartition(".")[0]
+        return "left out"
+
+    def _end_schedule(self) -> None:
+        if self.values.pop("schedule", None) is not None:
+            self._forget("schedule")
+
+    def _end_horizons(self) -> None:
+        self.values["stages"] = [
+            {key: value for key, value in stage.items() if key not in ("horizon", "gates")}
+            for stage in self.values.get("stages") or ()
+        ]
+
+    def _remember(self) -> None:
+        self._seen.append({key: (_copied(value), self._where(key)) for key, value in _leaves(self.values)})
+
+    def _merge(self, into: dict[str, Any], values: Mapping[str, Any], path: tuple[str, ...], layer: Layer) -> None:
+        for key, value in values.items():
+            here = (*path, str(key))
+            old = into.get(key)
+            if (
+                isinstance(value, Mapping)
+                and isinstance(old, dict)
+                and value.get("kind", old.get("kind")) == old.get("kind")
+            ):
+                self._merge(old, value, here, layer)
+                continue
+            into[key] = _copied(value)
+            self._forget(".".join(here))
+            for leaf, _ in _leaves({key: value}, path):
+                self._note(leaf, _origin(leaf, layer), layer.rank)
+
+    def _note(self, key: str, origin: Origin, rank: Rank) -> None:
+        self._forget(key)
+        self.origins[key], self._ranks[key] = origin, rank
+
+    def _forget(self, key: str) -> None:
+        for known in [k for k in self.origins if k == key or k.startswith(key + ".")]:
+            del self.origins[known], self._ranks[known]
+
+
+UNSAID = ("name", "source", "profile")
+"""What every recipe writes anew, and nobody misses."""
+
+
+def _origin(key: str, layer: Layer) -> Origin:
+    """The layer, with the citation of the longest prefix of the key that it cites."""
+    prefix = key
+    while prefix:
+        if prefix in layer.sources:
+            return Origin(layer.where, layer.sources[prefix])
+        prefix = prefix.rpartition(".")[0]
+    return Origin(layer.where, layer.source)
+
+
+def _leaves(values: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    for key, inner in values.items():
+        if isinstance(inner, Mapping) and inner:
+            yield from _leaves(inner, (*path, str(key)))
+        else:
+            yield ".".join((*path, str(key))), inner
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(k): _copied(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_copied(v) for v in value]
+    return value
+
+
+# -- overrides ------------------------------------------------------------------------------------------------------
+
+
+def _flat(overrides: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys; a nested mapping merges into its block, except where it is itself a value such as a mix."""
+    for key, value in overrides.items():
+        dotted = (prefix + str(key)).replace("[", ".").replace("]", "")
+        if isinstance(value, Mapping) and dotted in Recipe.model_fields and dotted not in ("schedule", "alarms"):
+            yield from _flat(value, dotted + ".")
+        else:
+            yield dotted, value
+
+
+def _set(values: Any, parts: Sequence[str], value: Any, key: str) -> None:
+    head, *rest = parts
+    if not head or (key == "profile" and not rest):
+        raise ConfigError(f"'{key}' cannot be overridden; give dotted keys of the recipe, such as algorithm.lr.")
+    if isinstance(values, list):
+        for index in _indices(values, head, key):
+            if rest:
+                _set(values[index], rest, value, key)
+            else:
+                values[index] = _copied(value)
+        return
+    if not isinstance(values, dict):
+        raise ConfigError(f"Override '{key}' goes into a single value; shorten it by '.{head}'.")
+    if not rest:
+        values[head] = _copied(value)
+        return
+    if values.get(head) is None:
+        values[head] = {}
+    _set(values[head], rest, value, key)
+
+
+def _indices(values: list[Any], head: str, key: str) -> range:
+    if head == "*":
+        return range(len(values))
+    if not head.isdigit() or int(head) >= len(values):
+        raise ConfigError(
+            f"Override '{key}': '{head}' is no index of a list of {len(values)}; use 0 to {len(values) - 1} or *."
+        )
+    return range(int(head), int(head) + 1)

@@ -1,0 +1,63 @@
+"""How many tasks an epoch has: those that are really there, less those that demonstrations take out of the RL set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from curricula.merge import Merged, Rank
+from userrl_core.errors import ConfigError
+from userrl_core.gyms.registry import names, tasks
+
+MOST_OF_A_GYM = 0.5
+"""Share of a gym's training tasks that may be demonstrated; the rest is left for reinforcement learning (ours)."""
+
+Counted = Callable[[str, str, float], int | None]
+"""Training tasks of a gym whose tasks are published: gym, where they lie, share that is validation; None: not at hand."""
+
+
+def count_epochs(merged: Merged, counted: Counted | None = None) -> None:
+    """Write the size of its pool into every stage that is given in epochs; one whose tasks are not at hand keeps rl_tasks."""
+    stages = merged.get("stages")
+    if not isinstance(stages, list):
+        return
+    for stage in stages:
+        if isinstance(stage, dict) and stage.get("epochs") is not None and (size := _pool(merged, stage, counted)):
+            stage["pool"] = size
+            if size != merged.get("rl_tasks") and merged.get("rl_tasks") is not None:
+                merged.set("rl_tasks", size, "counted", Rank.PROFILE, "ours: the training tasks that are there")
+
+
+def _pool(merged: Merged, stage: Mapping[str, Any], counted: Counted | None) -> int | None:
+    sizes: list[int] = []
+    for gym in dict.fromkeys((*(stage.get("mix") or {}), *(stage.get("alternate") or ()))):
+        size = _size(merged, stage, str(gym), counted)
+        if size is None:
+            return None
+        sizes.append(size)
+    return max(sum(sizes) - _demonstrated(merged, sizes), 1)
+
+
+def _size(merged: Merged, stage: Mapping[str, Any], gym: str, counted: Counted | None) -> int | None:
+    options = {**(merged.get(f"gyms.{gym}.tasks") or {}), **((stage.get("tasks") or {}).get(gym) or {})}
+    published = merged.get(f"gyms.{gym}.published")
+    if published is not None:
+        share = float(merged.get("split.validation", 0.05))
+        return counted(gym, str(published), share) if counted is not None else None
+    if gym not in names():
+        return None
+    try:
+        return len(tasks(gym, "train", **options))
+    except (ConfigError, ImportError):  # said where the gym is asked for its tasks
+        return None
+
+
+def _demonstrated(merged: Merged, sizes: list[int]) -> int:
+    """Most tasks that demonstrations use up: each kept one its own, none where nothing is distilled."""
+    if not merged.get("cold_start.enabled", True) and merged.get("model.path") is not None:
+        return 0
+    attempts, episodes = int(merged.get("demonstrations.attempts", 1)), merged.get("demonstrations.episodes")
+    most = [int(size * MOST_OF_A_GYM) for size in sizes]
+    if episodes is not None:
+        most = [min(size, max(1, int(episodes) // max(attempts, 1))) for size in most]
+    return min(int(merged.get("demonstrations.top_k", 1000)), sum(most))

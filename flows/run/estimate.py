@@ -1,0 +1,62 @@
+"""How long a run will take here, roughly: said before one that takes hours begins on a machine without a GPU.
+
+Every token that is played costs a forward pass, every token that is trained on a forward and a backward pass: 2 and 6
+operations a parameter. The rates are measured on two CPU cores; a third either way is to be expected, more for gyms whose
+users are served models.
+"""
+
+from __future__ import annotations
+
+from curricula import Recipe
+from userrl_core.errors import ConfigError
+from userrl_core.training.config import ModelConfig
+from userrl_core.training.verl.memory import shape_of
+
+LONG_HOURS = 1.0
+SMALL, LARGE = 6e9, 6e10
+"""Operations a second of a model of half a million parameters, which the overhead of small matrices slows, and of large ones."""
+TURN_SHARE = 0.7
+"""How much of its horizon a conversation takes, on average."""
+
+
+def hours(recipe: Recipe) -> float | None:
+    """Hours of distillation, cold start, training and evaluation on a CPU; None where the model's size is not known."""
+    parameters = parameters_of(recipe.model)
+    if parameters is None:
+        return None
+    algorithm, cold = recipe.algorithm, recipe.cold_start
+    per_turn = algorithm.max_response_tokens / max(recipe.most_turns, 1)
+    played = trained = 0.0
+    for stage in recipe.planned_stages:
+        turns = stage.steps * algorithm.batch * algorithm.group * (stage.horizon or recipe.most_turns) * TURN_SHARE
+        played += turns * per_turn
+        trained += turns * per_turn * algorithm.inner_epochs
+    conversation = recipe.evaluate.horizon * TURN_SHARE * per_turn
+    validations = recipe.total_steps // recipe.evaluate.every + 1
+    evaluated = 3 * (recipe.evaluate.tasks or 200) * recipe.evaluate.attempts * max(len(recipe.training_gyms), 1)
+    played += (validations * recipe.evaluate.validation_tasks + evaluated) * conversation
+    steps = cold.steps or round(cold.epochs * recipe.demonstrations.top_k / cold.batch)
+    trained += steps * cold.batch * conversation if cold.enabled else 0.0
+    rate = min(SMALL * max(parameters / 5e5, 1.0) ** 0.5, LARGE)
+    return (2 * played + 6 * trained) * parameters / rate / 3600
+
+
+def warning(recipe: Recipe, gpus: int) -> str | None:
+    """The estimate as a sentence, where the run is long and there is no GPU; None otherwise."""
+    expected = None if gpus else hours(recipe)
+    if expected is None or expected < LONG_HOURS:
+        return None
+    return (
+        f"This run will take about {expected:.0f} hours on this machine, which has no GPU; fewer steps, tasks or turns shorten it."
+    )
+
+
+def parameters_of(model: ModelConfig) -> float | None:
+    """Of a published checkpoint or of one made from scratch; None for a folder or name that says nothing."""
+    if model.path is not None:
+        try:
+            return float(shape_of(model.path).parameters)
+        except ConfigError:
+            return None
+    attention = model.hidden_size * model.head_dim * 2 * (model.heads + model.kv_heads)
+    return float(model.layers * (attention + 3 * model.hidden_size * model.mlp) + model.vocab_size * model.hidden_size)

@@ -1,0 +1,261 @@
+"""Whether a recipe runs on a machine, asked before anything is started: by ``recipe show``, by every flow, by the tests.
+
+A verdict is *runs* (the local backend, nothing is missing), *composes* (verl's part is built and within the machine's
+memory; only the machine itself can say more) or *refused*, with one sentence that says what is needed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+from curricula import Recipe
+from curricula.feasibility import check_credit
+from curricula.host import AUTO, Host, choose_profile, needs
+from curricula.load import load
+from flows.machine.slots import named, slots
+from flows.run.request import Backend
+from flows.run.tasks import count_published, demonstrated_gyms, evaluation_gyms, own_user_url, users_of
+from userrl_core.errors import ConfigError
+from userrl_core.gyms.registry import names
+from userrl_core.served.client import ChatServer
+from userrl_core.served.health import served_users
+from userrl_core.training.verl.config import Resume, compose, rl_overrides, sft_overrides
+from userrl_core.training.verl.job import VerlJob, VerlSftJob
+from userrl_core.training.verl.memory import check_machine
+from userrl_core.training.verl.step_plan import refuse_schedule
+
+PACKAGES = ("verl", "vllm", "sglang")
+Kind = Literal["runs", "composes", "refused"]
+Reason = Literal["", "environment", "judge", "settings", "backend", "package", "machine", "data", "key", "user"]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What becomes of a recipe on a machine. reason: what a refusal is about; sentence: what is needed."""
+
+    kind: Kind
+    reason: Reason = ""
+    sentence: str = ""
+
+    def enforce(self) -> None:
+        """Raise ConfigError with the sentence of a refusal."""
+        if self.kind == "refused":
+            raise ConfigError(self.sentence)
+
+
+class _Refusal(Exception):
+    def __init__(self, reason: Reason, sentence: str) -> None:
+        super().__init__(sentence)
+        self.reason, self.sentence = reason, sentence
+
+
+def here() -> Host:
+    """This machine, as the flows see it: the GPUs that may be used, packages that can be imported, keys that are set."""
+    gpus = sum(slot.gpu is not None for slot in slots())
+    return Host(
+        gpus=gpus,
+        gpu_memory=_gpu_memory() if gpus else None,
+        packages=frozenset(name for name in PACKAGES if find_spec(name) is not None),
+        keys=frozenset(name for name, value in os.environ.items() if value),
+    )
+
+
+def resolve(
+    recipe: str | Path, profile: str | None = AUTO, overrides: dict[str, Any] | None = None, *, check: bool = True
+) -> Recipe:
+    """The recipe that a request means on this machine: its profile chosen, its epochs counted. Raises ConfigError."""
+    return load(recipe, choose_profile(recipe, profile, here), overrides, check=check, counted=count_published)
+
+
+def verdict(recipe: Recipe, host: Host, *, backend: Backend | Literal["auto"] = "auto", init_from: str = "") -> Verdict:
+    """Whether the recipe trains on this machine. init_from: a checkpoint in place of the recipe's model."""
+    chosen: Backend = recipe.hardware.backend if backend == "auto" else backend
+    try:
+        _refuse_unplayable(recipe, (*recipe.training_gyms, *evaluation_gyms(recipe)))
+        _refuse_judge(recipe)
+        _refuse_settings(recipe, chosen, init_from)
+        _refuse_machine(recipe, host, chosen)
+        _refuse_unserved(recipe, host, ("distill", "rl", "evaluate"))
+    except _Refusal as refusal:
+        return Verdict("refused", refusal.reason, refusal.sentence)
+    return Verdict("composes" if chosen == "verl" else "runs")
+
+
+def playing_verdict(recipe: Recipe, host: Host, kind: Literal["distill", "evaluate"]) -> Verdict:
+    """Whether demonstrations, or the held-out tasks, can be played on this machine: nothing is trained."""
+    try:
+        _refuse_unplayable(recipe, demonstrated_gyms(recipe) if kind == "distill" else evaluation_gyms(recipe))
+        _refuse_unserved(recipe, host, (kind,))
+    except _Refusal as refusal:
+        return Verdict("refused", refusal.reason, refusal.sentence)
+    return Verdict("runs")
+
+
+def compose_verl(recipe: Recipe, weights: Path) -> None:
+    """Build verl's configurations of the cold start and of RL, and have verl check them. Needs verl, and no GPU.
+
+    weights: a model's folder in place of the recipe's, for what verl opens while it checks. Raises ConfigError.
+    """
+    shared: dict[str, Any] = {"model": recipe.model, "cluster": recipe.hardware, "out_dir": weights}
+    if recipe.cold_start.enabled:
+        sft = VerlSftJob(**shared, sft=recipe.cold_start, chats=weights / "chats.jsonl")
+        rows = max(recipe.demonstrations.top_k, recipe.cold_start.batch)
+        compose(sft_overrides(sft, weights, str(weights), rows), name="sft_trainer_engine")
+    for planned in recipe.planned_stages[:1]:
+        rl = VerlJob(
+            **shared,
+            algorithm=recipe.algorithm,
+            credit=recipe.credit,
+            init=weights,
+            reference=weights,
+            validate_every=recipe.evaluate.every,
+            validation_horizon=recipe.evaluate.horizon,
+            last_step=planned.last,
+        )
+        compose(rl_overrides(rl, weights, Resume(str(weights))))
+
+
+# -- what may be missing --------------------------------------------------------------------------------------------
+
+
+def _refuse_unplayable(recipe: Recipe, gyms: tuple[str, ...]) -> None:
+    """Environments that are not installed."""
+    missing = [gym for gym in dict.fromkeys(gyms) if gym not in names()]
+    if missing:
+        what = ", ".join(missing)
+        raise _Refusal(
+            "environment",
+            f"Recipe '{recipe.name}' needs the environment{'s' * (len(missing) > 1)} {what}, which this version does not "
+            f"have; choose a recipe on one of {', '.join(sorted(names()))}.",
+        )
+
+
+def _refuse_judge(recipe: Recipe) -> None:
+    if recipe.judge is not None:
+        raise _Refusal(
+            "judge",
+            f"Recipe '{recipe.name}' needs a judge of turns ({recipe.judge.model}), which this version does not have; set "
+            "judge to null to train on the gyms' own rewards.",
+        )
+
+
+def _refuse_settings(recipe: Recipe, backend: Backend, init_from: str) -> None:
+    """What the trainer cannot do, whatever the machine."""
+    try:
+        check_credit(recipe)
+        if backend == "verl" and recipe.planned_stages:
+            refuse_schedule(recipe.schedule.horizon, [(stage.first, stage.last) for stage in recipe.planned_stages])
+    except ConfigError as error:
+        raise _Refusal("settings", str(error)) from error
+    if backend == "local" and recipe.algorithm.kl_reward_coef > 0:
+        raise _Refusal(
+            "backend",
+            f"algorithm.kl_reward_coef is {recipe.algorithm.kl_reward_coef:g}, which only verl takes off the rewards; set it to "
+            "0 (algorithm.kl_coef is the penalty in the loss, which both backends have), or backend to verl.",
+        )
+    if backend == "verl" and not (recipe.model.path or init_from):
+        raise _Refusal(
+            "backend",
+            f"verl trains a checkpoint, and profile {recipe.profile} makes a model from scratch; set model.path, or take a "
+            "profile such as qwen3-8b.",
+        )
+    if backend == "verl" and recipe.planned_stages:
+        try:
+            check_machine(recipe.model, recipe.hardware, recipe.algorithm, recipe.credit, recipe.cold_start)
+        except ConfigError as error:
+            raise _Refusal("backend", str(error)) from error
+
+
+def _refuse_machine(recipe: Recipe, host: Host, backend: Backend) -> None:
+    hardware = recipe.hardware
+    if hardware.ray_address is not None:
+        return  # the machine is another one
+    if recipe.profile is None and backend == "local" and recipe.model.path is not None and not hardware.gpus:
+        raise _Refusal(
+            "machine",
+            f"Recipe '{recipe.name}' as published names no machine; choose a profile, such as laptop or h200-1.",
+        )
+    if not host.has(hardware) or hardware.gpus + len(named(hardware.user_gpus)) > max(host.gpus, hardware.gpus):
+        users = f" and {len(named(hardware.user_gpus))} for the user model" if hardware.user_gpus else ""
+        raise _Refusal(
+            "machine",
+            f"Profile {recipe.profile} needs {needs(hardware)}{users}, and this machine has {host.described()}; choose a profile "
+            "that fits (profile=auto does), or change hardware.gpus and hardware.gpu_memory.",
+        )
+    if backend != "verl" or hardware.python is not None:
+        return
+    wanted = ["verl", *([hardware.engine] if hardware.gpus else [])]
+    missing = [package for package in wanted if package not in host.packages]
+    if missing:
+        raise _Refusal(
+            "package",
+            f"Backend verl needs {' and '.join(missing)}, which cannot be imported here; install them (docs/gpu.md), or "
+            "set hardware.python to the interpreter of verl's own environment.",
+        )
+
+
+def _refuse_unserved(recipe: Recipe, host: Host, kinds: tuple[str, ...]) -> None:
+    """Published tasks, keys and served models that stages of these kinds need."""
+    for gym in dict.fromkeys((*recipe.training_gyms, *evaluation_gyms(recipe))):
+        published = recipe.gym(gym).published
+        if published not in (None, "imported") and not host.has_data(str(published)):
+            raise _Refusal("data", f"gyms.{gym}.published names {published}, and nothing is there; give the right path.")
+    if "OPENAI_BASE_URL" in host.keys:
+        return
+    for what, server in _servers(recipe, kinds):
+        if server.base_url is not None:
+            continue
+        if server.model == recipe.hardware.user_model:
+            raise _Refusal(
+                "user",
+                f"{what} is {server.model}, and nothing says where it is served; set hardware.user_gpus to serve it on "
+                "GPUs of this machine, hardware.user_url to its address, or OPENAI_BASE_URL.",
+            )
+        if server.api_key_env not in host.keys:
+            raise _Refusal(
+                "key",
+                f"{what} is {server.model}, which needs a key; set {server.api_key_env}, or OPENAI_BASE_URL for a server "
+                "of your own.",
+            )
+
+
+def refuse_missing_key(server: ChatServer) -> None:
+    """Raise ConfigError for a served model whose server needs a key that is not set."""
+    if server.base_url is None and not os.environ.get(server.api_key_env):
+        raise ConfigError(
+            f"Model {server.model} is asked at OpenAI, which needs a key; set {server.api_key_env}, or give the address of "
+            "its server with --base-url."
+        )
+
+
+def _servers(recipe: Recipe, kinds: tuple[str, ...]) -> Iterator[tuple[str, ChatServer]]:
+    distils = "distill" in kinds and (recipe.cold_start.enabled or recipe.model.path is None)
+    if distils and recipe.demonstrations.policy != "scripted":
+        yield "The demonstrator", ChatServer(model=recipe.demonstrations.policy)
+    roles = [("demonstrate", "The user of demonstrations", demonstrated_gyms(recipe))] * distils
+    roles += [("train", "The user in training", recipe.training_gyms)] * ("rl" in kinds)
+    roles += [("evaluate", "The user in the evaluation", evaluation_gyms(recipe))] * ("evaluate" in kinds)
+    for role, what, gyms in roles:
+        for server in sorted(served_users(users_of(recipe, gyms, role=role)), key=lambda server: server.model):
+            if server.base_url is None or server.base_url != own_user_url(recipe):
+                yield what, server
+
+
+def _gpu_memory() -> float | None:
+    """GB of the smallest GPU that the driver shows; None where it does not say."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return None
+    command = [program, "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+        return min(float(line) for line in done.stdout.split()) * 1.048576e-3
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
