@@ -128,13 +128,44 @@ def test_the_published_table_stands_beside_a_run(played: tuple[Warehouse, list[T
     warehouse, _ = played
     beside = [row for row in rows(warehouse, "beside_published", model="Qwen3-8B") if row["gym"] == "travel"]
     assert [(row["turn_shaping"], row["published"]) for row in beside] == [("equalized", 0.573)]
-    assert beside[0]["difference"] == pytest.approx(beside[0]["score"] - 0.573)
     assert {row["gym"] for row in rows(warehouse, "beside_published")} == {
         "travel",
         "turtle",
         "function",
         "micro_average",
     }
+
+
+def test_what_was_played_otherwise_than_published_is_never_subtracted(
+    played: tuple[Warehouse, list[Trajectory]],
+) -> None:
+    beside = rows(played[0], "beside_published")
+    assert all(row["difference"] is None and not row["comparable"] for row in beside)
+    travel = next(row for row in beside if row["gym"] == "travel")
+    assert travel["why_not"] == "tasks are ours; 5 of 471 test tasks; user rule; horizon 8; 4 attempts"
+    assert (travel["data"], travel["user_model"], travel["horizon"], travel["attempts"]) == ("ours", "rule", 8, 4)
+    average = next(row for row in beside if row["gym"] == "micro_average")
+    assert average["gyms"] == "3 of 8: function, travel, turtle"
+    assert average["why_not"].startswith("3 of the paper's gyms; function: tasks are ours")
+    assert len(travel["benchmark_version"]) == 8
+
+
+def test_the_published_protocol_is_subtracted(tmp_path: Path) -> None:
+    with TurnLog.open(tmp_path, "r1", run_fields={"shaping": "equalized", "score": "r2g"}) as log:
+        for n in range(48):
+            task = Task("turtle", f"t{n}", "test", {"n": n}, "published:userrl")
+            t = Trajectory(task, 0, 16, 1, RolloutContext("evaluate", 0, "evaluate", "model"), user="gpt-4o")
+            log.begin(t)
+            t.turns.append(Turn(1, "action", "", "", "", "", 0.5))
+            log.turn(t, t.turns[-1])
+            t.score, t.stop_reason = 0.25, "success"
+            log.end(t)
+    with open_warehouse(tmp_path) as warehouse:
+        beside = rows(warehouse, "beside_published", of_model="Qwen3-8B")
+    turtle = [row for row in beside if row["gym"] == "turtle" and row["section"] == "trained"]
+    assert [row["comparable"] for row in turtle] == [True]
+    assert turtle[0]["difference"] == pytest.approx(0.25 - 0.1854)
+    assert [row["difference"] for row in beside if row["gym"] == "micro_average"] == [None]
 
 
 def test_the_per_gym_figures_give_the_fifteen_published_micro_averages(

@@ -1,0 +1,148 @@
+"""Every shipped recipe under every profile: it runs, verl takes it, or it is refused in a sentence that says what it needs."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import yaml
+
+import curricula
+from curricula.host import Host, choose_profile
+from flows.run.readiness import Verdict, compose_verl, resolve, verdict
+from tests.verl.rig import make_model
+from userrl_core.errors import ConfigError
+
+CLUSTER = Host(
+    gpus=8,
+    gpu_memory=143.8,
+    packages=frozenset({"verl", "vllm"}),
+    keys=frozenset({"OPENAI_API_KEY", "OPENAI_BASE_URL"}),
+    data=frozenset(),
+)
+"""Eight H200 and a gateway that serves every model: what no machine of a test has."""
+LAPTOP = Host()
+WAITING = {  # until their environments and their judge are part of the package
+    name
+    for name in curricula.recipe_names()
+    if name.startswith(("scaling-inter-", "fixed-", "tarl")) or name in ("grpo-vs-reinforce", "sft-agentgym")
+}
+MATRIX = [(name, profile) for name in curricula.recipe_names() for profile in curricula.profile_names()]
+
+
+def load(name: str, profile: str) -> curricula.Recipe:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return curricula.load(name, profile, check=name not in WAITING)
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What verl opens while it checks a critic's configuration."""
+    chat = {"messages": [{"role": "user", "content": "hello"}], "tools": []}
+    return make_model(tmp_path_factory.mktemp("weights") / "model", [chat])
+
+
+@pytest.fixture(scope="module")
+def answers() -> dict[tuple[str, str], Verdict]:
+    return {(name, profile): verdict(load(name, profile), CLUSTER) for name, profile in MATRIX}
+
+
+def test_every_recipe_under_every_profile_runs_composes_or_is_refused_for_a_reason_of_its_own(
+    answers: dict[tuple[str, str], Verdict],
+) -> None:
+    for (name, _), answer in answers.items():
+        assert (answer.kind == "refused") == bool(answer.sentence)
+        assert answer.kind == "refused" or name not in WAITING
+    assert Counter(answer.kind for answer in answers.values()) == {"refused": 154, "composes": 69, "runs": 36}
+    reasons = Counter(answer.reason for answer in answers.values() if answer.reason)
+    assert reasons == {"environment": 119, "judge": 14, "backend": 16, "settings": 5}
+    assert not {"machine", "key", "user", "package", "data"} & set(reasons)
+
+
+@pytest.mark.slow
+def test_verl_takes_every_configuration_that_is_said_to_compose(
+    answers: dict[tuple[str, str], Verdict], weights: Path
+) -> None:
+    composed = [pair for pair, answer in answers.items() if answer.kind == "composes"]
+    for name, profile in composed:
+        compose_verl(load(name, profile), weights)
+    assert len(composed) == 69
+
+
+@pytest.mark.parametrize("name", sorted(set(curricula.recipe_names()) - WAITING))
+def test_a_laptop_runs_every_recipe_whose_environment_is_there(name: str) -> None:
+    assert choose_profile(name, "auto", lambda: LAPTOP) == "laptop"
+    recipe = load(name, "laptop")
+    assert verdict(recipe, LAPTOP).kind == "runs"
+    published = curricula.load(name, check=False)
+    if len(published.training_gyms) == 1:
+        assert recipe.training_gyms == published.training_gyms == recipe.evaluate.gyms
+    else:
+        assert any(row.key == "stages" for row in recipe.replaced)
+
+
+def test_what_waits_for_its_environment_or_judge_has_no_deployment_and_all_else_has_one() -> None:
+    rows = yaml.safe_load((Path(__file__).parents[2] / "prefect.yaml").read_text())["deployments"]
+    trained = {row["name"] for row in rows if row["entrypoint"] == "flows/train.py:train"}
+    assert trained == set(curricula.recipe_names()) - WAITING
+
+
+@pytest.mark.parametrize(
+    ("recipe", "host", "profile"),
+    [
+        ("equalized-r2g", Host(), "laptop"),
+        ("tarl", Host(), "laptop"),
+        ("equalized-r2g", CLUSTER, "qwen3-8b"),
+        ("grpo", CLUSTER, "tarl-8b"),
+        ("scaling-inter-textcraft", Host(gpus=8, gpu_memory=80.0), "qwen2.5-7b"),
+        ("equalized-r2g", Host(gpus=1, gpu_memory=143.8), "h200-1"),
+        ("equalized-r2g", Host(gpus=1), "h200-1"),
+    ],
+)
+def test_auto_takes_the_laptop_without_a_gpu_and_else_what_the_machine_can_hold(
+    recipe: str, host: Host, profile: str
+) -> None:
+    assert choose_profile(recipe, "auto", lambda: host) == profile
+
+
+def test_auto_on_a_machine_that_fits_no_profile_is_refused_with_the_list() -> None:
+    with pytest.raises(ConfigError) as caught:
+        choose_profile("equalized-r2g", "auto", lambda: Host(gpus=1, gpu_memory=24.0))
+    assert str(caught.value) == (
+        "No profile of recipe 'equalized-r2g' fits this machine, which has 1 GPU of 24 GB (qwen3-8b: 8 GPUs of 141 GB; "
+        "qwen3-4b: 8 GPUs of 141 GB; h200-1: 1 GPU of 141 GB); name one that you want to change, or profile=laptop for the "
+        "small model."
+    )
+
+
+def test_auto_is_resolved_before_the_run_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("USERRL_SLOTS", "cpu-0")
+    assert resolve("equalized-r2g").identity == curricula.load("equalized-r2g", "laptop").identity
+
+
+@pytest.mark.parametrize(
+    ("profile", "changes", "reason", "sentence"),
+    [
+        ("qwen3-8b", {"gpus": 0}, "machine", "needs 8 GPUs of 141 GB, and this machine has no GPU"),
+        ("qwen3-8b", {"gpu_memory": 80.0}, "machine", "and this machine has 8 GPUs of 80 GB"),
+        ("qwen3-8b", {"packages": frozenset()}, "package", "needs verl and vllm, which cannot be imported here"),
+        ("qwen3-8b", {"keys": frozenset()}, "key", "The demonstrator is gpt-4o, which needs a key; set OPENAI_API_KEY"),
+        ("qwen3-8b", {"keys": frozenset({"OPENAI_API_KEY"})}, "user", "nothing says where it is served"),
+    ],
+)
+def test_what_a_machine_lacks_is_said_in_one_sentence(
+    profile: str, changes: dict[str, object], reason: str, sentence: str
+) -> None:
+    answer = verdict(load("equalized-r2g", profile), CLUSTER.model_copy(update=changes))
+    assert (answer.kind, answer.reason) == ("refused", reason)
+    assert sentence in answer.sentence
+    assert "\n" not in answer.sentence
+
+
+def test_published_tasks_that_are_not_there_are_said_before_anything_starts() -> None:
+    recipe = curricula.load("equalized-r2g", "laptop", {"gyms.travel.published": "/data/userrl"}, check=False)
+    assert verdict(recipe, CLUSTER).reason == "data"
+    assert verdict(recipe, CLUSTER.model_copy(update={"data": frozenset({"/data/userrl"})})).kind == "runs"

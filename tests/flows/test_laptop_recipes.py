@@ -1,0 +1,123 @@
+"""Each recipe that a laptop runs, from demonstrations to the report, with two steps a stage."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import curricula
+from flows.run.job import Inputs
+from flows.run.plan import plan_run
+from flows.run.report import Report, write_report
+from flows.run.request import TrainRequest
+from flows.worker.main import run as work
+from tests.flows.test_all_recipes import WAITING
+from warehouse import open_warehouse
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+
+SMALL: dict[str, Any] = {
+    "demonstrations.episodes": 60,
+    "demonstrations.top_k": 40,
+    "cold_start.steps": 3,
+    "cold_start.batch": 8,
+    "algorithm.batch": 2,
+    "evaluate.every": 2,
+    "evaluate.tasks": 3,
+    "evaluate.validation_tasks": 4,
+}
+
+
+def two_steps_a_stage(name: str) -> dict[str, Any]:
+    """The recipe's own stages and schedule, two steps long each."""
+    recipe = curricula.load(name, "laptop", check=False)
+    schedule = recipe.resolved()["schedule"]
+    if schedule and schedule["kind"] == "scaling_inter":
+        return SMALL | {"schedule.every": 2, "stages.0.steps": 2 * len(recipe.planned_stages)}
+    if schedule and schedule["kind"] == "adaptive":
+        return SMALL | {"schedule.gate.at_most": 2, "stages.0.steps": 2 * len(schedule["horizons"])}
+    return SMALL | {"stages.*.steps": 2}
+
+
+def whole(request: TrainRequest) -> Report:
+    """Every stage of a run in this process, as `flows.train` does them one after the other."""
+    plan = plan_run(request)
+    with plan.begin() as run:
+
+        def do(stage: str, **inputs: Any) -> Any:
+            job = plan.job(run, stage, Inputs(**inputs))
+            work(job)
+            return job.result()
+
+        shown = do("distill")
+        cold = newest = do("sft", distill=shown)
+        for stage in plan.rl_stages:
+            newest = do(stage, before=newest, distill=shown, reference=cold)
+        scores = do("evaluate", distill=shown, sft=cold, rl=newest)
+        return write_report(plan, run, demonstrations=shown, newest=newest, scores=scores)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path))
+    monkeypatch.setenv("USERRL_THREADS", "1")
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", sorted(set(curricula.recipe_names()) - WAITING))
+def test_a_laptop_recipe_runs_to_its_report_on_the_gym_that_its_name_says(name: str, home: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        report = whole(TrainRequest(recipe=name, overrides=two_steps_a_stage(name), wandb="off"))
+    recipe = curricula.load(name, "laptop", two_steps_a_stage(name), check=False)
+    assert report.last is not None
+    assert report.last.step == recipe.total_steps
+    assert set(report.table) >= {"demonstrator", "RL"}
+    with open_warehouse(home / "warehouse") as warehouse:
+        trained = warehouse.sql("select distinct gym from trajectories where phase = 'train'").fetchall()
+        steps = warehouse.sql("select count(distinct step) from trajectories where phase = 'train'").fetchall()
+    assert {gym for (gym,) in trained} == set(recipe.training_gyms)
+    assert steps == [(recipe.total_steps,)]
+    published = curricula.load(name, check=False).training_gyms
+    assert len(published) > 1 or recipe.training_gyms == published
+
+
+MINE = """
+name: mine
+extends: equalized-r2g
+source: ours
+credit: {gamma: 0.93}
+stages:
+  - {steps: 7, horizon: 12, mix: {travel: 1, function: 1, telepathy: 1}}
+  - {steps: 9, horizon: 14, mix: {travel: 1, function: 1}}
+"""
+
+
+def test_a_person_s_recipe_is_trained_evaluated_and_reported_as_it_was_written(home: Path, tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(MINE)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        report = whole(TrainRequest(recipe=str(path), overrides=SMALL, wandb="off"))
+    page = (Path(report.folder) / "report.md").read_text()
+    assert report.horizon == 14
+    assert set(report.table["RL"]) == {"travel", "function", "telepathy"}
+    assert "horizon 14" in page
+    assert any(line.startswith("credit.gamma: 0.8 (recipe equalized-r2g) -> 0.93 (recipe mine)") for line in report.replaced)
+    assert "- stages: " in page
+    assert json.loads((Path(report.folder) / "report.json").read_text())["last"]["step"] == 16
+    with open_warehouse(home / "warehouse") as warehouse:
+        played = warehouse.sql(
+            """select stage, max(step), any_value(horizon), list(distinct gym order by gym) from trajectories
+               where phase = 'train' group by stage order by stage"""
+        ).fetchall()
+        judged = warehouse.sql(
+            "select any_value(horizon), list(distinct gym order by gym) from trajectories where phase = 'evaluate'"
+        ).fetchall()
+        assert warehouse.sql("select gamma, horizon from runs").fetchall() == [(0.93, 14)]
+    assert played == [("rl-1", 7, 12, ["function", "telepathy", "travel"]), ("rl-2", 16, 14, ["function", "travel"])]
+    assert judged == [(14, ["function", "telepathy", "travel"])]
