@@ -92,4 +92,3 @@ def profile_cluster(name: str) -> Cluster:
     hardware = dict(read(find(name, "profile")).get("hardware") or {})
     known = {key: value for key, value in hardware.items() if key in Cluster.model_fields}
     return validated(Cluster, known, f"profile {name}, hardware")
-

@@ -77,7 +77,9 @@ def show(
     else:
         shipped = name in curricula.recipe_names()
         which = recipe.name if shipped else "equalized-r2g"
-        typer.echo(f"Next: prefect deployment run train/{which}{'' if shipped else f' -p recipe={name}'} -p profile={recipe.profile}")
+        typer.echo(
+            f"Next: prefect deployment run train/{which}{'' if shipped else f' -p recipe={name}'} -p profile={recipe.profile}"
+        )
 
 
 def parse_changes(changes: list[str]) -> dict[str, Any]:
@@ -155,4 +157,3 @@ def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
             yield from leaves(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
-

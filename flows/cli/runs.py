@@ -43,7 +43,9 @@ def list_runs(as_json: Json = False) -> None:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(float(row["created"] or 0)))
         note = "   start it again to continue" if row["state"] == DIED else ""
         scores = " ".join("    –" if row[name] is None else f"{row[name]:5.2f}" for name in ("best", "last"))
-        print(f"{row['run']:44} {row['recipe']:20} {row['seed']:>5} {row['state']:10} {row['stage'] or '':9} {scores} {when}{note}")
+        print(
+            f"{row['run']:44} {row['recipe']:20} {row['seed']:>5} {row['state']:10} {row['stage'] or '':9} {scores} {when}{note}"
+        )
     if not rows:
         print("no runs yet; `make run` starts one")
 

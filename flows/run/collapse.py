@@ -7,6 +7,7 @@ task by task, since every validation plays the same tasks.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
@@ -64,4 +65,5 @@ def _bound(reference: Validation, validation: Validation, least: float) -> float
     pairs = [reference.scores[task] - score for task, score in validation.scores.items() if task in reference.scores]
     if len(pairs) < 2:
         return None
-    return reference.mean - max(least, ERRORS * stdev(pairs) / len(pairs) ** 0.5)
+    error = stdev(pairs) / math.sqrt(len(pairs))
+    return reference.mean - max(least, ERRORS * error)

@@ -7,6 +7,8 @@ users are served models.
 
 from __future__ import annotations
 
+import math
+
 from curricula import Recipe
 from userrl_core.errors import ConfigError
 from userrl_core.training.config import ModelConfig
@@ -37,7 +39,7 @@ def hours(recipe: Recipe) -> float | None:
     played += (validations * recipe.evaluate.validation_tasks + evaluated) * conversation
     steps = cold.steps or round(cold.epochs * recipe.demonstrations.top_k / cold.batch)
     trained += steps * cold.batch * conversation if cold.enabled else 0.0
-    rate = min(SMALL * max(parameters / 5e5, 1.0) ** 0.5, LARGE)
+    rate = min(SMALL * math.sqrt(max(parameters / 5e5, 1.0)), LARGE)
     return (2 * played + 6 * trained) * parameters / rate / 3600
 
 
@@ -46,9 +48,7 @@ def warning(recipe: Recipe, gpus: int) -> str | None:
     expected = None if gpus else hours(recipe)
     if expected is None or expected < LONG_HOURS:
         return None
-    return (
-        f"This run will take about {expected:.0f} hours on this machine, which has no GPU; fewer steps, tasks or turns shorten it."
-    )
+    return f"This run will take about {expected:.0f} hours on this machine, which has no GPU; fewer steps, tasks or turns shorten it."
 
 
 def parameters_of(model: ModelConfig) -> float | None:

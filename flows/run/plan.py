@@ -16,8 +16,8 @@ from curricula.shown import replacement
 from flows.machine.home import warehouse_dir
 from flows.machine.slots import alone
 from flows.run.alarms import alarm_rules
-from flows.run.job import Actor, Inputs, Kind, StageJob, StageOptions
 from flows.run.estimate import warning
+from flows.run.job import Actor, Inputs, Kind, StageJob, StageOptions
 from flows.run.readiness import here, playing_verdict, resolve, verdict
 from flows.run.request import Backend, RunBudget, TrainRequest
 from flows.run.results import Result, TrainResult
@@ -184,7 +184,7 @@ def plan_run(request: TrainRequest, *, only: Literal["distill", "evaluate"] | No
     return RunPlan(request, recipe, backend, start, _stages(recipe), selected)
 
 
-LAST = "RL, last step"
+LAST = "RL last step"
 """Label of the last checkpoint where another one was best on validation."""
 
 

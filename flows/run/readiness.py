@@ -206,7 +206,9 @@ def _refuse_unserved(recipe: Recipe, host: Host, kinds: tuple[str, ...]) -> None
     for gym in dict.fromkeys((*recipe.training_gyms, *evaluation_gyms(recipe))):
         published = recipe.gym(gym).published
         if published not in (None, "imported") and not host.has_data(str(published)):
-            raise _Refusal("data", f"gyms.{gym}.published names {published}, and nothing is there; give the right path.")
+            raise _Refusal(
+                "data", f"gyms.{gym}.published names {published}, and nothing is there; give the right path."
+            )
     if "OPENAI_BASE_URL" in host.keys:
         return
     for what, server in _servers(recipe, kinds):

@@ -8,8 +8,8 @@ from contextlib import ExitStack, contextmanager
 from curricula.recipe import Recipe
 from flows.machine.home import home
 from flows.machine.slots import named, take
-from flows.serving.user_server import ServeOptions, default_python, serving
 from flows.run.tasks import PLAYED, own_user_url, users_of
+from flows.serving.user_server import ServeOptions, default_python, serving
 from userrl_core.errors import ConfigError
 
 

@@ -21,6 +21,7 @@ from userrl_core.rollout import run_episodes
 from userrl_core.served.client import ChatServer
 from userrl_core.sink import Sink
 
+
 def demonstrator(recipe: Recipe) -> Policy:
     """Who demonstrates: ``scripted``, or a model behind an OpenAI-compatible server."""
     setup = recipe.demonstrations

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 from flows.run.job import Actor, ProgressWriter, StageJob, server_of
 from flows.run.results import EvaluateResult, GymScore
+from flows.run.tasks import evaluation_gyms, gym_config, test_tasks, users_of
 from flows.worker.device import device, threads
 from flows.worker.distill import demonstrator
-from flows.run.tasks import evaluation_gyms, gym_config, test_tasks, users_of
 from userrl_core.policies import BatchPolicy, Policy
 from userrl_core.policies.openai import OpenAIPolicy
 from userrl_core.records import Flag, RolloutContext, Task, Trajectory
@@ -111,9 +111,9 @@ def _row(played: list[Trajectory]) -> GymScore:
     scored = [(t, t.score) for t in played if t.admitted and t.score is not None]
     n = len(scored)
     reasons = Counter(_reason(t.reject_reason) for t in played if not t.admitted)
-    rejected = {"rejected": len(played) - n, "reasons": dict(reasons.most_common(TOP_REASONS))}
+    most_frequent = dict(reasons.most_common(TOP_REASONS))
     if n == 0:
-        return GymScore.model_validate(rejected)
+        return GymScore(rejected=len(played), reasons=most_frequent)
     mean = sum(score for _, score in scored) / n
     spread = (sum((score - mean) ** 2 for _, score in scored) / (n - 1)) ** 0.5 if n > 1 else 0.0
     return GymScore(
@@ -122,7 +122,8 @@ def _row(played: list[Trajectory]) -> GymScore:
         turns=sum(len(t.turns) for t, _ in scored) / n,
         format_errors=sum(any(turn.flags & Flag.FORMAT_ERROR for turn in t.turns) for t, _ in scored) / n,
         attempts=n,
-        **rejected,
+        rejected=len(played) - n,
+        reasons=most_frequent,
     )
 
 

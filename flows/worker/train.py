@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 from flows.run.job import ProgressWriter, StageJob
 from flows.run.results import TrainResult, file_hash
+from flows.run.tasks import gym_config, users_of, validation_tasks
 from flows.worker.curriculum import RecipeCurriculum
 from flows.worker.device import device, threads
-from flows.run.tasks import gym_config, users_of, validation_tasks
 from userrl_core.errors import TrainingError
 from userrl_core.served.health import check_users
 from userrl_core.sink import Sink

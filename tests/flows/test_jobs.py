@@ -6,9 +6,9 @@ import pytest
 
 from curricula import load
 from flows.run.job import ProgressWriter, StageJob
+from flows.run.tasks import rl_tasks, sample, tasks_of, validation_tasks
 from flows.worker.curriculum import RecipeCurriculum
 from flows.worker.distill import distill
-from flows.run.tasks import rl_tasks, sample, tasks_of, validation_tasks
 from tests.flows.small import OVERRIDES
 from tests.published import published
 from userrl_core.episode import EpisodeRules

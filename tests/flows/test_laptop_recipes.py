@@ -107,7 +107,9 @@ def test_a_person_s_recipe_is_trained_evaluated_and_reported_as_it_was_written(h
     assert report.horizon == 14
     assert set(report.table["RL"]) == {"travel", "function", "telepathy"}
     assert "horizon 14" in page
-    assert any(line.startswith("credit.gamma: 0.8 (recipe equalized-r2g) -> 0.93 (recipe mine)") for line in report.replaced)
+    assert any(
+        line.startswith("credit.gamma: 0.8 (recipe equalized-r2g) -> 0.93 (recipe mine)") for line in report.replaced
+    )
     assert "- stages: " in page
     assert json.loads((Path(report.folder) / "report.json").read_text())["last"]["step"] == 16
     with open_warehouse(home / "warehouse") as warehouse:

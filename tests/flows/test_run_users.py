@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from curricula import load
+from flows.run.tasks import users_of
 from flows.serving.run_users import needs_server, served_users
 from flows.serving.user_server import ServeOptions, answers
-from flows.run.tasks import users_of
 from tests.ports import free_port
 from userrl_core.errors import ConfigError
 
