@@ -17,6 +17,13 @@ from pydantic import BaseModel
 FIRST_SCHEMA = Path(__file__).with_name("first_schema.yaml")
 
 
+SOURCES = {
+    "TARL 4.3: 30 GRPO steps on simplified instructions before the full tasks; gyms and credit are UserRL's": "TARL 5: 30 GRPO "
+    "steps on simplified instructions before the full tasks; gyms and credit are UserRL's",
+}
+"""Citations that were corrected, and what ids were computed from before: a section's number renames no run."""
+
+
 def identity_values(model: BaseModel) -> dict[str, Any]:
     """The model's values as JSON, without those of later fields that stand at their default."""
     return _of_model(model, model.model_dump(mode="json"), "")
@@ -31,6 +38,8 @@ def _of_model(model: BaseModel, dumped: Mapping[str, Any], path: str) -> dict[st
         later = place not in _first_schema() and key != "kind"
         if not later or value != field.get_default(call_default_factory=True):
             values[key] = _of_value(value, dumped[key], place)
+    if path == "" and values.get("source") in SOURCES:
+        values["source"] = SOURCES[values["source"]]
     return values
 
 

@@ -224,6 +224,11 @@ class Recipe(Settings):
         return self.gyms.get(name, GymSetup())
 
     @property
+    def evaluation_top_p(self) -> float:
+        """Nucleus of sampling in validation and evaluation; 1 where they are greedy."""
+        return (self.evaluate.top_p or self.algorithm.top_p) if self.evaluate.temperature > 0 else 1.0
+
+    @property
     def most_turns(self) -> int:
         """The longest horizon of training, the evaluation's where nothing is trained."""
         return self.schedule.levels()[-1].horizon if self.stages else self.evaluate.horizon

@@ -153,6 +153,9 @@ class Evaluate(Settings):
     temperature: NonNegativeFloat = 0.0
     """Sampling temperature; 0 is greedy."""
 
+    top_p: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
+    """Nucleus of sampling, also in validation; none: training's, where the temperature is above 0."""
+
     gyms: Literal["all"] | tuple[str, ...] = "all"
     """Gyms evaluated on their test split: all (the eight of the paper), or some."""
 
@@ -176,13 +179,22 @@ class SplitConfig(Settings):
     """Which tasks are trained on, chosen on and tested on."""
 
     validation: Share = 0.05
-    """Share of train that checkpoints are chosen on (UserRL appendix E)."""
+    """Share of published training tasks that checkpoints are chosen on (UserRL appendix E); our own tasks have theirs."""
 
     test: Share = 0.2
-    """Share of our own tasks that is test; published tasks keep their split."""
+    """Share of our own tasks that is test: always 0.2, by a hash of the task. Published tasks keep their split."""
 
     held_out: tuple[str, ...] = ("intention", "telepathy", "search")
     """Gyms that are never trained on (UserRL 4.1)."""
+
+    @model_validator(mode="after")
+    def _fixed(self) -> SplitConfig:
+        if self.test != 0.2:
+            raise ValueError(
+                "test is 0.2 for our own tasks, and published tasks keep their split; leave it out, or import tasks split as you "
+                "want them (gyms.NAME.published)"
+            )
+        return self
 
 
 class Judge(Settings):

@@ -76,10 +76,8 @@ def show(
         typer.echo(plain(f"It does not run here: {answer.sentence}"))
     else:
         shipped = name in curricula.recipe_names()
-        which = recipe.name if shipped else "equalized-r2g"
-        typer.echo(
-            f"Next: prefect deployment run train/{which}{'' if shipped else f' -p recipe={name}'} -p profile={recipe.profile}"
-        )
+        start = f"train/{name}" if shipped else f"train/equalized-r2g -p recipe={name}"
+        typer.echo(f"Next: prefect deployment run {start} -p profile={recipe.profile}")
 
 
 def parse_changes(changes: list[str]) -> dict[str, Any]:

@@ -48,7 +48,10 @@ def warning(recipe: Recipe, gpus: int) -> str | None:
     expected = None if gpus else hours(recipe)
     if expected is None or expected < LONG_HOURS:
         return None
-    return f"This run will take about {expected:.0f} hours on this machine, which has no GPU; fewer steps, tasks or turns shorten it."
+    return (
+        f"This run will take about {expected:.0f} hours on this machine, which has no GPU; fewer steps, tasks or turns "
+        "shorten it."
+    )
 
 
 def parameters_of(model: ModelConfig) -> float | None:

@@ -100,6 +100,7 @@ def _policy(job: StageJob, actor: Actor) -> Policy | BatchPolicy:
         load_model(actor.path, recipe.model, device()),
         load_tokenizer(actor.path),
         temperature=recipe.evaluate.temperature,
+        top_p=recipe.evaluation_top_p,
         max_tokens=recipe.algorithm.max_tokens,
         max_response_tokens=recipe.algorithm.max_response_tokens,
         seed=job.seed,

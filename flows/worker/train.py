@@ -81,6 +81,7 @@ def rl_job(kind: type[R], job: StageJob, **backend: Any) -> R:
         validate_every=recipe.evaluate.every,
         validation_horizon=recipe.evaluate.horizon,
         validation_temperature=recipe.evaluate.temperature,
+        validation_top_p=recipe.evaluation_top_p,
         gym_config=gym_config(recipe),
         users=users_of(recipe, recipe.training_gyms, role="train"),
         on_format_error=recipe.on_format_error,

@@ -15,7 +15,9 @@ from curricula.recipe import Recipe
 from userrl_core.errors import ConfigError
 
 Write = Callable[..., Path]
-STAGES = "stages: [{steps: 7, horizon: 12, mix: {travel: 1, function: 1, telepathy: 1}}, {steps: 9, horizon: 14, mix: {travel: 1, function: 1}}]"
+STAGES = """stages:
+  - {steps: 7, horizon: 12, mix: {travel: 1, function: 1, telepathy: 1}}
+  - {steps: 9, horizon: 14, mix: {travel: 1, function: 1}}"""
 
 
 @pytest.fixture

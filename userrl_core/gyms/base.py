@@ -124,6 +124,10 @@ class Gym(Generic[C]):
         """The choices this gym allows, in the tool's order."""
         return cls._methods
 
+    def help_for(self, choice: str) -> str:
+        """What a choice does, as the system message shows it."""
+        return self.choice_help.get(choice, "allowed")
+
     @classmethod
     def reward_bounds(cls, config: Any) -> RewardBounds:
         """Bounds of a turn's reward under a config of this gym; a gym with reward fields computes them from those."""

@@ -23,7 +23,7 @@ def opening_messages(gym: Gym[Any], opening: str, horizon: int, style: PromptSty
     """
     if style == "brief":
         return [{"role": "user", "content": gym.brief()}]
-    choices = "\n".join(f"- {choice}: {gym.choice_help.get(choice, 'allowed')}" for choice in gym.choices())
+    choices = "\n".join(f"- {choice}: {gym.help_for(choice)}" for choice in gym.choices())
     system = (
         f"You help a user through one tool, {TOOL_NAME}, which takes two strings: choice and content.\n\n"
         f"# Goal\n{gym.goal}\n\n"

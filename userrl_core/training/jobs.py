@@ -105,6 +105,9 @@ class RlJob(TrainingJob):
     validation_temperature: NonNegativeFloat = 0.0
     """Of sampling in validation; 0 is greedy. Draws come from a generator of their own, the same for every validation."""
 
+    validation_top_p: float = Field(default=1.0, gt=0.0, le=1.0)
+    """Nucleus of sampling in validation; 1 keeps the whole distribution."""
+
     gym_config: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Options per gym."""
 

@@ -37,6 +37,9 @@ def fewest_turns(task: Task, config: Any = None) -> int:
     return sum(len(aspect["preferences"]) for aspect in aspects) + len(aspects) + 1
 
 
+FIRST_COUNTS = "the first choice for each part counts"
+
+
 class TravelGym(Gym[TravelConfig]):
     """Find out the traveller's preferences, then book the trip (UserBench sections 3 and 4; UserRL appendix C).
 
@@ -60,7 +63,7 @@ class TravelGym(Gym[TravelConfig]):
         "action": "a message to the user; ask about one particular detail of one part of the trip",
         "search": "a database query: one part of the trip (flight, hotel, apartment, rental car, restaurant) with its place "
         "and dates",
-        "answer": "the id of one option from the search results, e.g. H3; the first choice for each part counts",
+        "answer": "the id of one option from the search results, e.g. H3; " + FIRST_COUNTS,
     }
 
     def __init__(self, task: Task, user: TravelUser | None = None, config: TravelConfig | None = None) -> None:
@@ -74,6 +77,13 @@ class TravelGym(Gym[TravelConfig]):
         self._turns_without_elicitation = 0
         self._searches = 0
         self._user: TravelUser = self.user
+
+    def help_for(self, choice: str) -> str:
+        """What a choice does; how many choices of an option count is a setting."""
+        text = super().help_for(choice)
+        if choice == "answer" and not self.config.one_choice_per_aspect:
+            return text.replace(FIRST_COUNTS, "you may choose several for each part, until the best of all are chosen")
+        return text
 
     def opening(self) -> str:
         """The trip alone, without a preference."""

@@ -177,7 +177,7 @@ class _Stage:
         started = time.perf_counter()
         self.sink.tasks(self.job.validation)
         context = self._context(step, "validate")
-        policy = self._policy(self.job.validation_temperature, 1.0, train=False)
+        policy = self._policy(self.job.validation_temperature, self.job.validation_top_p, train=False)
         played = await self._episodes(policy, self.job.validation, self.job.validation_horizon, context, 1)
         metrics = conversation_metrics(played, "validate")
         metrics["seconds/validate/sum"] = time.perf_counter() - started

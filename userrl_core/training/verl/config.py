@@ -323,6 +323,7 @@ def _rollout(job: VerlJob, folder: Path) -> dict[str, Value]:
         f"{rollout}.seed": job.seed,
         f"{rollout}.val_kwargs.n": 1,
         f"{rollout}.val_kwargs.temperature": job.validation_temperature,
+        f"{rollout}.val_kwargs.top_p": job.validation_top_p,
         f"{rollout}.val_kwargs.do_sample": job.validation_temperature > 0,
         f"{rollout}.multi_turn.enable": True,
         f"{rollout}.multi_turn.max_assistant_turns": job.validation_horizon,

@@ -2,7 +2,7 @@
 
 The critic is a copy of the initial policy's backbone with a scalar head. The rewards of a trajectory are placed on the last
 token of the turn that earned them (``turn``), or all of them on the last token (``trajectory``); ``group`` places there the
-score, normalised within its group as in GRPO (TARL section 5), so that with gamma = lambda = 1 it is the return of every
+score, normalised within its group as in GRPO (TARL section 5.1), so that with gamma = lambda = 1 it is the return of every
 token. Time steps are the agent's tokens; the environment's are skipped. Advantages are whitened over the batch.
 """
 

@@ -1,0 +1,88 @@
+"""Numbers and citations of recipes and profiles: as their source has them, or marked ours with a reason."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+import curricula
+from curricula.recipe import Recipe
+from userrl_core.errors import ConfigError
+from userrl_core.gyms import make, tasks
+from userrl_core.gyms.prompt import opening_messages
+
+
+def load(name: str, profile: str | None = None, **overrides: object) -> Recipe:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return curricula.load(
+            name, profile, {key.replace("__", "."): value for key, value in overrides.items()}, check=False
+        )
+
+
+@pytest.mark.parametrize("profile", [None, "laptop", "tarl-8b", "h200-1"])
+def test_tarl_does_not_check_outputs_and_userrl_does(profile: str | None) -> None:
+    assert load("grpo", profile).gym("tau").config == {"check_outputs": False}
+    assert load("equalized-r2g", profile).gym("tau").config == {}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "profile", "key", "citation"),
+    [
+        (
+            "grpo",
+            "tarl-8b",
+            "gyms.tau.user.kind",
+            "ours: a plain prompt and Qwen3-32B; TARL 2.1: GPT-4 with a ReAct prompt",
+        ),
+        ("grpo", None, "gyms.tau.config.check_outputs", "TARL 2.1: the outputs that a task demands are not checked"),
+        (
+            "equalized-r2g",
+            "qwen3-8b",
+            "hardware.engine",
+            "ours: vLLM, the engine that verl 0.9 is tested with here; UserRL table 6",
+        ),
+        ("equalized-r2g", "qwen3-4b", "hardware.engine", "ours: vLLM"),
+        ("warm-up", None, "stages", "TARL 4.3: 30 steps first"),
+        ("grpo-entropy-mask", None, "algorithm.entropy_mask", "TARL 5.2"),
+        ("fixed-textcraft", None, "schedule.turns", "released code: 30 turns; AgentGym-RL appendix B: 20"),
+        ("fixed-searchqa", None, "schedule.turns", "released code: 5 turns; AgentGym-RL appendix B: 4"),
+        ("fixed-webarena", None, "schedule.turns", "released code: 15 turns"),
+        ("fixed-searchqa", None, "evaluate.horizon", "ours: that of its ScalingInter counterpart"),
+        ("scaling-inter-textcraft", None, "algorithm.max_prompt_tokens", "released code: data.max_prompt_length"),
+    ],
+)
+def test_a_value_says_where_it_comes_from(recipe: str, profile: str | None, key: str, citation: str) -> None:
+    assert load(recipe, profile).origin(key).citation.startswith(citation)
+
+
+def test_agentgyms_prompts_have_the_released_length() -> None:
+    assert load("fixed-babyai").algorithm.max_prompt_tokens == 1024
+    assert load("equalized-r2g").algorithm.max_prompt_tokens == 1152
+
+
+def test_evaluation_samples_from_the_same_nucleus_as_training_where_it_samples() -> None:
+    assert load("grpo").evaluation_top_p == 0.95
+    assert load("grpo", evaluate__top_p=0.5).evaluation_top_p == 0.5
+    assert load("grpo", evaluate__temperature=0.0).evaluation_top_p == 1.0
+    assert load("equalized-r2g").evaluation_top_p == 1.0
+
+
+def test_a_test_share_that_would_change_nothing_but_the_hash_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"split: test is 0\.2 for our own tasks"):
+        load("equalized-r2g", split__test=0.3)
+
+
+def test_a_corrected_citation_renames_no_run() -> None:
+    assert load("warm-up").source.startswith("TARL 4.3: ")
+    assert load("warm-up").identity["source"].startswith("TARL 5: ")
+
+
+def test_travels_prompt_says_how_many_choices_count() -> None:
+    task = tasks("travel", "train", tier="easy")[0]
+    for one, said in ((True, "the first choice for each part counts"), (False, "you may choose several for each part")):
+        gym = make("travel", task, one_choice_per_aspect=one)
+        system = opening_messages(gym, gym.reset(seed=1), 16)[0]["content"]
+        assert said in system
+        assert ("first choice" in system) == one
