@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated
 
 import typer
@@ -22,6 +23,7 @@ def evaluate(
     attempts: Annotated[int | None, typer.Option(help="Trajectories per task.")] = None,
     model: Annotated[str | None, typer.Option(help="A served model in place of a checkpoint.")] = None,
     base_url: Annotated[str | None, typer.Option(help="Its OpenAI-compatible server.")] = None,
+    user: Annotated[str | None, typer.Option(help="Who answers: rule, openai, or JSON with kind and options.")] = None,
     seed: Annotated[int, typer.Option(help="Fixes every draw.")] = 0,
     as_json: Json = False,
 ) -> None:
@@ -40,6 +42,7 @@ def evaluate(
             attempts=attempts,
             model=model,
             base_url=base_url,
+            user=json.loads(user) if user and user.startswith("{") else user,
             seed=seed,
         )
     )

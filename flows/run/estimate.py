@@ -1,13 +1,10 @@
 """How long a run will take here, roughly: said before one that takes hours begins on a machine without a GPU.
 
 Every token that is played costs a forward pass, every token that is trained on a forward and a backward pass: 2 and 6
-operations a parameter. The rates are measured on two CPU cores; a third either way is to be expected, more for gyms whose
-users are served models.
+operations a parameter. Good to a factor of two or so; users that are served models come on top.
 """
 
 from __future__ import annotations
-
-import math
 
 from curricula import Recipe
 from userrl_core.errors import ConfigError
@@ -15,10 +12,10 @@ from userrl_core.training.config import ModelConfig
 from userrl_core.training.verl.memory import shape_of
 
 LONG_HOURS = 1.0
-SMALL, LARGE = 6e9, 6e10
-"""Operations a second of a model of half a million parameters, which the overhead of small matrices slows, and of large ones."""
-TURN_SHARE = 0.7
-"""How much of its horizon a conversation takes, on average."""
+RATE = 5e10
+"""Operations a second: what laptop runs of several mixes came to on two cores, from half to twice as much."""
+TURN_SHARE, TOKEN_SHARE = 0.7, 0.4
+"""How much of its horizon, and of the room for its tokens, a conversation takes on average."""
 
 
 def hours(recipe: Recipe) -> float | None:
@@ -27,7 +24,7 @@ def hours(recipe: Recipe) -> float | None:
     if parameters is None:
         return None
     algorithm, cold = recipe.algorithm, recipe.cold_start
-    per_turn = algorithm.max_response_tokens / max(recipe.most_turns, 1)
+    per_turn = TOKEN_SHARE * algorithm.max_response_tokens / max(recipe.most_turns, 1)
     played = trained = 0.0
     for stage in recipe.planned_stages:
         turns = stage.steps * algorithm.batch * algorithm.group * (stage.horizon or recipe.most_turns) * TURN_SHARE
@@ -39,8 +36,7 @@ def hours(recipe: Recipe) -> float | None:
     played += (validations * recipe.evaluate.validation_tasks + evaluated) * conversation
     steps = cold.steps or round(cold.epochs * recipe.demonstrations.top_k / cold.batch)
     trained += steps * cold.batch * conversation if cold.enabled else 0.0
-    rate = min(SMALL * math.sqrt(max(parameters / 5e5, 1.0)), LARGE)
-    return (2 * played + 6 * trained) * parameters / rate / 3600
+    return (2 * played + 6 * trained) * parameters / RATE / 3600
 
 
 def warning(recipe: Recipe, gpus: int) -> str | None:

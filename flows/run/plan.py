@@ -177,7 +177,8 @@ def plan_run(request: TrainRequest, *, only: Literal["distill", "evaluate"] | No
     if only is not None:
         playing_verdict(recipe, here(), only).enforce()
     else:
-        answer = verdict(recipe, here(), backend=backend, init_from=start or "")
+        trained = [planned for planned in recipe.planned_stages if planned.name in selected]
+        answer = verdict(recipe, here(), backend=backend, init_from=start or "", stages=trained)
         if not request.dry_run or answer.reason in HOPELESS:
             answer.enforce()
     recipe = resolve(request.recipe, request.profile, request.overrides)

@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-from curricula import Recipe
+from curricula import PlannedStage, Recipe
 from curricula.feasibility import check_credit
 from curricula.host import AUTO, Host, choose_profile, needs
 from curricula.load import load
@@ -74,13 +74,24 @@ def resolve(
     return load(recipe, choose_profile(recipe, profile, here), overrides, check=check, counted=count_published)
 
 
-def verdict(recipe: Recipe, host: Host, *, backend: Backend | Literal["auto"] = "auto", init_from: str = "") -> Verdict:
-    """Whether the recipe trains on this machine. init_from: a checkpoint in place of the recipe's model."""
+def verdict(
+    recipe: Recipe,
+    host: Host,
+    *,
+    backend: Backend | Literal["auto"] = "auto",
+    init_from: str = "",
+    stages: Sequence[PlannedStage] | None = None,
+) -> Verdict:
+    """Whether the recipe trains on this machine.
+
+    init_from: a checkpoint in place of the recipe's model. stages: those of RL that are asked for; none: all.
+    """
+    trained = recipe.planned_stages if stages is None else stages
     chosen: Backend = recipe.hardware.backend if backend == "auto" else backend
     try:
         _refuse_unplayable(recipe, (*recipe.training_gyms, *evaluation_gyms(recipe)))
         _refuse_judge(recipe)
-        _refuse_settings(recipe, chosen, init_from)
+        _refuse_settings(recipe, chosen, init_from, trained)
         _refuse_machine(recipe, host, chosen)
         _refuse_unserved(recipe, host, ("distill", "rl", "evaluate"))
     except _Refusal as refusal:
@@ -146,12 +157,12 @@ def _refuse_judge(recipe: Recipe) -> None:
         )
 
 
-def _refuse_settings(recipe: Recipe, backend: Backend, init_from: str) -> None:
+def _refuse_settings(recipe: Recipe, backend: Backend, init_from: str, trained: Sequence[PlannedStage]) -> None:
     """What the trainer cannot do, whatever the machine."""
     try:
         check_credit(recipe)
-        if backend == "verl" and recipe.planned_stages:
-            refuse_schedule(recipe.schedule.horizon, [(stage.first, stage.last) for stage in recipe.planned_stages])
+        if backend == "verl" and trained:
+            refuse_schedule(recipe.schedule.horizon, [(stage.first, stage.last) for stage in trained])
     except ConfigError as error:
         raise _Refusal("settings", str(error)) from error
     if backend == "local" and recipe.algorithm.kl_reward_coef > 0:
@@ -166,7 +177,7 @@ def _refuse_settings(recipe: Recipe, backend: Backend, init_from: str) -> None:
             f"verl trains a checkpoint, and profile {recipe.profile} makes a model from scratch; set model.path, or take a "
             "profile such as qwen3-8b.",
         )
-    if backend == "verl" and recipe.planned_stages:
+    if backend == "verl" and trained:
         try:
             check_machine(recipe.model, recipe.hardware, recipe.algorithm, recipe.credit, recipe.cold_start)
         except ConfigError as error:

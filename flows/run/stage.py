@@ -154,7 +154,7 @@ def slots_for(job: StageJob) -> tuple[int, tuple[Slot, ...]]:
 
     GPUs on which the run serves its users are not among them; verl on a Ray cluster elsewhere holds one place here.
     """
-    if job.kind == "evaluate" and all(actor.kind != "checkpoint" for actor in job.actors):
+    if job.kind == "evaluate" and job.actors and all(actor.kind != "checkpoint" for actor in job.actors):
         return 0, ()  # no model of ours is loaded
     hardware = job.recipe.hardware
     serving = {slot.name for slot in named(hardware.user_gpus)}

@@ -11,6 +11,7 @@ import yaml
 
 import curricula
 from curricula.host import Host, choose_profile
+from flows.run.estimate import hours, warning
 from flows.run.readiness import Verdict, compose_verl, resolve, verdict
 from tests.verl.rig import make_model
 from userrl_core.errors import ConfigError
@@ -146,3 +147,12 @@ def test_published_tasks_that_are_not_there_are_said_before_anything_starts() ->
     recipe = curricula.load("equalized-r2g", "laptop", {"gyms.travel.published": "/data/userrl"}, check=False)
     assert verdict(recipe, CLUSTER).reason == "data"
     assert verdict(recipe, CLUSTER.model_copy(update={"data": frozenset({"/data/userrl"})})).kind == "runs"
+
+
+def test_a_long_run_without_a_gpu_says_its_estimate_and_a_short_one_or_one_with_a_gpu_does_not() -> None:
+    long = load("equalized-r2g", "h200-1")
+    assert str(warning(long, 0)).startswith("This run will take about ")
+    assert warning(long, 1) is None
+    assert warning(load("equalized-r2g", "laptop"), 0) is None
+    # Measured: 50 to 60 CPU-seconds (docs/results.md).
+    assert 20 < 3600 * (hours(load("equalized-r2g", "laptop")) or 0) < 120

@@ -77,8 +77,8 @@ def test_a_run_on_verl_is_refused_with_its_schedule_where_it_would_train_by_it()
     parameters: dict[str, Any] = {"recipe": "adaptive", "profile": "qwen3-8b", "wandb": "off"}
     with pytest.raises(ConfigError, match="backend=local"):
         plan_run(TrainRequest(**parameters))
-    assert plan_run(TrainRequest(until="sft", **parameters)).selected == ("distill", "sft")
-    assert "rl-1" in plan_run(TrainRequest(backend="local", **parameters)).selected
+    assert plan_run(TrainRequest(until="sft", dry_run=True, **parameters)).selected == ("distill", "sft")
+    assert "rl-1" in plan_run(TrainRequest(backend="local", dry_run=True, **parameters)).selected
 
 
 def test_too_few_tasks_for_a_batch_are_refused(tmp_path: Path) -> None:

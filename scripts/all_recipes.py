@@ -1,0 +1,84 @@
+"""Every recipe that this machine runs, at full length, as the table of docs/results.md.
+
+    python scripts/all_recipes.py [--seed 0] [RECIPE ...]
+
+Each is an ordinary run of the home in $USERRL_HOME: one that is finished is reported as it is, one that was cut off goes
+on, so that this may be stopped and started again. What is refused is listed with its sentence.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import warnings
+from collections import Counter
+
+import curricula
+from flows.machine.home import home
+from flows.run.plan import LAST, plan_run
+from flows.run.readiness import here, resolve, verdict
+from flows.run.report import Report, number
+from flows.run.request import TrainRequest
+
+HEAD = """| recipe | gyms | steps | demonstrator | SFT | RL, best (step) | RL, last step | validation: best, last | fell | CPU-s |
+| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | --- | ---: |"""
+
+
+def main() -> int:
+    """Run them one after the other; 1 when one of them failed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("recipes", nargs="*", default=list(curricula.recipe_names()))
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore", UserWarning)
+    reports: list[Report] = []
+    refused: list[tuple[str, str]] = []
+    failed: list[str] = []
+    for name in arguments.recipes:
+        answer = verdict(resolve(name, check=False), here())
+        if answer.kind == "refused":
+            refused.append((answer.reason, f"{name}: {answer.sentence}"))
+            continue
+        print(f"{name} ...", file=sys.stderr, flush=True)
+        request = {"recipe": name, "seed": arguments.seed, "wandb": "off"}
+        done = subprocess.run(
+            [sys.executable, "-m", "flows.train", json.dumps(request)],
+            env={"PREFECT_HOME": str(home()), "PREFECT_API_URL": ""} | os.environ,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=False,
+        )
+        path = home() / "runs" / plan_run(TrainRequest(**request)).run_id / "report.json"
+        if done.returncode or not path.is_file():
+            failed.append(name)
+        else:
+            reports.append(Report.model_validate_json(path.read_text()))
+    print("\n".join([HEAD, *map(_row, reports)]))
+    print(f"\nRefused: {dict(Counter(reason for reason, _ in refused))}")
+    print("\n".join(f"- {sentence}" for _, sentence in refused))
+    print("\n".join(f"FAILED {name}" for name in failed), file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _row(report: Report) -> str:
+    gyms = next(iter(report.table.values()), {})
+    best, last = report.best, report.last
+    cells = [f"`{report.recipe}`", ", ".join(gyms), str(last.step if last else 0)]
+    cells += [_scores(report, actor) for actor in ("demonstrator", "SFT" if report.cold_start else "start")]
+    cells += [f"{_scores(report, 'RL')} ({best.step})" if best else "–"]
+    cells += [_scores(report, LAST) if LAST in report.table else _scores(report, "RL")]
+    cells += [f"{number(best.validation, 2)}, {number(last.validation, 2)}" if best and last else "–"]
+    cells += ["yes" if any("validation_fell" in sentence for sentence in report.alarms) else "no"]
+    return "| " + " | ".join([*cells, f"{sum(report.cpu_seconds.values()):.0f}"]) + " |"
+
+
+def _scores(report: Report, actor: str) -> str:
+    rows = report.table.get(actor, {})
+    return ", ".join(f"{number(row.score)} ± {number(row.stderr)}" for row in rows.values()) or "–"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

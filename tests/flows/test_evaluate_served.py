@@ -1,0 +1,92 @@
+"""``userrl evaluate --model X``: a served model gets the paper's prompt and tasks, and a dead server ends it at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.machine.slots import slots, take
+from tests.flows.small import environment
+from tests.mock_server import Answer, Body, MockServer, tool_call
+from tests.ports import free_port
+from warehouse import open_warehouse
+
+CHECK_PHRASE = "Answer with ok."
+
+
+def userrl(home: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    given = {**environment(home), **variables}
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        given.setdefault(name, "")
+    command = [sys.executable, "-m", "flows.cli.main", *words]
+    return subprocess.run(command, env=given, capture_output=True, text=True, check=False, timeout=300)
+
+
+def asker(body: Body) -> Answer:
+    return Answer("", [tool_call("action", "Is it alive?", len(body["messages"]))], "tool_calls")
+
+
+def evaluate(home: Path, server: MockServer, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    asked = ("evaluate", "--model", "served-1", "--base-url", server.base_url, "--tasks", "2", "--horizon", "2", *words)
+    return userrl(home, *asked, **variables)
+
+
+def test_a_served_model_gets_the_full_prompt_and_the_full_tiers_and_waits_for_no_slot(tmp_path: Path) -> None:
+    names = tuple(slots())
+    with MockServer(asker) as server, take(tmp_path / "slots", len(names), names):
+        done = evaluate(tmp_path, server, "--gym", "telepathy", "--gym", "travel")
+        talks = [body["messages"] for body in server.requests if CHECK_PHRASE not in str(body["messages"])]
+    assert done.returncode == 0, done.stderr
+    assert all(messages[0]["role"] == "system" for messages in talks)
+    assert any("You have at most 2 turns" in messages[0]["content"] for messages in talks)
+    with open_warehouse(tmp_path / "warehouse") as warehouse:
+        tiers = warehouse.sql("select distinct tier from trajectories where gym = 'travel'").fetchall()
+        assert "tiny" not in {tier for (tier,) in tiers}
+    page = next(tmp_path.glob("runs/*/report.md")).read_text()
+    assert "Evaluated: the served model `served-1` at http://127.0.0.1" in page
+    assert "from scratch" not in page
+    assert "Checkpoint: `None`" not in page
+
+
+@pytest.mark.parametrize("part", ["policy", "user", "key"])
+def test_a_dead_server_or_a_missing_key_ends_it_before_the_first_episode(part: str, tmp_path: Path) -> None:
+    dead = f"http://127.0.0.1:{free_port()}/v1"
+    with MockServer(asker) as server:
+        if part == "policy":
+            done = userrl(
+                tmp_path, "evaluate", "--model", "m", "--base-url", dead, "--gym", "telepathy", "--tasks", "1"
+            )
+            sentence = f"The served model m at {dead} does not answer"
+        elif part == "key":
+            done = userrl(tmp_path, "evaluate", "--model", "gpt-4o", "--gym", "telepathy", "--tasks", "1")
+            sentence = "Model gpt-4o is asked at OpenAI, which needs a key; set OPENAI_API_KEY"
+        else:
+            user = {"kind": "openai", "options": {"model": "u", "base_url": dead}}
+            done = evaluate(tmp_path, server, "--gym", "telepathy", "--user", json.dumps(user))
+            sentence = f"The user model u at {dead} does not answer"
+    assert done.returncode == 1
+    assert sentence in done.stderr
+    assert done.stderr.count("\n") == 1
+    if (tmp_path / "warehouse").is_dir():
+        with open_warehouse(tmp_path / "warehouse") as warehouse:
+            assert warehouse.sql("select count(*) from trajectories_all").fetchall() == [(0,)]
+
+
+def test_why_trajectories_were_rejected_stands_in_the_report_and_nothing_scored_is_exit_1(tmp_path: Path) -> None:
+    def unreadable(body: Body) -> Answer:
+        return Answer("ok") if CHECK_PHRASE in str(body["messages"]) else Answer(body=b"{}")
+
+    with MockServer(asker) as server, MockServer(unreadable) as users:
+        options = {"model": "u", "base_url": users.base_url, "retries": 0, "backoff": 0.0}
+        user: dict[str, Any] = {"kind": "openai", "options": options}
+        done = evaluate(tmp_path, server, "--gym", "telepathy", "--user", json.dumps(user))
+    assert done.returncode == 1, done.stdout
+    assert "telepathy  not scored  (0 trajectories, 2 rejected)\n  rejected 2 times: user: " in done.stdout
+    assert "Rejected of served-1 at telepathy: 2: user: " in next(tmp_path.glob("runs/*/report.md")).read_text()
+    assert os.environ.get("USERRL_HOME") != str(tmp_path)
