@@ -39,6 +39,8 @@ class Host(Settings):
 
     def has(self, cluster: Cluster) -> bool:
         """Whether the GPUs that a profile asks for are here, and large enough."""
+        if cluster.device == "cpu":
+            return True
         if cluster.gpus > self.gpus:
             return False
         return not cluster.gpus or self.gpu_memory is None or self.gpu_memory >= CLOSE * cluster.memory_gb

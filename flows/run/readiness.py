@@ -193,7 +193,8 @@ def _refuse_machine(recipe: Recipe, host: Host, backend: Backend) -> None:
             "machine",
             f"Recipe '{recipe.name}' as published names no machine; choose a profile, such as laptop or h200-1.",
         )
-    if not host.has(hardware) or hardware.gpus + len(named(hardware.user_gpus)) > max(host.gpus, hardware.gpus):
+    on_gpus = hardware.gpus if hardware.device != "cpu" else 0
+    if not host.has(hardware) or on_gpus + len(named(hardware.user_gpus)) > max(host.gpus, on_gpus):
         users = f" and {len(named(hardware.user_gpus))} for the user model" if hardware.user_gpus else ""
         raise _Refusal(
             "machine",
@@ -202,7 +203,7 @@ def _refuse_machine(recipe: Recipe, host: Host, backend: Backend) -> None:
         )
     if backend != "verl" or hardware.python is not None:
         return
-    wanted = ["verl", *([hardware.engine] if hardware.gpus else [])]
+    wanted = ["verl", *([hardware.engine] if on_gpus else [])]
     missing = [package for package in wanted if package not in host.packages]
     if missing:
         raise _Refusal(

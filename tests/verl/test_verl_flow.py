@@ -95,4 +95,9 @@ def test_held_out_tasks_compare_the_cold_start_and_what_verl_trained(flow: tuple
     played = rows(
         home, "SELECT policy, count(*) FROM trajectories WHERE phase = 'evaluate' GROUP BY ALL ORDER BY policy"
     )
-    assert dict(played) == {"scripted(skill=0.5)": 4, "SFT": 4, "RL": 4}
+    assert (
+        {"scripted(skill=0.5)", "SFT", "RL"}
+        <= set(dict(played))
+        <= {"scripted(skill=0.5)", "SFT", "RL", "RL last step"}
+    )
+    assert set(dict(played).values()) == {4}
