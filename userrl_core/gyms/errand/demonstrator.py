@@ -1,0 +1,49 @@
+"""The scripted demonstrator of ErrandGym: does the next useful thing, or with some probability any thing."""
+
+from __future__ import annotations
+
+import random
+
+from userrl_core.gyms.errand.gym import DONE, NO, OK, ErrandConfig
+from userrl_core.interact import CHOICES, InteractCall
+from userrl_core.records import Task
+
+
+class ErrandDemonstrator:
+    """Plays one conversation. With probability 1 - skill a turn is a random choice on a random thing that was mentioned.
+
+    A task deeper than `ErrandConfig.demonstrator_depth` is played at random throughout.
+    """
+
+    def __init__(self, task: Task, rng: random.Random, skill: float, config: ErrandConfig) -> None:
+        self._chain: list[str] = task.payload["chain"]
+        self._rng = rng
+        self._skill = skill if len(self._chain) - 1 <= config.demonstrator_depth else 0.0
+        self._asked, self._held = 0, len(self._chain)
+        self._last: InteractCall | None = None
+
+    def act(self, observation: str) -> InteractCall:
+        """The next call, after learning from the answer to the last one."""
+        self._learn(observation)
+        if self._rng.random() < self._skill:
+            self._last = self._next()
+        else:
+            mentioned = self._chain[: self._asked + 1]
+            self._last = InteractCall(self._rng.choice(CHOICES), self._rng.choice(mentioned))
+        return self._last
+
+    def _next(self) -> InteractCall:
+        if self._held < len(self._chain):
+            return InteractCall("answer", self._chain[self._held - 1])
+        if self._asked < len(self._chain):
+            return InteractCall("action", self._chain[self._asked])
+        return InteractCall("search", self._chain[-1])
+
+    def _learn(self, observation: str) -> None:
+        if self._last is None or observation in (NO, DONE):
+            return
+        link = self._chain.index(self._last.content)
+        if self._last.choice == "action":
+            self._asked = max(self._asked, link + 1)
+        elif observation == OK:
+            self._held = min(self._held, link)

@@ -1,0 +1,35 @@
+"""ErrandGym's user played by a language model: says in its own words what a thing is made of."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from userrl_core.errors import UserError
+from userrl_core.records import ModelCall, Task
+from userrl_core.served.client import ChatServer, client_for
+
+_PROMPT = """You are a friendly person who has asked somebody for an errand. You are asked what one thing is made of.
+
+The thing: {thing}
+{truth}
+
+Answer in one short sentence. Say exactly this much and nothing about any other thing."""
+
+
+class LLMErrandUser:
+    """Options are those of `ChatServer`. The model is given one link of the chain at a time, and cannot give away more."""
+
+    def __init__(self, task: Task, rng: random.Random, **options: Any) -> None:
+        self.ledger: list[ModelCall] = []
+        self._server = ChatServer(**options)
+
+    async def needs(self, thing: str, part: str | None) -> str:
+        """One sentence that names the part, or says ``raw``. Raises UserError when the model does not say it."""
+        word = "raw" if part is None else part
+        truth = "It is raw: it only has to be fetched. Use the word raw." if part is None else f"It is made of: {part}."
+        messages = [{"role": "user", "content": _PROMPT.format(thing=thing, truth=truth)}]
+        answer = await client_for(self._server).complete(messages, role="user", ledger=self.ledger)
+        if word not in answer.text.lower():
+            raise UserError(f"The user model did not say that {thing} needs {word}.")
+        return answer.text

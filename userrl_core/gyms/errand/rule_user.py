@@ -1,0 +1,20 @@
+"""The rule user of ErrandGym: one word an answer, so that a turn costs a laptop's model few tokens."""
+
+from __future__ import annotations
+
+import random
+
+from userrl_core.records import ModelCall, Task
+
+RAW = "raw"
+
+
+class RuleErrandUser:
+    """Names the part, or says that the thing is raw; the generator is not used."""
+
+    def __init__(self, task: Task, rng: random.Random) -> None:
+        self.ledger: list[ModelCall] = []
+
+    async def needs(self, thing: str, part: str | None) -> str:
+        """The part's name, or ``raw``."""
+        return RAW if part is None else part

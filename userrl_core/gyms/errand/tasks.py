@@ -1,0 +1,59 @@
+"""Tasks of ErrandGym: chains of things, drawn anew for each task, so that nothing can be learnt by heart (ours).
+
+A task of depth d is a chain of d + 1 names. Every depth has as many tasks as depth 1 has chains, each chain once, so that
+a draw from all of them is even over the depths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import permutations
+from random import Random
+
+from userrl_core.errors import ConfigError
+from userrl_core.records import Task
+from userrl_core.seeding import content_hash, split_of
+
+NAMES = tuple(
+    "bell book cart coin dish drum fork gate harp jar key kite lamp mask nail oar pipe quilt ring rope sack salt seed tent".split()  # noqa: SIM905
+)
+DEEPEST = 8
+PER_DEPTH = len(NAMES) * (len(NAMES) - 1)
+
+
+def tasks(split: str, *, depths: Iterable[int] = range(1, 6)) -> Sequence[Task]:
+    """Our tasks of a split, those of the given depths. Raises ConfigError for a depth that there is not."""
+    chosen = list(depths)
+    unknown = [depth for depth in chosen if depth not in range(1, DEEPEST + 1)]
+    if unknown or not chosen:
+        raise ConfigError(f"ErrandGym has depths 1 to {DEEPEST}, not {unknown or 'none'}; set depths.")
+    return [task for depth in chosen for task in _of_depth(depth) if task.split == split]
+
+
+def generate(n: int, seed: int, *, depth: int = 2) -> list[Task]:
+    """n tasks of one depth, the same for the same seed. Raises ConfigError for more than there are."""
+    if not 1 <= depth <= DEEPEST:
+        raise ConfigError(f"ErrandGym has depths 1 to {DEEPEST}, not {depth}.")
+    if n > PER_DEPTH:
+        raise ConfigError(f"ErrandGym has {PER_DEPTH} tasks of a depth; {n} were asked for.")
+    return Random(seed).sample(_of_depth(depth), n)
+
+
+@lru_cache(maxsize=DEEPEST)
+def _of_depth(depth: int) -> tuple[Task, ...]:
+    rng = Random(f"errand/{depth}")
+    if depth == 1:
+        chains = [list(pair) for pair in permutations(NAMES, 2)]
+        rng.shuffle(chains)
+    else:
+        drawn: dict[tuple[str, ...], None] = {}
+        while len(drawn) < PER_DEPTH:
+            drawn[tuple(rng.sample(NAMES, depth + 1))] = None
+        chains = [list(chain) for chain in drawn]
+    return tuple(_task(chain) for chain in chains)
+
+
+def _task(chain: list[str]) -> Task:
+    digest = content_hash(chain)
+    return Task("errand", digest, split_of(digest), {"chain": chain}, tier=f"depth-{len(chain) - 1}")

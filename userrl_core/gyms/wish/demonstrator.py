@@ -1,0 +1,53 @@
+"""The scripted demonstrator of WishGym: asks, searches and chooses, or with some probability does any of the three."""
+
+from __future__ import annotations
+
+import random
+
+from userrl_core.gyms.wish.gym import WishConfig
+from userrl_core.gyms.wish.tasks import COLOURS, OPTIONS
+from userrl_core.interact import CHOICES, InteractCall
+from userrl_core.records import Task
+
+
+class WishDemonstrator:
+    """Plays one conversation. With probability 1 - skill a turn is a random choice: of a garment, or of an option shown.
+
+    At skill 1 it asks again until the user tells; it learns from the words of the answers, a model's sentences included.
+    """
+
+    def __init__(self, task: Task, rng: random.Random, skill: float, config: WishConfig) -> None:
+        self._wished = list(task.payload["wished"])
+        self._best: str = task.payload["best"]
+        self._rng, self._skill = rng, skill
+        self._told: set[str] = set()
+        self._shown: list[str] = []
+        self._last: InteractCall | None = None
+
+    def act(self, observation: str) -> InteractCall:
+        """The next call, after learning from the answer to the last one."""
+        self._learn(observation.lower())
+        self._last = self._next() if self._rng.random() < self._skill else self._any()
+        return self._last
+
+    def _next(self) -> InteractCall:
+        missing = [garment for garment in self._wished if garment not in self._told]
+        if missing:
+            return InteractCall("action", missing[0])
+        if len(self._shown) != 1:
+            return InteractCall("search", "")
+        return InteractCall("answer", self._best)
+
+    def _any(self) -> InteractCall:
+        choice = self._rng.choice(CHOICES)
+        if choice == "action":
+            return InteractCall(choice, self._rng.choice(self._wished))
+        return InteractCall(choice, self._rng.choice(self._shown or OPTIONS) if choice == "answer" else "")
+
+    def _learn(self, observation: str) -> None:
+        if self._last is None:
+            return
+        if self._last.choice == "action" and any(colour in observation for colour in COLOURS):
+            self._told.add(self._last.content)
+        if self._last.choice == "search":
+            self._shown = [option for option in OPTIONS if option in observation.split(",")]

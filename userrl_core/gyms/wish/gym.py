@@ -1,0 +1,131 @@
+"""WishGym: something in a person's head, and an answer that gambles (ours: the laptop's task in which asking matters).
+
+The user wants an outfit and names its garments; the colour of each is in the user's head. A question about a garment brings
+its colour out, at once or only when asked again (`rule_user`). A search lists the options that agree with everything told so
+far: the best one, and for every colour not told yet one that is wrong in that garment alone. So with j of k colours told, an
+answer gambles among 1 + k - j options. An answer ends the conversation.
+
+Half of the reward is shared out over the colours, each paid when first told, and half is for the best option
+(`WishConfig.elicitation`; with 0 the model learns to answer at once, although asking earns more). The score is whether the
+best option was chosen.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import ClassVar, Protocol
+
+from pydantic import Field
+
+from userrl_core.gyms.base import Gym, GymConfig, Pay, Reply
+from userrl_core.gyms.lazy import lazily
+from userrl_core.gyms.wish.rule_user import RuleWishUser
+from userrl_core.gyms.wish.tasks import GARMENTS, OPTIONS
+from userrl_core.interact import InteractCall
+from userrl_core.records import Task
+
+DONE, UNREAD = "done", "bad"
+
+
+class WishUser(Protocol):
+    """Who has the colours in mind."""
+
+    async def colour(self, garment: str, colour: str | None, told: bool) -> tuple[str, bool]:
+        """What the user says about a garment, and whether the colour came out.
+
+        colour: None for a garment that is no part of the outfit. told: it came out before, and is told again.
+        Raises UserError.
+        """
+        ...
+
+
+class WishConfig(GymConfig):
+    """Rewards of WishGym."""
+
+    elicitation: float = Field(default=0.5, ge=0.0, le=1.0)
+    """Shared out over the colours, each paid when it is first told; the rest is for the best option."""
+
+
+class WishGym(Gym[WishConfig]):
+    """Find out the colours, then choose."""
+
+    name = "wish"
+    config_type = WishConfig
+    metric = "Success"
+    goal = (
+        "The user wants an outfit and has a colour in mind for each of its garments. Find the colours out by asking, look "
+        "for outfits, and choose the one that the user has in mind. You may choose once."
+    )
+    choice_help: ClassVar = {
+        "action": "ask about one garment; the user tells its colour, or hesitates (hm) and has to be asked again",
+        "search": "list the outfits that agree with everything the user has told so far; the content is ignored",
+        "answer": "the name of one outfit, e.g. oak; ends the conversation",
+    }
+    users: ClassVar = {"rule": RuleWishUser, "openai": lazily("userrl_core.gyms.wish.llm_user:LLMWishUser")}
+    user: WishUser
+
+    @staticmethod
+    def min_turns(task: Task, config: GymConfig) -> int:
+        """A question a garment, a search, an answer."""
+        return len(task.payload["wished"]) + 2
+
+    @classmethod
+    def pay(cls, config: WishConfig) -> Pay:
+        """A single colour pays all of the elicitation; an answer the rest, or nothing."""
+        best = 1.0 - config.elicitation
+        return Pay(0.0, max(config.elicitation, best), best if best > 0 else float("inf"))
+
+    @classmethod
+    def gold(cls, task: Task, config: WishConfig) -> list[InteractCall]:
+        """Ask about every garment, search, choose the best."""
+        asks = [InteractCall("action", garment) for garment in task.payload["wished"]]
+        return [*asks, InteractCall("search", ""), InteractCall("answer", task.payload["best"])]
+
+    def opening(self) -> str:
+        """The garments, as a sentence."""
+        self._wished: dict[str, str] = self.task.payload["wished"]
+        self._told: set[str] = set()
+        self._chosen: str | None = None
+        return f"I need an outfit: {', '.join(self._wished)}."
+
+    def brief(self) -> str:
+        """The garments alone."""
+        return ",".join(self._wished)
+
+    async def action(self, content: str) -> Reply:
+        """Ask about the one garment that the text names."""
+        named = [garment for garment in GARMENTS if garment in re.findall(r"[a-z]+", content.lower())]
+        if len(named) != 1:
+            return Reply(UNREAD)
+        garment = named[0]
+        said, out = await self.user.colour(garment, self._wished.get(garment), garment in self._told)
+        new = out and garment in self._wished and garment not in self._told
+        if new:
+            self._told.add(garment)
+        reward = self.config.elicitation / len(self._wished) if new else 0.0
+        return Reply(said, reward, info=self._shares())
+
+    async def search(self, content: str) -> Reply:
+        """The options that agree with what was told, in the task's own order."""
+        wrong = self.task.payload["wrong"]
+        out = {wrong[garment] for garment in self._told}
+        return Reply(
+            ",".join(option for option in self.task.payload["order"] if option not in out), info=self._shares()
+        )
+
+    async def answer(self, content: str) -> Reply:
+        """Choose an option; ends the conversation."""
+        option = content.strip().lower()
+        if option not in OPTIONS:
+            return Reply(UNREAD, info=self._shares())
+        self._chosen = option
+        best = option == self.task.payload["best"]
+        return Reply(DONE, (1.0 - self.config.elicitation) * best, done=True, info=self._shares())
+
+    def score(self) -> float | None:
+        """1.0 when the best option was chosen."""
+        return None if None in self.rewards else float(self._chosen == self.task.payload["best"])
+
+    def _shares(self) -> dict[str, int]:
+        """For the record: how many of the colours are told."""
+        return {"told": len(self._told), "wished": len(self._wished)}

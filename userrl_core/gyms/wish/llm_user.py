@@ -1,0 +1,45 @@
+"""WishGym's user played by a language model: what is told and when is the rule user's, the words are the model's."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from userrl_core.errors import UserError
+from userrl_core.gyms.wish.rule_user import Manner, RuleWishUser
+from userrl_core.gyms.wish.tasks import COLOURS
+from userrl_core.records import ModelCall, Task
+from userrl_core.served.client import ChatServer, client_for
+
+_PROMPT = """You are choosing an outfit, and somebody who helps you has asked about this part of it: {garment}.
+
+{truth}
+
+Answer in one short sentence, as people talk."""
+
+_COLOUR = "You want it in {colour}. Say so, and name no other colour."
+_HESITATES = "You have a colour in mind but do not want to say it yet. Hesitate or digress, and name no colour."
+_ANYTHING = "You need none. Say that anything will do, and name no colour."
+
+
+class LLMWishUser:
+    """Options are those of `ChatServer`, and ``manner`` as in `RuleWishUser`."""
+
+    def __init__(
+        self, task: Task, rng: random.Random, *, manner: Manner | Sequence[Manner] = "plain", **options: Any
+    ) -> None:
+        self.ledger: list[ModelCall] = []
+        self._server = ChatServer(**options)
+        self._rule = RuleWishUser(task, rng, manner=manner)
+
+    async def colour(self, garment: str, colour: str | None, told: bool) -> tuple[str, bool]:
+        """One sentence. Raises UserError when the model names the wrong colours, or none where it should."""
+        _, out = await self._rule.colour(garment, colour, told)
+        truth = _COLOUR.format(colour=colour) if out else _ANYTHING if colour is None else _HESITATES
+        messages = [{"role": "user", "content": _PROMPT.format(garment=garment, truth=truth)}]
+        answer = await client_for(self._server).complete(messages, role="user", ledger=self.ledger)
+        named = [one for one in COLOURS if one in answer.text.lower()]
+        if named != ([colour] if out else []):
+            raise UserError(f"The user model did not keep to what it was to say about {garment}.")
+        return answer.text, out

@@ -1,0 +1,63 @@
+"""Tasks of WishGym: an outfit of k garments, each wished in a colour that only the user knows (ours).
+
+A task holds the garments with their colours, and k + 1 options: the best one, and for every garment one that is wrong in
+that garment alone. Every k has the same number of tasks, each with its own content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from random import Random
+from typing import Any
+
+from userrl_core.errors import ConfigError
+from userrl_core.records import Task
+from userrl_core.seeding import content_hash, split_of
+
+GARMENTS = ("belt", "coat", "gloves", "hat", "scarf", "shirt", "shoes", "socks")
+COLOURS = ("black", "blue", "gold", "green", "grey", "pink", "red", "white")
+OPTIONS = ("ash", "bay", "elm", "fig", "fir", "gum", "oak", "yew")
+MOST = 5
+PER_SIZE = 552
+
+
+def tasks(split: str, *, sizes: Iterable[int] = range(1, MOST + 1)) -> Sequence[Task]:
+    """Our tasks of a split, those with the given numbers of preferences. Raises ConfigError for a number there is not."""
+    chosen = list(sizes)
+    unknown = [size for size in chosen if size not in range(1, MOST + 1)]
+    if unknown or not chosen:
+        raise ConfigError(f"WishGym has tasks of 1 to {MOST} preferences, not {unknown or 'none'}; set sizes.")
+    return [task for size in chosen for task in _of_size(size) if task.split == split]
+
+
+def generate(n: int, seed: int, *, size: int = 2) -> list[Task]:
+    """n tasks of one size, the same for the same seed. Raises ConfigError for more than there are."""
+    if not 1 <= size <= MOST:
+        raise ConfigError(f"WishGym has tasks of 1 to {MOST} preferences, not {size}.")
+    if n > PER_SIZE:
+        raise ConfigError(f"WishGym has {PER_SIZE} tasks of a size; {n} were asked for.")
+    return Random(seed).sample(_of_size(size), n)
+
+
+@lru_cache(maxsize=MOST)
+def _of_size(size: int) -> tuple[Task, ...]:
+    rng = Random(f"wish/{size}")
+    drawn: dict[str, Task] = {}
+    while len(drawn) < PER_SIZE:
+        task = _task(rng, size)
+        drawn[task.id] = task
+    return tuple(drawn.values())
+
+
+def _task(rng: Random, size: int) -> Task:
+    wished = dict(zip(rng.sample(GARMENTS, size), rng.sample(COLOURS, size), strict=True))
+    best, *wrong = rng.sample(OPTIONS, size + 1)
+    payload: dict[str, Any] = {
+        "wished": wished,
+        "best": best,
+        "wrong": dict(zip(wished, wrong, strict=True)),
+        "order": rng.sample([best, *wrong], size + 1),
+    }
+    digest = content_hash(payload)
+    return Task("wish", digest, split_of(digest), payload, tier=f"size-{size}")
