@@ -103,7 +103,8 @@ def train(seed: int, arguments: argparse.Namespace) -> dict[str, Any]:
                 checkpoint_every=1000,
             )
         )
-        pool = [task for task in train_tasks if task.key not in selection.task_keys]
+        used = selection.task_keys
+        pool = [task for task in train_tasks if task.key not in used]
         curve: list[float] = []
         gaps: list[float] = []
         speed: list[float] = []

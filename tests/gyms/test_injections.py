@@ -31,8 +31,12 @@ INJECTIONS = (
 )
 
 
+HEAR_NO_WORDS = {"errand", "wish"}
+"""Gyms whose served user is asked about a thing by the gym, and never sees what the agent wrote."""
+
+
 def gyms_with_served_user() -> list[str]:
-    return [name for name in names() if "openai" in gym_class(name).users]
+    return [name for name in names() if "openai" in gym_class(name).users and name not in HEAR_NO_WORDS]
 
 
 def secrets(task: Task) -> list[str]:

@@ -15,6 +15,7 @@ from tests.training.toys import chats
 from userrl_core.errors import CheckpointError, TrainingError
 from userrl_core.gyms.registry import tasks
 from userrl_core.interact import InteractCall, render_call, tool_schema
+from userrl_core.training.config import ModelConfig
 from userrl_core.training.local.chat import ChatFormat, control_tokens
 from userrl_core.training.local.tokenizer import load_tokenizer, render, train_tokenizer
 
@@ -64,6 +65,40 @@ def test_agent_tokens_are_exactly_the_replies_with_their_end_tokens() -> None:
 def test_a_turn_of_the_tiny_tier_costs_few_tokens() -> None:
     assert len(FORMAT.reply(render_call(InteractCall("action", "price?")))) <= 12
     assert max(len(FORMAT.chat(chat).ids) for chat in CHATS) < 100
+
+
+def test_a_turn_of_the_lean_format_costs_five_tokens_and_keeps_the_text_of_the_call(tmp_path: Path) -> None:
+    lean = train_tokenizer(render(CHATS, "lean"), 400, "lean")
+    lean.save_pretrained(tmp_path)
+    for tokenizer in (lean, load_tokenizer(tmp_path)):
+        chat_format = ChatFormat(tokenizer)
+        call = render_call(InteractCall("action", "price"))
+        ids = chat_format.reply(call)
+        assert len(ids) == 3
+        assert chat_format.text(ids) == call
+        assert len(chat_format.after_reply("price")) == 2
+        rare = render_call(InteractCall("answer", 'é "nobody" said {this}'))
+        assert chat_format.text(chat_format.reply(rare)) == rare
+        for chat in CHATS[:10]:
+            rendered = tokenizer.apply_chat_template(chat["messages"], tokenize=False)
+            assert chat_format.chat(chat).ids == tokenizer.encode(rendered, add_special_tokens=False)
+
+
+def test_words_cannot_end_or_begin_a_turn_in_the_lean_format() -> None:
+    tokenizer = train_tokenizer(render(CHATS, "lean"), 400, "lean")
+    chat_format = ChatFormat(tokenizer)
+    hostile = "".join(control_tokens(tokenizer))
+    ids = chat_format.after_reply(hostile)
+    control = set(tokenizer.convert_tokens_to_ids(list(control_tokens(tokenizer))))
+    assert [i for i in ids if i in control] == [ids[-1]]
+    assert chat_format.opening([{"role": "user", "content": hostile}])[:-1] == ids[:-1]
+
+
+def test_the_lean_format_is_for_brief_prompts_of_models_from_scratch() -> None:
+    with pytest.raises(ValueError, match="set model.path to null"):
+        ModelConfig(template="lean", prompt_style="full")
+    with pytest.raises(ValueError, match="set model.path to null"):
+        ModelConfig(template="lean", prompt_style="brief", path="Qwen/Qwen3-0.6B")
 
 
 def test_the_same_texts_give_the_same_tokenizer() -> None:

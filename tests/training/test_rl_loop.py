@@ -71,7 +71,8 @@ def test_every_turn_is_logged_with_the_credit_that_follows_from_the_rewards(tmp_
 
 def test_a_step_logs_its_metrics(tmp_path: Path, start: StageResult) -> None:
     sink = RecordingSink()
-    job = rl_job(tmp_path, start.checkpoint, reference=start.checkpoint, validation=travel("validation", 0, 5))
+    near = {"reference": start.checkpoint, "algorithm": algorithm(kl_coef=1e-6)}
+    job = rl_job(tmp_path, start.checkpoint, validation=travel("validation", 0, 5), **near)
     result = train_rl(job, make_curriculum(), sink)
     before, first, last = (values for _, _, values in sink.measured)
     assert set(before) > {"validate/return_sum/mean", "validate/score/mean"}
@@ -80,7 +81,7 @@ def test_a_step_logs_its_metrics(tmp_path: Path, start: StageResult) -> None:
         "policy/kl_reference/mean", "policy/clip/share", "policy/grad_norm/mean", "rollout/reply_tokens/mean",
         "rollout/waits/mean", "rollout/format_valid/share", "groups/all_good/share", "groups/all_bad/share",
         "groups/mixed/share", "rollout/stop_horizon/share", "seconds/rollout/sum", "seconds/update/sum",
-        "curriculum/horizon/value", "curriculum/at/value",
+        "curriculum/horizon/value", "curriculum/at/value", "tokens/all/sum", "tokens/agent/sum", "seconds/cpu/sum",
     ):  # fmt: skip
         assert name in first, name
     assert first["policy/kl_reference/mean"] == pytest.approx(0, abs=2e-2)
@@ -89,6 +90,27 @@ def test_a_step_logs_its_metrics(tmp_path: Path, start: StageResult) -> None:
     assert result.metrics == last
     stops = [value for name, value in first.items() if name.startswith("rollout/stop_")]
     assert sum(stops) == pytest.approx(1)
+
+
+def test_without_a_weight_on_the_distance_nothing_is_measured_against_the_reference(
+    tmp_path: Path, start: StageResult
+) -> None:
+    sink = RecordingSink()
+    train_rl(rl_job(tmp_path, start.checkpoint, reference=start.checkpoint), make_curriculum(), sink)
+    assert all("policy/kl_reference/mean" not in values for _, _, values in sink.measured)
+
+
+def test_steps_filled_by_tokens_hold_as_many_tokens_at_every_horizon(tmp_path: Path, start: StageResult) -> None:
+    sink = RecordingSink()
+    job = rl_job(tmp_path, start.checkpoint, last_step=12, algorithm=algorithm(batch=2, batch_tokens=500))
+    train_rl(job, ListCurriculum(travel(count=10), ((4, 2), (8, 6), (12, 3))), sink)
+    tokens = [values["tokens/all/sum"] for _, _, values in sink.measured]
+    played = [values["rollout/attempts/count"] for _, _, values in sink.measured]
+    assert sum(values["tokens/agent/sum"] for _, _, values in sink.measured) == sum(
+        turn.completion_tokens for _, turn in sink.turns
+    )
+    assert sum(tokens) == pytest.approx(12 * 500, abs=max(tokens) / 2 + 100)
+    assert len(set(played)) > 2
 
 
 def test_validation_uses_the_final_horizon_and_chooses_the_best_checkpoint(tmp_path: Path, start: StageResult) -> None:

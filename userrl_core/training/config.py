@@ -17,6 +17,8 @@ from userrl_core.errors import ConfigError
 from userrl_core.gyms.prompt import PromptStyle
 from userrl_core.settings import Settings
 
+Template = Literal["chatml", "lean"]
+
 
 class ModelConfig(Settings):
     """The model that is trained: a checkpoint, or the shape of one made from scratch (Qwen3 architecture)."""
@@ -57,6 +59,9 @@ class ModelConfig(Settings):
     prompt_style: PromptStyle = "full"
     """How conversations open: full (goal, tool and choices in a system message) or brief (one short user message)."""
 
+    template: Template = "chatml"
+    """From scratch: chatml (Qwen's format, about 14 tokens a turn) or lean (about 5; brief prompts only)."""
+
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: slower, and needed for billions of parameters on one GPU."""
 
@@ -66,6 +71,11 @@ class ModelConfig(Settings):
             raise ValueError(f"kv_heads {self.kv_heads} must divide heads {self.heads}.")
         if self.head_dim % 2:
             raise ValueError(f"head_dim {self.head_dim} must be even: positions rotate pairs of numbers.")
+        if self.template == "lean" and (self.path is not None or self.prompt_style != "brief"):
+            raise ValueError(
+                "the lean template is for models from scratch with brief prompts; set model.path to null and "
+                "model.prompt_style to brief, or model.template to chatml."
+            )
         return self
 
 
@@ -138,6 +148,10 @@ class AlgorithmConfig(Settings):
 
     batch: PositiveInt = 128
     """Tasks per step."""
+
+    batch_tokens: PositiveInt | None = None
+    """Tokens per step, openings and observations included, in place of a number of tasks: as many tasks are drawn as come
+    nearest over the steps so far, so that equal tokens are equal updates whatever the horizon (local backend)."""
 
     minibatches: PositiveInt = 1
     """Optimiser steps per pass over a batch."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal, Protocol
 
-from userrl_core.gyms.base import Gym, GymConfig, Pay, Reply
+from userrl_core.gyms.base import Gym, GymConfig, Reply, RewardBounds
 from userrl_core.gyms.errand.rule_user import RuleErrandUser
 from userrl_core.gyms.lazy import lazily
 from userrl_core.interact import InteractCall
@@ -66,9 +66,9 @@ class ErrandGym(Gym[ErrandConfig]):
         return 2 * len(task.payload["chain"])
 
     @classmethod
-    def pay(cls, config: ErrandConfig) -> Pay:
+    def reward_bounds(cls, config: ErrandConfig) -> RewardBounds:
         """The goal pays most; a useful turn of the deepest task least."""
-        return Pay(0.0, 1.0, 0.0)
+        return RewardBounds(0.0, 1.0, 0.0)
 
     @classmethod
     def gold(cls, task: Task, config: ErrandConfig) -> list[InteractCall]:

@@ -17,7 +17,7 @@ from typing import ClassVar, Protocol
 
 from pydantic import Field
 
-from userrl_core.gyms.base import Gym, GymConfig, Pay, Reply
+from userrl_core.gyms.base import Gym, GymConfig, Reply, RewardBounds
 from userrl_core.gyms.lazy import lazily
 from userrl_core.gyms.wish.rule_user import RuleWishUser
 from userrl_core.gyms.wish.tasks import GARMENTS, OPTIONS
@@ -70,10 +70,10 @@ class WishGym(Gym[WishConfig]):
         return len(task.payload["wished"]) + 2
 
     @classmethod
-    def pay(cls, config: WishConfig) -> Pay:
+    def reward_bounds(cls, config: WishConfig) -> RewardBounds:
         """A single colour pays all of the elicitation; an answer the rest, or nothing."""
         best = 1.0 - config.elicitation
-        return Pay(0.0, max(config.elicitation, best), best if best > 0 else float("inf"))
+        return RewardBounds(0.0, max(config.elicitation, best), best if best > 0 else float("inf"))
 
     @classmethod
     def gold(cls, task: Task, config: WishConfig) -> list[InteractCall]:

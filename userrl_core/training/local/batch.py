@@ -46,6 +46,11 @@ class Batch:
         )
 
     @property
+    def tokens(self) -> tuple[int, int]:
+        """All tokens of the conversations, and the agent's among them."""
+        return sum(len(sample.ids) for sample in self.samples), sum(sample.agent_tokens for sample in self.samples)
+
+    @property
     def turn_tokens(self) -> list[list[int]]:
         """Agent tokens per turn, ragged [N][T_i]."""
         return [s.turn_tokens(len(t.turns)) for s, t in zip(self.samples, self.trajectories, strict=True)]

@@ -62,7 +62,7 @@ class ChatFormat:
             raise TrainingError(
                 "The chat template drops earlier replies or observations, so it cannot be extended turn by turn; use another."
             )
-        self.end_id, self._head, self._tail = self._split(between)
+        self.end_id, self._ending, self._head, self._tail = self._split(between)
 
     def opening(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> list[int]:
         """Ids up to the agent's first reply."""
@@ -74,7 +74,7 @@ class ChatFormat:
 
     def reply(self, text: str) -> list[int]:
         """The ids of a demonstrated (not sampled) reply with its end token, for supervised training."""
-        return [*self._encode(harmless(text, self._control)), self.end_id]
+        return [*self._encode(harmless(text.removesuffix(self._ending), self._control)), self.end_id]
 
     def after_reply(self, observation: str) -> list[int]:
         """The ids between a reply's end token and the next reply: the environment's observation."""
@@ -82,8 +82,11 @@ class ChatFormat:
 
     def text(self, ids: Sequence[int]) -> str:
         """A sampled reply as text, without its end token."""
-        body = ids[:-1] if ids and ids[-1] == self.end_id else ids
-        return str(self.tokenizer.decode(body, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+        ended = bool(ids) and ids[-1] == self.end_id
+        body = self.tokenizer.decode(
+            ids[:-1] if ended else ids, skip_special_tokens=False, clean_up_tokenization_spaces=False
+        )
+        return f"{body}{self._ending}" if ended else str(body)
 
     def chat(self, chat: Mapping[str, Any], cutoff: int | None = None) -> Encoded:
         """A whole conversation (`userrl_core.distill.to_chat`) as ids, cut at cutoff tokens."""
@@ -119,14 +122,18 @@ class ChatFormat:
         _, reply, after = text.partition(_REPLY)
         return after if reply and after.count(_OBSERVATION) == 1 else None
 
-    def _split(self, between: str) -> tuple[int, str, str]:
-        """The end-of-turn id, and the texts before and after the observation."""
+    def _split(self, between: str) -> tuple[int, str, str, str]:
+        """The end token's id, the reply's text that it stands for, and the texts before and after the observation."""
         head, _, tail = between.partition(_OBSERVATION)
         ids = self._encode(head.lstrip())
         end = ids[0] if ids else self.tokenizer.eos_token_id
-        if end not in self.tokenizer.all_special_ids and end != self.tokenizer.eos_token_id:
+        closing = str(self.tokenizer.decode([end], skip_special_tokens=False))
+        if closing not in self._control:
             raise TrainingError(
                 "The chat template does not close replies with a single end-of-turn token; use a tokenizer whose template does."
             )
-        closing = self.tokenizer.decode([end], skip_special_tokens=False)
-        return end, head.lstrip().removeprefix(closing), tail
+        after = head.lstrip().removeprefix(closing)
+        eos = str(self.tokenizer.eos_token)
+        if eos != closing and eos.endswith(closing):  # the lean format: one token ends the call and the turn
+            return self.tokenizer.eos_token_id, eos.removesuffix(closing), after, tail
+        return end, "", after, tail

@@ -34,12 +34,22 @@ def token_distributions(
 
 
 def token_logprobs(
-    model: Any, ids: Sequence[Sequence[int]], turns: Sequence[Sequence[int]], temperature: float = 1.0
+    model: Any,
+    ids: Sequence[Sequence[int]],
+    turns: Sequence[Sequence[int]],
+    temperature: float = 1.0,
+    *,
+    entropy_grad: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Log-probabilities of the agent's tokens and entropies of their distributions, both [S] in nats, with gradients."""
+    """Log-probabilities of the agent's tokens, with gradients, and entropies of their distributions, both [S] in nats.
+
+    entropy_grad: the entropies carry gradients too; without, nothing of the size of the vocabulary is kept for them.
+    """
     log_SV, tokens_S = token_distributions(model, ids, turns, temperature)
     picked = log_SV.gather(1, tokens_S[:, None])[:, 0]
-    return picked, -(log_SV.exp() * log_SV).sum(-1)
+    with torch.set_grad_enabled(entropy_grad and torch.is_grad_enabled()):
+        entropy = -(log_SV.exp() * log_SV).sum(-1)
+    return picked, entropy
 
 
 @torch.no_grad()

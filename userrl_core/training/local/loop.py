@@ -78,7 +78,9 @@ class _Stage:
         self.stage = self._stage_of(job.first_step)
         if checkpoint:
             self.best = _best_of(self.root, job.best)
-        self.reference = load_checkpoint(job.reference, job.model, job.device)[0] if job.reference else None
+        # Without a weight on the distance nobody needs it, and its forward pass is a tenth of a step.
+        measured = job.reference if self.config.kl_coef > 0 else None
+        self.reference = load_checkpoint(measured, job.model, job.device)[0] if measured else None
         self.user_was_down = False
         self.policy = self._policy(self.config.temperature, self.config.top_p, train=True)
 
@@ -120,9 +122,10 @@ class _Stage:
 
     async def _step(self, step: int) -> dict[str, float]:
         """One training step; afterwards it is the state's last step."""
-        started = time.perf_counter()
+        started, cpu_started = time.perf_counter(), time.process_time()
         horizon = self.curriculum.horizon(step, self.state.history)
-        batch, credits, resampled = await self._collect(step, horizon)
+        tasks = self._tasks_of(step)
+        batch, credits, resampled = await self._collect(step, horizon, tasks)
         rollout_ended = time.perf_counter()
         advantages = advantages_for(self.config, batch, credits, self.job.credit, self.state.critic)
         self._log_credits(batch, credits, advantages)
@@ -136,25 +139,38 @@ class _Stage:
             "groups/trained/share": float(advantages.trains.mean()) if len(batch) else 0.0,
             "curriculum/horizon/value": float(horizon),
         }
+        tokens, agent_tokens = batch.tokens
+        metrics |= {"tokens/all/sum": float(tokens), "tokens/agent/sum": float(agent_tokens)}
         self.curriculum.record(step, metrics)
         outcome = {name: metrics.get(f"rollout/{name}/mean") for name in ("success", "return_sum")}
-        self.state.history.append({"step": step, **outcome})
+        drawn = {"tokens": tokens, "tasks": tasks + resampled} if self.config.batch_tokens else {}
+        self.state.history.append({"step": step, **outcome, **drawn})
         self.state.step = step
         self.state.curriculum = self.curriculum.state_dict()
-        tokens = sum(sample.agent_tokens for sample in batch.samples)
         return metrics | {
+            "seconds/cpu/sum": time.process_time() - cpu_started,
             "seconds/rollout/sum": rollout_ended - started,
             "seconds/update/sum": update_ended - rollout_ended,
-            "rollout/tokens/per_second": tokens / max(rollout_ended - started, 1e-9),
+            "rollout/tokens/per_second": agent_tokens / max(rollout_ended - started, 1e-9),
         }
 
-    async def _collect(self, step: int, horizon: int) -> tuple[Batch, Credits, int]:
+    def _tasks_of(self, step: int) -> int:
+        """How many tasks this step draws: with `batch_tokens` what is owed up to this step, at the last step's price."""
+        budget = self.config.batch_tokens
+        drawn = [(e["tokens"] or 0.0, e["tasks"] or 1.0) for e in self.state.history if "tokens" in e]
+        if budget is None or not drawn:
+            return self.config.batch
+        owed = budget * (len(drawn) + 1) - sum(tokens for tokens, _ in drawn)
+        tokens, tasks = drawn[-1]
+        return min(max(round(owed * tasks / tokens), 1), 4 * self.config.batch)
+
+    async def _collect(self, step: int, horizon: int, tasks: int) -> tuple[Batch, Credits, int]:
         """The step's trajectories; with filter resample, groups without a signal are replaced by further draws, up to the limit."""
-        batch = await self._play(step, horizon, self.curriculum.draw(step, self.config.batch))
+        batch = await self._play(step, horizon, self.curriculum.draw(step, tasks))
         credits = batch.credits(self.job.credit)
         resampled = 0
         for _ in range(self.job.credit.resample_limit if self.job.credit.filter == "resample" else 0):
-            missing = self.config.batch - len({g for g, s in zip(batch.groups, credits.signal, strict=True) if s})
+            missing = tasks - len({g for g, s in zip(batch.groups, credits.signal, strict=True) if s})
             played = {trajectory.task.key for trajectory in batch.trajectories}
             new_tasks = [t for t in self.curriculum.draw(step, missing) if t.key not in played] if missing > 0 else []
             if not new_tasks:

@@ -81,7 +81,7 @@ def new_model(config: ModelConfig, chats: Sequence[Mapping[str, Any]], seed: int
     """Model and tokenizer of a new run: from the configured path, or from scratch."""
     if config.path is not None:
         return load_model(config.path, config, device), load_tokenizer(config.path)
-    tokenizer = train_tokenizer(render(chats), config.vocab_size)
+    tokenizer = train_tokenizer(render(chats, config.template), config.vocab_size, config.template)
     return build_model(config, tokenizer, derive_seed(seed, "weights"), device), tokenizer
 
 

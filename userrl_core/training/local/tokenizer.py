@@ -1,22 +1,27 @@
-"""A tokenizer for a model from scratch: byte-level BPE over the run's own demonstrations, with a ChatML template.
+"""A tokenizer for a model from scratch, made of the run's own demonstrations. Every byte is a token: any text can be encoded.
 
-Every byte is a token, so that any text can be encoded. One unusual rule: the fixed parts of a tool call and of a tool
-response are pre-tokens, so that BPE learns each as one token; a turn then costs about 14 tokens instead of 60. Special tokens
-and template follow Qwen: small models learn the same format as large ones.
+``chatml``: byte-level BPE with Qwen's special tokens and template, the format of large models. The fixed parts of a tool call
+and of a tool response are pre-tokens, so that BPE learns each as one token; a turn then costs about 14 tokens instead of 60.
+
+``lean``: about 5 tokens a turn, for experiments in which turns are many and words few. A call is three tokens: all before its
+content (one token per choice), the content, and all after it, which also ends the turn. What is said to the agent is its words
+and the token that begins the agent's turn. The text of a call stays that of `userrl_core.interact.render_call`.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from userrl_core.errors import CheckpointError, TrainingError
-from userrl_core.interact import InteractCall, render_call
+from userrl_core.interact import CHOICES, InteractCall, render_call
+from userrl_core.training.config import Template
 
 PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 
@@ -39,15 +44,35 @@ TEMPLATE = """\
 """
 """ChatML with Hermes tools; a rendered conversation equals the concatenated increments of `chat`."""
 
+LEAN = """\
+{%- for message in messages %}
+{{- message.content + ('<|im_end|>' if message.role == 'assistant' else '<|im_start|>') }}
+{%- endfor %}
+"""
+"""Only who speaks next is marked: the start token hands the turn to the agent, the end token takes it back."""
 
-def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
-    """Byte-level BPE with at most vocab_size entries, the same for the same texts.
+TEMPLATES: Mapping[Template, str] = {"chatml": TEMPLATE, "lean": LEAN}
 
-    texts: rendered conversations. Raises TrainingError when there is none.
+
+def train_tokenizer(texts: Iterable[str], vocab_size: int, template: Template = "chatml") -> PreTrainedTokenizerFast:
+    """A tokenizer with at most vocab_size entries, the same for the same texts.
+
+    texts: conversations rendered in this template. Raises TrainingError when there is none.
     """
     corpus = list(texts)
     if not corpus:
         raise TrainingError("There are no demonstrations to train a tokenizer on; distil some first.")
+    tokenizer = _bpe(corpus, vocab_size) if template == "chatml" else _words(corpus, vocab_size)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token=END if template == "chatml" else _call_parts()[2] + END,
+        pad_token=PAD,
+        chat_template=TEMPLATES[template],
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def _bpe(corpus: list[str], vocab_size: int) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -63,18 +88,29 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
         show_progress=False,
     )
     tokenizer.train_from_iterator(corpus, trainer)
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        eos_token=END,
-        pad_token=PAD,
-        chat_template=TEMPLATE,
-        clean_up_tokenization_spaces=False,
-    )
+    return tokenizer
 
 
-def render(chats: Iterable[Mapping[str, Any]]) -> list[str]:
+def _words(corpus: list[str], vocab_size: int) -> Tokenizer:
+    """Bytes, the heads of calls, and the most frequent words whole: with few words there is nothing for BPE to merge."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE(vocab={byte: index for index, byte in enumerate(alphabet)}, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    head, middle, tail = _call_parts()
+    tokenizer.add_special_tokens([PAD, START, END, tail + END])
+    heads = [f"{head}{choice}{middle}" for choice in CHOICES]
+    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in heads])
+    fixed = re.compile("|".join(re.escape(text) for text in (*heads, tail, START, END)))
+    counts = Counter(word for text in corpus for word in re.findall(r"[A-Za-z]{2,}", fixed.sub("\n", text)))
+    ranked = sorted(counts, key=lambda word: (-counts[word], word))[: vocab_size - tokenizer.get_vocab_size()]
+    tokenizer.add_tokens([AddedToken(word, single_word=True, normalized=False) for word in sorted(ranked)])
+    return tokenizer
+
+
+def render(chats: Iterable[Mapping[str, Any]], template: Template = "chatml") -> list[str]:
     """Chats (`userrl_core.distill.to_chat`) as texts for `train_tokenizer`."""
-    renderer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()), chat_template=TEMPLATE)
+    renderer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()), chat_template=TEMPLATES[template])
     return [
         str(renderer.apply_chat_template(chat["messages"], tools=chat.get("tools") or None, tokenize=False))
         for chat in chats
@@ -96,7 +132,11 @@ def load_tokenizer(path: str | Path) -> Any:
 
 def _split_pattern() -> str:
     """The pre-tokens: fixed parts of calls and responses first, then words, single digits, punctuation, white space."""
-    call = render_call(InteractCall("CHOICE", "CONTENT"))
-    head, middle, tail = (re.escape(part) for part in re.split("CHOICE|CONTENT", call))
+    head, middle, tail = map(re.escape, _call_parts())
     fixed = [head, middle, tail, r"user\n<tool_response>\n", r"\n</tool_response>", r"(?:system|user|assistant)\n"]
     return "|".join([*fixed, r" ?[A-Za-z]+", r" ?[0-9]", r" ?[^\sA-Za-z0-9\"]+", r"\"", r"\s+"])
+
+
+def _call_parts() -> list[str]:
+    """A call's text before the choice, between choice and content, and after the content."""
+    return re.split("CHOICE|CONTENT", render_call(InteractCall("CHOICE", "CONTENT")))

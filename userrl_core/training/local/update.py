@@ -95,16 +95,17 @@ def update_policy(
     model.eval()
     tokens = max(sums.pop("tokens", 0.0), 1.0)
     finite = [norm for norm in norms if np.isfinite(norm)]
+    reference = {"policy/kl_reference/mean": sums["kl_reference"] / tokens} if "kl_reference" in sums else {}
     return {
         "policy/loss/mean": sums["loss"] / max(len(order), 1),
         "policy/entropy/mean": sums["entropy"] / tokens,
         "policy/kl_step/mean": sums["kl_step"] / tokens,
-        "policy/kl_reference/mean": sums["kl_reference"] / tokens,
         "policy/clip/share": sums["clipped"] / tokens,
         "policy/grad_norm/mean": float(np.mean(finite)) if finite else 0.0,
         "policy/skipped_updates/count": float(len(norms) - len(finite)),
         "policy/updates/count": float(len(finite)),
         "policy/logprob_gap/max": logprob_gap,
+        **reference,
     }
 
 
@@ -129,7 +130,11 @@ def _backward(
 ) -> dict[str, float]:
     """Accumulate the gradient of some trajectories. weights: per trajectory, the weight of a token in the minibatch's loss."""
     own, entropy = token_logprobs(
-        model, [item.sample.ids for item in items], [item.sample.turns for item in items], config.temperature
+        model,
+        [item.sample.ids for item in items],
+        [item.sample.turns for item in items],
+        config.temperature,
+        entropy_grad=config.entropy_coef > 0,
     )
     device = own.device
     old = torch.from_numpy(np.concatenate([item.old for item in items])).to(device)
@@ -143,11 +148,11 @@ def _backward(
     loss = -(objective * weight).sum()
     if config.entropy_coef:
         loss = loss - config.entropy_coef * (entropy * weight).sum()
-    kl_reference = torch.zeros(())
+    kl_reference: dict[str, float] = {}
     if items[0].reference is not None:
         reference = torch.cat([item.reference for item in items if item.reference is not None])
         kl = low_var_kl(reference, own)
-        kl_reference = kl.detach().sum()
+        kl_reference = {"kl_reference": float(kl.detach().sum())}
         if config.kl_coef:
             loss = loss + config.kl_coef * (kl * weight).sum()
     loss.backward()  # type: ignore[no-untyped-call]
@@ -158,7 +163,7 @@ def _backward(
             "tokens": float(len(old)),
             "entropy": float(entropy.sum()),
             "kl_step": float(low_var_kl(own, old).sum()),
-            "kl_reference": float(kl_reference),
+            **kl_reference,
             "clipped": float((~unclipped).sum()),
             "gap": float((own - old).abs().max()),
         }
