@@ -152,6 +152,8 @@ class Recipe(Settings):
                 raise ValueError(f"{at} has a horizon or gates of its own beside the schedule; leave one of them out")
             if stage.epochs is not None and stage.pool is None and self.rl_tasks is None:
                 raise ValueError(f"{at} is given in epochs; set rl_tasks, or give its length in steps")
+            if stage.tokens is not None and self.algorithm.batch_tokens is None:
+                raise ValueError(f"{at} is given in tokens; set algorithm.batch_tokens, or give its length in steps")
             held_out = set(stage.gyms) & set(self.split.held_out)
             if held_out:
                 raise ValueError(
@@ -289,6 +291,8 @@ class Recipe(Settings):
     def _steps(self, stage: Stage) -> int:
         if stage.steps is not None:
             return stage.steps
+        if stage.tokens is not None:
+            return max(round(stage.tokens / (self.algorithm.batch_tokens or stage.tokens)), 1)
         # Whole batches only, as in the released training: what is left of an epoch is not trained on.
         batches = max((stage.pool or self.rl_tasks or 0) // self.algorithm.batch, 1)
         return max(round((stage.epochs or 0) * batches), 1)

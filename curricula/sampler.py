@@ -17,6 +17,8 @@ from userrl_core.records import Task
 from userrl_core.seeding import content_hash, derive_seed
 
 _MASK = (1 << 64) - 1
+_MEMORY = 0.95
+"""Weight of the past in the price of a pool's tasks."""
 
 
 class Permutation:
@@ -137,6 +139,8 @@ class TaskSampler:
         self.seed = seed
         self.draws = 0
         self._credit: dict[str, float] = {}
+        self._prices: dict[str, float] = {}
+        """Tokens of a trajectory per pool, a running mean."""
         self._pools: dict[str, _Pool] = {}
         self._mixed: dict[str, Fenwick] = {}
         self._repeats = 0
@@ -164,9 +168,12 @@ class TaskSampler:
         self._mixed = {name: self._mixed[name] for name in self._pools}
         self._credit = {name: self._credit.get(name, 0.0) for name in self._pools}
 
-    def batch(self, n: int, weights: Mapping[str, float], *, oversample: float = 0.0) -> list[Task]:
+    def batch(
+        self, n: int, weights: Mapping[str, float], *, oversample: float = 0.0, by_tokens: bool = False
+    ) -> list[Task]:
         """The next n distinct tasks; pools get shares in proportion to their weights, exactly so over time.
 
+        by_tokens: weights are shares of tokens, at the prices observed; of tasks until every pool has one.
         oversample: expected share drawn again from tasks whose last group was mixed, where there are any.
         Raises ConfigError for weights that name no pool, and for batches larger than what they draw from.
         """
@@ -178,6 +185,8 @@ class TaskSampler:
                 f"A batch of {n} tasks cannot be drawn from {sum(len(self._pools[name].tasks) for name in weights)}; "
                 "lower algorithm.batch or add tasks."
             )
+        if by_tokens and all(name in self._prices for name in weights):
+            weights = {name: weight / self._prices[name] for name, weight in weights.items()}
         chosen: dict[str, Task] = {}
         left = {name: len(self._pools[name].tasks) for name in weights}
         while len(chosen) < n:
@@ -187,13 +196,18 @@ class TaskSampler:
             left[name] -= 1
         return list(chosen.values())
 
-    def observe(self, task_key: str, success: float) -> None:
-        """The share of a task's last group that succeeded, in [0, 1]; between the ends the task may be drawn again."""
+    def observe(self, task_key: str, success: float, tokens: float | None = None) -> None:
+        """How a task's last group went: the share that succeeded, in [0, 1], and the mean tokens of its trajectories.
+
+        A task between the ends may be drawn again.
+        """
         if not 0.0 <= success <= 1.0:
             raise ConfigError(f"A success share lies in [0, 1]; task {task_key} was given {success}.")
         for name, pool in self._pools.items():
             if task_key in pool.index:
                 self._mixed[name].set(pool.index[task_key], success * (1.0 - success))
+                if tokens is not None:
+                    self._prices[name] = tokens + _MEMORY * (self._prices.get(name, tokens) - tokens)
 
     def metrics(self) -> dict[str, float]:
         """How far the epochs are, named as the warehouse names metrics."""
@@ -210,6 +224,7 @@ class TaskSampler:
             "draws": self.draws,
             "repeats": self._repeats,
             "credit": dict(self._credit),
+            "prices": dict(self._prices),
             "pools": {
                 name: {
                     "fingerprint": pool.fingerprint,
@@ -237,6 +252,7 @@ class TaskSampler:
                 )
         self.seed, self.draws, self._repeats = int(state["seed"]), int(state["draws"]), int(state["repeats"])
         self._credit = {name: float(value) for name, value in state["credit"].items()}
+        self._prices = {name: float(value) for name, value in state.get("prices", {}).items()}
         for name, saved in state["pools"].items():
             pool = self._pools[name]
             pool.epoch, pool.position = int(saved["epoch"]), int(saved["position"])

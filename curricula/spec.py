@@ -106,14 +106,19 @@ class Stage(Settings):
     pool: PositiveInt | None = None
     """Tasks of one pass, as they were counted when the recipe was loaded under a profile; none: rl_tasks."""
 
+    tokens: PositiveInt | None = None
+    """Length in tokens, openings and observations included, in place of steps; needs algorithm.batch_tokens, which divides it
+    into steps."""
+
     horizon: Turns | None = None
     """Most agent turns; left out where a schedule gives it."""
 
     mix: dict[str, Annotated[float, Field(gt=0.0, allow_inf_nan=False)]] = Field(default_factory=dict)
     """Gyms and their weights."""
 
-    weigh: Literal["gyms", "tasks"] = "gyms"
-    """gyms: weights are shares of a batch; tasks: all gyms' tasks are shuffled into one list, as the papers do."""
+    weigh: Literal["gyms", "tasks", "tokens"] = "gyms"
+    """gyms: weights are shares of a batch's tasks; tokens: shares of its tokens, by what each gym's tasks have cost so far
+    (local backend); tasks: all gyms' tasks are shuffled into one list, as the papers do."""
 
     alternate: tuple[str, ...] = ()
     """Gyms that take turns batch by batch (TARL section 4.1), in place of a mixed batch."""
@@ -129,8 +134,8 @@ class Stage(Settings):
 
     @model_validator(mode="after")
     def _sensible(self) -> Stage:
-        if (self.steps is None) == (self.epochs is None):
-            raise ValueError("give steps or epochs, one of them")
+        if sum(length is not None for length in (self.steps, self.epochs, self.tokens)) != 1:
+            raise ValueError("give steps, epochs or tokens, one of them")
         if not self.mix and not self.alternate:
             raise ValueError("the mix is empty; name at least one gym, such as mix: {travel: 1}")
         for gym in self.alternate:

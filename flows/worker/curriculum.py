@@ -42,15 +42,15 @@ class RecipeCurriculum:
         mix = stage.mix(step)
         if stage.stage.weigh == "tasks" and not stage.stage.alternate:
             mix = {SHUFFLED: 1.0}
-        return self._sampler.batch(n, mix, oversample=stage.stage.oversample)
+        return self._sampler.batch(n, mix, oversample=stage.stage.oversample, by_tokens=stage.stage.weigh == "tokens")
 
     def record(self, step: int, stats: Mapping[str, float]) -> None:
         """Note the step's success, for gates; None where no trajectory of the step could be scored."""
         self._history.append({"step": float(step), "success": stats.get("rollout/success/mean")})
 
-    def observe(self, task_key: str, success: float) -> None:
+    def observe(self, task_key: str, success: float, tokens: float | None = None) -> None:
         """Tell the sampler how a task's group went."""
-        self._sampler.observe(task_key, success)
+        self._sampler.observe(task_key, success, tokens)
 
     def metrics(self) -> dict[str, float]:
         """How far the epochs are."""

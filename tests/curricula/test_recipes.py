@@ -302,9 +302,10 @@ def test_a_recipe_of_ones_own(write):
         ("- a\n- b\n", "holds no mapping"),
         ("name: [1\n", "no readable YAML"),
         ("name: mine\nextends: mine.yaml\n", "There is no recipe file"),
-        ("name: mine\nstages: [{horizon: 4, mix: {travel: 1}}]\n", "give steps or epochs"),
+        ("name: mine\nstages: [{horizon: 4, mix: {travel: 1}}]\n", "give steps, epochs or tokens"),
         ("name: mine\nstages: [{steps: 4, mix: {travel: 1}}]\n", "has no horizon"),
         ("name: mine\nstages: [{epochs: 4, horizon: 4, mix: {travel: 1}}]\n", "set rl_tasks"),
+        ("name: mine\nstages: [{tokens: 9000, horizon: 4, mix: {travel: 1}}]\n", "set algorithm.batch_tokens"),
         ("name: mine\nsources: 3\n", "'sources' must be a mapping"),
         ("{" * 2_000, "cannot be read"),
         ("name: mine\nx: !!python/object/apply:os.system [echo]\n", "no readable YAML"),
@@ -362,3 +363,17 @@ def test_a_resolved_recipe_is_itself_under_the_profile_it_holds(tmp_path: Path) 
     assert again.resolved() == changed.resolved()
     assert again.hash == changed.hash
     assert curricula.load(file).resolved() == changed.resolved()
+
+
+def test_a_stage_given_in_tokens_has_as_many_steps_as_they_fill() -> None:
+    recipe = curricula.Recipe.model_validate(
+        {
+            "name": "mine",
+            "algorithm": {"batch_tokens": 4096},
+            "stages": [
+                {"tokens": 150_000, "horizon": 6, "mix": {"errand": 1}},
+                {"tokens": 100, "horizon": 9, "mix": {"errand": 1}},
+            ],
+        }
+    )
+    assert [(stage.first, stage.last, stage.horizon) for stage in recipe.planned_stages] == [(1, 37, 6), (38, 38, 9)]

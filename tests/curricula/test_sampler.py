@@ -143,3 +143,19 @@ def test_a_checkpoint_of_other_tasks_is_refused():
         TaskSampler({"a": make_tasks("a", 4)}).load_state_dict(state)
     with pytest.raises(ConfigError, match="same recipe"):
         TaskSampler({"b": make_tasks("b", 3)}).load_state_dict(state)
+
+
+def test_weights_by_tokens_share_the_tokens_however_unlike_the_prices():
+    pools = {"long": make_tasks("long", 400), "short": make_tasks("short", 400)}
+    price = {"long": 60.0, "short": 15.0}
+    sampler = TaskSampler(pools, 3)
+    spent = Counter()
+    for step in range(60):
+        batch = sampler.batch(10, {"long": 1.0, "short": 1.0}, by_tokens=True)
+        for task in batch:
+            sampler.observe(task.key, 0.0, price[task.gym])
+            spent[task.gym] += price[task.gym] if step else 0.0
+        if step == 20:
+            saved, sampler = sampler.state_dict(), TaskSampler(pools, 3)
+            sampler.load_state_dict(json.loads(json.dumps(saved)))
+    assert 0.48 < spent["long"] / spent.total() < 0.52

@@ -30,8 +30,9 @@ class Curriculum(Protocol):
         """The step is complete and these are its metrics, for gates that look at them."""
         ...
 
-    def observe(self, task_key: str, success: float) -> None:
-        """The share of a task's group that succeeded, for samplers that prefer mixed groups."""
+    def observe(self, task_key: str, success: float, tokens: float | None = None) -> None:
+        """The share of a task's group that succeeded, for samplers that prefer mixed groups, and the mean tokens of its
+        trajectories where the trainer counts them."""
         ...
 
     def metrics(self) -> dict[str, float]:

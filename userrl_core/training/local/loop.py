@@ -262,13 +262,15 @@ class _Stage:
                 self.sink.credits(trajectory.traj_id, credits.shaped[index].tolist(), advantages.turns[index].tolist())
 
     def _observe(self, batch: Batch) -> None:
-        """Report each group's success rate to the sampler."""
-        outcomes: dict[str, list[float]] = {}
-        for trajectory in batch.trajectories:
+        """Report each group's success rate and length to the sampler."""
+        outcomes: dict[str, list[tuple[float, int]]] = {}
+        for trajectory, sample in zip(batch.trajectories, batch.samples, strict=True):
             if trajectory.admitted:
-                outcomes.setdefault(trajectory.task.key, []).append(float(trajectory.stop_reason == "success"))
-        for key, values in outcomes.items():
-            self.curriculum.observe(key, sum(values) / len(values))
+                outcome = float(trajectory.stop_reason == "success"), len(sample.ids)
+                outcomes.setdefault(trajectory.task.key, []).append(outcome)
+        for key, group in outcomes.items():
+            successes, tokens = zip(*group, strict=True)
+            self.curriculum.observe(key, sum(successes) / len(group), sum(tokens) / len(group))
 
     def _save(self, score: float | None) -> None:
         """Write a checkpoint of the state; everything logged so far is on disk before."""
