@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveInt, PrivateAttr, model_validator
+from pydantic import Field, PositiveInt, PrivateAttr, StringConstraints, model_validator
 
 from curricula.identity import identity_values
 from curricula.schedule import AnySchedule, History, Level, Span, Stages, place
@@ -39,11 +39,13 @@ class PlannedStage:
     last: int
     horizon: int | None
     stage: Stage
+    branch: str = ""
+    """The branch that the stage belongs to; none for those that all branches share."""
 
     @property
     def name(self) -> str:
-        """``rl-1`` ... ``rl-n``, as the warehouse names stages."""
-        return f"rl-{self.number}"
+        """``rl-1`` ... ``rl-n``, as the warehouse names stages; ``rl-2-a`` on a branch ``a``."""
+        return f"rl-{self.number}-{self.branch}" if self.branch else f"rl-{self.number}"
 
     @property
     def steps(self) -> int:
@@ -75,6 +77,9 @@ class Replaced:
     where: str
     new: Any
     by: str
+
+
+BranchName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9]{0,15}$")]
 
 
 class Recipe(Settings):
@@ -116,6 +121,10 @@ class Recipe(Settings):
     stages: tuple[Stage, ...] = ()
     """Spans of training; empty: no RL."""
 
+    branches: dict[BranchName, tuple[Stage, ...]] = Field(default_factory=dict)
+    """Ways on from the last of the stages: each begins at its checkpoint and has stages of its own. For comparisons of what
+    comes after the same beginning; branches run side by side where the machine has room."""
+
     horizons: AnySchedule | None = Field(default=None, alias="schedule")
     """Gives the horizon in place of the stages' own."""
 
@@ -144,8 +153,19 @@ class Recipe(Settings):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Recipe:
-        for number, stage in enumerate(self.stages):
-            at = f"stages[{number}]"
+        if self.branches and self.horizons is not None:
+            raise ValueError("branches have horizons of their own; leave the schedule out, or the branches")
+        placed = {f"stages[{number}]": stage for number, stage in enumerate(self.stages)}
+        placed |= {
+            f"branches.{name}[{number}]": stage
+            for name, branch in self.branches.items()
+            for number, stage in enumerate(branch)
+        }
+        for at, stage in placed.items():
+            if self.branches and stage.gates is not None:
+                raise ValueError(
+                    f"{at} has gates, and its run has branches, which begin at a step that is known; leave one out"
+                )
             if self.horizons is None and stage.horizon is None:
                 raise ValueError(f"{at} has no horizon; give one, or a schedule for the whole run")
             if self.horizons is not None and (stage.horizon is not None or stage.gates is not None):
@@ -183,34 +203,40 @@ class Recipe(Settings):
 
     @property
     def total_steps(self) -> int:
-        """Training steps of all stages together."""
-        return sum(self._steps(stage) for stage in self.stages)
+        """Training steps from the first to the last; along the longest branch where there are branches."""
+        return max((planned.last for planned in self.planned_stages), default=0)
 
     @cached_property
     def planned_stages(self) -> tuple[PlannedStage, ...]:
-        """The stages in order; one that a schedule divides becomes one per horizon."""
+        """The stages in order; one that a schedule divides becomes one per horizon. Branches come one after the other."""
         planned: list[PlannedStage] = []
-        first = 1
-        for stage in self.stages:
-            end = first + self._steps(stage) - 1
-            while first <= end:
-                horizon, last = self._piece(stage, first, end)
-                planned.append(PlannedStage(len(planned) + 1, first, last, horizon, stage))
-                first = last + 1
+        ways = {"": self.stages, **self.branches}
+        for branch, stages in ways.items():
+            first = 1 if not branch else 1 + max((p.last for p in planned if not p.branch), default=0)
+            for stage in stages:
+                end = first + self._steps(stage) - 1
+                while first <= end:
+                    horizon, last = self._piece(stage, first, end)
+                    planned.append(PlannedStage(len(planned) + 1, first, last, horizon, stage, branch))
+                    first = last + 1
         return tuple(planned)
 
-    def stage_of(self, step: int, history: History = ()) -> PlannedStage:
+    def along(self, branch: str) -> tuple[PlannedStage, ...]:
+        """The stages on the way to the end of a branch; those that all branches share for ``""``."""
+        return tuple(planned for planned in self.planned_stages if planned.branch in ("", branch))
+
+    def stage_of(self, step: int, history: History = (), branch: str = "") -> PlannedStage:
         """The stage that holds a step; where gates ended earlier stages early, first and last say so.
 
         What gates save goes to the last stage, so that a run always has total_steps steps.
         Raises ConfigError for a step outside 1 ... total_steps.
         """
-        if not 1 <= step <= self.total_steps:
-            raise ConfigError(
-                f"Recipe '{self.name}' has training steps 1 to {self.total_steps}; there is no step {step}."
-            )
+        way = self.along(branch)
+        total = max((planned.last for planned in way), default=0)
+        if not 1 <= step <= total:
+            raise ConfigError(f"Recipe '{self.name}' has training steps 1 to {total}; there is no step {step}.")
         if not any(stage.gates for stage in self.stages):
-            return next(planned for planned in self.planned_stages if step <= planned.last)
+            return next(planned for planned in way if step <= planned.last)
         levels = tuple(Level(0, self._steps(stage), stage.gates) for stage in self.stages)
         index, first, last = place(levels, step, history)
         if last is None or index == len(levels) - 1:
@@ -238,7 +264,7 @@ class Recipe(Settings):
     @property
     def training_gyms(self) -> tuple[str, ...]:
         """All gyms of all stages, in order of appearance."""
-        return tuple(dict.fromkeys(gym for stage in self.stages for gym in stage.gyms))
+        return tuple(dict.fromkeys(gym for planned in self.planned_stages for gym in planned.stage.gyms))
 
     def stage_table(self) -> list[dict[str, Any]]:
         """One row per planned stage: stage, steps, first, last, horizon, mix, gates."""

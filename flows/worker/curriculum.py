@@ -18,9 +18,9 @@ SHUFFLED = "all"
 class RecipeCurriculum:
     """Implements `userrl_core.training.protocols.Curriculum` over a recipe's schedule, mix and sampler."""
 
-    def __init__(self, recipe: Recipe, used: Collection[str], seed: int) -> None:
-        """used: keys of the tasks that demonstrations took out of the RL set."""
-        self._recipe = recipe
+    def __init__(self, recipe: Recipe, used: Collection[str], seed: int, branch: str = "") -> None:
+        """used: keys of the tasks that demonstrations took out of the RL set. branch: the one that is trained."""
+        self._recipe, self._branch = recipe, branch
         self._used = frozenset(used)
         self._history: list[dict[str, float | None]] = []
         self._stage = 0
@@ -28,6 +28,8 @@ class RecipeCurriculum:
 
     def horizon(self, step: int, history: History) -> int:
         """The most turns in this step."""
+        if self._branch:
+            return self._at(step).horizon or 1
         return self._recipe.schedule.horizon(step, list(history) or self._history)
 
     def stage_of(self, step: int) -> str:
@@ -69,7 +71,7 @@ class RecipeCurriculum:
             self._sampler.load_state_dict(state["sampler"])
 
     def _at(self, step: int) -> PlannedStage:
-        return self._recipe.stage_of(step, self._history)
+        return self._recipe.stage_of(step, self._history, self._branch)
 
     def _enter(self, stage: PlannedStage) -> None:
         self._stage = stage.number

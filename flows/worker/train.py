@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from curricula.recipe import PlannedStage
 from flows.run.job import ProgressWriter, StageJob
 from flows.run.results import TrainResult, file_hash
 from flows.run.tasks import gym_config, users_of, validation_tasks
@@ -61,7 +62,7 @@ def rl_job(kind: type[R], job: StageJob, **backend: Any) -> R:
     recipe, before, reference = job.recipe, job.inputs.before, job.inputs.reference
     if before is None:
         raise TrainingError(f"Stage {job.stage} has no checkpoint to start from; run the stages before it.")
-    planned = next(stage for stage in recipe.planned_stages if stage.name == job.stage)
+    planned = _planned(job)
     return kind(
         model=recipe.model,
         algorithm=recipe.algorithm,
@@ -76,7 +77,7 @@ def rl_job(kind: type[R], job: StageJob, **backend: Any) -> R:
         stage=job.stage,
         first_step=planned.first,
         last_step=planned.last,
-        total_steps=recipe.total_steps,
+        total_steps=max(stage.last for stage in recipe.along(planned.branch)),
         validation=validation_tasks(recipe),
         validate_every=recipe.evaluate.every,
         validation_horizon=recipe.evaluate.horizon,
@@ -93,7 +94,11 @@ def curriculum(job: StageJob) -> RecipeCurriculum:
     """The recipe's, without the tasks that demonstrations used up."""
     distilled = job.inputs.distill
     used = json.loads(distilled.used_tasks.read_text())["tasks"] if distilled else []
-    return RecipeCurriculum(job.recipe, used, job.seed)
+    return RecipeCurriculum(job.recipe, used, job.seed, _planned(job).branch)
+
+
+def _planned(job: StageJob) -> PlannedStage:
+    return next(stage for stage in job.recipe.planned_stages if stage.name == job.stage)
 
 
 def report_to(progress: ProgressWriter) -> Progress:

@@ -377,3 +377,40 @@ def test_a_stage_given_in_tokens_has_as_many_steps_as_they_fill() -> None:
         }
     )
     assert [(stage.first, stage.last, stage.horizon) for stage in recipe.planned_stages] == [(1, 37, 6), (38, 38, 9)]
+
+
+FORK = {
+    "name": "fork",
+    "stages": [{"steps": 3, "horizon": 6, "mix": {"errand": 1}}],
+    "branches": {
+        "a": [{"steps": 6, "horizon": 6, "mix": {"errand": 1}}],
+        "b": [{"steps": 2, "horizon": 10, "mix": {"errand": 1}}, {"steps": 4, "horizon": 16, "mix": {"wish": 1}}],
+    },
+}
+
+
+def test_branches_go_on_from_the_last_common_stage_with_stages_of_their_own() -> None:
+    recipe = curricula.Recipe.model_validate(FORK)
+    rows = [(s.name, s.first, s.last, s.horizon) for s in recipe.planned_stages]
+    assert rows == [("rl-1", 1, 3, 6), ("rl-2-a", 4, 9, 6), ("rl-3-b", 4, 5, 10), ("rl-4-b", 6, 9, 16)]
+    assert [recipe.stage_of(step, branch="b").name for step in (3, 4, 9)] == ["rl-1", "rl-3-b", "rl-4-b"]
+    assert recipe.stage_of(4, branch="a").name == "rl-2-a"
+    assert (recipe.total_steps, recipe.training_gyms) == (9, ("errand", "wish"))
+    assert curricula.Recipe.model_validate(recipe.resolved()).planned_stages == recipe.planned_stages
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {"schedule": {"kind": "fixed", "turns": 6}, "stages": [{"steps": 3, "mix": {"errand": 1}}]},
+            "horizons of their own",
+        ),
+        ({"branches": {"A b": [{"steps": 3, "horizon": 6, "mix": {"errand": 1}}]}}, "pattern"),
+        ({"branches": {"a": [{"steps": 3, "mix": {"errand": 1}}]}}, r"branches.a\[0\] has no horizon"),
+        ({"stages": [{"steps": 3, "horizon": 6, "mix": {"errand": 1}, "gates": {"at_most": 3}}]}, "has gates"),
+    ],
+)
+def test_branches_that_do_not_fit_are_refused(changes: dict[str, object], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        curricula.Recipe.model_validate({**FORK, **changes})
