@@ -8,7 +8,9 @@ settle()
 
 import json  # noqa: E402  everything below sees the settled environment
 import sys  # noqa: E402
-from collections.abc import Callable  # noqa: E402
+from collections.abc import Callable, Sequence  # noqa: E402
+from concurrent.futures import ThreadPoolExecutor  # noqa: E402
+from contextvars import copy_context  # noqa: E402
 from dataclasses import dataclass  # noqa: E402
 from typing import Any, TypeVar  # noqa: E402
 
@@ -22,7 +24,7 @@ from flows.run.report import write_report  # noqa: E402
 from flows.run.request import TrainRequest, takes  # noqa: E402
 from flows.run.results import DistillResult, EvaluateResult, Result, TrainResult  # noqa: E402
 from flows.run.run import Run  # noqa: E402
-from flows.run.stage import run_stage  # noqa: E402
+from flows.run.stage import Share, run_stage, shared_slot  # noqa: E402
 from flows.serving.run_users import served_users  # noqa: E402
 from userrl_core.errors import UserRLError  # noqa: E402
 
@@ -49,12 +51,12 @@ def train(request: TrainRequest) -> dict[str, Any]:
         cold = plan.start
         if "sft" in plan.stages:
             cold = stages.do("sft", TrainResult, Inputs(distill=demonstrations, init=plan.start))
-        newest = cold
-        for stage in plan.rl_stages:
-            inputs = Inputs(before=newest, distill=demonstrations, reference=cold)
-            newest = stages.do(stage, TrainResult, inputs) or newest
-        scores = stages.do("evaluate", EvaluateResult, Inputs(distill=demonstrations, sft=cold, rl=newest))
-        written = write_report(plan, run, demonstrations=demonstrations, newest=newest, scores=scores)
+        inputs = Inputs(before=cold, distill=demonstrations, reference=cold)
+        newest = stages.chain(plan.rl_stages(), inputs)
+        ends = stages.side_by_side(inputs.model_copy(update={"before": newest}))
+        reached = Inputs(distill=demonstrations, sft=cold, rl=newest, ends=ends)
+        scores = stages.do("evaluate", EvaluateResult, reached)
+        written = write_report(plan, run, demonstrations=demonstrations, newest=newest, ends=ends, scores=scores)
         return publish(run, written)
 
 
@@ -64,7 +66,27 @@ class _Stages:
     run: Run
     serve_users: Callable[[str], None]
 
-    def do(self, stage: str, kind: type[R], inputs: Inputs | None = None) -> R | None:
+    def chain(self, stages: Sequence[str], inputs: Inputs, share: Share | None = None) -> TrainResult | None:
+        """The result of the last of these stages, each of which begins where the one before it ended."""
+        for stage in stages:
+            result = self.do(stage, TrainResult, inputs, share)
+            inputs = inputs.model_copy(update={"before": result or inputs.before})
+        return inputs.before
+
+    def side_by_side(self, inputs: Inputs) -> dict[str, TrainResult]:
+        """The last stage of every branch, all of which begin at ``inputs.before``."""
+        branches = {name: self.plan.rl_stages(name) for name in self.plan.recipe.branches}
+        wanted = {name: stages for name, stages in branches.items() if not self.plan.is_after(stages[0])}
+        if not wanted:
+            return {}
+        with ThreadPoolExecutor(len(wanted)) as pool, shared_slot(len(wanted)) as share:
+            ends = {
+                name: pool.submit(copy_context().run, self.chain, stages, inputs, share)
+                for name, stages in wanted.items()
+            }
+            return {name: end for name, future in ends.items() if (end := future.result()) is not None}
+
+    def do(self, stage: str, kind: type[R], inputs: Inputs | None = None, share: Share | None = None) -> R | None:
         """The result of a stage, done now or earlier; None for one that this run does not have, or not yet."""
         plan = self.plan
         if stage not in plan.stages or plan.is_after(stage):
@@ -76,7 +98,7 @@ class _Stages:
             if job.result() is None:  # what is done already costs nothing
                 check_budget(job)
                 self.serve_users(job.kind)
-            result = run_stage(self.run, job)
+            result = run_stage(self.run, job, share)
             show_page(plan, self.run)
         assert isinstance(result, kind)
         return result

@@ -5,6 +5,7 @@ Plain data without behaviour. The warehouse's tables are these records, column b
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntFlag
@@ -187,3 +188,9 @@ class CheckpointRecord:
     sha256: str
     parent: str | None = None
     score: float | None = None
+
+
+def branch_of(stage: str) -> str:
+    """The branch of a run that a stage's name says (``rl-2-a``: a), "" for a stage that all branches share."""
+    found = re.fullmatch(r"rl-\d+-([a-z][a-z0-9]*)", stage)
+    return found[1] if found else ""

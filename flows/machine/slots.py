@@ -45,6 +45,11 @@ def slots() -> tuple[Slot, ...]:
     return tuple(Slot(f"cpu-{index}") for index in range(max(1, (os.cpu_count() or 1) // 2)))
 
 
+def threads() -> int:
+    """Threads of one operation: ``$USERRL_THREADS``, 2 by default. A resume is exact only with the same number."""
+    return max(1, int(os.environ.get("USERRL_THREADS", "2")))
+
+
 def named(gpus: str | None) -> tuple[Slot, ...]:
     """The slots of GPUs written as ``6,7``; none for None."""
     return tuple(Slot(f"gpu-{part.strip()}") for part in (gpus or "").split(",") if part.strip())

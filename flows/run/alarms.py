@@ -20,6 +20,7 @@ from flows.run.collapse import LEAST, Validation, fallen
 from flows.run.job import StageJob
 from userrl_core.errors import ConfigError, TrainingError, UserRLError
 from userrl_core.json_files import GrowingLines
+from userrl_core.records import branch_of
 from userrl_core.suggest import nearest
 from warehouse import Warehouse, open_warehouse
 from warehouse.write.turn_log import TurnLog
@@ -55,18 +56,22 @@ RULES: Mapping[str, Rule] = {
     "user_errors": Rule("too many calls of the user model fail", 0.1, "above"),
 }
 
-SERIES = """
-with t as (select step, group_id, admitted, score_r2g, traj_id from trajectories where run_id = $run and phase = 'train'),
+ALONG = "(stage not similar to 'rl-[0-9]+-.*' or suffix(stage, '-' || $branch))"
+"""Of a run with branches, the stages of one and those that all share."""
+
+SERIES = f"""
+with t as (select step, group_id, admitted, score_r2g, traj_id from trajectories
+           where run_id = $run and phase = 'train' and {ALONG}),
  groups as (select step, group_id, coalesce(stddev_pop(score_r2g), 0) < 1e-6 as flat from t where admitted group by all),
  replies as (select step, avg(completion_tokens) as reply_length, avg(((flags & 1) = 0)::int) as format_valid
-             from turns where run_id = $run and phase = 'train' group by step),
+             from turns where run_id = $run and phase = 'train' and {ALONG} group by step),
  scored as (select step, avg((not admitted)::int) as null_reward from t group by step),
  varied as (select step, avg(flat::int) as zero_variance from groups group by step),
  numbers as (select step, max(value) filter (where name = 'policy/entropy/mean') as entropy,
                     max(value) filter (where name = 'policy/kl_reference/mean') as kl
-             from metrics where run_id = $run group by step),
+             from metrics where run_id = $run and {ALONG} group by step),
  calls as (select step, avg((error is not null)::int) as user_errors
-           from model_calls where run_id = $run and phase = 'train' and role = 'user' group by step)
+           from model_calls where run_id = $run and phase = 'train' and role = 'user' and {ALONG} group by step)
 select step, reply_length, format_valid, entropy, kl, zero_variance, null_reward, user_errors
 from replies left join scored using (step) left join varied using (step) left join numbers using (step)
      left join calls using (step)
@@ -122,12 +127,13 @@ def tripped(rows: Sequence[Mapping[str, Any]], alarms: Mapping[str, tuple[Rule, 
     return sounding
 
 
-def validations(warehouse: Warehouse, run_id: str) -> list[Validation]:
-    """A run's validations by step, each with the mean score of every task that was scored."""
-    text = """select step, gym || '/' || task_id, avg(score) from trajectories
-              where run_id = $run and phase = 'validate' and admitted and score is not null group by all order by all"""
+def validations(warehouse: Warehouse, run_id: str, branch: str = "") -> list[Validation]:
+    """The validations along a branch of a run by step, each with the mean score of every task that was scored."""
+    text = f"""select step, gym || '/' || task_id, avg(score) from trajectories
+              where run_id = $run and phase = 'validate' and admitted and score is not null and {ALONG}
+              group by all order by all"""
     by_step: dict[int, dict[str, float]] = {}
-    for step, task, score in warehouse.sql(text, run=run_id).fetchall():
+    for step, task, score in warehouse.sql(text, run=run_id, branch=branch).fetchall():
         by_step.setdefault(step, {})[task] = score
     return [Validation(step, scores) for step, scores in by_step.items()]
 
@@ -179,9 +185,10 @@ class AlarmWatch:
     def _look(self) -> list[Alarm]:
         try:
             with open_warehouse(self._job.warehouse) as warehouse:
-                result = warehouse.sql(SERIES, run=self._job.run_id)
+                branch = branch_of(self._job.stage)
+                result = warehouse.sql(SERIES, run=self._job.run_id, branch=branch)
                 rows = [dict(zip(result.columns, row, strict=True)) for row in result.fetchall()]
-                history = validations(warehouse, self._job.run_id)
+                history = validations(warehouse, self._job.run_id, branch)
         except (UserRLError, duckdb.Error, OSError) as error:
             self._say("the alarms could not look at the warehouse: %s", error)
             return []

@@ -78,7 +78,16 @@ class Inputs(Settings):
     """Evaluation: the cold start."""
 
     rl: TrainResult | None = None
-    """Evaluation: the last stage of RL."""
+    """Evaluation: the last stage of RL, of those that all branches share."""
+
+    ends: dict[str, TrainResult] = Field(default_factory=dict)
+    """Evaluation: the last stage of each branch."""
+
+    @property
+    def identity(self) -> dict[str, list[Any]]:
+        """What decides whether work upon them still counts."""
+        named = {name: value for name, value in self if isinstance(value, Result)} | self.ends
+        return {name: [result.sha256, result.step] for name, result in named.items()}
 
 
 class StageOptions(Settings):
@@ -143,9 +152,9 @@ class StageJob(Settings):
     @property
     def key(self) -> str:
         """Identity of the work: the same key gives the same result, so a finished one is reused."""
-        inputs = {name: [result.sha256, result.step] for name, result in self.inputs if result is not None}
         actors = [actor.identity for actor in self.actors]
         recipe = self.recipe.identity
+        inputs = self.inputs.identity
         return content_hash([self.run_id, self.kind, self.stage, recipe, self.seed, self.backend, inputs, actors])
 
     @property

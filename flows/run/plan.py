@@ -60,10 +60,9 @@ class RunPlan:
         """What the run is called."""
         return self.request.name or self.recipe.name
 
-    @property
-    def rl_stages(self) -> tuple[str, ...]:
-        """``rl-1`` ... ``rl-n``."""
-        return tuple(stage for stage in self.stages if stage.startswith("rl-"))
+    def rl_stages(self, branch: str = "") -> tuple[str, ...]:
+        """``rl-1`` ... ``rl-n``: the stages of a branch, or those that all branches share."""
+        return tuple(planned.name for planned in self.recipe.planned_stages if planned.branch == branch)
 
     @property
     def start(self) -> TrainResult | None:
@@ -185,13 +184,10 @@ def plan_run(request: TrainRequest, *, only: Literal["distill", "evaluate"] | No
     return RunPlan(request, recipe, backend, start, _stages(recipe), selected)
 
 
-LAST = "RL last step"
-"""Label of the last checkpoint where another one was best on validation."""
-
-
 def actors(recipe: Recipe, inputs: Inputs) -> tuple[Actor, ...]:
     """Who is compared on held-out tasks: the scripted demonstrator, the cold start, RL's best checkpoint and its last.
 
+    Of a run with branches, those of each branch, called by its name, in place of the common beginning's.
     A recipe without a cold start that trains from scratch has what RL started from in its place.
     """
     compared = []
@@ -200,17 +196,26 @@ def actors(recipe: Recipe, inputs: Inputs) -> tuple[Actor, ...]:
     cold, rl = inputs.sft, inputs.rl
     if cold is not None:
         compared.append(_checkpoint("SFT" if recipe.cold_start.enabled else "start", cold, step=0))
-    if rl is not None and (cold is None or rl.checkpoint != cold.checkpoint):
+    if rl is not None and not inputs.ends and (cold is None or rl.checkpoint != cold.checkpoint):
         compared.append(_checkpoint("RL", rl, step=rl.step))
         if rl.best is not None and rl.best.path != rl.checkpoint:
-            compared.append(_last(rl))
+            compared.append(_last("RL", rl))
+    for branch, end in inputs.ends.items():
+        compared.append(_checkpoint(branch, end, step=end.step))
+        if end.best is not None and end.best.path != end.checkpoint:
+            compared.append(_last(branch, end))
     return tuple(compared)
 
 
-def _last(rl: TrainResult) -> Actor:
+def last_step(label: str) -> str:
+    """What the last checkpoint is called where another one was best on validation."""
+    return f"{label} last step"
+
+
+def _last(label: str, end: TrainResult) -> Actor:
     """The last step beside the best checkpoint: what a run chose by validation hides whether it held what it had reached."""
-    path = str(rl.checkpoint)
-    return Actor(label=LAST, kind="checkpoint", path=path, id=rl.id, sha256=rl.sha256, step=rl.step)
+    path = str(end.checkpoint)
+    return Actor(label=last_step(label), kind="checkpoint", path=path, id=end.id, sha256=end.sha256, step=end.step)
 
 
 def _checkpoint(label: str, result: TrainResult, *, step: int) -> Actor:

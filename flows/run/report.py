@@ -11,10 +11,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from curricula.shown import replacement
 from flows.machine.home import warehouse_dir
 from flows.run.alarms import alarm_rules, fell, sounded, validations
-from flows.run.plan import LAST, RunPlan
+from flows.run.plan import RunPlan, last_step
 from flows.run.results import Demonstrations, DistillResult, EvaluateResult, GymScore, Table, TrainResult, stage_results
 from flows.run.run import Run
 from userrl_core.json_files import write_json
+from userrl_core.records import branch_of
 from warehouse import open_warehouse
 
 
@@ -37,10 +38,16 @@ class Report(BaseModel):
     test_tasks: int | None = None
     checkpoint: str | None = None
     """The best of training on validation, else the last."""
+    tiers: Table = Field(default_factory=dict)
+    """Scores by actor and tier, of gyms with more than one."""
     best: Reached | None = None
     """The checkpoint that validation chose; none where nothing was trained."""
     last: Reached | None = None
     """The last step of training."""
+    branches: dict[str, tuple[Reached, Reached]] = Field(default_factory=dict)
+    """Best and last of each branch, in place of those of the whole."""
+    fork: str = ""
+    """What the branches are compared by, and what one run of each cannot say."""
     alarms: tuple[str, ...] = ()
     """What the alarms said while it trained."""
     replaced: tuple[str, ...] = ()
@@ -97,14 +104,17 @@ def write_report(
     *,
     demonstrations: DistillResult | None = None,
     newest: TrainResult | None = None,
+    ends: Mapping[str, TrainResult] | None = None,
     scores: EvaluateResult | None = None,
     evaluated: Evaluated | None = None,
 ) -> Report:
     """Write report.md, report.json and curve.png into the run's folder.
 
-    newest: of the trained stages' results. evaluated: who was, where the run is an evaluation alone.
+    newest: of the trained stages' results. ends: the last of each branch. evaluated: who was, where the run is an evaluation alone.
     """
-    best, last = _reached(run, newest, scores)
+    reached = {"RL": newest} if newest is not None and not ends else dict(ends or {})
+    found = {label: both for label, end in reached.items() if (both := _reached(run, label, end, scores)) is not None}
+    best, last = found.pop("RL", (None, None))
     draw(learning_curve(run.id), run.folder / "curve.png", f"{plan.recipe.name}, seed {plan.request.seed}")
     finished = stage_results(run.folder)
     written = Report(
@@ -117,6 +127,7 @@ def write_report(
         cold_start=newest is None or plan.recipe.cold_start.enabled,
         from_scratch=plan.from_scratch and evaluated is None,
         table=scores.table if scores else {},
+        tiers=scores.tiers if scores else {},
         horizon=scores.horizon if scores else None,
         test_tasks=scores.tasks if scores else None,
         checkpoint=str(newest.chosen) if newest else None,
@@ -124,6 +135,8 @@ def write_report(
         cpu_seconds={stage: result.cpu_seconds for stage, result in finished.items()},
         best=best,
         last=last,
+        branches=found,
+        fork=_fork(plan),
         alarms=_alarms(plan, run),
         replaced=tuple(replacement(row) for row in plan.recipe.replaced),
         evaluated=evaluated,
@@ -136,17 +149,35 @@ def write_report(
     return written
 
 
-def _reached(
-    run: Run, newest: TrainResult | None, scores: EvaluateResult | None
-) -> tuple[Reached | None, Reached | None]:
-    """The best checkpoint and the last step of RL, on validation and on held-out tasks; none where there was no RL."""
-    if newest is None or newest.best is None:
-        return None, None
+def _reached(run: Run, label: str, end: TrainResult, scores: EvaluateResult | None) -> tuple[Reached, Reached] | None:
+    """The best checkpoint and the last step, on validation and on held-out tasks; None where there was no RL.
+
+    label: what the evaluation calls the best; a branch's name, or RL.
+    """
+    if end.best is None:
+        return None
     table = scores.table if scores else {}
-    validated = {point.step: point.score for point in learning_curve(run.id) if point.phase == "validate"}
-    best = Reached(step=newest.best.step, validation=newest.best.score, **_overall(table.get("RL", {})))
-    rows = table.get(LAST) or (table.get("RL", {}) if newest.best.path == newest.checkpoint else {})
-    return best, Reached(step=newest.step, validation=validated.get(newest.step), **_overall(rows))
+    curve = [point for point in learning_curve(run.id) if branch_of(point.stage) in ("", label)]
+    validated = {point.step: point.score for point in curve if point.phase == "validate"}
+    best = Reached(step=end.best.step, validation=end.best.score, **_overall(table.get(label, {})))
+    rows = table.get(last_step(label)) or (table.get(label, {}) if end.best.path == end.checkpoint else {})
+    return best, Reached(step=end.step, validation=validated.get(end.step), **_overall(rows))
+
+
+def _fork(plan: RunPlan) -> str:
+    """What the reader of a comparison has to know first."""
+    recipe = plan.recipe
+    if len(recipe.branches) < 2:
+        return ""
+    stages = {name: [stage for stage in recipe.planned_stages if stage.branch == name] for name in recipe.branches}
+    ways = [
+        f"`{name}`: {', '.join(f'{stage.horizon} turns for {stage.steps} steps' for stage in own)}"
+        for name, own in stages.items()
+    ]
+    return (
+        f"After the common beginning: {'; '.join(ways)}. One seed: how these runs differ, not the schedules. For the "
+        "schedules, compare the same fork over many seeds."
+    )
 
 
 def _overall(rows: Mapping[str, GymScore]) -> dict[str, float | None]:
@@ -161,9 +192,10 @@ def _overall(rows: Mapping[str, GymScore]) -> dict[str, float | None]:
 
 def _alarms(plan: RunPlan, run: Run) -> tuple[str, ...]:
     """Those that sounded, and a fall of validation also where nobody was watching."""
+    rules = alarm_rules(plan.recipe.alarms)
     with open_warehouse(warehouse_dir()) as warehouse:
-        history = validations(warehouse, run.id)
-    fall = [alarm.sentence() for alarm in fell(history, alarm_rules(plan.recipe.alarms))]
+        histories = [validations(warehouse, run.id, branch) for branch in plan.recipe.branches or ("",)]
+    fall = [alarm.sentence() for history in histories for alarm in fell(history, rules)]
     return tuple(dict.fromkeys((*sounded(run.folder), *fall)))
 
 
@@ -183,10 +215,13 @@ def draw(curve: Sequence[CurvePoint], path: Path, title: str) -> None:
 
     figure = Figure(figsize=(7, 3.2), dpi=80, layout="constrained")
     axes = figure.add_subplot()
+    ways = list(dict.fromkeys(branch_of(point.stage) for point in curve))
     for phase, style in (("train", {"lw": 1, "alpha": 0.6}), ("validate", {"lw": 2, "marker": "o", "ms": 4})):
-        points = [(point.step, point.score) for point in curve if point.phase == phase]
-        if points:
-            axes.plot(*zip(*points, strict=True), label=phase, **style)
+        for number, way in enumerate(ways):
+            points = [(p.step, p.score) for p in curve if p.phase == phase and branch_of(p.stage) == way]
+            if points:
+                color = f"C{number}" if len(ways) > 1 else None
+                axes.plot(*zip(*points, strict=True), label=f"{phase} {way}".strip(), color=color, **style)
     starts: dict[str, int] = {}
     for point in curve:
         if point.phase == "train":
@@ -219,6 +254,8 @@ def markdown(report: Report) -> str:
     lines.append("")
     if report.table:
         lines += _table(report) + _without_calls(report)
+    if report.tiers and any(report.tiers.values()):
+        lines += _tiers(report)
     lines += ["![learning curve](curve.png)", ""] if (Path(report.folder) / "curve.png").is_file() else []
     seconds, cpu = sum(report.seconds.values()), sum(report.cpu_seconds.values())
     checkpoint = f" Checkpoint: `{report.checkpoint}`." if report.checkpoint else ""
@@ -251,14 +288,32 @@ def _table(report: Report) -> list[str]:
     return [*lines, ""]
 
 
+def _tiers(report: Report) -> list[str]:
+    """Rows of tiers, a column an actor."""
+    tiers = sorted({tier for rows in report.tiers.values() for tier in rows})
+    lines = ["By tier:", "", "| tier | " + " | ".join(report.tiers) + " |", "| --- |" + " ---: |" * len(report.tiers)]
+    for tier in tiers:
+        found = [rows.get(tier, GymScore()) for rows in report.tiers.values()]
+        lines.append(
+            f"| {tier} | " + " | ".join(f"{number(row.score, 2)} ± {number(row.stderr, 2)}" for row in found) + " |"
+        )
+    return [*lines, ""]
+
+
 REPLACED = "## Replaced values"
 
 
 def best_and_last(report: Report) -> list[str]:
     """A sentence on each; what validation chose stands beside where training ended."""
-    best, last = report.best, report.last
-    if best is None or last is None:
-        return []
+    if report.best is not None and report.last is not None:
+        return _both(report.best, report.last)
+    lines = [report.fork] if report.fork else []
+    for branch, (best, last) in report.branches.items():
+        lines += [f"`{branch}`: {sentence[0].lower()}{sentence[1:]}" for sentence in _both(best, last)]
+    return lines
+
+
+def _both(best: Reached, last: Reached) -> list[str]:
     if best.step == last.step:
         return [f"Best checkpoint: step {best.step}, which is the last ({_scores(best)})."]
     return [

@@ -103,6 +103,8 @@ class EvaluateResult(Result):
     """What an evaluation leaves."""
 
     table: Table
+    tiers: Table = Field(default_factory=dict)
+    """The same by tier (``errand depth-3``), of gyms whose test tasks have more than one."""
     horizon: int
     tasks: int
     turns: int

@@ -11,6 +11,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from threading import Event
 from typing import Any
 
 from prefect import get_run_logger, task
@@ -18,7 +20,7 @@ from prefect.cache_policies import INPUTS
 from prefect.concurrency.sync import concurrency
 
 from flows.machine.home import home, quiet, temporary_server
-from flows.machine.slots import Slot, named, slots, take
+from flows.machine.slots import Slot, named, slots, take, threads
 from flows.run.alarms import AlarmWatch
 from flows.run.artifacts import ProgressArtifact
 from flows.run.budget import BudgetGuard
@@ -40,11 +42,41 @@ RETRIES = int(os.environ.get("USERRL_STAGE_RETRIES", "1"))
 """How often a stage is started again by itself after its trainer died (not after it refused its input)."""
 
 
-def run_stage(run: Run, job: StageJob) -> Result:
-    """The stage's result, from an earlier time if it still holds."""
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A part of a slot, for stages that run side by side in it. halted: whether they are to stop."""
+
+    slots: tuple[Slot, ...]
+    threads: int
+    halted: Callable[[], bool]
+
+
+@contextmanager
+def shared_slot(stages: int) -> Iterator[Share | None]:
+    """A CPU slot for several stages at once, its threads divided among them; none on a machine with GPUs, where each has its
+    own. Whoever leaves this with an exception stops them all."""
+    log, among = get_run_logger(), slots()
+    if any(slot.gpu is not None for slot in among):
+        yield None
+        return
+
+    def waiting(holders: str) -> None:
+        log.info("waits for a slot, held: %s", holders)
+
+    halt = Event()
+    with take(home() / "slots", 1, among, waiting=waiting) as taken:
+        try:
+            yield Share(taken, max(1, threads() // stages), halt.is_set)
+        except BaseException:
+            halt.set()
+            raise
+
+
+def run_stage(run: Run, job: StageJob, share: Share | None = None) -> Result:
+    """The stage's result, from an earlier time if it still holds. share: its part of a slot that is held already."""
     log = get_run_logger()
     run.set_status("running", stage=job.stage)
-    state = stage.with_options(task_run_name=job.stage)(job.key, job, return_state=True)
+    state = stage.with_options(task_run_name=job.stage)(job.key, job, share, return_state=True)
     result = RESULTS[job.kind].model_validate(state.result())
     if state.name == "Cached":
         if result.holds():
@@ -52,7 +84,7 @@ def run_stage(run: Run, job: StageJob) -> Result:
             return result
         log.warning("%s: finished earlier, but its files are gone or changed; done again", job.stage)
         again = stage.with_options(task_run_name=job.stage, refresh_cache=True)
-        result = RESULTS[job.kind].model_validate(again(job.key, job))
+        result = RESULTS[job.kind].model_validate(again(job.key, job, share))
     return result
 
 
@@ -73,14 +105,14 @@ def _may_help(task: Any, task_run: Any, state: Any) -> bool:
 @task(
     name="stage",
     persist_result=True,
-    cache_policy=(INPUTS - "job").configure(key_storage=home() / "results" / "keys"),
+    cache_policy=(INPUTS - "job" - "share").configure(key_storage=home() / "results" / "keys"),
     result_storage=home() / "results",
     retries=RETRIES,
     retry_delay_seconds=2,
     retry_condition_fn=_may_help,
     log_prints=False,
 )
-def stage(key: str, job: StageJob) -> dict[str, Any]:
+def stage(key: str, job: StageJob, share: Share | None = None) -> dict[str, Any]:
     """Do a job in a child process, or take its result file. key: the job's; it alone decides about reuse.
 
     Returns the result as JSON, which Prefect keeps: it is still read when the result's class has moved.
@@ -90,12 +122,14 @@ def stage(key: str, job: StageJob) -> dict[str, Any]:
     if result is not None:
         say(REUSED, job.stage)
     else:
-        result = execute(job, progress=ProgressArtifact(job), say=say, lease=lambda slot: _lease(slot, say))
+        shown = ProgressArtifact(job)
+        result = execute(job, share, progress=shown, say=say, lease=lambda slot: _lease(slot, say))
     return result.model_dump(mode="json")
 
 
 def execute(
     job: StageJob,
+    share: Share | None = None,
     *,
     progress: Callable[[dict[str, Any]], None] = lambda line: None,
     say: Callable[..., None] = lambda *words: None,
@@ -115,6 +149,8 @@ def execute(
     alarms, budget = AlarmWatch(job, say), BudgetGuard(job)
 
     def tick() -> None:
+        if share is not None and share.halted():
+            raise TrainingError(f"Stage {job.stage} was stopped with the others; start the run again to continue.")
         if (job.run_folder / "stop").exists():
             raise TrainingError(f"Run {job.run_id} was stopped by `userrl runs stop`; start it again to continue.")
         budget()
@@ -126,16 +162,17 @@ def execute(
         say("%s: waits for a slot, held: %s", job.stage, holders)
 
     count, among = slots_for(job)
-    with take(home() / "slots", count, among, waiting=waiting) as taken, ExitStack() as leases:
+    held = nullcontext(share.slots) if share else take(home() / "slots", count, among, waiting=waiting)
+    with held as taken, ExitStack() as leases:
         began = time.monotonic()
-        for slot in taken:
+        for slot in taken if share is None else ():
             leases.enter_context(lease(slot))
         processes.run(
             [sys.executable, "-u", "-m", "flows.worker.main", str(path)],
             job.folder,
             name="The trainer",
             on_tick=tick,
-            env=_environment(taken),
+            env=_environment(taken) | ({"USERRL_THREADS": str(share.threads)} if share else {}),
             keep_open=[slot.descriptor for slot in taken],
             grace=STOP_SECONDS,
         )

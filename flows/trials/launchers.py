@@ -69,7 +69,7 @@ class _Trials:
         )
         plan = plan_run(asked)
         # A trial ends with its last validation: the test split is for the winner's confirmation by `train`.
-        return asked.model_copy(update={"until": plan.rl_stages[-1]}), goes_on_as(plan.run_id)
+        return asked.model_copy(update={"until": plan.stages[-2]}), goes_on_as(plan.run_id)
 
     def gpu_hours(self, run_id: str) -> float:
         """Trainer hours times accelerators so far, killed starts and the running stage included; a CPU slot counts as 1."""

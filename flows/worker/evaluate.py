@@ -6,10 +6,11 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 
+from flows.machine.slots import threads
 from flows.run.job import Actor, ProgressWriter, StageJob, server_of
 from flows.run.results import EvaluateResult, GymScore
 from flows.run.tasks import evaluation_gyms, gym_config, test_tasks, users_of
-from flows.worker.device import device, threads
+from flows.worker.device import device
 from flows.worker.distill import demonstrator
 from userrl_core.policies import BatchPolicy, Policy
 from userrl_core.policies.openai import OpenAIPolicy
@@ -34,7 +35,9 @@ def evaluate(job: StageJob, sink: Sink, progress: ProgressWriter) -> EvaluateRes
             scores = [t.score for t in ended[-50:] if t.score is not None]
             progress(len(ended), total, reward=sum(scores) / len(scores) if scores else None)
 
-    table = {actor.label: _play(job, actor, tasks, sink, count) for actor in job.actors}
+    played = {actor.label: _play(job, actor, tasks, sink, count) for actor in job.actors}
+    table = {label: _rows(trajectories, lambda task: task.gym) for label, trajectories in played.items()}
+    tiers = {label: _rows(_in_tiers(trajectories), tier_label) for label, trajectories in played.items()}
     scores = {
         f"evaluate/{actor}/{gym}": row.score
         for actor, gyms in table.items()
@@ -44,7 +47,9 @@ def evaluate(job: StageJob, sink: Sink, progress: ProgressWriter) -> EvaluateRes
     step = max((actor.step for actor in job.actors), default=0)
     sink.metrics(scores, stage=job.stage, step=step)
     turns = sum(len(t.turns) for t in ended)
-    return EvaluateResult(table=table, horizon=recipe.evaluate.horizon, tasks=len(tasks), turns=turns, step=step)
+    return EvaluateResult(
+        table=table, tiers=tiers, horizon=recipe.evaluate.horizon, tasks=len(tasks), turns=turns, step=step
+    )
 
 
 def _check_servers(job: StageJob) -> None:
@@ -61,10 +66,10 @@ def _check_servers(job: StageJob) -> None:
 
 def _play(
     job: StageJob, actor: Actor, tasks: list[Task], sink: Sink, count: Callable[[Trajectory], None]
-) -> dict[str, GymScore]:
+) -> list[Trajectory]:
     recipe, policy = job.recipe, _policy(job, actor)
     where = RolloutContext(stage=job.stage, step=actor.step, phase="evaluate", policy=policy.name, checkpoint=actor.id)
-    played = asyncio.run(
+    return asyncio.run(
         run_episodes(
             tasks,
             policy,
@@ -80,8 +85,22 @@ def _play(
             progress=count,
         )
     )
-    gyms = list(dict.fromkeys(task.gym for task in tasks))
-    return {gym: _row([t for t in played if t.task.gym == gym]) for gym in gyms}
+
+
+def tier_label(task: Task) -> str:
+    """A tier as tables call it, such as ``errand depth-3``."""
+    return f"{task.gym} {task.tier}"
+
+
+def _in_tiers(played: list[Trajectory]) -> list[Trajectory]:
+    """Those at gyms whose tasks have more than one tier: where there is one, the gym's row says it."""
+    tiers = Counter(gym for gym, _ in {(t.task.gym, t.task.tier) for t in played})
+    return [t for t in played if tiers[t.task.gym] > 1]
+
+
+def _rows(played: list[Trajectory], label: Callable[[Task], str]) -> dict[str, GymScore]:
+    labels = dict.fromkeys(label(t.task) for t in played)
+    return {row: _row([t for t in played if label(t.task) == row]) for row in labels}
 
 
 def _policy(job: StageJob, actor: Actor) -> Policy | BatchPolicy:

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from curricula.recipe import PlannedStage
+from flows.machine.slots import threads
 from flows.run.job import ProgressWriter, StageJob
 from flows.run.results import TrainResult, file_hash
 from flows.run.tasks import gym_config, users_of, validation_tasks
 from flows.worker.curriculum import RecipeCurriculum
-from flows.worker.device import device, threads
+from flows.worker.device import device
 from userrl_core.errors import TrainingError
 from userrl_core.served.health import check_users
 from userrl_core.sink import Sink

@@ -14,7 +14,7 @@ from curricula import load
 from flows.run.alarms import alarm_rules, fell, sounded
 from flows.run.collapse import Fall, Validation, fallen
 from flows.run.job import Inputs
-from flows.run.plan import LAST, actors
+from flows.run.plan import actors, last_step
 from flows.run.report import Reached, Report, markdown
 from flows.run.results import TrainResult, validation_scores
 
@@ -90,7 +90,7 @@ def result(step: int, best: int, score: float, path: str = "last") -> TrainResul
 def test_the_last_step_is_evaluated_beside_the_best_checkpoint() -> None:
     recipe = load("naive-sum", "laptop", check=False)
     labels = [(actor.label, actor.step, actor.path) for actor in actors(recipe, Inputs(rl=result(60, 20, 1.0)))]
-    assert labels == [("RL", 20, "best"), (LAST, 60, "last")]
+    assert labels == [("RL", 20, "best"), (last_step("RL"), 60, "last")]
     assert [actor.label for actor in actors(recipe, Inputs(rl=result(60, 60, 1.0)))] == ["RL"]
 
 

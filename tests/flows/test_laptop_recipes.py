@@ -55,7 +55,7 @@ def whole(request: TrainRequest) -> Report:
 
         shown = do("distill")
         cold = newest = do("sft", distill=shown)
-        for stage in plan.rl_stages:
+        for stage in plan.rl_stages():
             newest = do(stage, before=newest, distill=shown, reference=cold)
         scores = do("evaluate", distill=shown, sft=cold, rl=newest)
         return write_report(plan, run, demonstrations=shown, newest=newest, scores=scores)

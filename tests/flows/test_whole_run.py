@@ -63,7 +63,7 @@ def every_stage():
     with plan.begin() as run:
         shown = do("distill")
         cold = newest = do("sft", distill=shown)
-        for stage in plan.rl_stages:
+        for stage in plan.rl_stages():
             newest = do(stage, before=newest, distill=shown, reference=cold)
         do("evaluate", distill=shown, sft=cold, rl=newest)
     return results

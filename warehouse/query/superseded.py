@@ -12,6 +12,7 @@ from pathlib import Path
 
 import orjson
 
+from userrl_core.records import branch_of
 from warehouse.files.encode import fitting
 from warehouse.schema import literal, types
 
@@ -24,6 +25,7 @@ COLD_START = "sft"
 ADVICE = "turns may count twice. `userrl warehouse check --repair` sets it aside."
 
 _PHASES = ("train", "validate")
+_LATER = "t.step > r.step AND (r.branch IS NULL OR suffix(t.stage, r.branch))"
 _ANTI = "ANTI JOIN store.{0} r ON t.run_id = r.run_id AND t.incarnation < r.incarnation AND {1}"
 
 
@@ -35,6 +37,12 @@ class Rewind:
     incarnation: int
     stage: str | None
     step: int | None
+
+    @property
+    def branch(self) -> str | None:
+        """The end of the names of the stages that it reaches: those of its own branch; None where it reaches all."""
+        branch = branch_of(self.stage or "")
+        return f"-{branch}" if branch else None
 
 
 def readable(rows: Iterable[tuple[str | None, int | None, str | None, int | None]]) -> tuple[list[Rewind], list[str]]:
@@ -70,11 +78,14 @@ def unreadable_lines(path: Path) -> int:
 def definitions(rewinds: Sequence[Rewind]) -> list[str]:
     """SQL that fills `store.rewound`, `store.refitted` and `store.restarted` and makes the views that they hide rows of."""
     to_step = [r for r in rewinds if r.step is not None]
-    rewound = [(r.run_id, p, r.incarnation, r.step) for r in to_step if r.stage != COLD_START for p in _PHASES]
+    rewound = [
+        (r.run_id, p, r.incarnation, r.step, r.branch) for r in to_step if r.stage != COLD_START for p in _PHASES
+    ]
     refitted = [(r.run_id, r.stage, r.incarnation, r.step) for r in to_step if r.stage == COLD_START]
     restarted = [(r.run_id, r.stage, r.incarnation) for r in rewinds if r.step is None]
     statements = [
-        "CREATE OR REPLACE TABLE store.rewound (run_id VARCHAR, phase VARCHAR, incarnation INTEGER, step INTEGER)",
+        "CREATE OR REPLACE TABLE store.rewound (run_id VARCHAR, phase VARCHAR, incarnation INTEGER, step INTEGER, "
+        "branch VARCHAR)",
         "CREATE OR REPLACE TABLE store.refitted (run_id VARCHAR, stage VARCHAR, incarnation INTEGER, step INTEGER)",
         "CREATE OR REPLACE TABLE store.restarted (run_id VARCHAR, stage VARCHAR, incarnation INTEGER)",
     ]
@@ -89,7 +100,7 @@ def definitions(rewinds: Sequence[Rewind]) -> list[str]:
     untouched = ", ".join(map(literal, UNTOUCHED_STAGES))
     metrics = _hiding(
         "SELECT * FROM metrics_all",
-        _ANTI.format("rewound", f"t.stage NOT IN ({untouched}) AND t.step > r.step") if rewound else "",
+        _ANTI.format("rewound", f"t.stage NOT IN ({untouched}) AND {_LATER}") if rewound else "",
         _ANTI.format("refitted", "t.stage = r.stage AND t.step > r.step") if refitted else "",
         _ANTI.format("restarted", "t.stage = r.stage") if restarted else "",
     )
@@ -107,7 +118,7 @@ def visible(source: str, rewinds: Sequence[Rewind]) -> str:
     restarted = any(r.step is None for r in rewinds)
     return _hiding(
         source,
-        _ANTI.format("rewound", "t.phase = r.phase AND t.step > r.step") if rewound else "",
+        _ANTI.format("rewound", f"t.phase = r.phase AND {_LATER}") if rewound else "",
         _ANTI.format("restarted", "t.stage = r.stage") if restarted else "",
     )
 

@@ -113,7 +113,9 @@ def json_columns(table: str) -> str:
 
 
 def literal(value: object) -> str:
-    """A text or a number as an SQL literal."""
+    """A text, a number or None as an SQL literal."""
+    if value is None:
+        return "NULL"
     return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else str(value)
 
 
