@@ -9,7 +9,7 @@ from typing import Any
 from curricula.recipe import Recipe
 from userrl_core.errors import ConfigError
 from userrl_core.gyms.base import Gym, GymConfig, parse_config
-from userrl_core.gyms.registry import gym_class, hashable, min_turns, names, tasks
+from userrl_core.gyms.registry import gym_class, hashable, make, min_turns, names, tasks
 from userrl_core.suggest import nearest
 
 SAMPLE = 128
@@ -26,6 +26,14 @@ def check_gyms(recipe: Recipe) -> None:
                 f"Recipe '{recipe.name}' names a gym '{gym}', which does not exist{nearest(gym, known)}. "
                 f"Known: {', '.join(sorted(known))}."
             )
+
+
+def check_rule_users(recipe: Recipe) -> None:
+    """Raise ConfigError for options that a gym's rule user does not take."""
+    for gym in dict.fromkeys((*recipe.gyms, *recipe.training_gyms)):
+        for user in (recipe.gym(gym).user, recipe.demonstrations.user, recipe.evaluate.user):
+            if user is not None and user.kind == "rule" and user.options:
+                make(gym, user=("rule", user.options))
 
 
 def check_horizons(recipe: Recipe, min_turns_of: Callable[[str], Sequence[int]] | None = None) -> list[str]:

@@ -196,6 +196,8 @@ def _machine(values: Mapping[str, Any]) -> dict[str, Any]:
 def _add_profile(found: Sources, profile: str | Path, shipped: Sequence[_Part], own: Sequence[_Part]) -> None:
     where, name = f"profile {stem(profile)}", stem(profile)
     document = dict(read(find(profile, "profile")))
+    if (base := document.pop("extends", None)) is not None:  # whole blocks: what a profile says replaces its base's
+        document = {**read(find(base, "profile")), **document}
     document.pop("name", None)
     source, cited = str(document.pop("source", "")), _fields(document.pop("sources", None), where, "sources")
     tasks = _fields(document.pop("own", None), where, "own")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from curricula.feasibility import check_credit, check_gyms, check_horizons
+from curricula.feasibility import check_credit, check_gyms, check_horizons, check_rule_users
 from curricula.layers import Sources, sources
 from curricula.lengths import follow
 from curricula.merge import Merged
@@ -48,6 +48,7 @@ def load(
     recipe._warnings = tuple(said)
     if check:
         check_gyms(recipe)
+        check_rule_users(recipe)
         check_credit(recipe)
         recipe._warnings += tuple(check_horizons(recipe))
     for sentence in recipe._warnings:

@@ -30,7 +30,8 @@ class UserSetup(Settings):
     """rule (offline, seeded), openai (any OpenAI-compatible server) or human."""
 
     options: dict[str, Any] = Field(default_factory=dict)
-    """Options of that kind: for openai the fields of `ChatServer`, such as model and base_url; rule and human have none."""
+    """Options of that kind: for openai the fields of `ChatServer`, such as model and base_url; for rule those of the gym's
+    own user, such as wish's manner; human has none."""
 
     @model_validator(mode="after")
     def _known(self) -> UserSetup:
@@ -72,8 +73,8 @@ class Demonstrations(Settings):
     policy: str = "scripted"
     """Who demonstrates: scripted, or the name of a served model."""
 
-    user: User = UserSetup()
-    """Who answers while demonstrations are made."""
+    user: User | None = UserSetup()
+    """Who answers while demonstrations are made; none: each gym's own user, as in training."""
 
     skill: Share = 1.0
     """Skill of the scripted demonstrator, 0 to 1; ignored for a served model."""

@@ -13,13 +13,15 @@ from userrl_core.records import Task
 class WishDemonstrator:
     """Plays one conversation. With probability 1 - skill a turn is a random choice: of a garment, or of an option shown.
 
-    At skill 1 it asks again until the user tells; it learns from the words of the answers, a model's sentences included.
+    A task larger than `WishConfig.demonstrator_size` is played at random throughout. At skill 1 it asks again until the user
+    tells; it learns from the words of the answers, a model's sentences included.
     """
 
     def __init__(self, task: Task, rng: random.Random, skill: float, config: WishConfig) -> None:
         self._wished = list(task.payload["wished"])
         self._best: str = task.payload["best"]
-        self._rng, self._skill = rng, skill
+        self._rng = rng
+        self._skill = skill if len(self._wished) <= config.demonstrator_size else 0.0
         self._told: set[str] = set()
         self._shown: list[str] = []
         self._last: InteractCall | None = None

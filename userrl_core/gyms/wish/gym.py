@@ -45,6 +45,9 @@ class WishConfig(GymConfig):
     elicitation: float = Field(default=0.5, ge=0.0, le=1.0)
     """Shared out over the colours, each paid when it is first told; the rest is for the best option."""
 
+    demonstrator_size: int = 5
+    """Most garments that the scripted demonstrator can keep in mind; beyond, it acts at random."""
+
 
 class WishGym(Gym[WishConfig]):
     """Find out the colours, then choose."""
