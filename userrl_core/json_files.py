@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 
 
@@ -21,7 +22,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 def write_json(path: Path, value: object) -> None:
     """Whole or not at all, and on disk when this returns."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    partial = path.with_name(f".{path.name}.{os.getpid()}.{get_ident()}.tmp")
     with partial.open("w") as file:
         json.dump(value, file, indent=1, default=str)
         file.flush()
