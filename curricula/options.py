@@ -33,7 +33,9 @@ def check_options(kind: str, options: Mapping[str, Any]) -> None:
         if is_secret(name):
             raise ValueError(f"a recipe holds no keys, and '{name}' would be written down with it; {INSTEAD}")
     if kind == "human" and options:
-        raise ValueError(f"a human user takes no options, and there are {', '.join(map(repr, options))}; leave them out")
+        raise ValueError(
+            f"a human user takes no options, and there are {', '.join(map(repr, options))}; leave them out"
+        )
     if kind == "openai":
         _check_server(options)
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -99,12 +100,9 @@ class Screen:
 
     def __init__(self) -> None:
         self._terminal = sys.stdout.isatty()
-        self._stage = ""
         self._line = ""
-        self._due = 0.0
-        self._reader: GrowingLines | None = None
+        self._stages: dict[str, _Shown] = {}
         self._alarms: GrowingLines | None = None
-        self._first: tuple[int, float] | None = None
 
     def say(self, text: str) -> None:
         """A line that stays."""
@@ -118,42 +116,63 @@ class Screen:
         self._line = ""
 
     def update(self, run: Run | None) -> None:
-        """What is new in the run's folder."""
+        """What is new in the run's folder. Stages that run side by side are shown side by side."""
         if run is None:
             return
-        stage = run.status.stage
-        if stage and stage != self._stage:
-            self._enter(run, stage)
-        for line in self._reader or ():
-            self._show(line)
-        for line in self._alarms or ():
+        self._alarms = self._alarms or GrowingLines(alarm_file(run.folder), from_end=True)
+        for path in sorted(run.folder.glob("stages/*/progress.jsonl")):
+            stage = path.parent.name
+            if stage not in self._stages:
+                # What was done before this screen was opened is not played back.
+                self._stages[stage] = _Shown(GrowingLines(path, from_end=(path.parent / "result.json").exists()))
+            for line in self._stages[stage].reader:
+                self._show(stage, self._stages[stage], line)
+        for line in self._alarms:
             self.say(plain(str(line["sentence"])))
 
-    def _enter(self, run: Run, stage: str) -> None:
-        self.end()
-        self._stage, self._due, self._first = stage, 0.0, None
-        self._reader = GrowingLines(run.stage(stage) / "progress.jsonl")
-        self._alarms = self._alarms or GrowingLines(alarm_file(run.folder), from_end=True)
-
-    def _show(self, line: Mapping[str, Any]) -> None:
-        step, total, seconds = int(line["step"]), int(line["total"]), float(line["seconds"])
+    def _show(self, stage: str, shown: _Shown, line: Mapping[str, Any]) -> None:
+        step, total = int(line["step"]), int(line["total"])
         reward = "" if line.get("reward") is None else f"  reward {number(line['reward'])}"
-        text = f"{self._stage:9}step {step:4d}/{total}{reward}{self._eta(step, total, seconds)}"
+        shown.text = f"{stage:13}step {step:4d}/{total}{reward}{shown.eta(step, total, float(line['seconds']))}"
+        shown.over = step == total
+        if tiers := line.get("tiers"):
+            self.say(f"{stage:13}step {step:4d}/{total}  validation {_by_tier(tiers)}")
         now = time.monotonic()
         if self._terminal:
-            print(f"\r\033[K{text}", end="", flush=True)
-            self._line = text
-        elif now >= self._due or step == total:
-            print(text, flush=True)
-            self._due = now + 10.0
+            running = [each.text for each in self._stages.values() if not each.over] or [shown.text]
+            self._line = "   |   ".join(running)
+            print(f"\r\033[K{self._line}", end="", flush=True)
+        elif not tiers and (now >= shown.due or shown.over):
+            print(shown.text, flush=True)
+            shown.due = now + 10.0
 
-    def _eta(self, step: int, total: int, seconds: float) -> str:
+
+@dataclass(slots=True)
+class _Shown:
+    """A stage on the screen. due: when its next line may stay. first: step and seconds of the first line seen."""
+
+    reader: GrowingLines
+    text: str = ""
+    over: bool = False
+    due: float = 0.0
+    first: tuple[int, float] | None = None
+
+    def eta(self, step: int, total: int, seconds: float) -> str:
         """From the pace since the stage's first line: the time before it was spent on loading."""
-        if self._first is None or step <= self._first[0]:
-            self._first = (step, seconds)
+        if self.first is None or step <= self.first[0]:
+            self.first = (step, seconds)
             return ""
-        pace = (seconds - self._first[1]) / (step - self._first[0])
+        pace = (seconds - self.first[1]) / (step - self.first[0])
         return f"  ETA {_clock(pace * (total - step))}"
+
+
+def _by_tier(tiers: Mapping[str, float]) -> str:
+    """Scores by tier, a gym at a time: ``errand depth-1 1.00, depth-2 .80``."""
+    gyms: dict[str, list[str]] = {}
+    for name, score in tiers.items():
+        gym, _, tier = name.partition(".")
+        gyms.setdefault(gym, []).append(f"{tier} {number(score, 2)}")
+    return "; ".join(f"{gym} {', '.join(scores)}" for gym, scores in gyms.items())
 
 
 def _show_result(run: Run | None) -> None:

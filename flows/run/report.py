@@ -37,7 +37,7 @@ class Report(BaseModel):
     horizon: int | None = None
     test_tasks: int | None = None
     checkpoint: str | None = None
-    """The best of training on validation, else the last."""
+    """The best of training on validation, of all branches, else the last."""
     tiers: Table = Field(default_factory=dict)
     """Scores by actor and tier, of gyms with more than one."""
     best: Reached | None = None
@@ -112,6 +112,7 @@ def write_report(
 
     newest: of the trained stages' results. ends: the last of each branch. evaluated: who was, where the run is an evaluation alone.
     """
+    chosen = max(ends.values(), key=lambda end: end.best.score if end.best else 0.0) if ends else newest
     reached = {"RL": newest} if newest is not None and not ends else dict(ends or {})
     found = {label: both for label, end in reached.items() if (both := _reached(run, label, end, scores)) is not None}
     best, last = found.pop("RL", (None, None))
@@ -130,7 +131,7 @@ def write_report(
         tiers=scores.tiers if scores else {},
         horizon=scores.horizon if scores else None,
         test_tasks=scores.tasks if scores else None,
-        checkpoint=str(newest.chosen) if newest else None,
+        checkpoint=str(chosen.chosen) if chosen else None,
         seconds={stage: result.seconds for stage, result in finished.items()},
         cpu_seconds={stage: result.cpu_seconds for stage, result in finished.items()},
         best=best,

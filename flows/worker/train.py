@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -106,12 +107,15 @@ def report_to(progress: ProgressWriter) -> Progress:
     """A trainer's progress callback that writes progress lines."""
 
     def write(step: int, total: int, metrics: Mapping[str, float]) -> None:
-        progress(step, total, reward=metrics.get(REWARD), **{name: metrics[name] for name in SHOWN if name in metrics})
+        tiers = {name.split("/")[1]: value for name, value in metrics.items() if TIER.fullmatch(name)}
+        shown = {name: metrics[name] for name in SHOWN if name in metrics} | ({"tiers": tiers} if tiers else {})
+        progress(step, total, reward=metrics.get(REWARD), **shown)
 
     return write
 
 
 REWARD = "rollout/return_sum/mean"
+TIER = re.compile(r"validate/\w+\.[^/]+/score/mean")
 SHOWN = ("sft/loss/mean", "validate/score/mean", "policy/entropy/mean")
 
 

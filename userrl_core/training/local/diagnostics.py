@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
 from typing import get_args
 
@@ -14,11 +14,15 @@ from userrl_core.records import Flag, StopReason, Trajectory
 
 
 def conversation_metrics(trajectories: Sequence[Trajectory], scope: str) -> dict[str, float]:
-    """Rewards, scores, lengths, formats and stop reasons; rewards and scores also per gym where there are several."""
+    """Rewards, scores, lengths, formats and stop reasons; rewards and scores also per gym and tier where there are several."""
     metrics = _outcome(trajectories, scope)
-    gyms = sorted({trajectory.task.gym for trajectory in trajectories})
-    for gym in gyms if len(gyms) > 1 else ():
-        metrics |= _outcome([t for t in trajectories if t.task.gym == gym], f"{scope}/{gym}")
+    by_gym = _grouped(trajectories, lambda trajectory: trajectory.task.gym)
+    for gym, played in by_gym.items():
+        if len(by_gym) > 1:
+            metrics |= _outcome(played, f"{scope}/{gym}")
+        tiers = _grouped(played, lambda trajectory: trajectory.task.tier or "")
+        for tier, those in tiers.items() if len(tiers) > 1 else ():
+            metrics |= _mean(f"{scope}/{gym}.{tier}/score/mean", (t.score for t in those if t.admitted))
     turns = [turn for trajectory in trajectories for turn in trajectory.turns]
     count = max(len(trajectories), 1)
     metrics |= _mean(f"{scope}/reply_tokens/mean", (turn.completion_tokens for turn in turns))
@@ -30,6 +34,11 @@ def conversation_metrics(trajectories: Sequence[Trajectory], scope: str) -> dict
     metrics[f"{scope}/admitted/share"] = sum(t.admitted for t in trajectories) / count
     metrics[f"{scope}/attempts/count"] = float(len(trajectories))
     return metrics
+
+
+def _grouped(trajectories: Sequence[Trajectory], key: Callable[[Trajectory], str]) -> dict[str, list[Trajectory]]:
+    """By name, sorted."""
+    return {name: [t for t in trajectories if key(t) == name] for name in sorted({key(t) for t in trajectories})}
 
 
 def _outcome(trajectories: Sequence[Trajectory], scope: str) -> dict[str, float]:
