@@ -87,8 +87,11 @@ def wishes(name: str | Path) -> Wishes:
     return Wishes(_chosen(documents), _runs_on(documents))
 
 
-def sources(name: str | Path, profile: str | Path | None) -> Sources:
-    """The files of a recipe under a profile. Raises ConfigError for what is not there, circles and foreign keys."""
+def sources(name: str | Path, profile: str | Path | None, overrides: Mapping[str, Any] | None = None) -> Sources:
+    """The files of a recipe under a profile. Raises ConfigError for what is not there, circles and foreign keys.
+
+    overrides: looked at for the gyms that they train on, which decide what sizes of a profile are meant.
+    """
     documents = _documents(name)
     chosen = _chosen(documents)
     _runs_on(documents)
@@ -101,7 +104,8 @@ def sources(name: str | Path, profile: str | Path | None) -> Sources:
     found.layers += [part.layer(Rank.SHIPPED, part.values) for part in shipped]
     found.layers += [part.layer(Rank.MACHINE, _machine(part.values)) for part in own]
     if profile is not None and stem(profile) != found.held:
-        _add_profile(found, profile, shipped, own)
+        chosen_gyms = _trained([*(part.values for part in own), *(part.profiles for part in own), overrides or {}])
+        _add_profile(found, profile, shipped, chosen_gyms)
     found.layers += [part.layer(Rank.PERSON, _experiment(part.values)) for part in own]
     if profile is not None and stem(profile) != found.held:
         found.layers += _for_profile(own, stem(profile), Rank.PERSON_FOR_PROFILE)
@@ -193,7 +197,8 @@ def _machine(values: Mapping[str, Any]) -> dict[str, Any]:
 # -- the profile ----------------------------------------------------------------------------------------------------
 
 
-def _add_profile(found: Sources, profile: str | Path, shipped: Sequence[_Part], own: Sequence[_Part]) -> None:
+def _add_profile(found: Sources, profile: str | Path, shipped: Sequence[_Part], trained: frozenset[str]) -> None:
+    """trained: the gyms of a person's own mixes."""
     where, name = f"profile {stem(profile)}", stem(profile)
     document = dict(read(find(profile, "profile")))
     if (base := document.pop("extends", None)) is not None:  # whole blocks: what a profile says replaces its base's
@@ -204,7 +209,7 @@ def _add_profile(found: Sources, profile: str | Path, shipped: Sequence[_Part], 
     environments = _fields(document.pop("environments", None), where, "environments")
     found.small = _small(document.pop("small", None), where)
     layers = [Layer(where, Rank.PROFILE, document, source, cited)]
-    for values in _tasks_of(tasks, environments, shipped, where):
+    for values in _tasks_of(tasks, environments, shipped, trained, where):
         layers.append(Layer(where, Rank.PROFILE, values, source, cited))
     for layer in layers:
         _check_whitelist(layer)
@@ -216,15 +221,32 @@ def _add_profile(found: Sources, profile: str | Path, shipped: Sequence[_Part], 
 
 
 def _tasks_of(
-    own: Mapping[str, Any], environments: Mapping[str, Any], shipped: Sequence[_Part], where: str
+    own: Mapping[str, Any],
+    environments: Mapping[str, Any],
+    shipped: Sequence[_Part],
+    trained: frozenset[str],
+    where: str,
 ) -> list[dict[str, Any]]:
     """What the profile has its recipes train on: its own tasks in place of mixes that its model cannot play, and the small
-    tier of an environment that a recipe is about."""
+    tier of an environment that a recipe is about. Sizes that are made for its own tasks count for no others."""
     named = _named_gyms(shipped)
-    replaced = frozenset(own.get("in_place_of", ()))
-    if not named or (len(named) > 1 and set(named) <= replaced):
-        return [{key: value for key, value in own.items() if key != "in_place_of"}]
+    replaced, gyms = frozenset(own.get("in_place_of", ())), frozenset(own.get("gyms", ()))
+    if not named or set(named) <= gyms or (len(named) > 1 and set(named) <= replaced):
+        chosen = [{key: value for key, value in own.items() if key not in ("in_place_of", "sizes")}]
+        return [*chosen, dict(_fields(own.get("sizes"), where, "own.sizes"))] if trained <= gyms else chosen
     return [dict(_fields(environments.get(gym), where, f"environments.{gym}")) for gym in named if gym in environments]
+
+
+def _trained(values: Sequence[Mapping[str, Any]]) -> frozenset[str]:
+    """The gyms of all mixes in these values, at whatever depth and under whatever dotted key."""
+    gyms: set[str] = set()
+    for key, value in (pair for mapping in values for pair in mapping.items()):
+        if str(key).rpartition(".")[2] in ("mix", "alternate") and isinstance(value, (Mapping, list, tuple)):
+            gyms |= {str(gym) for gym in value}
+            continue
+        inner = value if isinstance(value, (list, tuple)) else [value]
+        gyms |= _trained([one for one in inner if isinstance(one, Mapping)])
+    return frozenset(gyms)
 
 
 def _named_gyms(shipped: Sequence[_Part]) -> tuple[str, ...]:
@@ -301,5 +323,6 @@ def _fit_to_schedule(layer: Layer, kind: str | None) -> None:
         layer.values["schedule"] = {"kind": kind, **schedules[kind]}
     if layer.values.get("stages"):
         first, *rest = layer.values["stages"]
-        steps = sum(int(stage.get("steps", 0)) for stage in (first, *rest))
-        layer.values["stages"] = [{k: v for k, v in first.items() if k not in ("horizon", "gates")} | {"steps": steps}]
+        unit = "tokens" if "tokens" in first else "steps"
+        length = sum(int(stage.get(unit, 0)) for stage in (first, *rest))
+        layer.values["stages"] = [{k: v for k, v in first.items() if k not in ("horizon", "gates")} | {unit: length}]

@@ -26,6 +26,10 @@ def follow(merged: Merged, small: Mapping[str, Small], where: str) -> list[str]:
         tier, key = dict(small[gym].tasks) if gym in small else {}, f"gyms.{gym}.tasks"
         if tier and not _theirs(merged, key) and merged.get(key) != tier:
             merged.set(key, tier, where, Rank.PROFILE, "ours: the small tier")
+    if merged.get("model.path") is not None and merged.get("model.template", "chatml") != "chatml":
+        _fit(merged, "model.template", "chatml")  # a pretrained model has its own
+    if merged.get("algorithm.batch_tokens") is not None and not any("tokens" in stage for stage in _stages(merged)):
+        _fit(merged, "algorithm.batch_tokens", None)  # a profile's serves its own stages, which are given in tokens
     ranks = [rank for key in ("stages", "schedule") if (rank := merged.rank(key)) is not None and rank >= Rank.PERSON]
     if not ranks or not gyms:
         return []

@@ -32,7 +32,7 @@ def load(
     counted: see `curricula.pool`.
     Raises ConfigError, in one sentence, for an unknown name or key, a value out of range, or a refusal.
     """
-    found = sources(name, profile)
+    found = sources(name, profile, overrides)
     merged = Merged()
     for layer in found.layers:
         merged.add(layer)

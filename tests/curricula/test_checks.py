@@ -24,20 +24,22 @@ def only(gym: str) -> dict[str, Any]:
 
 def refusal(name: str, overrides: dict[str, Any]) -> str:
     with pytest.raises(ConfigError) as caught:
-        curricula.load(name, "laptop", overrides)
+        curricula.load(name, "laptop-quick", overrides)
     return str(caught.value)
 
 
 def test_a_gyms_own_negative_reward_is_refused_where_credit_may_not_be_negative() -> None:
     given = {**only("function"), "gyms.function.config": {"wrong_reward": -0.5}, "credit.form": "released"}
     assert "Gym 'function' gives rewards down to -0.5" in refusal("r2g-r2g", given)
-    curricula.load("r2g-r2g", "laptop", {**given, "credit.form": "paper"})
+    curricula.load("r2g-r2g", "laptop-quick", {**given, "credit.form": "paper"})
 
 
 def test_a_gyms_own_large_reward_is_refused_under_em() -> None:
     given = {**only("function"), "gyms.function.config": {"correct_reward": 2.0}}
     assert "gives rewards from 0 to 2, and shaping em needs them in [0, 1]" in refusal("em-r2g", given)
-    curricula.load("em-r2g", "laptop", {**given, "gyms.function.config": {"correct_reward": 2.0, "reward_scale": 0.5}})
+    curricula.load(
+        "em-r2g", "laptop-quick", {**given, "gyms.function.config": {"correct_reward": 2.0, "reward_scale": 0.5}}
+    )
 
 
 @pytest.mark.parametrize(
@@ -57,7 +59,7 @@ def test_the_penalty_on_unsupported_answers_counts_where_answers_earn_too_little
     if low < 0:
         assert f"down to {low:g} (less credit.terms.unsupported_penalty)" in refusal("naive-sum", given)
     else:
-        assert reward_range(curricula.load("naive-sum", "laptop", given), gym)[0] == low  # type: ignore[index]
+        assert reward_range(curricula.load("naive-sum", "laptop-quick", given), gym)[0] == low  # type: ignore[index]
 
 
 def test_a_bonus_for_every_step_makes_every_answer_a_rewarded_one() -> None:
@@ -129,7 +131,7 @@ def test_a_gym_whose_tasks_take_a_list_gets_it(tmp_path: Path, monkeypatch: pyte
     try:
         options = {"sides": ["heads"]}
         assert {task.payload["side"] for task in tasks("coin", "train", **options)} == {"heads"}
-        curricula.load("equalized-r2g", "laptop", {**only("coin"), "gyms.coin.tasks": options})
+        curricula.load("equalized-r2g", "laptop-quick", {**only("coin"), "gyms.coin.tasks": options})
     finally:
         packages.cache_clear()
 

@@ -14,7 +14,7 @@ KEY = "sk-proj-0123456789abcdef"
 
 def refusal(overrides, profile="laptop"):
     with pytest.raises(ConfigError) as caught:
-        curricula.load("equalized-r2g", profile, overrides, check=False)
+        curricula.load("equalized-r2g", profile, overrides)
     assert KEY not in "".join(traceback.format_exception(caught.value))
     return str(caught.value)
 
@@ -53,7 +53,7 @@ def test_a_key_in_place_of_its_variable_s_name_is_refused():
 def test_an_option_that_no_such_user_has_is_refused_with_the_nearest_one():
     assert "no option 'temprature' (did you mean 'temperature'?)" in refusal({"evaluate.user": openai(temprature=1)})
     assert "option retries: " in refusal({"evaluate.user": openai(retries=-1)})
-    assert "a rule user takes no options" in refusal({"evaluate.user": {"kind": "rule", "options": {"model": "m"}}})
+    assert "does not accept these options" in refusal({"evaluate.user": {"kind": "rule", "options": {"model": "m"}}})
     assert "a human user takes no options" in refusal({"evaluate.user": {"kind": "human", "options": {"console": 1}}})
 
 

@@ -8,7 +8,7 @@ runner = CliRunner()
 
 
 def test_show_prints_the_stage_table_and_where_values_came_from():
-    done = runner.invoke(app, ["show", "scaling-inter", "--set", "algorithm.lr=1e-4"])
+    done = runner.invoke(app, ["show", "scaling-inter", "--profile", "laptop-quick", "--set", "algorithm.lr=1e-4"])
     assert done.exit_code == 0
     assert "rl-2       15    16    30        5  travel" in done.output
     lr = next(line for line in done.output.splitlines() if line.startswith("algorithm.lr "))

@@ -14,11 +14,11 @@ from userrl_core.errors import ConfigError
 ALL = [(name, profile) for name in curricula.recipe_names() for profile in (None, *curricula.profile_names())]
 
 
-def load(name="equalized-r2g", profile="laptop", overrides=None, **rest):
+def load(name="equalized-r2g", profile="laptop-quick", overrides=None, **rest):
     return curricula.load(name, profile, overrides, check=False, **rest)
 
 
-def refusal(overrides, name="equalized-r2g", profile="laptop"):
+def refusal(overrides, name="equalized-r2g", profile="laptop-quick"):
     with pytest.raises(ConfigError) as caught:
         load(name, profile, overrides)
     return str(caught.value)
@@ -40,7 +40,8 @@ def test_every_recipe_loads_under_every_profile_and_survives_json(name, profile)
     again = curricula.from_resolved(json.loads(json.dumps(recipe.resolved())))
     assert again.resolved() == recipe.resolved()
     assert again.hash == recipe.hash
-    assert sum(planned.steps for planned in recipe.planned_stages) == recipe.total_steps
+    ways = [recipe.along(branch) for branch in recipe.branches or ("",)]
+    assert max(sum(planned.steps for planned in way) for way in ways) == recipe.total_steps
     horizons = [recipe.schedule.levels()[0].horizon] if recipe.planned_stages else []
     horizons += [planned.horizon for planned in recipe.planned_stages if planned.horizon is not None]
     assert horizons == sorted(horizons)
@@ -185,7 +186,7 @@ def test_overrides_reach_lists_blocks_and_every_stage():
     assert recipe.total_steps == 35
     assert (recipe.algorithm.lr, recipe.algorithm.batch) == (1e-3, 8)
     assert recipe.origin("algorithm.lr").where == "override"
-    assert recipe.origin("algorithm.batch").where == "profile laptop"
+    assert recipe.origin("algorithm.batch").where == "profile laptop-quick"
 
 
 def test_an_override_of_one_value_keeps_its_neighbours_origins():
@@ -257,14 +258,14 @@ def test_a_horizon_in_which_fewer_than_half_can_be_solved_is_warned_about():
 
 def test_the_gyms_themselves_are_asked_when_a_recipe_is_loaded():
     with pytest.raises(ConfigError, match="the shortest takes 4 turns"):
-        curricula.load("equalized-r2g", "laptop", {"stages.0.horizon": 3})
+        curricula.load("equalized-r2g", "laptop-quick", {"stages.0.horizon": 3})
     with pytest.warns(UserWarning, match="cannot solve any task"):
-        curricula.load("equalized-r2g", "laptop", {"stages.0.horizon": 3, "allow_short_horizon": True})
+        curricula.load("equalized-r2g", "laptop-quick", {"stages.0.horizon": 3, "allow_short_horizon": True})
 
 
 def test_a_gym_that_does_not_exist_is_named_with_the_nearest():
     with pytest.raises(ConfigError, match=r"gym 'travle', which does not exist \(did you mean 'travel'\?\)"):
-        curricula.load("equalized-r2g", "laptop", {"stages.*.mix": {"travle": 1}})
+        curricula.load("equalized-r2g", "laptop-quick", {"stages.*.mix": {"travle": 1}})
 
 
 @pytest.mark.parametrize(
@@ -285,7 +286,7 @@ def test_rewards_that_do_not_fit_the_credit_are_refused_when_the_recipe_is_loade
 def test_a_step_penalty_makes_rewards_negative_and_released_r2g_is_refused():
     overrides = {"gyms.travel.config": {"step_penalty": 0.1}, "credit": {"shaping": "r2g", "form": "released"}}
     with pytest.raises(ConfigError, match=r"down to -0\.1"):
-        curricula.load("equalized-r2g", "laptop", overrides)
+        curricula.load("equalized-r2g", "laptop-quick", overrides)
 
 
 def test_a_recipe_of_ones_own(write):
@@ -317,10 +318,10 @@ def test_broken_files_are_refused_in_one_sentence(write, text, message):
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("profiles", ["3", "{laptop: 3}", "{laptop: [1]}"])
+@pytest.mark.parametrize("profiles", ["3", "{laptop-quick: 3}", "{laptop-quick: [1]}"])
 def test_what_a_recipe_says_for_a_profile_must_be_fields(write, profiles):
     with pytest.raises(ConfigError, match="must be a mapping of fields"):
-        load(write(f"name: mine\nprofiles: {profiles}\n"), "laptop")
+        load(write(f"name: mine\nprofiles: {profiles}\n"), "laptop-quick")
 
 
 def test_a_recipe_that_extends_itself_is_refused(write):
@@ -342,8 +343,8 @@ def test_a_profile_may_not_touch_the_experiment(write):
 def test_every_recipe_passes_the_gyms_checks_on_the_laptop():
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
-        curricula.load("equalized-r2g", "laptop")
-        curricula.load("scaling-inter", "laptop")
+        curricula.load("equalized-r2g", "laptop-quick")
+        curricula.load("scaling-inter", "laptop-quick")
 
 
 def test_importing_recipes_loads_neither_torch_nor_prefect_nor_duckdb():
@@ -356,10 +357,10 @@ def test_importing_recipes_loads_neither_torch_nor_prefect_nor_duckdb():
 
 
 def test_a_resolved_recipe_is_itself_under_the_profile_it_holds(tmp_path: Path) -> None:
-    changed = curricula.load("equalized-r2g", "laptop", {"stages.*.horizon": 6, "algorithm.lr": 3e-4})
+    changed = curricula.load("equalized-r2g", "laptop-quick", {"stages.*.horizon": 6, "algorithm.lr": 3e-4})
     file = tmp_path / "winner.yaml"
     file.write_text(yaml.safe_dump(changed.resolved()))
-    again = curricula.load(file, "laptop")
+    again = curricula.load(file, "laptop-quick")
     assert again.resolved() == changed.resolved()
     assert again.hash == changed.hash
     assert curricula.load(file).resolved() == changed.resolved()

@@ -31,7 +31,7 @@ def write(tmp_path: Path) -> Write:
 
 
 def load(
-    name: str | Path, profile: str | None = "laptop", overrides: dict[str, Any] | None = None, **rest: Any
+    name: str | Path, profile: str | None = "laptop-quick", overrides: dict[str, Any] | None = None, **rest: Any
 ) -> Recipe:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
@@ -54,7 +54,7 @@ def test_a_persons_stages_credit_and_algorithm_stand_above_the_profile_and_their
     assert (recipe.credit.gamma, recipe.algorithm.name) == (0.93, "rloo")
     assert (recipe.algorithm.lr, recipe.algorithm.batch, recipe.model.layers) == (2e-4, 8, 2)
     assert {row.old for row in recipe.replaced if row.key == "algorithm.lr"} == {1e-6, 0.5}
-    assert replaced(recipe)["model.layers"] == (9, "recipe mine", 2, "profile laptop")
+    assert replaced(recipe)["model.layers"] == (9, "recipe mine", 2, "profile laptop-quick")
 
 
 def test_lengths_and_evaluated_gyms_follow_a_persons_stages(write: Write) -> None:
@@ -88,11 +88,13 @@ def test_overrides_alone_only_lengthen_so_that_trials_and_earlier_runs_stay_what
 
 
 def test_a_persons_words_for_a_profile_stand_above_all_but_overrides(write: Write) -> None:
-    path = write(STAGES, "profiles: {laptop: {algorithm: {lr: 0.1}, stages: [{steps: 3, horizon: 5, mix: {math: 1}}]}}")
+    path = write(
+        STAGES, "profiles: {laptop-quick: {algorithm: {lr: 0.1}, stages: [{steps: 3, horizon: 5, mix: {math: 1}}]}}"
+    )
     recipe = load(path, overrides={"algorithm.group": 4})
     assert stages(recipe) == [(3, 5, {"math"})]
     assert (recipe.algorithm.lr, recipe.algorithm.group) == (0.1, 4)
-    assert recipe.origin("algorithm.lr").where == "recipe mine, for profile laptop"
+    assert recipe.origin("algorithm.lr").where == "recipe mine, for profile laptop-quick"
     assert load(path, None, check=False).total_steps == 16
 
 
@@ -128,18 +130,18 @@ def test_a_gym_of_a_persons_own_mix_leaves_an_inherited_held_out_and_that_is_sai
 def test_every_value_that_was_replaced_is_listed_with_who_did_it(write: Write) -> None:
     recipe = load(write(STAGES, "algorithm: {lr: 0.5}"), overrides={"credit.gamma": 0.7})
     rows = [(row.key, row.where, row.by) for row in recipe.replaced]
-    assert ("stages", "profile laptop", "recipe mine") in rows
+    assert ("stages", "profile laptop-quick", "recipe mine") in rows
     assert ("stages", "recipe equalized-r2g", "recipe mine") in rows
-    assert ("algorithm.lr", "recipe mine", "profile laptop") in rows
+    assert ("algorithm.lr", "recipe mine", "profile laptop-quick") in rows
     assert ("credit.gamma", "recipe equalized-r2g", "override") in rows
-    assert ("evaluate.horizon", "profile laptop", "follows the stages") in rows
+    assert ("evaluate.horizon", "profile laptop-quick", "follows the stages") in rows
     assert all(row.old != row.new for row in recipe.replaced)
 
 
 def test_a_mix_that_the_laptop_cannot_play_is_replaced_and_listed() -> None:
     recipe = load("equalized-r2g")
     assert recipe.training_gyms == ("travel",)
-    assert replaced(recipe)["stages"][3] == "profile laptop"
+    assert replaced(recipe)["stages"][3] == "profile laptop-quick"
     assert not any(row.key == "stages" for row in load("equalized-r2g", "qwen3-8b").replaced if row.by != "override")
 
 
@@ -164,7 +166,7 @@ def test_a_runs_record_is_a_recipe_that_keeps_what_it_holds(write: Write, tmp_pa
     resolved = load(write(STAGES, "algorithm: {name: rloo}"), overrides={"algorithm.lr": 3e-3}).resolved()
     record = tmp_path / "run.json"
     record.write_text(json.dumps({"id": "x", "created": 1.0, "resolved": resolved}))
-    assert load(record, "laptop").resolved() == resolved
+    assert load(record, "laptop-quick").resolved() == resolved
     assert load(record, None).resolved() == resolved
 
 
@@ -172,4 +174,4 @@ def test_a_profile_that_a_persons_file_names_is_the_one_that_auto_means(write: W
     from curricula.host import Host, choose_profile
 
     assert choose_profile(write("profile: qwen3-4b"), "auto", Host) == "qwen3-4b"
-    assert load(write("profile: qwen3-4b"), "laptop").model.path is None
+    assert load(write("profile: qwen3-4b"), "laptop-quick").model.path is None
