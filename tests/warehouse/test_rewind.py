@@ -156,3 +156,23 @@ def test_a_resumed_cold_start_hides_its_own_later_metrics_and_nothing_else(tmp_p
         assert rows == [("rl-1", 9, 1.0), ("sft", 1, 1.0), ("sft", 2, 2.0), ("sft", 3, 30.0), ("sft", 4, 40.0)]
         assert warehouse.sql("SELECT count(*) FROM metrics_all").fetchall() == [(9,)]
     assert steps(tmp_path) == [("train", 9, 1)]
+
+
+def test_a_rewind_on_a_branch_reaches_the_stages_of_that_branch_alone(tmp_path: Path) -> None:
+    with TurnLog.open(tmp_path, "r1") as log:
+        play(log, [1.0], step=1, stage="rl-1")
+        for stage in ("rl-2-a", "rl-3-b", "rl-4-b"):
+            for step in (2, 3):
+                play(log, [1.0], step=step, stage=stage)
+                log.metrics({"reward/train/mean": step}, stage=stage, step=step)
+    with TurnLog.open(tmp_path, "r1") as log:
+        log.event("rewind", stage="rl-3-b", step=2)
+    question = "SELECT stage, step FROM {} WHERE step > 1 ORDER BY ALL"
+    left = [("rl-2-a", 2), ("rl-2-a", 3), ("rl-3-b", 2), ("rl-4-b", 2)]
+    with open_warehouse(tmp_path) as warehouse:
+        for table in ("trajectories", "turns", "metrics"):
+            assert warehouse.sql(question.format(table)).fetchall() == left
+    with TurnLog.open(tmp_path, "r1") as log:
+        log.event("rewind", stage="rl-1", step=1)
+    with open_warehouse(tmp_path) as warehouse:
+        assert warehouse.sql(question.format("trajectories")).fetchall() == []
