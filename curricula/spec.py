@@ -225,6 +225,10 @@ class Hardware(Cluster):
     backend: Literal["local", "verl"] = "local"
     """Training backend that backend=auto means."""
 
+    threads: PositiveInt | None = None
+    """Threads of one operation on a CPU, where $USERRL_THREADS does not say it; none: 2. A resume is exact only with the same
+    number. One is best for the smallest models, whose operations are too small to divide."""
+
     user_model: str | None = None
     """Model served as the user while training, where the user is no rule."""
 

@@ -18,7 +18,7 @@ from collections import Counter
 
 import curricula
 from flows.machine.home import home
-from flows.run.plan import LAST, plan_run
+from flows.run.plan import last_step, plan_run
 from flows.run.readiness import here, resolve, verdict
 from flows.run.report import Report, number
 from flows.run.request import TrainRequest
@@ -69,7 +69,7 @@ def _row(report: Report) -> str:
     cells = [f"`{report.recipe}`", ", ".join(gyms), str(last.step if last else 0)]
     cells += [_scores(report, actor) for actor in ("demonstrator", "SFT" if report.cold_start else "start")]
     cells += [f"{_scores(report, 'RL')} ({best.step})" if best else "–"]
-    cells += [_scores(report, LAST) if LAST in report.table else _scores(report, "RL")]
+    cells += [_scores(report, last_step("RL")) if last_step("RL") in report.table else _scores(report, "RL")]
     cells += [f"{number(best.validation, 2)}, {number(last.validation, 2)}" if best and last else "–"]
     cells += ["yes" if any("validation_fell" in sentence for sentence in report.alarms) else "no"]
     return "| " + " | ".join([*cells, f"{sum(report.cpu_seconds.values()):.0f}"]) + " |"

@@ -1,6 +1,6 @@
 """``make run``: server, worker, deployments, one training run with live progress, the result; then stops what it started.
 
-``python -m flows.cli.quickstart [--deployment train/equalized-r2g] [-p KEY=VALUE ...]``. Exit status: the run's (0 done, 1 failed).
+``python -m flows.cli.quickstart [--deployment train/horizon-fork] [-p KEY=VALUE ...]``. Exit status: the run's (0 done, 1 failed).
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Services:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one deployment from nothing to its result."""
     parser = argparse.ArgumentParser(prog="make run", description="Train a recipe through its deployment.")
-    parser.add_argument("--deployment", default="train/equalized-r2g")
+    parser.add_argument("--deployment", default="train/horizon-fork")
     parser.add_argument(
         "-p", "--param", action="append", default=[], metavar="KEY=VALUE", help="a parameter; JSON or text"
     )

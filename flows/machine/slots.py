@@ -45,9 +45,10 @@ def slots() -> tuple[Slot, ...]:
     return tuple(Slot(f"cpu-{index}") for index in range(max(1, (os.cpu_count() or 1) // 2)))
 
 
-def threads() -> int:
-    """Threads of one operation: ``$USERRL_THREADS``, 2 by default. A resume is exact only with the same number."""
-    return max(1, int(os.environ.get("USERRL_THREADS", "2")))
+def threads(wished: int | None = None) -> int:
+    """Threads of one operation: ``$USERRL_THREADS``, else what the recipe wishes, else 2. A resume is exact only with the
+    same number."""
+    return max(1, int(os.environ.get("USERRL_THREADS") or wished or 2))
 
 
 def named(gpus: str | None) -> tuple[Slot, ...]:

@@ -114,7 +114,7 @@ def _policy(job: StageJob, actor: Actor) -> Policy | BatchPolicy:
     from userrl_core.training.local.threads import fix_threads
     from userrl_core.training.local.tokenizer import load_tokenizer
 
-    fix_threads(threads())
+    fix_threads(threads(recipe.hardware.threads))
     return LocalPolicy(
         load_model(actor.path, recipe.model, device()),
         load_tokenizer(actor.path),

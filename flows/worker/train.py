@@ -30,7 +30,8 @@ def sft(job: StageJob, sink: Sink, progress: ProgressWriter) -> TrainResult:
     """Supervised training on the kept demonstrations."""
     from userrl_core.training.local.sft import train_sft
 
-    settings = sft_job(SftJob, job, device=device(), threads=threads(), checkpoint_every=SFT_CHECKPOINT_EVERY)
+    wished = job.recipe.hardware.threads
+    settings = sft_job(SftJob, job, device=device(), threads=threads(wished), checkpoint_every=SFT_CHECKPOINT_EVERY)
     return with_hashes(train_sft(settings, sink, report_to(progress)))
 
 
@@ -38,7 +39,7 @@ def rl(job: StageJob, sink: Sink, progress: ProgressWriter) -> TrainResult:
     """One stage: from the checkpoint before it to its last step."""
     from userrl_core.training.local.loop import train_rl
 
-    settings = rl_job(RlJob, job, device=device(), threads=threads())
+    settings = rl_job(RlJob, job, device=device(), threads=threads(job.recipe.hardware.threads))
     check_users(settings.users)
     return with_hashes(train_rl(settings, curriculum(job), sink, report_to(progress)))
 
