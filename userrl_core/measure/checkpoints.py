@@ -1,0 +1,175 @@
+"""Do these two checkpoints differ? Tasks are the unit, and a task's attempts are kept whole.
+
+Attempts at one task resemble each other, so m tasks with n attempts each hold fewer than m n independent verdicts; an
+interval that resamples attempts is too narrow. That the intervals cover what they should is simulated by
+`benchmarks/intervals.py`.
+
+Array suffixes: M tasks, N attempts at each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+from scipy.signal import convolve
+
+from userrl_core.measure.interval import Interval, t_interval
+
+Scores = Sequence[Sequence[float]]
+"""Per task, the scores of its attempts; every task has at least one."""
+
+FEW_TASKS = 100
+"""Below this many tasks t limits of verdicts cover too little."""
+
+POWER = float((stats.norm.ppf(0.975) + stats.norm.ppf(0.8)) ** 2)
+"""7.849, for a two-sided test at 5 % with 80 % power."""
+
+
+@dataclass(frozen=True, slots=True)
+class Consistency:
+    """How alike the attempts at one task are.
+
+    flips: chance that two attempts at a task disagree. msb, msw: mean squares between and within tasks. icc: ICC(1), the
+    share of the variance that lies between tasks. design_effect: how many attempts count as one independent verdict.
+    """
+
+    flips: float
+    msb: float
+    msw: float
+    icc: float
+    design_effect: float
+
+
+def consistency(scores: Scores) -> Consistency:
+    """Of the same number of attempts, at least two, at each of at least two tasks; ValueError for anything else."""
+    table_MN = np.array(scores, dtype=float)
+    m, n = table_MN.shape
+    if m < 2 or n < 2:
+        raise ValueError("Consistency needs two tasks, and two attempts at each.")
+    flips = np.mean([table_MN[:, i] != table_MN[:, j] for i in range(n) for j in range(i)])
+    msb = float(n * table_MN.mean(1).var(ddof=1))
+    msw = float(table_MN.var(1, ddof=1).mean())
+    within = msb + (n - 1) * msw
+    icc = (msb - msw) / within if within else 1.0
+    return Consistency(float(flips), msb, msw, icc, 1 + (n - 1) * icc)
+
+
+def mean_score(scores: Scores, level: float = 0.95) -> Interval:
+    """Mean over tasks, t limits; for verdicts at fewer than 100 tasks Wilson's, with the effective number of attempts."""
+    mean_M = _means(scores)
+    if mean_M.size >= FEW_TASKS or mean_M.size < 2 or not _verdicts(scores):
+        return t_interval(mean_M, level)
+    attempts = min(len(row) for row in scores)
+    effect = consistency([row[:attempts] for row in scores]).design_effect if attempts > 1 else 1.0
+    n = sum(len(row) for row in scores) / max(effect, 1.0)
+    p, t = float(mean_M.mean()), float(stats.t.ppf((1 + level) / 2, mean_M.size - 1))
+    centre = (p + t * t / (2 * n)) / (1 + t * t / n)
+    half = t / (1 + t * t / n) * math.sqrt(p * (1 - p) / n + t * t / (4 * n * n))
+    return Interval(p, centre - half, centre + half, mean_M.size, "Wilson, effective n")
+
+
+def pass_hat(scores: Scores, k: int, level: float = 0.95) -> Interval:
+    """pass^k: the chance that k attempts at a task all succeed (tau-bench; TARL 2.3), t limits over tasks.
+
+    Per task C(c, k) / C(n, k). Raises ValueError where a task has fewer than k attempts.
+    """
+    fewest = min(len(row) for row in scores)
+    if not 1 <= k <= fewest:
+        raise ValueError(f"pass^{k} needs {k} attempts at every task; one has {fewest}.")
+    return t_interval(
+        np.array([math.comb(row.count(1), k) / math.comb(len(row), k) for row in map(list, scores)]), level
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """B less A on the same tasks. p: of the exact test that swaps A and B within tasks."""
+
+    interval: Interval
+    p: float
+
+
+def difference(a: Scores, b: Scores, level: float = 0.95) -> Difference:
+    """Paired over tasks: a[i] and b[i] are attempts at the same task.
+
+    For verdicts at fewer than 100 tasks two made-up tasks are added that differ by one attempt, one either way (Bonett and
+    Price 2012): where few tasks differ at all, t limits alone cover as little as 88 %.
+    """
+    difference_M = _means(b) - _means(a)
+    padded = difference_M
+    if 2 <= difference_M.size < FEW_TASKS and _verdicts(a) and _verdicts(b):
+        one = 1 / min(len(row) for row in (*a, *b))
+        padded = np.append(difference_M, [one, -one])
+    limits, mean = t_interval(padded, level), float(difference_M.mean())
+    interval = Interval(mean, min(limits.low, mean), max(limits.high, mean), difference_M.size, "t over tasks, paired")
+    return Difference(interval, swap_test(difference_M, math.lcm(*{len(row) for row in (*a, *b)})))
+
+
+def swap_test(difference_M: np.ndarray, attempts: int) -> float:
+    """Two-sided p of the mean difference when each task's sign is as likely one way as the other.
+
+    Exact where the differences are multiples of 1 / attempts (verdicts), else by 9,999 random draws of signs.
+    """
+    whole_M = difference_M * attempts
+    if not np.allclose(whole_M, np.rint(whole_M), atol=1e-9):
+        signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(9999, difference_M.size))
+        extreme = np.abs(signs @ difference_M) >= abs(difference_M.sum()) - 1e-12
+        return float((extreme.sum() + 1) / 10_000)
+    # The distribution of the sum: for each size of difference, a binomial number of plus signs.
+    sizes, counts = np.unique(np.abs(np.rint(whole_M)).astype(int), return_counts=True)
+    chances = np.ones(1)
+    for size, count in zip(sizes, counts, strict=True):
+        if size:
+            spread = np.zeros(2 * size * count + 1)
+            spread[:: 2 * size] = stats.binom.pmf(np.arange(count + 1), count, 0.5)
+            chances = convolve(chances, spread)
+    sums = np.arange(chances.size) - chances.size // 2
+    return min(float(chances[np.abs(sums) >= abs(int(np.rint(whole_M.sum())))].sum()), 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """What it would take to see a difference (5 % two-sided, power 80 %).
+
+    attempts: at each of these tasks; None where no number of attempts does. tasks: at the attempts made now.
+    """
+
+    delta: float
+    attempts: int | None
+    tasks: int
+
+    def __str__(self) -> str:
+        if self.attempts is not None:
+            return f"{self.attempts} attempts at each of these tasks would show a difference of {self.delta:g}."
+        return (
+            f"No number of attempts at these tasks would show a difference of {self.delta:g}; "
+            f"about {self.tasks:,} tasks would."
+        )
+
+
+def resolution(a: Scores, b: Scores, delta: float = 0.02) -> Resolution:
+    """From the variances seen: between tasks (of the true differences) and within (of attempts). Needs two attempts."""
+    n = min(len(row) for row in (*a, *b))
+    if n < 2 or len(a) < 2:
+        raise ValueError("What attempts would show needs two attempts at each of two tasks.")
+    within = float(np.mean([np.var(x, ddof=1) + np.var(y, ddof=1) for x, y in zip(a, b, strict=True)]))
+    between = max(0.0, float((_means(b) - _means(a)).var(ddof=1)) - within / n)
+    room = len(a) * delta**2 / POWER - between
+    return Resolution(
+        delta,
+        math.ceil(within / room) if room > 0 else None,
+        math.ceil(POWER * (between + within / n) / delta**2),
+    )
+
+
+def _means(scores: Scores) -> np.ndarray:
+    return np.array([sum(row) / len(row) for row in scores])
+
+
+def _verdicts(scores: Scores) -> bool:
+    """Whether every score says success or failure."""
+    return all(score in (0, 1) for row in scores for score in row)

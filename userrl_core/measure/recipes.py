@@ -1,0 +1,81 @@
+"""Do these two recipes differ? Seeds are the unit: each seed's cold start, training and test tasks are shared by the arms.
+
+An interval over tasks from one run of each says nothing about recipes: with two equal recipes whose seeds deviate by .05,
+a paired test over 400 tasks calls them different in about half of all cases (`benchmarks/intervals.py` shows it).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from userrl_core.measure.interval import Interval, t_interval
+
+MOST_SEEDS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """B less A over the seeds that both have. deviation: of the paired differences, nan for a single seed."""
+
+    interval: Interval
+    deviation: float
+    seeds: tuple[int, ...]
+
+
+def contrast(a: Mapping[int, float], b: Mapping[int, float], level: float = 0.95) -> Contrast:
+    """Student's t over paired seed differences. a, b: score by seed. Raises ValueError without a common seed."""
+    seeds = tuple(sorted(set(a) & set(b)))
+    if not seeds:
+        raise ValueError("The two have no seed in common, so nothing is paired.")
+    difference_S = np.array([b[seed] - a[seed] for seed in seeds])
+    deviation = float(difference_S.std(ddof=1)) if len(seeds) > 1 else math.nan
+    return Contrast(t_interval(difference_S, level), deviation, seeds)
+
+
+def seeds_needed(deviation: float, effect: float) -> int:
+    """Smallest number of seeds with which a paired t test at 5 % sees an effect with 80 % power.
+
+    For equality within delta, effect is delta less the size of the difference. Raises ValueError for an effect of 0.
+    """
+    if effect <= 0:
+        raise ValueError("No number of seeds shows an effect of nothing.")
+    for n in range(2, MOST_SEEDS):
+        if (stats.t.ppf(0.975, n - 1) + stats.t.ppf(0.8, n - 1)) * deviation <= effect * math.sqrt(n):
+            return n
+    return MOST_SEEDS
+
+
+def deviation_limit(deviation: float, seeds: int, level: float = 0.8) -> float:
+    """Upper one-sided limit of a deviation that was estimated from this many seeds."""
+    return deviation * math.sqrt((seeds - 1) / float(stats.chi2.ppf(1 - level, seeds - 1)))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's adjusted p values, in the order given: the chance of any false alarm among all of them stays at the level."""
+    adjusted = [0.0] * len(p_values)
+    highest = 0.0
+    for rank, index in enumerate(np.argsort(p_values, kind="stable")):
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        adjusted[index] = highest
+    return adjusted
+
+
+def crossed(a: np.ndarray, b: np.ndarray, level: float = 0.95, draws: int = 10_000) -> Interval:
+    """Mean difference where all seeds meet the same published tasks: seeds and tasks are resampled together.
+
+    a, b: scores of shape [S seeds, M tasks]. Percentile limits, drawn from a fixed generator.
+    """
+    difference_SM = b - a
+    seeds, tasks = difference_SM.shape
+    rng = np.random.default_rng(0)
+    # A resampled mean is a product of weights: how often each seed, and each task, was drawn.
+    seed_DS = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=draws) / seeds
+    task_DM = rng.multinomial(tasks, np.full(tasks, 1 / tasks), size=draws) / tasks
+    mean_D = np.einsum("ds,sm,dm->d", seed_DS, difference_SM, task_DM, optimize=True)
+    low, high = np.quantile(mean_D, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(difference_SM.mean()), float(low), float(high), seeds, "seeds and tasks resampled")
