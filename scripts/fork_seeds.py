@@ -26,7 +26,11 @@ from userrl_core.measure.recipes import contrast
 from userrl_core.records import branch_of
 from warehouse import open_warehouse
 
-PROGRAM = "import json, sys\nfrom flows.train import train\nprint('RESULT ' + json.dumps(train(**json.loads(sys.argv[1])), default=str))"
+PROGRAM = """
+import json, sys
+from flows.train import train
+print("RESULT " + json.dumps(train(**json.loads(sys.argv[1])), default=str))
+"""
 
 
 @dataclass(frozen=True, slots=True)
