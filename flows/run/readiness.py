@@ -171,17 +171,17 @@ def _refuse_settings(recipe: Recipe, backend: Backend, init_from: str, trained: 
             f"algorithm.kl_reward_coef is {recipe.algorithm.kl_reward_coef:g}, which only verl takes off the rewards; set it to "
             "0 (algorithm.kl_coef is the penalty in the loss, which both backends have), or backend to verl.",
         )
-    if backend == "verl" and recipe.algorithm.batch_tokens is not None:
-        raise _Refusal(
-            "backend",
-            "algorithm.batch_tokens fills steps by tokens, which only the local backend does; set it to null and give stages in "
-            "steps, or backend to local.",
-        )
     if backend == "verl" and not (recipe.model.path or init_from):
         raise _Refusal(
             "backend",
             f"verl trains a checkpoint, and profile {recipe.profile} makes a model from scratch; set model.path, or take a "
             "profile such as qwen3-8b.",
+        )
+    if backend == "verl" and recipe.algorithm.batch_tokens is not None:
+        raise _Refusal(
+            "backend",
+            "algorithm.batch_tokens fills steps by tokens, which only the local backend does; set it to null and give stages in "
+            "steps, or backend to local.",
         )
     if backend == "verl" and trained:
         try:

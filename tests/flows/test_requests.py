@@ -68,7 +68,11 @@ def test_what_a_recipe_says_reaches_both_trainers_through_the_job_file(
     rl_kind: type[RlJob], sft_kind: type[SftJob], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("USERRL_HOME", str(tmp_path))
-    plan = plan_run(TrainRequest(overrides=UNUSUAL, seed=5, keep_checkpoints=4, wandb="off", budget={"money": 3.0}))
+    plan = plan_run(
+        TrainRequest(
+            profile="laptop-quick", overrides=UNUSUAL, seed=5, keep_checkpoints=4, wandb="off", budget={"money": 3.0}
+        )
+    )
     cold = TrainResult(checkpoint=tmp_path / "cold", sha256="s")
     with plan.begin() as run:
         rl = StageJob.read(plan.job(run, "rl-2", Inputs(before=cold, reference=cold)).write())
