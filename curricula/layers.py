@@ -104,7 +104,8 @@ def sources(name: str | Path, profile: str | Path | None, overrides: Mapping[str
     found.layers += [part.layer(Rank.SHIPPED, part.values) for part in shipped]
     found.layers += [part.layer(Rank.MACHINE, _machine(part.values)) for part in own]
     if profile is not None and stem(profile) != found.held:
-        chosen_gyms = _trained([*(part.values for part in own), *(part.profiles for part in own), overrides or {}])
+        blocks = [_fields(part.profiles.get(stem(profile)), f"recipe {part.name}", stem(profile)) for part in parts]
+        chosen_gyms = _trained([*(part.values for part in own), *blocks, overrides or {}])
         _add_profile(found, profile, shipped, chosen_gyms)
     found.layers += [part.layer(Rank.PERSON, _experiment(part.values)) for part in own]
     if profile is not None and stem(profile) != found.held:
@@ -198,7 +199,7 @@ def _machine(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _add_profile(found: Sources, profile: str | Path, shipped: Sequence[_Part], trained: frozenset[str]) -> None:
-    """trained: the gyms of a person's own mixes."""
+    """trained: the gyms of mixes that are not the published ones: a person's, and those that recipes have for the profile."""
     where, name = f"profile {stem(profile)}", stem(profile)
     document = dict(read(find(profile, "profile")))
     if (base := document.pop("extends", None)) is not None:  # whole blocks: what a profile says replaces its base's

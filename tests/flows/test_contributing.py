@@ -78,7 +78,7 @@ def test_the_recipe_of_the_page_loads(tmp_path):
     path.write_text(block("recipe"))
     recipe = load(path, profile="laptop")
     assert recipe.credit.gamma == 0.9
-    assert [recipe.schedule.horizon(step) for step in (1, 30, 31, 60)] == [5, 5, 6, 6]
+    assert [recipe.schedule.horizon(step) for step in (1, 30, 31, 60)] == [10, 16, 16, 16]
 
 
 def test_the_view_of_the_page_answers(tmp_path):
