@@ -259,7 +259,9 @@ class Recipe(Settings):
     @property
     def most_turns(self) -> int:
         """The longest horizon of training, the evaluation's where nothing is trained."""
-        return self.schedule.levels()[-1].horizon if self.stages else self.evaluate.horizon
+        if not self.stages:
+            return self.evaluate.horizon
+        return max(self.schedule.levels()[-1].horizon, *(planned.horizon or 1 for planned in self.planned_stages))
 
     @property
     def training_gyms(self) -> tuple[str, ...]:

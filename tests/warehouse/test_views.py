@@ -8,7 +8,10 @@ import pytest
 
 from tests.warehouse.makers import play
 from userrl_core import metrics
+from userrl_core.gyms import tasks
+from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.records import CheckpointRecord, RolloutContext, Task, Trajectory, Turn
+from userrl_core.rollout import run_episodes
 from warehouse import TurnLog, Warehouse, open_warehouse
 
 
@@ -230,3 +233,28 @@ def test_userbenchs_auxiliary_metrics(tmp_path: Path) -> None:
     assert (row["best_exist"], row["correct_exist"]) == (0.5, 1.0)
     assert (row["valid_search"], row["valid_action"]) == (0.5, 0.5)
     assert (row["elicited"], row["active"], row["passive"]) == (0.5, 0.25, 0.25)
+
+
+async def test_wish_outcomes_and_tier_scores_are_those_of_the_conversations(tmp_path: Path) -> None:
+    chosen = [task for size in (1, 3) for task in list(tasks("wish", "test", sizes=[size]))[:6]]
+    with TurnLog.open(tmp_path, "r1") as log:
+        played = await run_episodes(
+            chosen,
+            ScriptedPolicy(0.6),
+            horizon=6,
+            sink=log,
+            user=("rule", {"manner": "vague"}),
+            context=RolloutContext(stage="evaluate", phase="evaluate", policy="p"),
+        )
+    told = [max((turn.info["told"] / turn.info["wished"] for turn in t.turns), default=0.0) for t in played]
+    answered = [t.stop_reason != "horizon" for t in played]
+    assert 0 < sum(answered) < len(played)
+    with open_warehouse(tmp_path) as warehouse:
+        [row] = rows(warehouse, "wish_outcomes")
+        tiers = {row["tier"]: row for row in rows(warehouse, "tier_scores")}
+    assert (row["n"], row["told"]) == (12, pytest.approx(metrics.mean(told)))
+    assert row["answered_early"] == metrics.mean([float(a and s < 1) for a, s in zip(answered, told, strict=True)])
+    assert row["never_answered"] == metrics.mean([float(not a) for a in answered])
+    for size in (1, 3):
+        scores = [t.score for t in played if t.task.tier == f"size-{size}"]
+        assert (tiers[f"size-{size}"]["n"], tiers[f"size-{size}"]["score"]) == (6, pytest.approx(metrics.mean(scores)))

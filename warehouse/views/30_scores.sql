@@ -14,6 +14,17 @@ CREATE OR REPLACE MACRO gym_scores(run := NULL, in_phase := 'evaluate', in_split
     GROUP BY t.run_id, t.policy, t.checkpoint, t.phase, t.split, t.gym
     ORDER BY t.run_id, t.policy, t.gym;
 
+-- gym_scores by tier: errand by depth, wish by size, and the tiers of other gyms.
+CREATE OR REPLACE MACRO tier_scores(run := NULL, in_phase := 'evaluate', in_split := NULL) AS TABLE
+    SELECT t.run_id, t.policy, t.checkpoint, t.phase, t.split, t.stage, t.step, t.gym, t.tier,
+           count(*) FILTER (t.admitted) AS n, avg(t.score) FILTER (t.admitted) AS score,
+           stddev_samp(t.score) FILTER (t.admitted) / sqrt(count(*) FILTER (t.admitted)) AS standard_error,
+           avg(t.turns) FILTER (t.admitted) AS turns
+    FROM trajectories t
+    WHERE (run IS NULL OR t.run_id = run) AND (in_phase IS NULL OR t.phase = in_phase) AND (in_split IS NULL OR t.split = in_split)
+    GROUP BY t.run_id, t.policy, t.checkpoint, t.phase, t.split, t.stage, t.step, t.gym, t.tier
+    ORDER BY t.run_id, t.stage, t.step, t.policy, t.gym, t.tier;
+
 -- Mean over all tasks of all gyms, each task weighing the same (UserRL table 3, "micro average").
 CREATE OR REPLACE MACRO micro_average(run := NULL, in_phase := 'evaluate', in_split := NULL) AS TABLE
     SELECT run_id, policy, checkpoint, phase, split, count(*) AS gyms, sum(n)::BIGINT AS n, sum(rejected)::BIGINT AS rejected,

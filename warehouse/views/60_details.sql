@@ -67,3 +67,22 @@ CREATE OR REPLACE MACRO userbench(run := NULL, in_phase := 'evaluate') AS TABLE
     LEFT JOIN choice c ON c.traj_id = t.traj_id LEFT JOIN counted o ON o.traj_id = t.traj_id
     WHERE t.gym = 'travel' AND t.admitted AND (run IS NULL OR t.run_id = run) AND (in_phase IS NULL OR t.phase = in_phase)
     GROUP BY t.run_id, t.policy, t.checkpoint ORDER BY t.run_id, t.policy;
+
+-- How conversations of the wish gym went beside their success: the mean share of colours that were told, the shares that were
+-- answered before every colour was told and never answered at all, and the success with everything told and with less.
+CREATE OR REPLACE MACRO wish_outcomes(run := NULL, in_phase := 'evaluate') AS TABLE
+    WITH ended AS (
+        SELECT u.traj_id, arg_max((u.info->>'told')::DOUBLE / (u.info->>'wished')::DOUBLE, u.turn) AS told,
+               count(*) FILTER (u.choice = 'answer' AND u.observation = 'done') > 0 AS answered
+        FROM turns u
+        WHERE u.gym = 'wish' AND (run IS NULL OR u.run_id = run) AND (in_phase IS NULL OR u.phase = in_phase)
+        GROUP BY u.traj_id
+    )
+    SELECT t.run_id, t.policy, t.checkpoint, t.stage, t.step, count(*) AS n, avg(t.score) AS success,
+           avg(coalesce(e.told, 0)) AS told, avg((e.answered AND e.told < 1)::INT) AS answered_early,
+           avg((NOT coalesce(e.answered, false))::INT) AS never_answered,
+           avg(t.score) FILTER (e.told = 1) AS success_all_told, avg(t.score) FILTER (e.told < 1) AS success_part_told,
+           avg(t.turns) AS turns
+    FROM trajectories t LEFT JOIN ended e USING (traj_id)
+    WHERE t.gym = 'wish' AND t.admitted AND (run IS NULL OR t.run_id = run) AND (in_phase IS NULL OR t.phase = in_phase)
+    GROUP BY t.run_id, t.policy, t.checkpoint, t.stage, t.step ORDER BY t.run_id, t.stage, t.step, t.policy;
