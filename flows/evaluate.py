@@ -48,6 +48,8 @@ def evaluate_here(request: EvaluateRequest) -> Report:
 
 def _plan(request: EvaluateRequest) -> tuple[RunPlan, Actor]:
     actor = actor_of(request.checkpoint, request.model, request.base_url)
+    if request.recipe == AUTO:
+        request = request.model_copy(update={"recipe": _recipe_of(actor)})
     profile, overrides = _sizes(request, actor)
     plan = plan_run(
         TrainRequest(
@@ -64,6 +66,12 @@ def _plan(request: EvaluateRequest) -> tuple[RunPlan, Actor]:
     if actor.kind == "served":
         refuse_missing_key(server_of(actor))
     return plan, actor
+
+
+def _recipe_of(actor: Actor) -> str:
+    """What the run held that made this checkpoint; the paper's choice for one that no run of ours made."""
+    folders = Path(actor.path).parents if actor.kind == "checkpoint" else ()
+    return next((str(folder / "run.json") for folder in folders if (folder / "run.json").is_file()), "equalized-r2g")
 
 
 def _sizes(request: EvaluateRequest, actor: Actor) -> tuple[str | None, dict[str, Any]]:

@@ -15,7 +15,7 @@ def evaluate(
     checkpoint: Annotated[
         str, typer.Argument(help="A checkpoint's folder, a run, latest, or demonstrator.")
     ] = "latest",
-    recipe: Annotated[str, typer.Option(help="Whose gyms, horizon and prompts count.")] = "equalized-r2g",
+    recipe: Annotated[str, typer.Option(help="Whose gyms, horizon and prompts count; auto: the run's own.")] = "auto",
     profile: Annotated[str, typer.Option(help="Sizes and machine; auto: by machine and recipe.")] = "auto",
     gym: Annotated[list[str] | None, typer.Option(help="A gym to play; may be repeated.")] = None,
     horizon: Annotated[int | None, typer.Option(help="Most agent turns.")] = None,

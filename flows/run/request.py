@@ -106,6 +106,9 @@ class DistillRequest(RunRequest):
 class EvaluateRequest(RunRequest):
     """What ``evaluate`` is asked; none leaves a value as the recipe and profile say."""
 
+    recipe: str = "auto"
+    """Name of a recipe, or a YAML file; auto: that of the run whose checkpoint is played, else equalized-r2g."""
+
     checkpoint: str = "latest"
     """A folder, a run (its best checkpoint), latest, or demonstrator."""
 

@@ -1,4 +1,4 @@
-"""State that an earlier version wrote (commit 553b6d8): read, continued by the same call, evaluated.
+"""State that an earlier version wrote (commit 553b6d8): read, continued, evaluated.
 
 `tests/data/run_553b6d8.tar.gz` is a home after ``train(seed=3, until="rl-1", keep_checkpoints=1)`` with the overrides in
 its ``overrides.json``: demonstrations, cold start and the first of two RL stages, its turns packed by a compaction.
@@ -64,10 +64,11 @@ def test_an_earlier_stage_s_job_is_read_has_its_key_and_its_result_holds(home: P
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_an_earlier_run_is_continued_by_the_same_call_and_evaluated(home: Path) -> None:
-    overrides = json.loads((home / "overrides.json").read_text())
+def test_an_earlier_run_is_continued_and_evaluated(home: Path) -> None:
+    # By the recipe that the run holds: profile laptop has other tasks since, so that the same words would name another run.
     before = json.loads((home / "runs" / RUN / "stages" / "rl-1" / "result.json").read_text())
-    report, _ = result(start(home, seed=3, keep_checkpoints=1, overrides=overrides))
+    held = str(home / "runs" / RUN / "run.json")
+    report, _ = result(start(home, recipe=held, seed=3, keep_checkpoints=1, overrides={}))
     assert report["run"] == RUN
     assert set(report["table"]) >= {"demonstrator", "SFT", "RL"}
     assert json.loads((home / "runs" / RUN / "stages" / "rl-1" / "result.json").read_text()) == before
