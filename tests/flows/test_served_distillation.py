@@ -47,7 +47,7 @@ def agreeable_user(body):
 def played_without_faults():
     """Rewards by task and attempt, from a server that never fails, without flow, process or warehouse."""
     chosen = {"demonstrations.policy": "gpt-4o", "demonstrations.user": USER}
-    recipe = load("equalized-r2g", profile="laptop", overrides=SETTINGS | chosen)
+    recipe = load("equalized-r2g", profile="laptop-quick", overrides=SETTINGS | chosen)
     with MockServer(both(agent, agreeable_user)) as server:
         users = {gym: (kind, {**o, "base_url": server.base_url}) for gym, (kind, o) in _served(recipe).items()}
         policy = OpenAIPolicy(ChatServer(base_url=server.base_url))
