@@ -71,7 +71,7 @@ def _served(recipe):
 @pytest.fixture(scope="module")
 def distilled(tmp_path_factory):
     home = tmp_path_factory.mktemp("distilled")
-    parameters = {"policy": "gpt-4o", "user": USER, "top_k": 12, "overrides": SETTINGS}
+    parameters = {"profile": "laptop-quick", "policy": "gpt-4o", "user": USER, "top_k": 12, "overrides": SETTINGS}
     with MockServer(both(agent, agreeable_user), faults=FAULTS, seed=7) as server:
         done = subprocess.run(
             [sys.executable, "-c", PROGRAM, json.dumps(parameters)],
