@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -203,7 +204,7 @@ def _alarms(plan: RunPlan, run: Run) -> tuple[str, ...]:
 def learning_curve(run_id: str) -> list[CurvePoint]:
     """Mean score per step in training and in validation, from the warehouse."""
     text = """select phase, stage, step, avg(score), any_value(horizon) from trajectories
-              where run_id = $run and phase in ('train', 'validate') and admitted group by phase, stage, step order by step"""
+              where run_id = $run and phase in ('train', 'validate') and admitted group by phase, stage, step order by step, stage"""
     with open_warehouse(warehouse_dir()) as warehouse:
         return [CurvePoint(*row) for row in warehouse.sql(text, run=run_id).fetchall()]
 
@@ -227,11 +228,14 @@ def draw(curve: Sequence[CurvePoint], path: Path, title: str) -> None:
     for point in curve:
         if point.phase == "train":
             starts.setdefault(f"{point.stage} (horizon {point.horizon})", point.step)
+    stacked: Counter[int] = Counter()  # branches begin at the same step: their names stand one above the other
     for name, step in starts.items():
         axes.axvline(step, color="0.8", lw=1, zorder=0)
-        axes.annotate(name, (step, 0.02), xycoords=("data", "axes fraction"), fontsize=7, color="0.4")
+        at = (step, 0.02 + 0.05 * stacked[step])
+        axes.annotate(name, at, xycoords=("data", "axes fraction"), fontsize=7, color="0.4")
+        stacked[step] += 1
     axes.set(xlabel="step", ylabel="mean score", title=title)
-    axes.legend(fontsize=8, frameon=False)
+    figure.legend(fontsize=8, frameon=False, loc="outside right upper")
     figure.savefig(path)
 
 
