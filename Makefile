@@ -7,7 +7,7 @@ SAY := @printf '%s\n'
 .PHONY: help run install test test-slow check clean
 
 help:
-	$(SAY) 'make run        install what a run needs and train equalized-r2g (ARGS="-p seed=1" for parameters)'
+	$(SAY) 'make run        install what a run needs and train equalized-r2g (make run seed=1 for parameters)'
 	$(SAY) 'make test       install what tests need; style, types, import contracts, tests'
 	$(SAY) 'make test-slow  tests that kill processes, wait for clocks or train for a while'
 
@@ -29,8 +29,13 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 
 install: $(VENV)/.run
 
+# `make run seed=3` is `make run ARGS="-p seed=3"`: a variable that make was given and this file does not have is a parameter.
+OURS := ARGS PYTHON VENV PIP SAY MAKEFLAGS MAKEOVERRIDES SHELL
+NAMED := $(foreach v,$(filter-out $(OURS),$(.VARIABLES)),$(if $(filter command,$(origin $(v))),$(v)))
+PARAMETERS := $(foreach v,$(NAMED),-p '$(subst ','\'',$(v)=$($(v)))')
+
 run: $(VENV)/.run
-	@$(VENV)/bin/python -m flows.cli.quickstart $(ARGS)
+	@$(VENV)/bin/python -m flows.cli.quickstart $(ARGS) $(PARAMETERS)
 
 check: $(VENV)/.dev
 	@$(VENV)/bin/ruff check .

@@ -33,6 +33,8 @@ def _sentence(error: ValidationError, kind: type[BaseModel]) -> str:
         text = f"{where}.kind must be one of {first['ctx']['expected_tags'].replace(chr(39), '')}"
     elif first["type"] == "missing":
         text = f"'{where}' is missing"
+    elif first["type"] in ("dict_type", "model_type", "model_attributes_type"):
+        text = f'{where}: give keys with values, such as {{"key": 1}} (given: {first["input"]!r})'
     else:
         message = first["msg"].removeprefix("Value error, ")
         given = first["input"]

@@ -1,6 +1,7 @@
 """``make run``: server, worker, deployments, one training run with live progress, the result; then stops what it started.
 
-``python -m flows.cli.quickstart [--deployment train/horizon-fork] [-p KEY=VALUE ...]``. Exit status: the run's (0 done, 1 failed).
+``python -m flows.cli.quickstart [--deployment train/horizon-fork] [[-p] KEY=VALUE ...]``. Exit status: the run's (0 done,
+1 failed).
 """
 
 from __future__ import annotations
@@ -20,9 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from curricula.validation import validated
+from flows.cli.invocation import DEPLOYMENT, again, deployments
 from flows.cli.server import taken_sentence
 from flows.machine.home import home
 from flows.machine.password import write_dotenv
@@ -31,6 +31,7 @@ from flows.machine.shared_server import SharedServer
 from flows.machine.slots import held, lock
 from userrl_core.errors import ConfigError, UserRLError
 from userrl_core.processes import spawn, stop_group
+from userrl_core.settings import Settings
 from userrl_core.suggest import nearest
 
 PYTHON = Path(sys.executable).name
@@ -83,19 +84,21 @@ class Services:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one deployment from nothing to its result."""
     parser = argparse.ArgumentParser(prog="make run", description="Train a recipe through its deployment.")
-    parser.add_argument("--deployment", default="train/horizon-fork")
+    parser.add_argument("--deployment", default=DEPLOYMENT)
     parser.add_argument(
         "-p", "--param", action="append", default=[], metavar="KEY=VALUE", help="a parameter; JSON or text"
     )
-    arguments = parser.parse_args(argv)
+    parser.add_argument("named", nargs="*", metavar="KEY=VALUE", help="the same without -p")
+    arguments = parser.parse_intermixed_args(argv)
+    parameters: dict[str, Any] = {}
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a script's `&` made us ignore it
     try:
-        parameters = dict(_parameter(text) for text in arguments.param)
+        parameters |= dict(_parameter(text) for text in (*arguments.param, *arguments.named))
         with services(arguments.deployment, lambda: check(arguments.deployment, parameters)) as running:
             return _run(running, arguments.deployment, parameters)
     except KeyboardInterrupt:
-        print("\nstopped; `make run` continues from the last checkpoint")
+        print(f"\nstopped; `{again(arguments.deployment, parameters)}` continues from the last checkpoint")
         return 130
     except UserRLError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -111,20 +114,18 @@ def check(deployment: str, parameters: dict[str, Any]) -> None:
             "add a line for it, or run another."
         )
     flow, _, name = deployment.partition("/")
+    from flows.run.request import DistillRequest, EvaluateRequest, SweepRequest, TrainRequest
+
+    others: dict[str, type[Settings]] = {"distill": DistillRequest, "evaluate": EvaluateRequest, "sweep": SweepRequest}
+    if flow in others:
+        validated(others[flow], parameters, flow)
     if flow == "train":
         from flows.run.plan import plan_run
-        from flows.run.request import TrainRequest
 
         request = validated(TrainRequest, {"recipe": name} | parameters, "train")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the run itself says them
             plan_run(request)
-
-
-def deployments() -> list[str]:
-    """``flow/name`` of everything in prefect.yaml."""
-    rows = yaml.safe_load(Path("prefect.yaml").read_text())["deployments"]
-    return [f"{row['entrypoint'].rpartition(':')[2]}/{row['name']}" for row in rows]
 
 
 @contextlib.contextmanager
@@ -227,6 +228,11 @@ def _parameter(text: str) -> tuple[str, Any]:
     try:
         return key, json.loads(value)
     except json.JSONDecodeError:
+        if value[:1] in ("{", "["):
+            raise ConfigError(
+                f"The value of {key} is no JSON: {value}. The shell takes double quotes away; put single ones around the whole: "
+                f"""make run {key}='{{"credit.gamma": 0.5}}'."""
+            ) from None
         return key, value
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shlex
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -50,7 +52,6 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="The resolved recipe and its sources as JSON.")] = False,
 ) -> None:
     """Print the stage table, every resolved value with where it came from, what was replaced, and whether it runs here."""
-    import curricula
     from flows.run.estimate import warning
     from flows.run.readiness import here, resolve, verdict
 
@@ -75,9 +76,17 @@ def show(
     if answer.kind == "refused":
         typer.echo(plain(f"It does not run here: {answer.sentence}"))
     else:
-        shipped = name in curricula.recipe_names()
-        start = f"train/{name}" if shipped else f"train/equalized-r2g -p recipe={name}"
-        typer.echo(f"Next: prefect deployment run {start} -p profile={recipe.profile}")
+        typer.echo(plain(f"Next: prefect deployment run {_start(name)} -p profile={recipe.profile or 'null'}"))
+
+
+def _start(name: str) -> str:
+    """The deployment of a recipe, or any train deployment with the recipe as its parameter; a file by its whole path."""
+    from flows.cli.invocation import ANY_RECIPE, deployments
+
+    if (own := f"train/{name}") in deployments():
+        return own
+    file = Path(name)
+    return f"{ANY_RECIPE} -p recipe={shlex.quote(str(file.resolve()) if file.is_file() else name)}"
 
 
 def parse_changes(changes: list[str]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import typer
 
 from flows.cli.arguments import Json, RunName
 from flows.cli.terminal import plain
+from flows.machine.home import home
 
 app = typer.Typer(help="Runs of this home: list, show, delete.", no_args_is_help=True)
 
@@ -47,7 +48,7 @@ def list_runs(as_json: Json = False) -> None:
             f"{row['run']:44} {row['recipe']:20} {row['seed']:>5} {row['state']:10} {row['stage'] or '':9} {scores} {when}{note}"
         )
     if not rows:
-        print("no runs yet; `make run` starts one")
+        print(f"no runs yet in {home()}; `make run` starts one, and USERRL_HOME names another folder")
 
 
 @app.command("show")

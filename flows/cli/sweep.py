@@ -32,6 +32,9 @@ def run(
     renew: Annotated[bool, typer.Option("--renew", help="Begin anew when the last edition has ended.")] = False,
 ) -> None:
     """Run a sweep here, its trials as child processes; `prefect deployment run sweep/gamma` uses workers instead."""
+    from sweeps.space import load_space
+
+    load_space(space)  # refused before a server is started for it
     from flows.sweep import sweep
 
     done = sweep(space=space, parallel=parallel, trials=trials, workers="processes", storage=storage, renew=renew)

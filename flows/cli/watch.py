@@ -18,6 +18,7 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 
+from flows.cli.invocation import again
 from flows.cli.terminal import plain
 from flows.run.alarms import alarm_file
 from flows.run.report import REPLACED, number
@@ -47,7 +48,7 @@ async def follow(
         screen.end()
         run = of_flow_run(str(started.id))
         if ended.state is not None and ended.state.is_completed():
-            _show_result(run)
+            _show_result(run, deployment, parameters)
             return 0
         message = ended.state.message if ended.state is not None else "no state"
         print(f"error: {_reason(run, message)}", file=sys.stderr)
@@ -175,7 +176,7 @@ def _by_tier(tiers: Mapping[str, float]) -> str:
     return "; ".join(f"{gym} {', '.join(scores)}" for gym, scores in gyms.items())
 
 
-def _show_result(run: Run | None) -> None:
+def _show_result(run: Run | None, deployment: str, parameters: Mapping[str, Any]) -> None:
     if run is None or not (run.folder / "report.md").is_file():
         return
     page, _, replaced = (run.folder / "report.md").read_text().partition(REPLACED)
@@ -187,7 +188,7 @@ def _show_result(run: Run | None) -> None:
         '  .venv/bin/userrl sql "select stage, step, avg(score) from trajectories '
         "where split='train' group by all order by step\"\n"
         "  .venv/bin/userrl report latest\n"
-        "  make run ARGS='-p seed=1'"
+        f"  {again(deployment, {**parameters, 'seed': run.info.seed + 1})}"
     )
 
 

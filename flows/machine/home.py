@@ -22,6 +22,7 @@ from flows.machine.password import (
     password,
     password_file,
 )
+from userrl_core.errors import UserRLError
 
 QUIET: Mapping[str, str] = {
     "DO_NOT_TRACK": "1",
@@ -77,6 +78,8 @@ def settle() -> None:
     if "PREFECT_API_URL" not in os.environ and url is not None and not listens(url):
         os.environ["PREFECT_API_URL"] = ""  # an empty URL means a temporary server
     _log_in(os.environ.get("PREFECT_API_URL", url))
+    for name in ("prefect.flow_runs", "prefect.task_runs"):
+        logging.getLogger(name).addFilter(_one_sentence)
     if temporary_server():
         # With an empty URL Prefect finds no place to send events to, and says so with a traceback each time.
         for name in ("prefect.events.utilities", "prefect._internal.concurrency"):
@@ -103,6 +106,13 @@ def _log_in(url: str | None) -> None:
             os.environ.update(locked(made()))
     elif url and is_loopback(url) and not own_password() and password_file(home()).is_file():
         os.environ[CLIENT] = password(home())
+
+
+def _one_sentence(record: logging.LogRecord) -> bool:
+    """An error that is a sentence for a person needs no stack beside it."""
+    if record.exc_info and isinstance(record.exc_info[1], UserRLError):
+        record.exc_info = None
+    return True
 
 
 def _silent(record: logging.LogRecord) -> bool:

@@ -2,12 +2,14 @@
 
 import os
 import resource
+import shlex
 import socket
 import subprocess
 import sys
 
 import pytest
 
+from flows.cli.invocation import again
 from flows.cli.quickstart import server_state
 from flows.run.job import StageJob
 from tests.flows.small import OVERRIDES
@@ -35,6 +37,11 @@ def run(*command, home, **environment):
         (["-p", "seed=9223372036854775808"], "below 2 to the 63rd"),
         (["-p", "seed=-1"], "below 2 to the 63rd"),
         (["-p", "seed"], "-p takes KEY=VALUE"),
+        (["-p", "seed=abc"], "seed: input should be a valid integer"),
+        (["sead=1"], "Train: unknown key 'sead' (did you mean 'seed'?)"),
+        (["overrides={credit.gamma:0.5}"], "The shell takes double quotes away"),
+        (["budget=5"], "budget: give keys with values"),
+        (["--deployment", "sweep/gamma", "paralel=1"], "Sweep: unknown key 'paralel' (did you mean 'parallel'?)"),
         (["--deployment", "train/equalized-r2h"], "did you mean 'train/equalized-r2g'?"),
     ],
 )
@@ -45,6 +52,48 @@ def test_bad_input_is_refused_in_one_sentence_before_anything_starts(parameters,
     assert line.startswith("error: ")
     assert sentence in line
     assert not (tmp_path / "logs").exists()
+
+
+def test_make_run_takes_parameters_by_name():
+    asked = ["make", "-n", "run", "seed=3", 'overrides={"credit.gamma": 0.5}', "ARGS=-p name=x"]
+    shown = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+    words = next(line for line in shown.splitlines() if "quickstart" in line)
+    assert shlex.split(words)[3:5] == ["-p", "name=x"]
+    assert sorted(shlex.split(words)[6::2]) == ['overrides={"credit.gamma": 0.5}', "seed=3"]
+
+
+def test_the_command_that_goes_on_repeats_every_parameter():
+    said = again("train/rloo", {"seed": 3, "name": "a b", "overrides": {"credit.gamma": 0.5}})
+    assert shlex.split(said) == [
+        *("make", "run", "ARGS=--deployment train/rloo"),
+        *("seed=3", "name=a b", 'overrides={"credit.gamma": 0.5}'),
+    ]
+    assert again("train/horizon-fork", {}) == "make run"
+
+
+def test_a_recipe_shown_names_a_deployment_that_is_there(tmp_path):
+    own = tmp_path / "own.yaml"
+    own.write_text("name: own\nsource: ours\nextends: equalized-r2g\n")
+    for name, start in (("rloo", "train/rloo"), (str(own), f"train/equalized-r2g -p recipe={own}")):
+        said = run("flows.cli.main", "recipe", "show", name, "--profile", "laptop", home=tmp_path).stdout
+        assert said.splitlines()[-1] == f"Next: prefect deployment run {start} -p profile=laptop"
+
+
+def test_a_sweep_that_is_not_there_is_one_sentence(tmp_path):
+    done = run("flows.cli.main", "sweep", "run", "nosuch", home=tmp_path)
+    assert (done.returncode, done.stderr.count("\n"), done.stdout) == (1, 1, "")
+    assert "There is no sweep 'nosuch'. Known: em-k, gamma" in done.stderr
+
+
+def test_a_flow_that_refuses_says_one_sentence_and_no_stack(tmp_path):
+    done = run("flows.train", '{"recipe": "nosuch"}', home=tmp_path)
+    assert done.returncode == 1
+    assert "There is no recipe 'nosuch'" in done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_no_runs_says_where_it_looked(tmp_path):
+    assert f"no runs yet in {tmp_path}" in run("flows.cli.main", "runs", "list", home=tmp_path).stdout
 
 
 def test_a_busy_port_is_said_and_nothing_is_started(tmp_path):
