@@ -2,102 +2,111 @@
 
 from __future__ import annotations
 
-import csv
 import sys
-import threading
 import time
-from collections.abc import Iterable, Sequence
-from enum import StrEnum
-from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from flows.cli.terminal import plain, plain_json, refusals
+from flows.cli.rows import ENDINGS, Format, Rows, save, show
+from flows.cli.terminal import plain, refusals
+from userrl_core.errors import ConfigError
 
 app = typer.Typer(add_completion=False, help="Ask the warehouse in SQL.")
 
-
-class Format(StrEnum):
-    """How rows are printed."""
-
-    TABLE = "table"
-    JSON = "json"
-    CSV = "csv"
-    MARKDOWN = "markdown"
+SHOWN, KEPT = 200, 1_000_000
+"""Most rows on a screen and in a file, unless --limit says otherwise."""
 
 
 @app.command(name="sql")
 def sql(
-    text: Annotated[str, typer.Argument(help="One SELECT (also DESCRIBE, EXPLAIN, PIVOT); '-' reads it from stdin.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Rows as a JSON list.")] = False,
-    format: Annotated[Format, typer.Option("--format", help="table, json, csv or markdown.")] = Format.TABLE,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Most rows to print.")] = 200,
+    text: Annotated[
+        str | None,
+        typer.Argument(help="One SELECT (also DESCRIBE, EXPLAIN, PIVOT); '-' reads it from stdin. Without: a prompt."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Rows as a JSON list of objects.")] = False,
+    format: Annotated[
+        Format | None, typer.Option("--format", help="How rows are written; by --out's ending, else table.")
+    ] = None,
+    vertical: Annotated[bool, typer.Option("--vertical", help="A line for each column of each row.")] = False,
+    out: Annotated[Path | None, typer.Option("--out", help="Write the rows to this file.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Most rows; 200, a million with --out.")] = None,
     seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="Most time the answer may take.")] = 60.0,
     search: Annotated[bool, typer.Option("--search", help="TEXT is words to find in turns, not SQL.")] = False,
     root: Annotated[Path | None, typer.Option("--warehouse", help="Folder of the warehouse.")] = None,
 ) -> None:
-    """Ask one question; running experiments are included up to this moment."""
-    from warehouse import open_warehouse
-    from warehouse.files.layout import default_root
-    from warehouse.query.sandbox import ask
+    """Ask one question; running experiments are included up to this moment. `from dictionary` says what there is."""
+    from warehouse.files.layout import check_exists, default_root
 
     root = root or default_root()
-    text = sys.stdin.read() if text == "-" else text
+    wanted = Format.JSON if as_json else Format.VERTICAL if vertical else format
+    wanted = wanted or (ENDINGS.get(out.suffix, Format.TABLE) if out else Format.TABLE)
+    limit = limit or (KEPT if out else SHOWN)
     with refusals("sql"):
-        if search:
-            import duckdb
+        if wanted is Format.PARQUET and out is None:
+            raise ConfigError("Parquet is for files: add --out rows.parquet.")
+        if text is None and sys.stdin.isatty():
+            from flows.cli.sql_prompt import converse
+            from flows.machine.home import home
 
-            with refusals("sql", duckdb.Error), open_warehouse(root) as warehouse:
-                matches = warehouse.search(text, limit=limit, seconds=seconds).to_arrow_table()
-                newer = warehouse.unindexed()
-            found = zip(*(column.to_pylist() for column in matches.columns), strict=True)
-            print_rows(matches.column_names, list(found), Format.JSON if as_json else format)
-            typer.echo(f"{matches.num_rows} turns, newest first; {newer} newer turns are not indexed yet.", err=True)
+            check_exists(root)
+            converse(_Session(root, wanted, limit, seconds).answer, home() / "sql_history")
+        elif search:
+            _search(root, text or sys.stdin.read(), wanted, out, limit, seconds)
+        else:
+            _ask(root, sys.stdin.read() if text in (None, "-") else str(text), wanted, out, limit, seconds)
+
+
+class _Session:
+    """What holds from one question of a prompt to the next."""
+
+    def __init__(self, root: Path, format: Format, limit: int, seconds: float) -> None:
+        self._root, self._format, self._limit, self._seconds = root, format, limit, seconds
+
+    def answer(self, text: str) -> None:
+        """Show one answer, or say in a sentence why there is none."""
+        if text in (Format.VERTICAL, Format.TABLE):
+            self._format = Format(text)
             return
-        # While the question is asked in a process of its own, this one loads what prints the answer.
-        threading.Thread(target=import_module, args=("rich.table",), daemon=True).start()
-        answer = ask(root, text, limit=limit, seconds=seconds)
-    print_rows(answer.columns, answer.rows, Format.JSON if as_json else format)
-    more = f"; there are more, --limit {limit * 10} shows more of them" if answer.truncated else ""
-    moment = time.strftime("%H:%M:%S", time.localtime(answer.as_of))
+        try:
+            with refusals("sql"):
+                _ask(self._root, text, self._format, None, self._limit, self._seconds)
+        except (typer.Exit, KeyboardInterrupt):
+            return
+
+
+def _ask(root: Path, text: str, format: Format, out: Path | None, limit: int, seconds: float) -> None:
+    from warehouse.query.sandbox import ask
+
+    answer = ask(root, text, limit=limit, seconds=seconds)
+    rows = Rows(answer.columns, answer.rows, answer.types)
     for note in answer.notes:
         typer.echo(f"note: {plain(note)}", err=True)
-    typer.echo(f"{len(answer.rows)} rows as of {moment}, running experiments included{more}.", err=True)
+    cut = _deliver(rows, format, out)
+    more = f"; there are more, --limit {limit * 10} shows more of them" if answer.truncated else ""
+    moment = time.strftime("%H:%M:%S", time.localtime(answer.as_of))
+    where = f" in {out}" if out else ""
+    typer.echo(f"{len(answer.rows)} rows{where} as of {moment}, running experiments included{more}.{cut}", err=True)
 
 
-def print_rows(names: Sequence[str], rows: Iterable[Sequence[Any]], format: Format) -> None:
-    """Print rows. What models and users said is in it: no markup and no escape sequence of theirs takes effect."""
-    rows = list(rows)
-    if format is Format.JSON:
-        typer.echo(plain_json([dict(zip(names, row, strict=True)) for row in rows], indent=2))
-    elif format is Format.CSV:
-        # A file gets the text as it is; a terminal must not obey it.
-        clean = plain if sys.stdout.isatty() else str
-        out = csv.writer(sys.stdout)
-        out.writerow(clean(name) for name in names)
-        out.writerows([clean(value) if isinstance(value, str) else value for value in row] for row in rows)
-    elif format is Format.MARKDOWN:
-        lines = [names, ["---"] * len(names), *rows]
-        typer.echo(
-            "\n".join("| " + " | ".join(_cell(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
-        )
-    else:
-        import rich.box
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
+def _search(root: Path, text: str, format: Format, out: Path | None, limit: int, seconds: float) -> None:
+    import duckdb
 
-        shown = Table(box=rich.box.SIMPLE_HEAD)
-        for name in names:
-            shown.add_column(Text(_cell(name)), overflow="fold")
-        for row in rows:
-            shown.add_row(*(Text(_cell(value)) for value in row))
-        Console().print(shown)
+    from warehouse import open_warehouse
+
+    with refusals("sql", duckdb.Error), open_warehouse(root) as warehouse:
+        matches = warehouse.search(text, limit=limit, seconds=seconds)
+        newer = warehouse.unindexed()
+    rows = Rows(matches.columns, matches.fetchall(), [str(kind) for kind in matches.types])
+    cut = _deliver(rows, format, out)
+    typer.echo(f"{len(rows.values)} turns, newest first; {newer} newer turns are not indexed yet.{cut}", err=True)
 
 
-def _cell(value: Any) -> str:
-    if value is None:
+def _deliver(rows: Rows, format: Format, out: Path | None) -> str:
+    """Print or write rows; what the closing line must add about columns that were cut."""
+    if out is not None:
+        save(rows, format, out)
         return ""
-    return f"{value:.6g}" if isinstance(value, float) else plain(str(value)).replace("\n", "\\n")
+    note = show(rows, format)
+    return "" if note is None else f" {note[0].upper()}{note[1:]}."

@@ -9,14 +9,15 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from flows.cli.play import converse, pick
-from flows.cli.sql import Format, app, print_rows
+from flows.cli.rows import Format, Rows, fitted, show, table
+from flows.cli.sql import app
 from flows.cli.terminal import plain, plain_json
 
 HOSTILE = "see [/INST] a [bold]b :smile: \x1b]0;title\x07\x1b[2J \x9b31m \u202etxt"
 
 
 def written(capsys, format, *values):
-    print_rows(["content"], [[value] for value in values], format)
+    show(Rows(["content"], [[value] for value in values]), format)
     return capsys.readouterr().out
 
 
@@ -49,11 +50,30 @@ def test_a_bar_in_a_cell_does_not_make_another_markdown_column(capsys):
     assert written(capsys, Format.MARKDOWN, "a|b").splitlines()[-1] == "| a\\|b |"
 
 
-@pytest.mark.parametrize("format", list(Format))
+@pytest.mark.parametrize("format", [format for format in Format if format is not Format.PARQUET])
 def test_values_that_python_lacks_are_shown_as_text(format, tmp_path):
     done = CliRunner().invoke(app, ["from test_all_types()", "--format", format, "--warehouse", str(tmp_path)])
     assert done.exit_code == 0, done.output
-    assert "5877642-06-25" in done.stdout or format is Format.TABLE  # a table folds it
+    assert "5877642-06-25" in done.stdout
+
+
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=40), st.integers(20, 250))
+def test_a_table_is_never_wider_than_the_terminal_and_shows_what_fits(natural, width):
+    shown, widths = fitted(natural, width)
+    gap = 3 if len(shown) < len(natural) else 0
+    assert sum(widths) + 2 * (len(widths) - 1) + gap <= width
+    assert shown[0] == 0
+    if sum(natural) + 2 * (len(natural) - 1) <= width and max(natural) <= 60:
+        assert (shown, widths) == (list(range(len(natural))), natural)
+
+
+def test_long_cells_and_middle_columns_are_left_out_with_a_mark():
+    names = [f"column_{n}" for n in range(8)]
+    lines, note = table(Rows(names, [["x" * 30, *range(6), "日本語" * 9]]), 60)
+    assert note == "5 of 8 columns shown; --vertical shows everything, --out FILE keeps it"
+    assert "…" in lines[0].split()
+    assert "日本…" in lines[2]
+    assert table(Rows(["a"], [[1]]), 60) == (["a", "─", "1"], None)
 
 
 def test_a_date_beyond_python_s_is_text(tmp_path):

@@ -30,6 +30,8 @@ def test_the_script_shows_any_duckdb_client_the_same_rows(tmp_path: Path) -> Non
             assert client.execute("SELECT count(*) FROM learning_curve(run := 'sealed')").fetchall() == [(5,)]
             assert client.execute("SELECT count(*) FROM learning_curve").fetchall() == [(11,)]
             assert client.execute("SELECT count(*) FROM runs").fetchall() == [(3,)]
+            told = "SELECT description FROM dictionary WHERE name = 'turns' AND column_name = 'turn'"
+            assert client.execute(told).fetchall() == [("from 1 within the trajectory",)]
 
 
 def test_the_data_dictionary_is_the_one_in_the_docs() -> None:

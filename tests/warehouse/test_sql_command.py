@@ -1,14 +1,22 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import subprocess
+import sys
+from datetime import date
 from pathlib import Path
 
+import duckdb
 import pytest
 from typer.testing import CliRunner
 
 from flows.cli.sql import app
+from flows.cli.sql_prompt import words
 from tests.warehouse.makers import play
-from warehouse import TurnLog
+from userrl_core.errors import ConfigError
+from warehouse import TurnLog, open_warehouse, schema, views
 from warehouse.upkeep.compact import compact
 
 QUERY = "select stage, step, avg(score) from trajectories where split='train' group by all order by step"
@@ -59,6 +67,104 @@ def test_a_search_gets_the_time_that_was_given(tmp_path: Path) -> None:
     error = ask(tmp_path, '"a b c"', "--search", "--limit", "1", "--seconds", "0.1", exit_code=1)[1]
     assert "After 0 s, 0 of" in error
     assert "0 turns, newest first" in ask(tmp_path, '"a b c"', "--search", "--limit", "1")[1]
+
+
+def test_rows_go_to_a_file_in_the_format_of_its_name(root: Path, tmp_path: Path) -> None:
+    typed = "SELECT 1::BIGINT AS n, 0.5::DOUBLE AS x, DATE '2026-01-02' AS d, [1, 2] AS l, true AS b, 'a\tb' AS t, NULL AS z"
+    for ending in ("parquet", "json", "csv", "tsv", "md"):
+        shown, note = ask(root, typed, "--out", str(tmp_path / f"rows.{ending}"))
+        assert (shown, note[:7]) == ("", "1 rows ")
+    kept = duckdb.sql(f"FROM '{tmp_path}/rows.parquet'")
+    assert [str(kind) for kind in kept.types[:6]] == ["BIGINT", "DOUBLE", "DATE", "INTEGER[]", "BOOLEAN", "VARCHAR"]
+    assert kept.fetchall() == [(1, 0.5, date(2026, 1, 2), [1, 2], True, "a\tb", None)]
+    (row,) = json.loads((tmp_path / "rows.json").read_text())
+    assert row == {"n": 1, "x": 0.5, "d": "2026-01-02", "l": [1, 2], "b": True, "t": "a\tb", "z": None}
+    assert (tmp_path / "rows.tsv").read_text().splitlines()[1] == '1\t0.5\t2026-01-02\t[1, 2]\tTrue\t"a\tb"\t'
+    ask(root, "SELECT * FROM range(300)", "--out", str(tmp_path / "all.csv"))
+    assert len((tmp_path / "all.csv").read_text().splitlines()) == 301
+    assert "add --out" in ask(root, "SELECT 1", "--format", "parquet", exit_code=1)[1]
+
+
+def test_vertical_shows_every_column_on_its_line(root: Path) -> None:
+    lines = ask(root, "SELECT 1 AS one, 'a\nb' AS text", "--vertical")[0].splitlines()
+    assert [line.split() for line in lines[1:]] == [["one", "1"], ["text", "a"], ["b"]]
+
+
+def test_runs_are_named_in_sql_as_everywhere(root: Path) -> None:
+    counts = [
+        json.loads(ask(root, f"SELECT count(*) AS n FROM learning_curve({said})", "--json")[0])
+        for said in ("run := 'latest'", "run => 'r'", "'r1', in_phase := NULL", "")
+    ]
+    assert counts == [[{"n": 3}]] * 4
+    for said in ("run := 'r2'", "'nosuch'"):
+        assert "There is no run" in ask(root, f"FROM learning_curve({said})", exit_code=1)[1]
+    said = "SELECT 'run := ''latest''' AS text -- run := 'nosuch'"
+    assert json.loads(ask(root, said, "--json")[0]) == [{"text": "run := 'latest'"}]
+    with open_warehouse(root) as warehouse:
+        assert len(warehouse.sql("FROM learning_curve(run := 'latest')").fetchall()) == 3
+        with pytest.raises(ConfigError, match="There is no run 'nosuch'"):
+            warehouse.sql("FROM learning_curve(run := 'nosuch')")
+
+
+def test_the_dictionary_describes_every_name_and_its_examples_can_be_run(root: Path) -> None:
+    rows = json.loads(ask(root, "FROM dictionary", "--json", "--limit", "10000")[0])
+    assert [row for row in rows if not row["description"]] == []
+    names = {row["name"] for row in rows if row["column_name"] is None}
+    assert {*schema.tables(), *views.queries(), "dictionary", "turns_all", "reference.userrl_table3"} <= names
+    assert {"object", "example"} <= {row["column_name"] for row in rows if row["name"] == "dictionary"}
+    rescore = next(row for row in rows if row["name"] == "rescore")
+    assert rescore["arguments"].startswith("run, with_shaping := 'equalized'")
+    with open_warehouse(root) as warehouse:
+        shown = {
+            name for (name,) in warehouse.sql("SELECT table_name FROM duckdb_columns() WHERE NOT internal").fetchall()
+        }
+        assert {name.removeprefix("reference.") for name in names} - shown <= set(views.queries())
+        for example in {row["example"] for row in rows if row["example"]}:
+            warehouse.sql(example)
+        undescribed = "SELECT table_name, column_name FROM duckdb_columns() WHERE comment IS NULL AND NOT internal"
+        left = f"{undescribed} AND schema_name IN ('main', 'reference') AND database_name = current_database()"
+        assert warehouse.sql(left).fetchall() == []
+
+
+def test_comments_stay_when_a_rewind_arrives(tmp_path: Path) -> None:
+    with TurnLog.open(tmp_path, "r1") as log, open_warehouse(tmp_path) as warehouse:
+        comment = "SELECT comment FROM duckdb_columns() WHERE table_name = 'turns' AND column_name = 'turn'"
+        before = warehouse.sql(comment).fetchall()
+        log.event("rewind", step=0)
+        assert warehouse.sql(comment).fetchall() == before
+        assert before[0][0]
+
+
+def test_the_prompt_answers_completes_and_says_what_is_wrong(root: Path, tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "flows.cli.main", "sql", "--warehouse", str(root)]
+    environment = {
+        **os.environ,
+        "USERRL_HOME": str(tmp_path),
+        "TERM": "xterm",
+        "COLUMNS": "80",
+        "PROMPT_TOOLKIT_NO_CPR": "1",
+    }
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+    os.close(theirs)
+    said = b""
+
+    def until(words: bytes) -> None:
+        nonlocal said
+        while words not in said:
+            said += os.read(ours, 4096)
+
+    until(b"userrl>")
+    os.write(ours, b"select 40 +\r2 as the_sum;\r")
+    until(b"42")
+    until(b"1 rows as of")
+    os.write(ours, b"from nowhere_at_all;\r")
+    until(b"userrl sql:")
+    os.write(ours, b"exit\r")
+    assert process.wait(30) == 0
+    os.close(ours)
+    assert "nowhere_at_all" in (tmp_path / "sql_history").read_text()
+    assert {"trajectories", "stop_reason", "gym_scores", "in_phase :=", "dictionary"} <= set(words())
 
 
 @pytest.mark.parametrize("text", ["COPY turns TO 'x.csv'", "SELEC 1", "SELECT nothing FROM turns", ""])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from warehouse import schema
+from warehouse.query import dictionary
 from warehouse.query.connection import Connection, State, alias, definitions
 from warehouse.query.scan import read_lines
 from warehouse.schema import literal
@@ -29,5 +30,5 @@ def attach_script(root: Path) -> str:
             stored = [*packs, f"CREATE VIEW store.runs AS {runs}", *connection.stored(state.snapshot)]
             return definitions(stored, state.rewinds)
 
-        statements = connection.steady(lambda _, state: script(state))
+        statements = connection.steady(lambda cursor, state: [*script(state), *dictionary.statements(cursor)])
     return ";\n".join(statement.rstrip().rstrip(";") for statement in statements) + ";\n"

@@ -23,7 +23,7 @@ from warehouse import reference, schema, views
 from warehouse.files.encode import fitting
 from warehouse.files.layout import Snapshot, check_exists, take_snapshot
 from warehouse.files.runs import read_run
-from warehouse.query import scan, superseded
+from warehouse.query import dictionary, scan, superseded
 from warehouse.query.fetch import FILE_ERRORS, fetch_rows, file_fault
 from warehouse.query.superseded import Rewind
 from warehouse.schema import file_list, literal
@@ -94,6 +94,15 @@ class Connection:
         for statement in definitions([runs, *self.stored(Snapshot())], [], queries=queries):
             self._con.execute(statement)
 
+    def describe(self) -> None:
+        """Put comments on everything, and make the view `dictionary`: a quarter of a second, for a text that asks what there is.
+
+        Each time anew: DuckDB forgets the comments of a view when what it is made of was replaced.
+        """
+        with self._lock:
+            for statement in dictionary.statements(self._con):
+                self._con.execute(statement)
+
     def steady(self, ask: Callable[[duckdb.DuckDBPyConnection, State], T]) -> T:
         """Ask until no file vanished and no rewind arrived meanwhile."""
         alone = False
@@ -125,14 +134,16 @@ class Connection:
 
     def fetch_locked(
         self, text: str, params: dict[str, Any], rows: int, settings: Iterable[str], limit: Callable[[], None]
-    ) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """Columns and at most `rows` rows of one untrusted statement; afterwards nothing else is answered (see `sandbox`).
+    ) -> tuple[list[str], list[str], list[tuple[Any, ...]]]:
+        """Columns, their types and at most `rows` rows of one untrusted statement; then nothing else is answered (see `sandbox`).
 
         limit: called when all is set and nothing was asked yet.
         """
         latest = take_snapshot(self.root)
         try:
             self._show(latest)
+            if dictionary.concerns(text):
+                self.describe()
             allowed = [*latest.files(), *self._trials()]
             for setting in [
                 # Every thread keeps buffers for each list of live files.

@@ -55,17 +55,18 @@ def fetch(cursor: duckdb.DuckDBPyConnection, text: str, params: dict[str, Any]) 
 
 def fetch_rows(
     connection: duckdb.DuckDBPyConnection, text: str, params: dict[str, Any], rows: int
-) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """An answer's columns and at most `rows` of its rows; dates and times as text, since Python knows no infinite ones."""
+) -> tuple[list[str], list[str], list[tuple[Any, ...]]]:
+    """Columns, their types and at most `rows` of its rows; dates and times as text, since Python knows no infinite ones."""
     relation: Any = connection.sql(text, params=params or None)
     if relation is None:
-        return [], []
+        return [], [], []
     columns = list(relation.columns)
-    temporal = [str(kind).startswith(("DATE", "TIME")) for kind in relation.types]
+    types = [str(kind) for kind in relation.types]
+    temporal = [kind.startswith(("DATE", "TIME")) for kind in types]
     if any(temporal):
         as_text = (f"#{n}::VARCHAR" if is_temporal else f"#{n}" for n, is_temporal in enumerate(temporal, 1))
         relation = relation.project(", ".join(as_text))
-    return columns, relation.limit(rows).fetchall()
+    return columns, types, relation.limit(rows).fetchall()
 
 
 def fetch_turns(cursor: duckdb.DuckDBPyConnection, text: str, columns: Sequence[str]) -> pa.Table:

@@ -34,12 +34,14 @@ _KEPT = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Rows of one query, their values as JSON has them (others as text). truncated: there were more than the limit.
+    """Rows of one query, their values as JSON has them (others as text). types: DuckDB's, one for each
+    column. truncated: there were more than the limit.
 
     as_of: Unix seconds of the list of files. notes: what is wrong with the stored rows, in sentences.
     """
 
     columns: list[str]
+    types: list[str]
     rows: list[list[Any]]
     truncated: bool
     as_of: float

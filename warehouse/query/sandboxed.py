@@ -20,7 +20,9 @@ import duckdb
 
 from userrl_core.errors import ConfigError, LogError, Refused
 from warehouse import reference, views
+from warehouse.query import dictionary
 from warehouse.query.connection import TRIES, Connection
+from warehouse.query.run_names import with_run_ids
 from warehouse.query.sandbox import GRACE_SECONDS, too_large, too_long
 from warehouse.query.statements import check_functions, check_statement
 
@@ -29,11 +31,6 @@ OVERHEAD_BYTES = 32 * 2**20
 """Address space for threads and buffers that come with any query."""
 BACKGROUND = 10
 """Niceness of a query: a training beside it goes first."""
-
-_LISTS = re.compile(
-    r"\b(show|describe|summarize|pragma\w*|duckdb_\w+|information_schema|pg_\w+|sqlite_\w+)\b", re.IGNORECASE
-)
-"""What shows which views and queries there are."""
 
 
 def main() -> None:
@@ -76,13 +73,17 @@ def _ask(request: dict[str, Any], seconds: float) -> dict[str, Any]:
         limit = pages * resource.getpagesize() + memory + OVERHEAD_BYTES
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
-    every = names_queries(text)
+    text = with_run_ids(Path(), text)
+    every = dictionary.concerns(text) or names_queries(text)
     for tried in range(TRIES):
         as_of = time.time()
         try:
-            with warnings.catch_warnings(record=True) as notes, Connection(Path(), queries=every) as connection:
+            with (
+                warnings.catch_warnings(record=True) as notes,
+                Connection(Path(), queries=every) as connection,
+            ):
                 warnings.simplefilter("always")
-                columns, rows = connection.fetch_locked(text, request["params"], most + 1, settings, limit)
+                columns, types, rows = connection.fetch_locked(text, request["params"], most + 1, settings, limit)
         except duckdb.IOException:
             # A listed file was sealed away meanwhile; a new list has it elsewhere.
             if tried == TRIES - 1:
@@ -90,14 +91,21 @@ def _ask(request: dict[str, Any], seconds: float) -> dict[str, Any]:
         else:
             shown = [[_shown(value) for value in row] for row in rows[:most]]
             said = [without_path(str(note.message)) for note in notes]
-            return {"columns": columns, "rows": shown, "truncated": len(rows) > most, "as_of": as_of, "notes": said}
+            return {
+                "columns": columns,
+                "types": types,
+                "rows": shown,
+                "truncated": len(rows) > most,
+                "as_of": as_of,
+                "notes": said,
+            }
     raise Refused("The warehouse is changing too quickly; ask again in a moment.")
 
 
 def names_queries(text: str) -> bool:
     """Whether a text may mean one of the shipped views and queries, whose definition takes a tenth of a second."""
     words = set(re.findall(r"\w+", text.lower()))
-    return bool(_LISTS.search(text)) or not words.isdisjoint(views.topic_names() | {"reference"})
+    return not words.isdisjoint(views.topic_names() | {"reference"})
 
 
 def without_path(text: str) -> str:

@@ -17,8 +17,10 @@ from userrl_core.suggest import nearest
 from warehouse import views
 from warehouse.files.layout import Snapshot, default_root
 from warehouse.files.runs import find_run
+from warehouse.query import dictionary
 from warehouse.query.connection import Connection, State
 from warehouse.query.fetch import fetch, fetch_turns
+from warehouse.query.run_names import with_run_ids
 from warehouse.query.statements import check_statement
 from warehouse.schema import literal
 from warehouse.search import index
@@ -51,15 +53,22 @@ class Warehouse:
     def sql(self, text: str, **params: Any) -> duckdb.DuckDBPyRelation:
         """Run one statement and return its result as a relation (`.pl()`, `.df()`, `.fetchall()`), held in memory.
 
-        params: values of ``$name`` in the text. Raises duckdb.Error for bad SQL, Refused for what only reads may not do.
+        params: values of ``$name`` in the text. ``run := 'latest'``, a name or the beginning of an id work as in
+        `query`. Raises duckdb.Error for bad SQL, Refused for what only reads may not do.
         """
         if self.read_only:
             check_statement(text)
-        return self._relation(self.arrow(text, **params))
+        return self._relation(self.arrow(with_run_ids(self.root, text), **params))
 
     def arrow(self, text: str, **params: Any) -> pa.Table:
         """Like `sql`, as an Arrow table."""
-        return self._connection.steady(lambda cursor, _: fetch(cursor, text, params))
+
+        def ask(cursor: duckdb.DuckDBPyConnection, _: State) -> pa.Table:
+            if dictionary.concerns(text):
+                self._connection.describe()
+            return fetch(cursor, text, params)
+
+        return self._connection.steady(ask)
 
     def query(self, name: str, **params: Any) -> duckdb.DuckDBPyRelation:
         """A shipped query by name (`queries()` lists them), parameters by keyword; `run` takes any run name or latest."""

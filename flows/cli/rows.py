@@ -1,0 +1,210 @@
+"""Rows of an answer as a person or a program wants them.
+
+What models and users said is in them: on a terminal no markup and no escape sequence of theirs takes effect.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, TextIO
+
+from rich.cells import cell_len, set_cell_size
+
+from flows.cli.terminal import plain, plain_json
+from userrl_core.errors import ConfigError
+
+NARROWEST, WIDEST = 10, 60
+"""Cells of a column: what it keeps however little room there is, and what it takes at most where room is limited."""
+
+
+class Format(StrEnum):
+    """How rows are written."""
+
+    TABLE = "table"
+    VERTICAL = "vertical"
+    JSON = "json"
+    CSV = "csv"
+    TSV = "tsv"
+    MARKDOWN = "markdown"
+    PARQUET = "parquet"
+
+
+ENDINGS = {
+    ".json": Format.JSON,
+    ".csv": Format.CSV,
+    ".tsv": Format.TSV,
+    ".md": Format.MARKDOWN,
+    ".parquet": Format.PARQUET,
+    ".txt": Format.TABLE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows with the names of their columns. types: DuckDB's, where they are known."""
+
+    names: Sequence[str]
+    values: Sequence[Sequence[Any]]
+    types: Sequence[str] = ()
+
+
+def show(rows: Rows, format: Format) -> str | None:
+    """Print rows. Returns a note where columns or cells were cut to the terminal."""
+    if format is Format.PARQUET:
+        raise ConfigError("Parquet is for files: add --out rows.parquet.")
+    if format is Format.TABLE:
+        lines, note = table(rows, room())
+        print("\n".join(lines))
+        return note
+    _write(rows, format, sys.stdout, clean=sys.stdout.isatty())
+    return None
+
+
+def save(rows: Rows, format: Format, path: Path) -> None:
+    """Write rows to a file. Raises ConfigError where that is not possible."""
+    try:
+        if format is Format.PARQUET:
+            _parquet(rows, path)
+        else:
+            with path.open("w", newline="") as file:
+                _write(rows, format, file, clean=False)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written ({error.strerror}); choose another file.") from None
+
+
+def room() -> int | None:
+    """Cells in a line of the terminal; None where the output is no terminal: then nothing is cut."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def table(rows: Rows, width: int | None) -> tuple[list[str], str | None]:
+    """Lines of a table no wider than ``width``: long cells end in an ellipsis, and columns in the middle are left out.
+
+    The note, None where all was shown, says what was left out and how to see it.
+    """
+    cells = [[plain(name) for name in rows.names], *([_cell(value) for value in row] for row in rows.values)]
+    natural = [max(cell_len(line[n]) for line in cells) for n in range(len(rows.names))]
+    shown, widths = fitted(natural, width)
+    numeric = [
+        all(isinstance(row[n], (int, float, type(None))) and not isinstance(row[n], bool) for row in rows.values)
+        for n in range(len(natural))
+    ]
+    lines = []
+    for line in cells:
+        padded = [_padded(line[n], size, right=numeric[n]) for n, size in zip(shown, widths, strict=True)]
+        lines.append("  ".join(_with_gap(padded, shown, "…")).rstrip())
+    lines.insert(1, "  ".join(_with_gap(["─" * size for size in widths], shown, " ")).rstrip())
+    cut = any(size < natural[n] for n, size in zip(shown, widths, strict=True))
+    if len(shown) == len(natural) and not cut:
+        return lines, None
+    what = f"{len(shown)} of {len(natural)} columns shown" if len(shown) < len(natural) else "long cells are cut"
+    return lines, f"{what}; --vertical shows everything, --out FILE keeps it"
+
+
+def fitted(natural: Sequence[int], width: int | None) -> tuple[list[int], list[int]]:
+    """Which columns are shown, and how wide, in a line of ``width`` cells with two between columns."""
+    shown = list(range(len(natural)))
+    if width is None:
+        return shown, list(natural)
+    widths = [min(size, WIDEST) for size in natural]
+    least = [min(size, NARROWEST) for size in natural]
+
+    def taken(sizes: Sequence[int]) -> int:
+        gap = 3 if len(shown) < len(natural) else 0
+        return sum(sizes[n] for n in shown) + 2 * (len(shown) - 1) + gap
+
+    while len(shown) > 1 and taken(least) > width:
+        shown.pop(len(shown) // 2)
+    while (over := taken(widths) - width) > 0:
+        widest = max(shown, key=lambda n: widths[n])
+        if widths[widest] <= 1:
+            break
+        second = max((widths[n] for n in shown if widths[n] < widths[widest]), default=1)
+        widths[widest] -= min(over, max(1, widths[widest] - max(second, 1)))
+    return shown, [widths[n] for n in shown]
+
+
+def _with_gap(parts: list[str], shown: Sequence[int], mark: str) -> list[str]:
+    """A mark where columns in the middle are left out."""
+    jump = next((i for i in range(1, len(shown)) if shown[i] != shown[i - 1] + 1), None)
+    return parts if jump is None else [*parts[:jump], mark, *parts[jump:]]
+
+
+def _padded(text: str, size: int, *, right: bool) -> str:
+    length = cell_len(text)
+    if length > size:
+        return set_cell_size(text, max(0, size - 1)) + "…"
+    return " " * (size - length) + text if right else text + " " * (size - length)
+
+
+def _write(rows: Rows, format: Format, file: TextIO, *, clean: bool) -> None:
+    safe = plain if clean else str
+    if format is Format.JSON:
+        file.write(plain_json([dict(zip(rows.names, row, strict=True)) for row in rows.values], indent=2) + "\n")
+    elif format in (Format.CSV, Format.TSV):
+        out = csv.writer(file, delimiter="\t" if format is Format.TSV else ",", lineterminator="\n")
+        out.writerow(safe(name) for name in rows.names)
+        out.writerows(
+            [safe(value) if isinstance(value, str) else _plain_value(value) for value in row] for row in rows.values
+        )
+    elif format is Format.MARKDOWN:
+        for line in [rows.names, ["---"] * len(rows.names), *rows.values]:
+            file.write("| " + " | ".join(_cell(cell).replace("|", "\\|") for cell in line) + " |\n")
+    elif format is Format.VERTICAL:
+        file.writelines(line + "\n" for line in _vertical(rows))
+    else:
+        file.writelines(line + "\n" for line in table(rows, None)[0])
+
+
+def _vertical(rows: Rows) -> Iterator[str]:
+    """A line for each column of each row; the lines of a long text one below the other."""
+    width = max((cell_len(plain(name)) for name in rows.names), default=0)
+    for number, row in enumerate(rows.values, 1):
+        yield f"── row {number} " + "─" * 20
+        for name, value in zip(rows.names, row, strict=True):
+            first, *more = ("" if value is None else plain(_text(value))).split("\n")
+            yield f"{_padded(plain(name), width, right=False)}  {first}".rstrip()
+            yield from (f"{' ' * width}  {line}" for line in more)
+
+
+def _parquet(rows: Rows, path: Path) -> None:
+    """Numbers, truth values, dates and lists of them keep their types; everything else is text, nested values as JSON."""
+    import re
+
+    import duckdb
+    import pyarrow as pa
+
+    plain_type = re.compile(r"[A-Z ]+(\(\d+,\s*\d+\))?(\[\])*")
+    columns = [
+        pa.array([None if row[n] is None else _text(row[n]) for row in rows.values], pa.string())
+        for n in range(len(rows.names))
+    ]
+    texts = pa.Table.from_arrays(columns, names=[f"c{n}" for n in range(len(columns))])
+    types = [kind if plain_type.fullmatch(kind) and kind != "BLOB" else "VARCHAR" for kind in rows.types]
+    quoted = (name.replace('"', '""') for name in rows.names)
+    casts = [f'c{n}::{kind} AS "{name}"' for n, (kind, name) in enumerate(zip(types, quoted, strict=True))]
+    with duckdb.connect() as con:
+        con.from_arrow(texts).project(", ".join(casts)).to_parquet(str(path))
+
+
+def _plain_value(value: Any) -> Any:
+    return _text(value) if isinstance(value, (dict, list)) else value
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, list)) else str(value)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else plain(_text(value)).replace("\n", "\\n")

@@ -1,0 +1,116 @@
+"""A prompt for SQL: history, completion of tables, columns and queries; one answer after the other until Ctrl-D."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.completion import WordCompleter
+from prompt_toolkit.history import FileHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.lexers import PygmentsLexer
+from pygments.lexers.sql import SqlLexer
+
+from warehouse import schema, views
+from warehouse.query.dictionary import DICTIONARY
+
+GREETING = (
+    "One statement, ended by ; and Enter. Tab completes; 'from dictionary;' says what there is. "
+    "vertical; and table; change how rows are shown; Ctrl-D ends."
+)
+LEAVE = ("exit", "quit", ".exit", ".quit", "\\q")
+KEYWORDS = [
+    "select",
+    "from",
+    "where",
+    "group",
+    "by",
+    "order",
+    "by",
+    "limit",
+    "having",
+    "join",
+    "using",
+    "left",
+    "on",
+    "as",
+    "and",
+    "or",
+    "not",
+    "in",
+    "is",
+    "null",
+    "with",
+    "distinct",
+    "count",
+    "avg",
+    "sum",
+    "min",
+    "max",
+    "describe",
+    "summarize",
+    "pivot",
+    "explain",
+    "case",
+    "when",
+    "then",
+    "else",
+    "end",
+    "desc",
+    "asc",
+    "all",
+    "between",
+    "like",
+]
+
+
+def converse(answer: Callable[[str], None], history: Path) -> None:
+    """Ask for statements and pass each on, without its semicolon; ``answer`` prints, and never raises for a wrong one."""
+    history.parent.mkdir(parents=True, exist_ok=True)
+    session: PromptSession[str] = PromptSession(
+        history=FileHistory(str(history)),
+        completer=WordCompleter(words(), ignore_case=True),
+        complete_while_typing=False,
+        lexer=PygmentsLexer(SqlLexer),
+        multiline=True,
+        key_bindings=_keys(),
+        prompt_continuation="   ... ",
+    )
+    print(GREETING)
+    while True:
+        try:
+            text = session.prompt("userrl> ").strip().rstrip(";").strip()
+        except KeyboardInterrupt:
+            continue
+        except EOFError:
+            return
+        if text.lower() in LEAVE:
+            return
+        if text:
+            answer(text)
+
+
+def words() -> list[str]:
+    """What Tab completes: tables, their columns, queries with their parameters, keywords."""
+    tables = schema.tables()
+    names = {*tables, *(column for table in tables.values() for column in table.columns), DICTIONARY}
+    for query in views.queries().values():
+        names |= {query.name, *(f"{parameter} :=" for parameter in query.params)}
+    return sorted({*names, *KEYWORDS})
+
+
+def _keys() -> KeyBindings:
+    """Enter ends a statement that a semicolon ends, else it begins a new line."""
+    keys = KeyBindings()
+
+    @keys.add("enter")
+    def _(event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        text = buffer.text.strip()
+        if not text or text.endswith(";") or text.lower() in LEAVE:
+            buffer.validate_and_handle()
+        else:
+            buffer.insert_text("\n")
+
+    return keys

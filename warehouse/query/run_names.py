@@ -1,0 +1,50 @@
+"""Runs named in SQL as everywhere else: ``run := 'latest'``, a name or the beginning of an id becomes the run's id."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+
+from warehouse import views
+from warehouse.files.runs import find_run
+from warehouse.schema import literal
+
+
+def with_run_ids(root: Path, text: str) -> str:
+    """The text with the id in place of each run that a query is asked for. Raises ConfigError for one that is not there."""
+    parts = [part for _, part in _parts(text)]
+    for place in list(_named(text)):
+        quoted = parts[place].rstrip()
+        meant = find_run(root, quoted[1:-1].replace("''", "'"))["run_id"]
+        parts[place] = literal(meant) + parts[place][len(quoted) :]
+    return "".join(parts)
+
+
+def _named(text: str) -> Iterator[int]:
+    """Where texts stand that name runs: after ``run :=``, and as the first argument of a query whose first is ``run``."""
+    shown = [
+        (place, kind, part.strip())
+        for place, (kind, part) in enumerate(_parts(text))
+        if kind != duckdb.token_type.comment and part.strip()
+    ]
+    queries = {name for name, query in views.queries().items() if next(iter(query.params), None) == "run"}
+    for (_, _, before), (_, _, between), (place, kind, word) in zip(shown, shown[1:], shown[2:], strict=False):
+        if kind != duckdb.token_type.string_const or not word.startswith("'"):
+            continue
+        first = before.lower()
+        if (first == "run" and between in (":=", "=>")) or (first in queries and between == "("):
+            yield place
+
+
+def _parts(text: str) -> list[tuple[object, str]]:
+    """The text cut at its tokens, each with its kind; joined again they are the text."""
+    data, tokens = text.encode(), duckdb.tokenize(text)
+    starts = [0, *(start for start, _ in tokens[1:]), len(data)] if tokens else [0, len(data)]
+    kinds: list[object] = [kind for _, kind in tokens] or [None]
+    return [
+        (kind, data[a:b].decode(errors="replace"))
+        for kind, (a, b) in zip(kinds, itertools.pairwise(starts), strict=True)
+    ]
