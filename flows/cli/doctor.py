@@ -8,14 +8,15 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import typer
 
 from flows.cli.arguments import Json
-from flows.machine.home import configured_url, home, settle, warehouse_dir
+from flows.machine.home import home, settle, warehouse_dir
+from flows.machine.prefect_server import find_server
 from userrl_core.errors import UserRLError
 
 PINS = {"prefect": "3.8.8", "duckdb": "2.0.0"}
@@ -28,7 +29,7 @@ def doctor(as_json: Json = False) -> None:
     """Check pins, server, pool, limits, automation, disk, GPU, user model and warehouse; say what to do about each."""
     findings = examine()
     if as_json:
-        print(json.dumps([finding.__dict__ for finding in findings], indent=1))
+        print(json.dumps([asdict(finding) for finding in findings], indent=1))
     else:
         for finding in findings:
             print(f"{'ok  ' if finding.ok else 'BAD ' if finding.fatal else 'note'}  {finding.what}: {finding.said}")
@@ -48,6 +49,7 @@ class Finding:
 
 def examine() -> list[Finding]:
     """All checks; none of them changes anything."""
+    find_server()
     settle()
     checks: list[Callable[[], list[Finding]]] = [_python, _pins, _disk, _slots, _warehouse, _user_model, _server]
     return [finding for check in checks for finding in check()]
@@ -140,9 +142,9 @@ def _user_model() -> list[Finding]:
 
 
 def _server() -> list[Finding]:
-    url = os.environ.get("PREFECT_API_URL", configured_url())
+    url = os.environ.get("PREFECT_API_URL")
     if not url:
-        said = f"{configured_url() or 'no URL'} is not up; `make run` starts one, or `userrl server`"
+        said = "none runs for this home; `make run` starts one, or `userrl server`"
         return [Finding("server", True, said)]
     return asyncio.run(_ask_server(url))
 

@@ -17,6 +17,7 @@ COMMANDS = {
     **{name: name for name in ("report", "evaluate", "doctor", "play", "runs", "recipe", "tasks", "sql", "warehouse")},
     "server": "server",
     "sweep": "sweep",
+    "schedule": "schedule",
     "serve-user": "serve",
     "serve-gym": "serve",
 }

@@ -92,6 +92,12 @@ def write_dotenv(secret: str, url: str, home: Path, file: Path = Path(".env")) -
     draft.replace(file)
 
 
+def dotenv_url(home: Path, file: Path = Path(".env")) -> str | None:
+    """The server of this home that `write_dotenv` noted last in the working folder."""
+    url, _, of = _split(file)[1].partition(" of ")
+    return url if of == str(home) else None
+
+
 def is_loopback(url: str) -> bool:
     """Whether an address is this machine's own."""
     return urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1")

@@ -17,8 +17,8 @@ from pathlib import Path
 from urllib.error import HTTPError, URLError
 
 from flows.machine.front_door import LOOPBACK, FrontDoor, serve
-from flows.machine.home import home, quiet
-from flows.machine.password import is_loopback, listens, locked, password, write_dotenv
+from flows.machine.home import configured_url, home, quiet
+from flows.machine.password import dotenv_url, is_loopback, listens, locked, password, write_dotenv
 from userrl_core.errors import ConfigError
 
 PORT = 4311
@@ -75,6 +75,20 @@ def server_state(port: int) -> str:
         return state if Path(str(settings["home"])).expanduser().resolve() == home() else "taken"
     except (KeyError, TypeError):
         return "taken"
+
+
+def find_server() -> str | None:
+    """The API of the server that runs for this folder or home, None when none does; this process's Prefect will ask that one.
+
+    Call before `settle`, which otherwise takes the address in prefect.toml alone.
+    """
+    named = os.environ.get("PREFECT_API_URL")
+    port = os.environ.get("USERRL_PORT", PORT)
+    places = [named] if named else [dotenv_url(home()), f"http://127.0.0.1:{port}/api", configured_url()]
+    url = next((place for place in places if place and listens(place)), None)
+    if url is not None:
+        os.environ["PREFECT_API_URL"] = url
+    return url
 
 
 def _settings(url: str, secret: str | None) -> dict[str, object]:

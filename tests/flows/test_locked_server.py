@@ -379,3 +379,41 @@ def test_userrl_server_says_in_a_sentence_that_it_runs_already(server: Server) -
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert "runs already" in done.stderr
     assert time.monotonic() - began < 60
+
+
+def test_the_doctor_finds_a_server_from_any_folder_and_looks_behind_it(server: Server, tmp_path: Path) -> None:
+    home = {"USERRL_HOME": str(server.folder / ".userrl"), "USERRL_PORT": str(server.port)}
+    for folder, given in ((server.folder, {}), (tmp_path, home)):
+        command = [str(PROGRAMS / "userrl"), "doctor", "--json"]
+        done = subprocess.run(command, cwd=folder, env=clean() | given, capture_output=True, text=True, check=False)
+        findings = {row["what"]: row for row in json.loads(done.stdout)}
+        assert (findings["server"]["ok"], findings["server"]["said"]) == (True, f"{server.url}/api")
+        assert findings["pool"]["ok"]
+        assert findings["automation"]["ok"]
+        assert findings["worker"]["said"].startswith("none online")
+
+
+def test_sweeps_are_started_by_no_clock_until_someone_says_so(server: Server) -> None:
+    names = ("--name", "sweep/horizon", "--name", "maintain/warehouse")
+    deployed = server.prefect("prefect", "deploy", "--no-prompt", *names)
+    assert deployed.returncode == 0, deployed.stderr
+
+    def active() -> dict[str, bool]:
+        shown = server.prefect("userrl", "schedule", "list", "--json")
+        return {row["deployment"]: row["active"] for row in json.loads(shown.stdout)}
+
+    assert active() == {"maintain/warehouse": True, "sweep/horizon": False}
+    assert server.prefect("userrl", "schedule", "on", "sweep/horizon").stdout == "sweep/horizon is on: 0 1 * * * UTC\n"
+    assert active()["sweep/horizon"]
+    server.prefect("userrl", "schedule", "off", "sweep/horizon")
+    assert active() == {"maintain/warehouse": True, "sweep/horizon": False}
+    wrong = server.prefect("userrl", "schedule", "on", "sweep/horizn")
+    assert (wrong.returncode, wrong.stderr.count("\n")) == (1, 1)
+    assert "did you mean 'sweep/horizon'?" in wrong.stderr
+
+
+def test_every_deployment_says_what_it_does_and_only_upkeep_is_scheduled() -> None:
+    rows = yaml.safe_load((REPOSITORY / "prefect.yaml").read_text())["deployments"]
+    assert [row["name"] for row in rows if not row.get("description")] == []
+    active = [row["name"] for row in rows for schedule in row.get("schedules", []) if schedule["active"]]
+    assert active == ["warehouse"]

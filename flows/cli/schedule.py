@@ -1,0 +1,104 @@
+"""``userrl schedule list|on|off``: which deployments a clock starts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flows.cli.arguments import Json
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import PrefectClient
+    from prefect.client.schemas.responses import DeploymentResponse
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Schedules of deployments: list, on, off.")
+
+Name = Annotated[str, typer.Argument(help="A deployment, such as sweep/horizon.")]
+
+
+@app.command("list")
+def list_schedules(as_json: Json = False) -> None:
+    """Every schedule on the server, and whether it starts anything."""
+    rows = asyncio.run(_rows())
+    if as_json:
+        print(json.dumps(rows, indent=1))
+        return
+    for row in rows:
+        print(f"{'on ' if row['active'] else 'off'}  {row['deployment']:24} {row['when']}")
+    print(
+        "Next: userrl schedule on NAME, or off"
+        if rows
+        else "No deployment has a schedule; `prefect deploy --all` first."
+    )
+
+
+@app.command()
+def on(name: Name) -> None:
+    """Let a clock start a deployment; needs a worker at that time, and may take hours (its budget says how many)."""
+    _switch(name, active=True)
+
+
+@app.command()
+def off(name: Name) -> None:
+    """Let no clock start a deployment; what runs goes on, and it can still be started by hand."""
+    _switch(name, active=False)
+
+
+def _switch(name: str, *, active: bool) -> None:
+    times = asyncio.run(_set(name, active))
+    print(f"{name} is {'on' if active else 'off'}: {', '.join(times)}")
+
+
+async def _rows() -> list[dict[str, Any]]:
+    async with _client() as client:
+        return [
+            {"deployment": name, "active": schedule.active and not deployment.paused, "when": _when(schedule.schedule)}
+            for name, deployment in await _scheduled(client)
+            for schedule in deployment.schedules
+        ]
+
+
+async def _set(name: str, active: bool) -> list[str]:
+    from userrl_core.errors import ConfigError
+    from userrl_core.suggest import nearest
+
+    async with _client() as client:
+        known = dict(await _scheduled(client))
+        if name not in known:
+            raise ConfigError(
+                f"No deployment '{name}' with a schedule is on the server{nearest(name, list(known))}; "
+                "`userrl schedule list` shows them, `prefect deploy --all --no-prompt` makes them."
+            )
+        for schedule in known[name].schedules:
+            await client.update_deployment_schedule(known[name].id, schedule.id, active=active)
+        return [_when(schedule.schedule) for schedule in known[name].schedules]
+
+
+def _client() -> PrefectClient:
+    """For the server that runs. Raises ConfigError where none does."""
+    from flows.machine.home import settle
+    from flows.machine.prefect_server import find_server
+    from userrl_core.errors import ConfigError
+
+    if find_server() is None:
+        raise ConfigError("No Prefect server runs here; start one with `userrl server`, in another terminal.")
+    settle()
+    from prefect.client.orchestration import get_client
+
+    return get_client()
+
+
+async def _scheduled(client: PrefectClient) -> Sequence[tuple[str, DeploymentResponse]]:
+    flows = {flow.id: flow.name for flow in await client.read_flows()}
+    found = [d for d in await client.read_deployments() if d.schedules]
+    return sorted(((f"{flows[d.flow_id]}/{d.name}", d) for d in found), key=lambda pair: pair[0])
+
+
+def _when(schedule: Any) -> str:
+    """``0 1 * * * UTC``, or what the schedule says of itself."""
+    cron = getattr(schedule, "cron", None)
+    return f"{cron} {schedule.timezone or 'UTC'}" if cron else str(schedule)
