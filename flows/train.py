@@ -79,7 +79,7 @@ class _Stages:
         wanted = {name: stages for name, stages in branches.items() if not self.plan.is_after(stages[0])}
         if not wanted:
             return {}
-        with ThreadPoolExecutor(len(wanted)) as pool, shared_slot(len(wanted)) as share:
+        with ThreadPoolExecutor(len(wanted)) as pool, shared_slot(len(wanted), self.run.folder) as share:
             ends = {
                 name: pool.submit(copy_context().run, self.chain, stages, inputs, share)
                 for name, stages in wanted.items()

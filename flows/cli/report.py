@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import sys
+
 from flows.cli.arguments import Json, RunName
 from flows.cli.terminal import plain
 
 
 def report(run: RunName = "latest", as_json: Json = False) -> None:
-    """Show what a run achieved: demonstrator, SFT and RL side by side on held-out tasks."""
-    from flows.run.run import find
+    """Show what a run achieved: demonstrator, SFT and RL side by side on held-out tasks. latest: of those that have a report."""
+    from flows.run.run import all_runs, find
     from userrl_core.errors import ConfigError
 
     meant = find(run)
+    if run == "latest" and not (meant.folder / "report.json").is_file():
+        finished = [each for each in all_runs() if (each.folder / "report.json").is_file()]
+        if finished:
+            print(
+                f"{meant.id} has no report yet, it is {meant.status.state}; this is the newest one that has.",
+                file=sys.stderr,
+            )
+            meant = finished[-1]
     if not (meant.folder / "report.json").is_file():
         raise ConfigError(f"Run {meant.id} has no report yet; it is {meant.status.state}.")
     if as_json:

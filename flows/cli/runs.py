@@ -31,6 +31,7 @@ def list_runs(as_json: Json = False) -> None:
             "best": best,
             "last": last,
             "created": run.info.created,
+            "waits": status.waits if status.state == "running" else None,
         }
         for run in all_runs()
         for status, (best, last) in [(run.status, validation_scores(run.folder))]
@@ -43,6 +44,7 @@ def list_runs(as_json: Json = False) -> None:
     for row in rows:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(float(row["created"] or 0)))
         note = "   start it again to continue" if row["state"] == DIED else ""
+        note = f"   waits for a slot, held: {row['waits']}" if row["waits"] else note
         scores = " ".join("    –" if row[name] is None else f"{row[name]:5.2f}" for name in ("best", "last"))
         print(
             f"{row['run']:44} {row['recipe']:20} {row['seed']:>5} {row['state']:10} {row['stage'] or '':9} {scores} {when}{note}"
@@ -66,6 +68,8 @@ def show_run(run: RunName = "latest", as_json: Json = False) -> None:
         return
     died = " (its process is gone; start it again to continue)" if status.state == DIED else ""
     print(f"{meant.id}: {status.state} {status.stage or ''}".rstrip() + died)
+    if status.waits and status.state == "running":
+        print(f"waits for a slot, held: {status.waits}")
     if status.error:
         print(f"error: {plain(status.error)}")
     for name, result in stages.items():

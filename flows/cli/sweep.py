@@ -57,9 +57,15 @@ def status(
     done = sum(row["state"] in ("complete", "pruned") for row in rows)
     typer.echo(f"{name}: {done} of {space.budget.trials} trials done, recipe {space.recipe}, profile {space.profile}")
     for row in rows:
-        values = ", ".join(f"{v:.3f}" for v in row["values"] or []) or "-"
+        errors = row["stderr"] or [None] * len(row["values"] or [])
+        measured = zip(row["values"] or [], errors, strict=False)
+        values = ", ".join(f"{v:.3f}" + ("" if e is None else f" ± {e:.3f}") for v, e in measured) or "-"
         parameters = " ".join(f"{k}={v}" for k, v in row["params"].items())
-        typer.echo(plain(f"{row['trial']:4d} {row['state']:9s} {values:>16s}  {parameters}  {row['note'] or ''}"))
+        typer.echo(
+            plain(
+                f"{row['trial']:4d} {row['state']:9s} {values:>16s}  {parameters}  {row['run_id'] or ''}  {row['note'] or ''}".rstrip()
+            )
+        )
     shares = importance(study)
     if shares:
         typer.echo("importance: " + ", ".join(f"{key} {share:.0%}" for key, share in shares.items()))

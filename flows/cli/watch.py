@@ -21,12 +21,15 @@ from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 from flows.cli.invocation import again
 from flows.cli.terminal import plain
 from flows.run.alarms import alarm_file
+from flows.run.job import REUSED_FILE
 from flows.run.report import REPLACED, number
 from flows.run.run import Run, of_flow_run
 from userrl_core.errors import ConfigError, TrainingError
 from userrl_core.json_files import GrowingLines
 
 POLL_SECONDS = 0.5
+TICK_SECONDS = 0.1
+"""By which the times of files may lag the clock."""
 
 
 async def follow(
@@ -104,6 +107,9 @@ class Screen:
         self._line = ""
         self._stages: dict[str, _Shown] = {}
         self._alarms: GrowingLines | None = None
+        self._opened = time.time() - TICK_SECONDS
+        self._reused: set[str] = set()
+        self._waits: str | None = None
 
     def say(self, text: str) -> None:
         """A line that stays."""
@@ -128,8 +134,21 @@ class Screen:
                 self._stages[stage] = _Shown(GrowingLines(path, from_end=(path.parent / "result.json").exists()))
             for line in self._stages[stage].reader:
                 self._show(stage, self._stages[stage], line)
+        self._show_reused(run)
+        waits = run.status.waits
+        if waits and waits != self._waits:
+            self.say(f"waits for a slot, held: {waits}")
+        self._waits = waits
         for line in self._alarms:
             self.say(plain(str(line["sentence"])))
+
+    def _show_reused(self, run: Run) -> None:
+        """A line for each stage whose earlier result was taken since this screen was opened."""
+        marks = sorted((mark.stat().st_mtime, mark.parent.name) for mark in run.folder.glob(f"stages/*/{REUSED_FILE}"))
+        for moment, stage in marks:
+            if moment >= self._opened and stage not in self._reused:
+                self._reused.add(stage)
+                self.say(f"{stage:13}reused, finished earlier with the same inputs")
 
     def _show(self, stage: str, shown: _Shown, line: Mapping[str, Any]) -> None:
         step, total = int(line["step"]), int(line["total"])

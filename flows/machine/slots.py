@@ -71,11 +71,13 @@ def take(
     among: Sequence[Slot],
     *,
     waiting: Callable[[str], None] = lambda who: None,
+    holder_of: Callable[[Path], str] | None = None,
     poll: float = 0.5,
 ) -> Iterator[tuple[Slot, ...]]:
     """Hold ``count`` of these slots, all of them or none: two that each hold half would wait for each other for ever.
 
-    folder: where the lock files lie, the same for all who share the machine. waiting: called once with who holds the slots.
+    folder: where the lock files lie, the same for all who share the machine. waiting: called once with who holds the slots,
+    as ``holder_of`` a lock file says (a process by default).
     Raises ConfigError when there are not that many.
     """
     if len(among) < count:
@@ -97,7 +99,9 @@ def take(
         if not announced:
             held_names = {slot.name for slot in taken}
             others = [slot for slot in among if slot.name not in held_names]
-            waiting(", ".join(f"{slot.name} by {holder(folder / f'{slot.name}.lock')}" for slot in others))
+            waiting(
+                ", ".join(f"{slot.name} by {(holder_of or holder)(folder / f'{slot.name}.lock')}" for slot in others)
+            )
             announced = True
         time.sleep(poll * (0.5 + random.random()))  # two that want all slots must not try in step
 

@@ -105,6 +105,9 @@ class StageOptions(Settings):
     """What the run may spend."""
 
 
+REUSED_FILE = "reused"
+
+
 class StageJob(Settings):
     """A stage of a run. Its folder is its own; started again there, it goes on where it was."""
 
@@ -161,6 +164,11 @@ class StageJob(Settings):
     def run_folder(self) -> Path:
         """The run's folder, in which this stage's lies."""
         return self.folder.parents[1]
+
+    @property
+    def reused_file(self) -> Path:
+        """Touched whenever the stage's earlier result was taken."""
+        return self.folder / REUSED_FILE
 
     @property
     def progress_file(self) -> Path:

@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from curricula import Recipe
 from flows.machine.home import home, runs_dir, warehouse_dir
-from flows.machine.slots import held
+from flows.machine.slots import held, holder, holder_pid
 from userrl_core.errors import ConfigError
 from userrl_core.json_files import read_json, write_json
 from userrl_core.run_names import RunName, choose_run
@@ -68,6 +68,8 @@ class RunStatus(BaseModel):
     stage: str | None = None
     updated: float | None = None
     error: str | None = None
+    waits: str | None = None
+    """Whom its stage waits for, while it does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,21 @@ class Run:
 def read_status(folder: Path) -> RunStatus:
     """What the run in this folder noted last, whether or not it is still at work."""
     return RunStatus.model_validate(read_json(folder / "status.json") or {})
+
+
+def set_waiting(folder: Path, whom: str | None) -> None:
+    """Say whom the run in this folder waits for; None: nobody any more."""
+    status = read_status(folder).model_copy(update={"waits": whom, "updated": time.time()})
+    write_json(folder / "status.json", status.model_dump(exclude_none=True))
+
+
+def holder_of(lock_file: Path) -> str:
+    """Who holds a slot, for a sentence: a run where one of this home's does, else a process."""
+    pid = holder_pid(lock_file)
+    held_by = next(
+        (run.id for run in all_runs() if pid is not None and holder_pid(run.lock) == pid and held(run.lock)), None
+    )
+    return f"run {held_by}" if held_by else holder(lock_file)
 
 
 def identity(recipe: Mapping[str, Any], *, seed: int, backend: str, name: str, init_from: str | None) -> str:

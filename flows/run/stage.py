@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Event
 from typing import Any
 
@@ -26,7 +27,7 @@ from flows.run.artifacts import ProgressArtifact
 from flows.run.budget import BudgetGuard
 from flows.run.job import StageJob
 from flows.run.results import RESULTS, Result
-from flows.run.run import Run
+from flows.run.run import Run, holder_of, set_waiting
 from userrl_core import processes
 from userrl_core.errors import CheckpointError, TrainingError
 from userrl_core.json_files import GrowingLines
@@ -52,9 +53,9 @@ class Share:
 
 
 @contextmanager
-def shared_slot(stages: int) -> Iterator[Share | None]:
+def shared_slot(stages: int, folder: Path) -> Iterator[Share | None]:
     """A CPU slot for several stages at once, its threads divided among them; none on a machine with GPUs, where each has its
-    own. Whoever leaves this with an exception stops them all."""
+    own. Whoever leaves this with an exception stops them all. folder: the run's."""
     log, among = get_run_logger(), slots()
     if any(slot.gpu is not None for slot in among):
         yield None
@@ -62,9 +63,11 @@ def shared_slot(stages: int) -> Iterator[Share | None]:
 
     def waiting(holders: str) -> None:
         log.info("waits for a slot, held: %s", holders)
+        set_waiting(folder, holders)
 
     halt = Event()
-    with take(home() / "slots", 1, among, waiting=waiting) as taken:
+    with take(home() / "slots", 1, among, waiting=waiting, holder_of=holder_of) as taken:
+        set_waiting(folder, None)
         try:
             yield Share(taken, max(1, threads() // stages), halt.is_set)
         except BaseException:
@@ -81,6 +84,7 @@ def run_stage(run: Run, job: StageJob, share: Share | None = None) -> Result:
     if state.name == "Cached":
         if result.holds():
             log.info(REUSED, job.stage)
+            job.reused_file.touch()
             return result
         log.warning("%s: finished earlier, but its files are gone or changed; done again", job.stage)
         again = stage.with_options(task_run_name=job.stage, refresh_cache=True)
@@ -121,6 +125,7 @@ def stage(key: str, job: StageJob, share: Share | None = None) -> dict[str, Any]
     result = job.result()
     if result is not None:
         say(REUSED, job.stage)
+        job.reused_file.touch()
     else:
         shown = ProgressArtifact(job)
         result = execute(job, share, progress=shown, say=say, lease=lambda slot: _lease(slot, say))
@@ -160,10 +165,13 @@ def execute(
 
     def waiting(holders: str) -> None:
         say("%s: waits for a slot, held: %s", job.stage, holders)
+        set_waiting(job.run_folder, holders)
 
     count, among = slots_for(job)
-    held = nullcontext(share.slots) if share else take(home() / "slots", count, among, waiting=waiting)
-    with held as taken, ExitStack() as leases:
+    places = take(home() / "slots", count, among, waiting=waiting, holder_of=holder_of)
+    with nullcontext(share.slots) if share else places as taken, ExitStack() as leases:
+        if share is None:
+            set_waiting(job.run_folder, None)
         began = time.monotonic()
         for slot in taken if share is None else ():
             leases.enter_context(lease(slot))

@@ -1,0 +1,67 @@
+"""What a person sees of a run that waits, of a stage that is reused, and of a report while another run trains."""
+
+import json
+import os
+
+from typer.testing import CliRunner
+
+from flows.cli.main import app
+from flows.cli.watch import Screen
+from flows.machine.slots import alone, slots, take
+from flows.run.run import RunDescription, claim, holder_of, set_waiting
+
+
+def begin(name):
+    return claim(f"{name}-s0-0123456789", RunDescription(name=name, recipe="equalized-r2g"), fresh=False, flow_run=name)
+
+
+def test_a_wait_for_a_slot_names_the_run_that_holds_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path))
+    first, second = begin("first"), begin("second")
+    folder = tmp_path / "slots"
+    with alone(first.lock, "it"), take(folder, 1, slots()[:1]):
+        place = folder / f"{slots()[0].name}.lock"
+        assert holder_of(place) == f"run {first.id}"
+        with alone(second.lock, "it"):
+            second.set_status("running", stage="sft")
+            set_waiting(second.folder, f"{slots()[0].name} by {holder_of(place)}")
+            # Both runs are this process's, so the first by age is named.
+            screen = Screen()
+            screen.update(second)
+            screen.update(second)
+            shown = CliRunner().invoke(app, ["runs", "show", second.id]).output
+            listed = json.loads(CliRunner().invoke(app, ["runs", "list", "--json"]).output)
+    sentence = f"waits for a slot, held: {slots()[0].name} by run {first.id}"
+    assert capsys.readouterr().out.count(sentence) == 1
+    assert sentence in shown
+    assert [row["waits"] for row in listed if row["run"] == second.id] == [f"{slots()[0].name} by run {first.id}"]
+    assert holder_of(place) == f"process {os.getpid()}"
+    set_waiting(second.folder, None)
+    assert second.status.waits is None
+
+
+def test_a_reused_stage_says_so_once_and_an_earlier_reuse_is_not_told_again(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path))
+    run = begin("reusing")
+    for stage in ("distill", "sft"):
+        run.stage(stage).mkdir(parents=True)
+    earlier = run.stage("sft") / "reused"
+    earlier.touch()
+    os.utime(earlier, (1, 1))
+    screen = Screen()
+    (run.stage("distill") / "reused").touch()
+    screen.update(run)
+    screen.update(run)
+    assert capsys.readouterr().out.splitlines() == ["distill      reused, finished earlier with the same inputs"]
+
+
+def test_the_latest_report_is_the_newest_there_is_while_another_run_trains(tmp_path, monkeypatch):
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path))
+    finished = begin("finished")
+    (finished.folder / "report.json").write_text("{}")
+    (finished.folder / "report.md").write_text("# the report\n")
+    training = begin("training")
+    training.set_status("running", stage="rl-1")
+    done = CliRunner().invoke(app, ["report"])
+    assert (done.exit_code, done.stdout) == (0, "# the report\n")
+    assert f"{training.id} has no report yet" in done.stderr
