@@ -61,11 +61,8 @@ def status(
         measured = zip(row["values"] or [], errors, strict=False)
         values = ", ".join(f"{v:.3f}" + ("" if e is None else f" ± {e:.3f}") for v, e in measured) or "-"
         parameters = " ".join(f"{k}={v}" for k, v in row["params"].items())
-        typer.echo(
-            plain(
-                f"{row['trial']:4d} {row['state']:9s} {values:>16s}  {parameters}  {row['run_id'] or ''}  {row['note'] or ''}".rstrip()
-            )
-        )
+        tail = f"{parameters}  {row['run_id'] or ''}  {row['note'] or ''}".rstrip()
+        typer.echo(plain(f"{row['trial']:4d} {row['state']:9s} {values:>16s}  {tail}"))
     shares = importance(study)
     if shares:
         typer.echo("importance: " + ", ".join(f"{key} {share:.0%}" for key, share in shares.items()))
