@@ -16,7 +16,7 @@ from typing import Any, TypeVar  # noqa: E402
 
 from prefect import flow, get_run_logger  # noqa: E402
 
-from flows.run.artifacts import notify, publish, show_page  # noqa: E402
+from flows.run.artifacts import label, notify, publish, show_page  # noqa: E402
 from flows.run.budget import check_budget  # noqa: E402
 from flows.run.job import Inputs  # noqa: E402
 from flows.run.plan import RunPlan, plan_run  # noqa: E402
@@ -46,6 +46,7 @@ def train(request: TrainRequest) -> dict[str, Any]:
     for sentence in plan.says:
         log.info("%s", sentence)
     with plan.begin() as run, run.at_work(), served_users(plan.recipe, log.info) as serve_users:
+        label(plan, run)
         stages = _Stages(plan, run, serve_users)
         demonstrations = stages.do("distill", DistillResult)
         cold = plan.start

@@ -11,9 +11,11 @@ import re
 import shlex
 import subprocess
 import time
+from threading import Lock
 from typing import Any
+from uuid import UUID
 
-from prefect import get_run_logger
+from prefect import get_run_logger, runtime
 from prefect.artifacts import (
     create_image_artifact,
     create_markdown_artifact,
@@ -21,6 +23,8 @@ from prefect.artifacts import (
     create_table_artifact,
     update_progress_artifact,
 )
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import ArtifactUpdate
 
 from flows.machine.home import warehouse_dir
 from flows.run.budget import money_spent, seconds_spent
@@ -69,12 +73,40 @@ class ProgressArtifact:
             self._log.warning("progress is not shown: the server did not answer (%s)", type(error).__name__)
 
 
+_pages: dict[str, UUID] = {}
+"""The page of each flow run of this process, which is written anew in place."""
+
+_one_page = Lock()
+
+
 def show_page(plan: RunPlan, run: Run) -> None:
     """Update the run's page on the server; a server that is away is skipped."""
+    text, flow_run = page(plan, run), str(runtime.flow_run.id)
     try:
-        create_markdown_artifact(page(plan, run), key=artifact_key(f"{run.id}-run"), description=f"{run.id} so far")
+        with _one_page:  # stages may end side by side
+            if flow_run in _pages:
+                with get_client(sync_client=True) as client:
+                    client.update_artifact(_pages[flow_run], ArtifactUpdate(data=text))
+            else:
+                key, about = artifact_key(f"{run.id}-run"), f"{run.id} so far"
+                made: Any = create_markdown_artifact(text, key=key, description=about)
+                _pages[flow_run] = made
     except Exception as error:  # noqa: BLE001  the page is for watching only
         get_run_logger().warning("the run's page is not shown (%s)", type(error).__name__)
+
+
+def label(plan: RunPlan, run: Run) -> None:
+    """Tag the flow run with recipe, profile, seed and run id, and name it by the recipe; a server that is away is skipped."""
+    info = run.info
+    tags = {f"recipe:{info.recipe}", f"profile:{info.profile or 'none'}", f"seed:{info.seed}", f"run:{run.id}"}
+    named = runtime.flow_run.name or ""
+    # A recipe that was given as a file would make its path the name.
+    name = f"{plan.recipe.name}-{info.seed}" if "/" in named or ".y" in named else None
+    try:
+        with get_client(sync_client=True) as client:
+            client.update_flow_run(UUID(str(runtime.flow_run.id)), tags={*runtime.flow_run.tags, *tags}, name=name)
+    except Exception as error:  # noqa: BLE001  tags are for finding only
+        get_run_logger().warning("the flow run is not tagged (%s)", type(error).__name__)
 
 
 def page(plan: RunPlan, run: Run) -> str:

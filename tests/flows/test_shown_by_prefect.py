@@ -1,0 +1,47 @@
+"""What Prefect's pages show of a run: one page that is written anew in place, tags, and a name that is no path."""
+
+import json
+import os
+import subprocess
+import sys
+
+SHOWN = """
+import json
+from flows.machine.home import settle, warehouse_dir
+settle()
+from prefect import flow
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
+from prefect.runtime import flow_run
+from flows.run.artifacts import label, show_page
+from flows.run.plan import plan_run
+from flows.run.request import TrainRequest
+from warehouse import TurnLog
+
+@flow(flow_run_name="/somewhere/own.yaml-3")
+def shown():
+    plan = plan_run(TrainRequest(recipe="rloo", profile="laptop", seed=3))
+    with plan.begin() as run, TurnLog.open(warehouse_dir(), run.id):
+        label(plan, run)
+        for _ in range(3):
+            show_page(plan, run)
+        with get_client(sync_client=True) as client:
+            pages = client.read_artifacts(artifact_filter=ArtifactFilter(key=ArtifactFilterKey(like_="%-run")))
+            now = client.read_flow_run(flow_run.id)
+        print("SHOWN", json.dumps({"pages": len(pages), "tags": sorted(now.tags), "name": now.name, "run": run.id}))
+
+shown()
+"""
+
+
+def test_a_run_has_one_page_tags_and_a_name_that_is_no_path(tmp_path):
+
+    given = {key: value for key, value in os.environ.items() if not key.startswith("PREFECT_")}
+    given |= {"USERRL_HOME": str(tmp_path), "PREFECT_HOME": str(tmp_path / "prefect"), "PREFECT_API_URL": ""}
+    done = subprocess.run([sys.executable, "-c", SHOWN], env=given, capture_output=True, text=True, check=False)
+    told = [line for line in done.stdout.splitlines() if line.startswith("SHOWN ")]
+    assert told, done.stdout + done.stderr
+    shown = json.loads(told[0].removeprefix("SHOWN "))
+    assert shown["pages"] == 1
+    assert shown["tags"] == ["profile:laptop", "recipe:rloo", f"run:{shown['run']}", "seed:3"]
+    assert shown["name"] == "rloo-3"
