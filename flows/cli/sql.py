@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.rows import ENDINGS, Format, Rows, save, show
+from flows.cli.answers.rows import ENDINGS, Format, Rows, save, show
 from flows.cli.terminal import plain, refusals
 from userrl_core.errors import ConfigError
 
@@ -47,7 +47,7 @@ def sql(
         if wanted is Format.PARQUET and out is None:
             raise ConfigError("Parquet is for files: add --out rows.parquet.")
         if text is None and sys.stdin.isatty():
-            from flows.cli.sql_prompt import converse
+            from flows.cli.answers.prompt import converse
             from flows.machine.home import home
 
             check_exists(root)

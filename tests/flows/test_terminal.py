@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from flows.cli.answers.rows import Format, Rows, fitted, show, table
 from flows.cli.play import converse, pick
-from flows.cli.rows import Format, Rows, fitted, show, table
 from flows.cli.sql import app
 from flows.cli.terminal import plain, plain_json
 

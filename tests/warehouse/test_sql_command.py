@@ -12,8 +12,8 @@ import duckdb
 import pytest
 from typer.testing import CliRunner
 
+from flows.cli.answers.prompt import words
 from flows.cli.sql import app
-from flows.cli.sql_prompt import words
 from tests.warehouse.makers import play
 from userrl_core.errors import ConfigError
 from warehouse import TurnLog, open_warehouse, schema, views
