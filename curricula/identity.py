@@ -24,6 +24,10 @@ SOURCES = {
 """Citations that were corrected, and what ids were computed from before: a section's number renames no run."""
 
 
+NEVER = ("data", "data_folder")
+"""How tasks were asked for and where they lay: what a run is made of is what each gym was given (`gyms.NAME.published`)."""
+
+
 def identity_values(model: BaseModel) -> dict[str, Any]:
     """The model's values as JSON, without those of later fields that stand at their default."""
     return _of_model(model, model.model_dump(mode="json"), "")
@@ -34,6 +38,8 @@ def _of_model(model: BaseModel, dumped: Mapping[str, Any], path: str) -> dict[st
     for name, field in type(model).model_fields.items():
         key, value = field.alias or name, getattr(model, name)
         place = f"{path}.{key}".lstrip(".")
+        if place in NEVER:
+            continue
         # `kind` says which of several models this is; two of them may agree in all else.
         later = place not in _first_schema() and key != "kind"
         if not later or value != field.get_default(call_default_factory=True):

@@ -24,6 +24,9 @@ EXPERIMENT: Mapping[str, frozenset[str] | None] = {
     "credit": None,
     "judge": None,
     "split": None,
+    "data": None,
+    "published": None,
+    "data_folder": None,
     "algorithm": frozenset({"name"}),
     "evaluate": frozenset({"gyms", "horizon", "attempts"}),
 }
@@ -33,6 +36,8 @@ GYM_EXPERIMENT = frozenset({"tasks", "config"})
 """The same of one gym."""
 
 PROFILE_FIELDS: Mapping[str, frozenset[str] | None] = {
+    "data": None,
+    "data_folder": None,
     "gyms": None,
     "demonstrations": None,
     "model": None,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from curricula.data import use_published
 from curricula.feasibility import check_credit, check_gyms, check_horizons, check_rule_users
 from curricula.layers import Sources, sources
 from curricula.lengths import follow
@@ -24,12 +25,15 @@ def load(
     *,
     check: bool = True,
     counted: Counted | None = None,
+    data_folder: Path | None = None,
+    keys: Collection[str] | None = None,
 ) -> Recipe:
     """A recipe by name or file, with a profile's sizes and dotted-key overrides.
 
     overrides: ``{"algorithm.lr": 1e-4, "stages.0.horizon": 4, "stages.*.mix": {...}}``, nested mappings work too.
     check: also ask the gyms whether stages are long enough and rewards fit the credit form, and count the tasks of epochs.
-    counted: see `curricula.pool`.
+    counted: see `curricula.pool`. data_folder: where published tasks are looked for when the recipe names no folder.
+    keys: environment variables that are set, None where nobody looked.
     Raises ConfigError, in one sentence, for an unknown name or key, a value out of range, or a refusal.
     """
     found = sources(name, profile, overrides)
@@ -39,12 +43,15 @@ def load(
     label = str(merged.values.get("name", name))
     merged.override(overrides or {})
     said = _fit(found, merged, profile)
+    resolved = found.held is not None and (profile is None or stem(profile) == found.held)
+    absent = {} if resolved else use_published(merged, data_folder, keys)
     if check and profile is not None:
         count_epochs(merged, counted)
     merged.values["profile"] = stem(profile) if profile is not None else found.held
     recipe = validated(Recipe, merged.values, f"recipe '{label}'")
     recipe._origins = merged.origins | {"profile": Origin("call", "as asked for")}
     recipe._replaced = merged.replaced()
+    recipe._absent = absent
     recipe._warnings = tuple(said)
     if check:
         check_gyms(recipe)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from curricula.merge import Merged, Rank
+from curricula.spec import FOLDER
 from userrl_core.errors import ConfigError
+from userrl_core.gyms.published import playable, published_tasks
 from userrl_core.gyms.registry import names, tasks
 
 MOST_OF_A_GYM = 0.5
@@ -41,6 +44,10 @@ def _pool(merged: Merged, stage: Mapping[str, Any], counted: Counted | None) -> 
 def _size(merged: Merged, stage: Mapping[str, Any], gym: str, counted: Counted | None) -> int | None:
     options = {**(merged.get(f"gyms.{gym}.tasks") or {}), **((stage.get("tasks") or {}).get(gym) or {})}
     published = merged.get(f"gyms.{gym}.published")
+    if published == FOLDER:
+        edition, share = merged.get("published", "released"), float(merged.get("split.validation", 0.05))
+        tasks_there = playable(published_tasks(gym, Path(str(merged.get("data_folder"))), edition, share))
+        return sum(task.split == "train" for task in tasks_there)
     if published is not None:
         share = float(merged.get("split.validation", 0.05))
         return counted(gym, str(published), share) if counted is not None else None

@@ -11,6 +11,7 @@ from pydantic import Field, PositiveInt, PrivateAttr, StringConstraints, model_v
 from curricula.identity import identity_values
 from curricula.schedule import AnySchedule, History, Level, Span, Stages, place
 from curricula.spec import (
+    FOLDER,
     Demonstrations,
     Evaluate,
     GymSetup,
@@ -20,6 +21,7 @@ from curricula.spec import (
     Stage,
 )
 from userrl_core.errors import ConfigError
+from userrl_core.gyms.published import PAPER_GYMS, Edition
 from userrl_core.rewards.config import CreditConfig
 from userrl_core.seeding import content_hash
 from userrl_core.settings import Settings
@@ -132,6 +134,17 @@ class Recipe(Settings):
     """Size of the published RL task set: what epochs mean in a recipe as published. Where tasks can be counted, those that
     are really there count (`Stage.pool`)."""
 
+    data: Literal["ours", "published", "published-or-ours"] = "ours"
+    """Tasks of every gym at once: our own, the papers' (refused for a gym whose published tasks are not there), or the papers'
+    where they are there. A gym with `published` of its own keeps that."""
+
+    published: Edition = "released"
+    """Which published training tasks: those of the released combined list (2,426), or as the paper counts them (2,686)."""
+
+    data_folder: str | None = None
+    """Folder of the published data (userrl, userbench, tau-bench, agentgym in it); none: $USERRL_PUBLISHED_DATA, else data in
+    this home, which `userrl tasks import` makes."""
+
     evaluate: Evaluate = Evaluate()
     """Held-out evaluation and validation."""
 
@@ -147,6 +160,7 @@ class Recipe(Settings):
     alarms: dict[str, Any] = Field(default_factory=dict)
     """Collapse alarms and what each does."""
 
+    _absent: dict[str, str] = PrivateAttr(default_factory=dict)
     _origins: dict[str, Origin] = PrivateAttr(default_factory=dict)
     _replaced: tuple[Replaced, ...] = PrivateAttr(default=())
     _warnings: tuple[str, ...] = PrivateAttr(default=())
@@ -250,6 +264,32 @@ class Recipe(Settings):
     def gym(self, name: str) -> GymSetup:
         """How a gym is set up."""
         return self.gyms.get(name, GymSetup())
+
+    @property
+    def evaluation_gyms(self) -> tuple[str, ...]:
+        """The gyms whose test split is played."""
+        return PAPER_GYMS if self.evaluate.gyms == "all" else tuple(self.evaluate.gyms)
+
+    @property
+    def played_gyms(self) -> tuple[str, ...]:
+        """The gyms of training and of the evaluation."""
+        return tuple(dict.fromkeys((*self.training_gyms, *self.evaluation_gyms)))
+
+    @property
+    def absent(self) -> dict[str, str]:
+        """Gyms whose published tasks were looked for when the recipe was loaded and not found, and why."""
+        return self._absent
+
+    def data_of(self, gym: str) -> str:
+        """Which tasks a gym is played on, in words."""
+        place = self.gym(gym).published
+        if place == FOLDER:
+            part = "the paper's counts" if self.published == "paper" else "the released list"
+            return f"published ({part})"
+        if place is not None:
+            return f"published ({place})"
+        why = f": {self._absent[gym]}" if gym in self._absent else ""
+        return f"ours, since its published tasks were not found{why}" if self.data == "published-or-ours" else "ours"
 
     @property
     def evaluation_top_p(self) -> float:

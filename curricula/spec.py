@@ -18,6 +18,8 @@ from curricula.schedule import Gate
 from userrl_core.settings import Settings
 from userrl_core.training.config import Cluster
 
+FOLDER = "published"
+"""``gyms.NAME.published`` of a gym that is played on the folder of published data."""
 MOST_TURNS = 10_000
 Turns = Annotated[int, Field(gt=0, le=MOST_TURNS)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -63,8 +65,8 @@ class GymSetup(Settings):
     """Who answers: a kind, or kind and options."""
 
     published: str | None = None
-    """Other tasks in place of our own: the root of a copy of the released repository, a .jsonl file of tasks, or imported
-    (what `userrl tasks import` brought into this home)."""
+    """Other tasks in place of our own: the root of a copy of the released repository, a .jsonl file of tasks, imported
+    (what `userrl tasks import` brought into this home), or published (the recipe's data_folder; `data` writes it)."""
 
 
 class Demonstrations(Settings):

@@ -20,6 +20,10 @@ class TaskError(UserRLError, ValueError):
     """A task file or task row cannot be read; the message names file, index and field."""
 
 
+class MissingFileError(TaskError):
+    """A file or folder of published tasks is not there."""
+
+
 class GymError(UserRLError, RuntimeError):
     """A gym was misused or is broken: a step after the end, a second reset, a bug in a rule."""
 

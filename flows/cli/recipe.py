@@ -118,6 +118,7 @@ def as_document(recipe: Recipe) -> dict[str, Any]:
             for key, _ in leaves(recipe.resolved())
         },
         "replaced": [asdict(row) for row in recipe.replaced],
+        "data": {gym: recipe.data_of(gym) for gym in recipe.played_gyms},
         "warnings": list(recipe.warnings),
     }
 
@@ -128,6 +129,9 @@ def as_lines(recipe: Recipe) -> Iterator[str]:
     yield recipe.source
     yield ""
     yield from stage_lines(recipe)
+    yield ""
+    for gym in recipe.played_gyms:
+        yield f"{gym:<11} {recipe.data_of(gym)}"
     yield ""
     rows = [(key, shown(value), recipe.origin(key)) for key, value in leaves(recipe.resolved())]
     key_width = max(len(key) for key, _, _ in rows)

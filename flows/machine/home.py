@@ -60,6 +60,12 @@ def imported_tasks(gym: str) -> Path:
     return home() / "tasks" / gym / "published.jsonl"
 
 
+def published_data() -> Path:
+    """The folder of published data: ``$USERRL_PUBLISHED_DATA``, or ``data`` in this home, there or not; absolute."""
+    variable = os.environ.get("USERRL_PUBLISHED_DATA")
+    return Path(variable).expanduser().resolve() if variable else home() / "data"
+
+
 def quiet(environment: Mapping[str, str] | None = None) -> dict[str, str]:
     """An environment with the quiet settings filled in; what the caller set stays."""
     return {**QUIET, **(os.environ if environment is None else environment)}

@@ -16,9 +16,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from curricula import PlannedStage, Recipe
+from curricula.data import missing_search_key, none_published
 from curricula.feasibility import check_credit
 from curricula.host import AUTO, Host, choose_profile, needs
 from curricula.load import load
+from curricula.spec import FOLDER
+from flows.machine.home import published_data
 from flows.machine.slots import named, slots
 from flows.run.request import Backend
 from flows.run.tasks import count_published, demonstrated_gyms, evaluation_gyms, own_user_url, users_of
@@ -71,7 +74,16 @@ def resolve(
     recipe: str | Path, profile: str | None = AUTO, overrides: dict[str, Any] | None = None, *, check: bool = True
 ) -> Recipe:
     """The recipe that a request means on this machine: its profile chosen, its epochs counted. Raises ConfigError."""
-    return load(recipe, choose_profile(recipe, profile, here), overrides, check=check, counted=count_published)
+    chosen = choose_profile(recipe, profile, here)
+    return load(
+        recipe,
+        chosen,
+        overrides,
+        check=check,
+        counted=count_published,
+        data_folder=published_data(),
+        keys=[name for name, value in os.environ.items() if value],
+    )
 
 
 def verdict(
@@ -221,12 +233,20 @@ def _refuse_machine(recipe: Recipe, host: Host, backend: Backend) -> None:
 
 def _refuse_unserved(recipe: Recipe, host: Host, kinds: tuple[str, ...]) -> None:
     """Published tasks, keys and served models that stages of these kinds need."""
+    if (sentence := none_published(recipe)) is not None:
+        raise _Refusal("data", sentence)
     for gym in dict.fromkeys((*recipe.training_gyms, *evaluation_gyms(recipe))):
         published = recipe.gym(gym).published
-        if published not in (None, "imported") and not host.has_data(str(published)):
+        if published not in (None, "imported", FOLDER) and not host.has_data(str(published)):
             raise _Refusal(
                 "data", f"gyms.{gym}.published names {published}, and nothing is there; give the right path."
             )
+    search = recipe.gym("search")
+    searched = "evaluate" in kinds and "search" in evaluation_gyms(recipe) and search.published == FOLDER
+    if searched and (missing := missing_search_key(search.config, host.keys)):
+        raise _Refusal(
+            "key", f"In gym 'search' {missing}; set it, or data: published-or-ours to play our own questions."
+        )
     if "OPENAI_BASE_URL" in host.keys:
         return
     for what, server in _servers(recipe, kinds):

@@ -53,6 +53,8 @@ class Report(BaseModel):
     """What the alarms said while it trained."""
     replaced: tuple[str, ...] = ()
     """Values that stronger layers of the recipe replaced."""
+    data: dict[str, str] = Field(default_factory=dict)
+    """Which tasks each gym was played on; reports of old do not say."""
     evaluated: Evaluated | None = None
     """What was evaluated, where it is no run's own training."""
     seconds: dict[str, float] = Field(default_factory=dict)
@@ -141,6 +143,7 @@ def write_report(
         fork=_fork(plan),
         alarms=_alarms(plan, run),
         replaced=tuple(replacement(row) for row in plan.recipe.replaced),
+        data={gym: plan.recipe.data_of(gym) for gym in plan.recipe.played_gyms},
         evaluated=evaluated,
         warnings=plan.recipe.warnings,
         warehouse=str(warehouse_dir()),
@@ -164,6 +167,13 @@ def _reached(run: Run, label: str, end: TrainResult, scores: EvaluateResult | No
     best = Reached(step=end.best.step, validation=end.best.score, **_overall(table.get(label, {})))
     rows = table.get(last_step(label)) or (table.get(label, {}) if end.best.path == end.checkpoint else {})
     return best, Reached(step=end.step, validation=validated.get(end.step), **_overall(rows))
+
+
+def _data(report: Report) -> list[str]:
+    """A sentence for every kind of tasks, with its gyms."""
+    kinds = dict.fromkeys(report.data.values())
+    gyms = {kind: ", ".join(gym for gym, used in report.data.items() if used == kind) for kind in kinds}
+    return ["Tasks: " + "; ".join(f"{of} {kind}" for kind, of in gyms.items()) + "."] if gyms else []
 
 
 def _fork(plan: RunPlan) -> str:
@@ -253,6 +263,7 @@ def markdown(report: Report) -> str:
             f"Demonstrator: `{shown.policy}`{scripted}: {shown.played} trajectories, mean {number(shown.mean)}; "
             f"{shown.kept} kept, mean {number(shown.mean_kept)}."
         )
+    lines += _data(report)
     lines += [f"Note: {sentence}" for sentence in report.warnings]
     lines += [f"**{sentence}**" for sentence in report.alarms]
     lines += best_and_last(report)

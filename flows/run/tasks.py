@@ -8,17 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from curricula.recipe import Recipe
-from curricula.spec import UserSetup
-from flows.machine.home import imported_tasks
+from curricula.spec import FOLDER, UserSetup
+from flows.machine.home import imported_tasks, published_data
 from userrl_core import gyms
 from userrl_core.errors import ConfigError, UserRLError
+from userrl_core.gyms.published import published_tasks
 from userrl_core.gyms.taskfile import read_tasks
 from userrl_core.records import Task
 from userrl_core.seeding import content_hash, derive_seed, validation_of
 from userrl_core.training.jobs import User
-
-PAPER_GYMS = ("travel", "turtle", "function", "tau", "persuade", "intention", "telepathy", "search")
-"""The eight gyms of UserRL's table 3; ``evaluate.gyms: all`` means these."""
 
 
 def tasks_of(recipe: Recipe, gym: str, split: str, options: dict[str, Any] | None = None) -> list[Task]:
@@ -30,6 +28,10 @@ def tasks_of(recipe: Recipe, gym: str, split: str, options: dict[str, Any] | Non
     setup = recipe.gym(gym)
     if setup.published is None:
         tasks = list(gyms.tasks(gym, split, **(setup.tasks if options is None else options)))
+    elif setup.published == FOLDER:
+        folder = Path(recipe.data_folder) if recipe.data_folder else published_data()
+        every = published_tasks(gym, folder, recipe.published, recipe.split.validation)
+        tasks = _playable([task for task in every if task.split == split], gym, split)
     else:
         resplit = [_resplit(task, recipe.split.validation) for task in given_tasks(gym, setup.published)]
         tasks = _playable([task for task in resplit if task.split == split], gym, split)
@@ -108,7 +110,7 @@ def demonstrated_gyms(recipe: Recipe) -> tuple[str, ...]:
 
 def evaluation_gyms(recipe: Recipe) -> tuple[str, ...]:
     """The gyms whose test split is played."""
-    return PAPER_GYMS if recipe.evaluate.gyms == "all" else tuple(recipe.evaluate.gyms)
+    return recipe.evaluation_gyms
 
 
 def test_tasks(recipe: Recipe) -> list[Task]:

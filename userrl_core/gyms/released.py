@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from userrl_core.errors import TaskError
+from userrl_core.errors import MissingFileError, TaskError
 from userrl_core.seeding import Split, content_hash, validation_of
 
 
@@ -20,7 +20,9 @@ def read_json(path: Path, expected: type[list[Any]] | type[dict[str, Any]]) -> A
     try:
         value = orjson.loads(path.read_bytes())
     except FileNotFoundError:
-        raise TaskError(f"There is no file {path}; give the root of a copy of the released repository.") from None
+        raise MissingFileError(
+            f"There is no file {path}; give the root of a copy of the released repository."
+        ) from None
     except orjson.JSONDecodeError as error:
         raise TaskError(f"{path} is not readable JSON ({error}).") from None
     if not isinstance(value, expected):
@@ -38,7 +40,9 @@ def read_parquet(path: Path, columns: list[str]) -> list[dict[str, Any]]:
     try:
         rows: list[dict[str, Any]] = pq.read_table(path, columns=columns, use_threads=False).to_pylist()
     except FileNotFoundError:
-        raise TaskError(f"There is no file {path}; give the root of a copy of the released repository.") from None
+        raise MissingFileError(
+            f"There is no file {path}; give the root of a copy of the released repository."
+        ) from None
     except (pa.ArrowException, OSError) as error:
         raise TaskError(f"{path} is not a readable parquet file with columns {', '.join(columns)} ({error}).") from None
     return rows

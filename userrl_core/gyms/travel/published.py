@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from userrl_core.errors import TaskError
+from userrl_core.errors import MissingFileError, TaskError
 from userrl_core.gyms.released import read_json, text_field
 from userrl_core.gyms.travel.scenario import COMPOSITIONS, tier_of
 from userrl_core.gyms.travel.world import ASPECTS
@@ -20,7 +20,7 @@ from userrl_core.seeding import content_hash, validation_of
 FOLDERS = ("data/travel{}_multiturn_onechoice", "data/travel{}_multiturn")
 """The prompts differ only in their rule on repeated choices; the tasks are the same."""
 DATABASES = ("gyms/TravelGym/travelgym/data/travelgym_data_{}.json", "travelgym/data/travelgym_data_{}.json")
-"""Paths of a composition's options in UserRL and in UserBench."""
+"""Paths of a composition's options in UserRL and in UserBench, a copy of which may lie beside UserRL's."""
 _PART = re.compile(r"(\w+):(\d)-\d+\Z")
 _BEST = re.compile(r"[ACFHR]\d+")
 Data = dict[str, Any]
@@ -36,16 +36,15 @@ def load_published(root: Path) -> list[Task]:
         folder = next((root / f.format(composition) for f in FOLDERS if (root / f.format(composition)).is_dir()), None)
         if folder is None:
             continue
-        database_path = next(
-            (root / f.format(composition) for f in DATABASES if (root / f.format(composition)).is_file()), None
-        )
+        places = (place / f.format(composition) for place in (root, root.parent / "userbench") for f in DATABASES)
+        database_path = next((place for place in places if place.is_file()), None)
         database: Data | None = read_json(database_path, dict) if database_path is not None else None
         for part in ("train", "test"):
             path = folder / f"{part}.parquet"
             for index, (row, opening) in enumerate(_rows(path)):
                 loaded.append(_task(row, opening, part, composition, database, database_path, path, index))
     if not loaded:
-        raise TaskError(
+        raise MissingFileError(
             f"{root / 'data'} holds no folder travel22_multiturn_onechoice or the like; give the release's root."
         )
     return loaded

@@ -1,0 +1,88 @@
+"""`data`: the published tasks of all gyms by one switch, written into every gym that has some."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from curricula.merge import Merged, Rank
+from curricula.recipe import Recipe
+from curricula.spec import FOLDER
+from userrl_core.errors import ConfigError
+from userrl_core.gyms.published import PAPER_GYMS, has_loader, why_absent
+from userrl_core.gyms.registry import gym_class, names
+
+
+def use_published(merged: Merged, folder: Path | None, keys: Collection[str] | None = None) -> dict[str, str]:
+    """Write `gyms.NAME.published` for every gym of the recipe that has published tasks; returns those that have none, and why.
+
+    folder: where they are looked for when the recipe names no folder; without either nothing is looked for. keys: environment
+    variables that are set, None where nobody looked: the released questions of SearchGym are answered by the web alone.
+    Raises ConfigError under ``data: published`` for a gym that has none, with both ways round.
+    """
+    mode = merged.get("data", "ours")
+    if mode not in ("published", "published-or-ours"):
+        return {}
+    named = merged.get("data_folder")
+    place = Path(str(named)).expanduser().resolve() if named is not None else folder
+    if place is None:
+        if mode == "published":
+            raise ConfigError("data is published, and nothing says where it lies; set data_folder.")
+        return {}
+    merged.set("data_folder", str(place), "data", Rank.OVERRIDE)
+    absent: dict[str, str] = {}
+    for gym in _gyms(merged):
+        if gym not in names() or merged.get(f"gyms.{gym}.published") is not None:
+            continue
+        why = why_absent(gym, place, merged.get("published", "released"))
+        if not why and mode != "published" and keys is not None and gym == "search":
+            why = missing_search_key(merged.get("gyms.search.config") or {}, keys)
+        if not why:
+            merged.set(f"gyms.{gym}.published", FOLDER, "data", Rank.OVERRIDE)
+        elif mode == "published":
+            raise ConfigError(_refusal(gym, why, place))
+        else:
+            absent[gym] = why
+    return absent
+
+
+def missing_search_key(config: Mapping[str, Any], keys: Collection[str]) -> str:
+    """Why released questions cannot be searched for; "" where they can."""
+    key = str(config.get("web_key_env", gym_class("search").config_type.model_fields["web_key_env"].default))
+    if config.get("backend", "auto") == "local" or key in keys:
+        return ""
+    return f"the released questions need web search, and {key} is not set"
+
+
+def none_published(recipe: Recipe) -> str | None:
+    """The refusal of a recipe that asks for published tasks where none at all were found; None where nothing is missing."""
+    could = [gym for gym in recipe.absent if has_loader(gym) and gym != "search"]
+    there = any(setup.published is not None for setup in recipe.gyms.values())
+    if recipe.data != "published-or-ours" or not could or there:
+        return None
+    return (
+        f"Recipe '{recipe.name}' under profile {recipe.profile} is played on published tasks, and none of {', '.join(could)} "
+        f"has any in {recipe.data_folder}; make that folder with userrl tasks import --from CLONE, name another with "
+        "data_folder or USERRL_PUBLISHED_DATA, or set data: ours to train on our own tasks."
+    )
+
+
+def _refusal(gym: str, why: str, place: Path) -> str:
+    add = " (gyms/TravelGym/travelgym/data in userrl)" if gym == "travel" else ""
+    return (
+        f"data is published, and gym '{gym}' has no published tasks in {place}: {why}; add them there{add}, or set data: "
+        f"published-or-ours to play our own {gym} tasks beside the published ones of other gyms."
+    )
+
+
+def _gyms(merged: Merged) -> tuple[str, ...]:
+    """The gyms of training and evaluation, in the order in which they are named."""
+    found: dict[str, None] = {}
+    branches: Any = merged.get("branches") or {}
+    stages = [*(merged.get("stages") or ()), *(stage for branch in branches.values() for stage in branch)]
+    for stage in stages:
+        found |= dict.fromkeys(str(gym) for gym in (*(stage.get("mix") or {}), *(stage.get("alternate") or ())))
+    evaluated = merged.get("evaluate.gyms", "all")
+    found |= dict.fromkeys(PAPER_GYMS if evaluated == "all" else map(str, evaluated))
+    return tuple(found)

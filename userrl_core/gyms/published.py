@@ -1,0 +1,103 @@
+"""One folder of published data: which gyms it has tasks for, in the papers' own splits (UserRL table 2).
+
+The folder holds a part per project (``userrl``, ``userbench``, ``tau-bench``, ``agentgym``), each laid out as its repository
+is. Test tasks are the papers'. Training tasks are those of the released combined list (2,426); the paper's table counts all
+460 of FunctionGym in place of the list's 200 (edition ``paper``: 2,686). Gyms that are never trained on are not in the list
+and keep their own training rows. Validation is a share of the training tasks, by a hash of the task's id.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+from userrl_core.errors import MissingFileError, TaskError
+from userrl_core.gyms.registry import load_published, part
+from userrl_core.gyms.released import read_parquet
+from userrl_core.records import Task
+from userrl_core.seeding import content_hash, validation_of
+
+Edition = Literal["released", "paper"]
+PARTS = ("userrl", "userbench", "tau-bench", "agentgym")
+"""The folders of one folder of published data."""
+PAPER_GYMS = ("travel", "turtle", "function", "tau", "persuade", "intention", "telepathy", "search")
+"""The eight gyms of UserRL's table 3; ``evaluate.gyms: all`` means these."""
+LIST = "data/alltrain_multiturn/train.parquet"
+LISTED = {
+    "travel": ("TravelGym", "id"),
+    "turtle": ("TurtleGym", "title"),
+    "function": ("FunctionGym", "id"),
+    "tau": ("TauGym", "id"),
+    "persuade": ("PersuadeGym", "id"),
+}
+"""The gyms of the combined list: what it calls them, and the field that names a task."""
+
+
+def has_loader(gym: str) -> bool:
+    """Whether published tasks of the gym can be read at all."""
+    return hasattr(part(gym, "tasks"), "load_published")
+
+
+@lru_cache(maxsize=32)
+def published_tasks(
+    gym: str, folder: Path, edition: Edition = "released", validation: float = 0.05
+) -> tuple[Task, ...]:
+    """The published tasks of a gym from one folder of published data, those without their data included.
+
+    Raises MissingFileError where the folder has none of them, TaskError naming file, index and field for a bad row.
+    """
+    root = folder / ("userrl" if gym in PAPER_GYMS else "agentgym")
+    if not has_loader(gym):
+        raise MissingFileError(f"Gym '{gym}' has no published tasks.")
+    if not root.is_dir():
+        raise MissingFileError(f"There is no folder {root}.")
+    tasks = load_published(gym, root)
+    if gym in LISTED:
+        named = None if gym == "function" and edition == "paper" else _listed(root, gym)
+        field = LISTED[gym][1]
+        tasks = [
+            task
+            for task in tasks
+            if task.split == "test"
+            or named is None
+            or (task.payload["title"] if field == "title" else task.id) in named
+        ]
+    return tuple(_with_validation(task, validation) for task in tasks)
+
+
+def playable(tasks: tuple[Task, ...]) -> list[Task]:
+    """Without those that were published without their data."""
+    return [task for task in tasks if "unplayable" not in task.payload]
+
+
+def why_absent(gym: str, folder: Path, edition: Edition = "released") -> str:
+    """Why a gym cannot be played on published tasks from this folder, as part of a sentence; "" where it can.
+
+    Raises TaskError for a file that is there and cannot be read.
+    """
+    try:
+        tasks = published_tasks(gym, folder, edition)
+    except MissingFileError as error:
+        return str(error).rstrip(".")
+    if playable(tasks):
+        return ""
+    return str(next((task.payload["unplayable"] for task in tasks), f"{folder} holds no task of it"))
+
+
+def _listed(root: Path, gym: str) -> frozenset[str]:
+    """Names of a gym's tasks in the released combined list."""
+    name, field = LISTED[gym]
+    rows = [row["reward_model"] for row in read_parquet(root / LIST, ["reward_model"])]
+    named = frozenset(str(row[field]) for row in rows if row["env_name"] == name)
+    if not named:
+        raise TaskError(f"{root / LIST} names no task of {name}; give a whole copy of the released repository.")
+    return named
+
+
+def _with_validation(task: Task, share: float) -> Task:
+    # By the id: the payload of some gyms holds the folder, and a task must not change its split with it.
+    if task.split == "test":
+        return task
+    return dataclasses.replace(task, split=validation_of(content_hash([task.gym, task.id]), share))
