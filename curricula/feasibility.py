@@ -17,7 +17,7 @@ SAMPLE = 128
 
 
 def check_gyms(recipe: Recipe) -> None:
-    """Raise ConfigError for a gym that does not exist, naming the nearest one."""
+    """Raise ConfigError for a gym that does not exist, naming the nearest one, and for a config it cannot be evaluated with."""
     known = names()
     evaluated = () if recipe.evaluate.gyms == "all" else recipe.evaluate.gyms
     for gym in (*recipe.training_gyms, *recipe.gyms, *evaluated):
@@ -26,6 +26,9 @@ def check_gyms(recipe: Recipe) -> None:
                 f"Recipe '{recipe.name}' names a gym '{gym}', which does not exist{nearest(gym, known)}. "
                 f"Known: {', '.join(sorted(known))}."
             )
+    for gym, setup in recipe.gyms.items():
+        if setup.evaluation and (kind := _installed(gym)) is not None:
+            parse_config(kind, {**setup.config, **setup.evaluation})
 
 
 def check_rule_users(recipe: Recipe) -> None:

@@ -32,7 +32,7 @@ EXPERIMENT: Mapping[str, frozenset[str] | None] = {
 }
 """What makes an experiment what it is, beside the tasks and the config of gyms. None: the whole block."""
 
-GYM_EXPERIMENT = frozenset({"tasks", "config"})
+GYM_EXPERIMENT = frozenset({"tasks", "config", "evaluation"})
 """The same of one gym."""
 
 PROFILE_FIELDS: Mapping[str, frozenset[str] | None] = {

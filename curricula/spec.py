@@ -61,6 +61,9 @@ class GymSetup(Settings):
     config: dict[str, Any] = Field(default_factory=dict)
     """Fields of the gym's own config, such as reward values."""
 
+    evaluation: dict[str, Any] = Field(default_factory=dict)
+    """Fields of that config that differ in the held-out evaluation, such as the reward values of a released script."""
+
     user: User = UserSetup()
     """Who answers: a kind, or kind and options."""
 

@@ -7,6 +7,7 @@ in the text, and OpenAI tool calls next to the text.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -88,7 +89,7 @@ def parse_text(text: str) -> ParsedReply:
     """Parse a reply with ``<tool_call>`` JSON in its text. Never raises.
 
     A missing closing tag is tolerated (the model ended its message early); anything else than a JSON object with this
-    tool's name and two string arguments is a format error.
+    tool's name and two string arguments is a format error; a number as content is taken as its text.
     """
     blocks = _CALL.findall(text)
     start = text.find("<tool_call>")
@@ -146,6 +147,8 @@ def _parse_call(name: object, arguments: object) -> InteractCall | str:
     if not isinstance(arguments, dict):
         return "The tool call's arguments are not a JSON object."
     choice, content = arguments.get("choice"), arguments.get("content")
+    if type(content) is int or (type(content) is float and math.isfinite(content)):
+        content = str(content)  # a bare number is what its text says, as in the released code
     if not isinstance(choice, str) or not isinstance(content, str):
         return "The tool call needs two strings, choice and content."
     return InteractCall(_valid_unicode(choice).strip().lower(), _valid_unicode(content))

@@ -107,6 +107,8 @@ def parse_changes(changes: list[str]) -> dict[str, Any]:
 
 def as_document(recipe: Recipe) -> dict[str, Any]:
     """Resolved values, stage table, sources by dotted key, warnings and hash."""
+    from flows.run.tasks import data_used
+
     return {
         "name": recipe.name,
         "hash": recipe.hash,
@@ -118,20 +120,22 @@ def as_document(recipe: Recipe) -> dict[str, Any]:
             for key, _ in leaves(recipe.resolved())
         },
         "replaced": [asdict(row) for row in recipe.replaced],
-        "data": {gym: recipe.data_of(gym) for gym in recipe.played_gyms},
+        "data": data_used(recipe),
         "warnings": list(recipe.warnings),
     }
 
 
 def as_lines(recipe: Recipe) -> Iterator[str]:
     """The same for people."""
+    from flows.run.tasks import data_used
+
     yield f"{recipe.name} ({recipe.profile or 'as published'}), {recipe.total_steps} RL steps, hash {recipe.hash}"
     yield recipe.source
     yield ""
     yield from stage_lines(recipe)
     yield ""
-    for gym in recipe.played_gyms:
-        yield f"{gym:<11} {recipe.data_of(gym)}"
+    for gym, used in data_used(recipe).items():
+        yield f"{gym:<11} {used}"
     yield ""
     rows = [(key, shown(value), recipe.origin(key)) for key, value in leaves(recipe.resolved())]
     key_width = max(len(key) for key, _, _ in rows)

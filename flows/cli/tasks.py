@@ -12,11 +12,12 @@ from typing import Annotated, Any
 import typer
 
 from flows.cli.terminal import plain, plain_json, refusals
-from flows.machine.home import imported_tasks
+from flows.machine.home import imported_tasks, published_data
 from userrl_core.errors import ConfigError, TaskError
 from userrl_core.gyms import generate as generate_tasks
 from userrl_core.gyms import gym_class, load_published, names
 from userrl_core.gyms import tasks as own_tasks
+from userrl_core.gyms.clones import import_clone
 from userrl_core.gyms.taskfile import read_tasks, write_tasks
 from userrl_core.records import Task
 
@@ -134,13 +135,28 @@ def generate(
 
 @app.command(name="import")
 def import_tasks(
-    source: Annotated[Path, typer.Option("--from", help="The root of a copy of the released repository.")],
-    gym: Annotated[str, typer.Option("--gym", help="The gym whose tasks to read.")],
+    sources: Annotated[
+        list[Path], typer.Option("--from", help="The root of a clone of a released repository; repeatable.")
+    ],
+    gym: Annotated[
+        str | None, typer.Option("--gym", help="One gym whose tasks to read; none: all that a clone has.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Read published tasks into this home. All of them, or none when a row is bad."""
+    """Bring published tasks into this home: the data of whole clones, for `data: published`, or one gym's tasks."""
+    if gym is None:
+        with refusals("tasks", OSError):
+            parts = [import_clone(source, published_data()) for source in sources]
+        if as_json:
+            typer.echo(json.dumps({"folder": str(published_data()), "parts": parts}))
+            return
+        typer.echo(f"{', '.join(parts)} in {published_data()}.")
+        typer.echo("Next: userrl recipe show equalized-r2g --profile laptop --set data=published-or-ours")
+        return
     with refusals("tasks", OSError):
-        tasks = load_published(gym, source)
+        if len(sources) != 1:
+            raise ConfigError("--gym reads one clone; give --from once, or leave --gym out.")
+        tasks = load_published(gym, sources[0])
         path = imported_tasks(gym)
         write_tasks(path, tasks)
     counts: Counter[str] = Counter(task.split for task in tasks)

@@ -15,6 +15,7 @@ from flows.run.alarms import alarm_rules, fell, sounded, validations
 from flows.run.plan import RunPlan, last_step
 from flows.run.results import Demonstrations, DistillResult, EvaluateResult, GymScore, Table, TrainResult, stage_results
 from flows.run.run import Run
+from flows.run.tasks import data_used
 from userrl_core.json_files import write_json
 from userrl_core.records import branch_of
 from warehouse import open_warehouse
@@ -143,7 +144,7 @@ def write_report(
         fork=_fork(plan),
         alarms=_alarms(plan, run),
         replaced=tuple(replacement(row) for row in plan.recipe.replaced),
-        data={gym: plan.recipe.data_of(gym) for gym in plan.recipe.played_gyms},
+        data=data_used(plan.recipe),
         evaluated=evaluated,
         warnings=plan.recipe.warnings,
         warehouse=str(warehouse_dir()),

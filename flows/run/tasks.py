@@ -14,6 +14,7 @@ from userrl_core import gyms
 from userrl_core.errors import ConfigError, UserRLError
 from userrl_core.gyms.published import published_tasks
 from userrl_core.gyms.taskfile import read_tasks
+from userrl_core.gyms.tau.tasks import policy_file
 from userrl_core.records import Task
 from userrl_core.seeding import content_hash, derive_seed, validation_of
 from userrl_core.training.jobs import User
@@ -38,6 +39,23 @@ def tasks_of(recipe: Recipe, gym: str, split: str, options: dict[str, Any] | Non
     if not tasks:
         raise ConfigError(f"Gym '{gym}' has no {split} task with these options; check gyms.{gym} in the recipe.")
     return tasks
+
+
+def data_used(recipe: Recipe) -> dict[str, str]:
+    """Which tasks each gym of the recipe is played on, in words; of released databases also whose policy the agent reads."""
+    used = {gym: recipe.data_of(gym) for gym in recipe.played_gyms}
+    if "tau" in used and recipe.gym("tau").published is not None:
+        folders = {task.payload.get("database") for task in tasks_of(recipe, "tau", "test")} - {None}
+        released = {policy_file(Path(str(folder))).is_file() for folder in folders}
+        whose = (
+            "policy from wiki.md"
+            if released == {True}
+            else "policy: ours"
+            if True not in released
+            else "policy: part ours"
+        )
+        used["tau"] += f", {whose}"
+    return used
 
 
 def count_published(gym: str, published: str, validation: float) -> int | None:
@@ -176,6 +194,9 @@ PLAYED: dict[str, tuple[str, Callable[[Recipe], Collection[str]]]] = {
 """Kinds of stages that play conversations: the role of their users, and the gyms."""
 
 
-def gym_config(recipe: Recipe) -> dict[str, dict[str, Any]]:
-    """Options of each gym that has any."""
-    return {name: dict(setup.config) for name, setup in recipe.gyms.items() if setup.config}
+def gym_config(recipe: Recipe, *, evaluation: bool = False) -> dict[str, dict[str, Any]]:
+    """Options of each gym that has any. evaluation: those of the held-out evaluation, where they differ."""
+    options = {
+        name: {**setup.config, **(setup.evaluation if evaluation else {})} for name, setup in recipe.gyms.items()
+    }
+    return {name: fields for name, fields in options.items() if fields}

@@ -79,7 +79,7 @@ def _play(
             user=users_of(recipe, evaluation_gyms(recipe), role="evaluate"),
             context=where,
             seed=job.seed,
-            gym_config=gym_config(recipe),
+            gym_config=gym_config(recipe, evaluation=True),
             on_format_error=recipe.on_format_error,
             prompt_style=recipe.model.prompt_style,
             progress=count,

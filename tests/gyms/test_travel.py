@@ -182,11 +182,14 @@ async def test_best_correct_and_wrong_options_earn_their_rewards():
         assert gym.score() == score
 
 
-async def test_the_first_choice_per_aspect_counts_and_the_last_aspect_ends_the_episode():
-    gym = make_gym()
+@pytest.mark.parametrize(("end_when", "ended"), [("all_best", False), ("all_chosen", True)])
+async def test_the_first_choice_per_aspect_counts_and_the_last_aspect_ends_the_episode_where_that_is_the_rule(
+    end_when: str, ended: bool
+):
+    gym = make_gym(end_when=end_when)
     assert await step(gym, ("answer", "H2"), ("answer", "H1")) == [0.8, 0.0]
     result = await gym.step(InteractCall("answer", "F1"))
-    assert (result.reward, result.terminated) == (1.0, True)
+    assert (result.reward, result.terminated) == (1.0, ended)
     assert gym.score() == pytest.approx(0.9)
     assert not gym.succeeded
 
@@ -218,7 +221,7 @@ async def test_several_ids_in_one_message_are_recorded_together_or_not_at_all():
     assert await step(gym, ("answer", "H1, junk"), ("answer", "H1, H2")) == [0.0, 0.0]
     assert gym.progress.chosen == {}
     assert await step(gym, ("answer", "h1, F2")) == [1.0]
-    assert gym.done
+    assert not gym.done  # F2 is not the best: the paper ends only where all best are chosen
     assert gym.score() == pytest.approx(0.9)
     assert await step(make_gym(turn_cap=None), ("answer", "H1, F2")) == [1.8]
 

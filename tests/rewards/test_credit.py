@@ -203,7 +203,7 @@ def test_em_refuses_rewards_outside_zero_to_one(rewards):
         ({"shaping": "em", "k": 0.0}, "k must be above 0"),
         ({"form": "printed"}, "released or paper"),
         ({"shaping": "flat"}, "Unknown shaping"),
-        ({"score": "mean"}, "Unknown score"),
+        ({"score": "median"}, "Unknown score"),
         ({"ddof": 2}, "ddof must be 0 or 1"),
     ],
 )

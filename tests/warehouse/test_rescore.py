@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,7 +63,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Warehouse, list[Tr
 
 
 @pytest.mark.parametrize("shaping", ["naive", "equalized", "r2g", "em"])
-@pytest.mark.parametrize("score", ["sum", "r2g"])
+@pytest.mark.parametrize("score", ["sum", "mean", "r2g"])
 @pytest.mark.parametrize("form", ["released", "paper"])
 @pytest.mark.parametrize(("gamma", "ddof"), [(0.8, 0), (0.0, 1), (1.0, 1), (0.3, 0)])
 def test_sql_and_python_agree_to_a_millionth(
@@ -79,6 +80,31 @@ def test_sql_and_python_agree_to_a_millionth(
     rows = warehouse.query("rescore", run="r1", **settings).pl().sort("traj_id", "turn")
     assert rows["shaped"].to_list() == pytest.approx([x for row in expected.shaped for x in row], abs=1e-6)
     assert rows["advantage"].to_list() == pytest.approx([x for row in expected.advantages for x in row], abs=1e-6)
+
+
+@pytest.mark.parametrize("shaping", ["equalized", "em"])
+def test_sql_reproduces_the_released_rounding(played: tuple[Warehouse, list[Trajectory]], shaping: str) -> None:
+    warehouse, trajectories = played
+    settings: dict[str, Any] = {"shaping": shaping, "score": "mean", "rounding": "released", "ddof": 1}
+    expected = assign_credit(
+        [t.rewards for t in trajectories],
+        [t.group for t in trajectories],
+        turn_tokens=[[turn.completion_tokens for turn in t.turns] for t in trajectories],
+        **settings,
+    )
+    rows = warehouse.query("rescore", run="r1", **settings).pl().sort("traj_id", "turn")
+    assert rows["shaped"].to_list() == pytest.approx([x for row in expected.shaped for x in row], abs=1e-12)
+    assert rows["advantage"].to_list() == pytest.approx([x for row in expected.advantages for x in row], abs=1e-9)
+
+
+def test_a_rounding_that_is_not_given_is_the_one_of_the_runs_recipe(tmp_path: Path) -> None:
+    fields = {"score": "mean", "ddof": 1, "recipe_json": {"credit": {"rounding": "released"}}}
+    with TurnLog.open(tmp_path, "r1", run_fields=fields) as log:
+        play(log, [0, 0, 1], attempt=0)
+        play(log, [0, 0], attempt=1)
+    with open_warehouse(tmp_path) as warehouse:
+        found = warehouse.query("rescore_trajectories", run="r1").pl()["score"].to_list()
+    assert sorted(found) == [0.0, 0.3333]
 
 
 def test_settings_that_are_not_given_are_the_runs_own(played: tuple[Warehouse, list[Trajectory]]) -> None:

@@ -97,6 +97,9 @@ class Gym(Generic[C]):
     choice_help: ClassVar[Mapping[str, str]] = {}
     """Per allowed choice: what it does and what its content looks like, as the system message shows it."""
 
+    aliases: ClassVar[Mapping[str, str]] = {}
+    """Other names of allowed choices, which prompts of other code use; they are taken and never offered."""
+
     _methods: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -149,7 +152,7 @@ class Gym(Generic[C]):
                 raise GymError(f"This {self.name} gym has not been reset; call reset() before step().")
             raise GymError(f"This {self.name} gym is finished; make a new one for another episode.")
         self.turns += 1
-        method = self._dispatch.get(call.choice)
+        method = self._dispatch.get(self.aliases.get(call.choice, call.choice))
         if method is None:
             allowed = " or ".join(self._methods)
             return self._result(Reply(f"'{call.choice}' is not possible here; choose {allowed}."), {"disallowed": True})

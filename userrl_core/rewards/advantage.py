@@ -27,7 +27,7 @@ from userrl_core.rewards.config import CreditConfig, Form
 from userrl_core.rewards.ragged import Rewards, TurnTokens, column_sum, lengths, pad_rewards, pad_tokens, rows
 from userrl_core.rewards.scoring import Scoring
 from userrl_core.rewards.scoring import score as score_of
-from userrl_core.rewards.shaping import Bools, Floats, Ints, Shaping, shape
+from userrl_core.rewards.shaping import Bools, Floats, Ints, Rounding, Shaping, shape
 
 EPSILON = 1e-6
 """Added to the standard deviation; a smaller deviation counts as zero."""
@@ -98,6 +98,7 @@ def turn_advantages(
     k: float = 2.0,
     form: Form = "released",
     ddof: int = 0,
+    rounding: Rounding = "none",
 ) -> list[list[float]]:
     """Advantage of every turn of every trajectory; all tokens of a turn share it.
 
@@ -106,7 +107,16 @@ def turn_advantages(
     Raises ConfigError where the settings contradict each other or the rewards, with what to change.
     """
     credits = assign_credit(
-        rewards, groups, turn_tokens=turn_tokens, shaping=shaping, score=score, gamma=gamma, k=k, form=form, ddof=ddof
+        rewards,
+        groups,
+        turn_tokens=turn_tokens,
+        shaping=shaping,
+        score=score,
+        gamma=gamma,
+        k=k,
+        form=form,
+        ddof=ddof,
+        rounding=rounding,
     )
     return [row.tolist() for row in credits.advantages]
 
@@ -131,6 +141,7 @@ def credit(
         k=config.k,
         form=config.form,
         ddof=config.ddof,
+        rounding=config.rounding,
         admitted=admitted,
         good=good,
     )
@@ -147,6 +158,7 @@ def assign_credit(
     k: float = 2.0,
     form: Form = "released",
     ddof: int = 0,
+    rounding: Rounding = "none",
     admitted: Sequence[bool] | None = None,
     good: Sequence[bool] | None = None,
 ) -> Credits:
@@ -159,19 +171,21 @@ def assign_credit(
         raise ConfigError(f"Unknown advantage form {form!r}; use released or paper.")
     if ddof not in (0, 1):
         raise ConfigError(f"credit.ddof must be 0 or 1, not {ddof}.")
+    if rounding not in ("none", "released"):
+        raise ConfigError(f"credit.rounding must be none or released, not {rounding!r}.")
     turns_N = lengths(rewards, groups)
     real_NT = np.arange(turns_N.max(initial=0)) < turns_N[:, None]
     rewards_NT, admitted_N = pad_rewards(rewards, turns_N, real_NT, admitted)
     real_NT &= admitted_N[:, None]
     tokens_NT = pad_tokens(turn_tokens, turns_N, real_NT)
 
-    shaped_NT = shape(shaping, rewards_NT, real_NT, gamma=gamma, k=k)
+    shaped_NT = shape(shaping, rewards_NT, real_NT, gamma=gamma, k=k, rounding=rounding)
     if form == "released" and shaped_NT.size and shaped_NT.min() < 0.0:
         raise ConfigError(
             f"Form released inverts the sign of negative credit, and shaping {shaping} gave {shaped_NT.min():g}; "
             "set credit.form to paper, or credit.shaping to equalized."
         )
-    score_N = score_of(score, rewards_NT, gamma=gamma)
+    score_N = score_of(score, rewards_NT, turns_N, gamma=gamma, rounding=rounding)
     ids, group_N = _index(groups)
     stats = _group_statistics(score_N, group_N, admitted_N, len(ids), ddof)
     mean_N, std_N = stats.mean[group_N], stats.std[group_N]

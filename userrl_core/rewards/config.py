@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt
 
 from userrl_core.rewards.optional import OptionalTerms
 from userrl_core.rewards.scoring import Scoring
-from userrl_core.rewards.shaping import Shaping
+from userrl_core.rewards.shaping import Rounding, Shaping
 
 Form = Literal["released", "paper"]
 Filter = Literal["drop", "resample", "keep"]
@@ -24,7 +24,8 @@ class CreditConfig(BaseModel):
     (rewards in [0, 1] mapped into [0.5, 1])."""
 
     score: Scoring = "r2g"
-    """Trajectory score within a group: sum (of rewards) or r2g (discounted by gamma per turn)."""
+    """Trajectory score within a group: sum (of rewards), mean (over turns: what the released code calls Sum) or r2g
+    (discounted by gamma per turn)."""
 
     gamma: float = Field(default=0.8, ge=0.0, le=1.0)
     """Discount per turn, in [0, 1]; used by r2g, as shaping and as score."""
@@ -38,6 +39,9 @@ class CreditConfig(BaseModel):
 
     ddof: Literal[0, 1] = 0
     """0: population standard deviation (the papers); 1: sample standard deviation (the released code)."""
+
+    rounding: Rounding = "none"
+    """released: mean scores and em credit are rounded to four digits, as in the released code; none: never rounded."""
 
     filter: Filter = "drop"
     """Groups whose scores are all equal: drop (removed from the batch), resample (replaced by newly drawn tasks) or keep

@@ -11,20 +11,23 @@ from typing import Literal
 import numpy as np
 
 from userrl_core.errors import ConfigError
-from userrl_core.rewards.shaping import Floats, check_gamma
+from userrl_core.rewards.shaping import Floats, Ints, Rounding, check_gamma, four_digits
 
-Scoring = Literal["sum", "r2g"]
+Scoring = Literal["sum", "mean", "r2g"]
 
 
-def score(kind: Scoring, rewards_NT: Floats, *, gamma: float = 0.8) -> Floats:
+def score(
+    kind: Scoring, rewards_NT: Floats, turns_N: Ints, *, gamma: float = 0.8, rounding: Rounding = "none"
+) -> Floats:
     """Score of every trajectory, shape [N].
 
-    ``sum``: r_1 + ... + r_T, a true sum (the released code takes a rounded mean). ``r2g``: the sum of
-    gamma^(t-1) r_t, which is larger the earlier rewards come. gamma = 1 makes both the same to the last bit.
-    Raises ConfigError for an unknown kind or gamma outside [0, 1].
+    rewards_NT: raw rewards, zero at padding. turns_N: turns of each trajectory.
+    ``sum``: r_1 + ... + r_T, a true sum. ``mean``: that over T, which the released code calls Sum; with rounding
+    ``released`` to four digits, as there. ``r2g``: the sum of gamma^(t-1) r_t, which is larger the earlier rewards come.
+    gamma = 1 makes it the same as the sum to the last bit. Raises ConfigError for an unknown kind or gamma outside [0, 1].
     """
-    if kind not in ("sum", "r2g"):
-        raise ConfigError(f"Unknown score {kind!r}; use sum or r2g.")
+    if kind not in ("sum", "mean", "r2g"):
+        raise ConfigError(f"Unknown score {kind!r}; use sum, mean or r2g.")
     check_gamma(gamma)
     factor = gamma if kind == "r2g" else 1.0
     score_N = np.zeros(rewards_NT.shape[0])
@@ -32,4 +35,7 @@ def score(kind: Scoring, rewards_NT: Floats, *, gamma: float = 0.8) -> Floats:
     for t in range(rewards_NT.shape[1]):
         score_N += weight * rewards_NT[:, t]
         weight *= factor
+    if kind == "mean":
+        score_N /= np.maximum(turns_N, 1)
+        return four_digits(score_N) if rounding == "released" else score_N
     return score_N

@@ -15,15 +15,25 @@ from numpy.typing import NDArray
 from userrl_core.errors import ConfigError
 
 Shaping = Literal["naive", "equalized", "r2g", "em"]
+Rounding = Literal["none", "released"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 
-def shape(kind: Shaping, rewards_NT: Floats, real_NT: Bools, *, gamma: float = 0.8, k: float = 2.0) -> Floats:
+def shape(
+    kind: Shaping,
+    rewards_NT: Floats,
+    real_NT: Bools,
+    *,
+    gamma: float = 0.8,
+    k: float = 2.0,
+    rounding: Rounding = "none",
+) -> Floats:
     """Shaped credit of every turn, shape [N, T], zero at padding.
 
-    rewards_NT: raw rewards, zero at padding. real_NT: True where a turn exists.
+    rewards_NT: raw rewards, zero at padding. real_NT: True where a turn exists. rounding: ``released`` rounds ``em`` to four
+    digits, as the released code does.
     Raises ConfigError for an unknown kind, gamma outside [0, 1], k <= 0, or rewards outside [0, 1] under ``em``.
     """
     if kind == "naive":
@@ -33,7 +43,8 @@ def shape(kind: Shaping, rewards_NT: Floats, real_NT: Bools, *, gamma: float = 0
     if kind == "r2g":
         return reward_to_go(rewards_NT, gamma)
     if kind == "em":
-        return exponential_mapping(rewards_NT, real_NT, k)
+        mapped_NT = exponential_mapping(rewards_NT, real_NT, k)
+        return four_digits(mapped_NT) if rounding == "released" else mapped_NT
     raise ConfigError(f"Unknown shaping {kind!r}; use naive, equalized, r2g or em.")
 
 
@@ -65,6 +76,11 @@ def exponential_mapping(rewards_NT: Floats, real_NT: Bools, k: float) -> Floats:
         )
     mapped_NT = 0.5 + 0.5 * np.expm1(-k * rewards_NT) / np.expm1(-k)
     return np.where(real_NT, mapped_NT, 0.0)
+
+
+def four_digits(values: Floats) -> Floats:
+    """Rounded as Python rounds: to the nearest decimal of the exact value, which NumPy's scaling misses now and then."""
+    return np.array([round(value, 4) for value in values.ravel().tolist()]).reshape(values.shape)
 
 
 def check_gamma(gamma: float) -> None:

@@ -5,11 +5,12 @@ Results are held in memory: a relation that was returned stays as it was, whatev
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import duckdb
+import orjson
 import pyarrow as pa
 
 from userrl_core.errors import ConfigError
@@ -89,7 +90,7 @@ class Warehouse:
             for key in known.params:
                 # Settings of re-scoring that were not given are the run's own.
                 if key.startswith("with_"):
-                    params.setdefault(key, run[key.removeprefix("with_")])
+                    params.setdefault(key, _setting(run, key.removeprefix("with_"), known.params[key]))
         if name == "trajectory" and type(params["id"]) is int:
             return self._relation(self._trajectory(params["id"]))
         arguments = ", ".join(f"{key} := ${key}" for key in params)
@@ -181,6 +182,15 @@ class Warehouse:
             return fetch_turns(cursor, f"SELECT {', '.join(columns)} FROM ({turns}) ORDER BY turn", columns)
 
         return self._connection.steady(ask)
+
+
+def _setting(run: Mapping[str, Any], name: str, default: str | None) -> Any:
+    """A credit setting of a run: a column of its row, or, of later ones, what its recipe says; else the query's default."""
+    if name in run:
+        return run[name]
+    recipe = orjson.loads(run.get("recipe_json") or "{}")
+    said = recipe.get("credit", {}).get(name) if isinstance(recipe, dict) else None
+    return said if said is not None else (default or "").strip("'")
 
 
 def _beyond(marks: Sequence[index.Mark]) -> str:

@@ -20,7 +20,7 @@ CREATE OR REPLACE MACRO learning_curve(run := NULL, in_phase := 'train', in_gym 
 CREATE OR REPLACE MACRO group_statistics(run := NULL, in_phase := 'train') AS TABLE
     WITH scored AS (
         SELECT t.run_id, t.stage, t.step, t.gym, t.group_id, t.admitted,
-               CASE WHEN r.score = 'sum' THEN t.return_sum ELSE t.score_r2g END AS s
+               CASE r.score WHEN 'sum' THEN t.return_sum WHEN 'mean' THEN t.return_sum / t.turns ELSE t.score_r2g END AS s
         FROM trajectories t LEFT JOIN runs r USING (run_id)
         WHERE (run IS NULL OR t.run_id = run) AND (in_phase IS NULL OR t.phase = in_phase)
     ), grouped AS (

@@ -3,14 +3,20 @@
 -- completion_tokens, one where none were counted.
 
 -- Per trajectory: its score, the mean and deviation of its group, z, and whether it carries a signal.
-CREATE OR REPLACE MACRO rescore_trajectories(run, with_score := 'r2g', with_gamma := 0.8, with_ddof := 0, in_phase := 'train') AS TABLE
+CREATE OR REPLACE MACRO rescore_trajectories(run, with_score := 'r2g', with_gamma := 0.8, with_ddof := 0, with_rounding := 'none',
+                                             in_phase := 'train') AS TABLE
     WITH summed AS (
         SELECT u.traj_id, count(u.reward) = count(*) AS whole,
-               sum(u.reward * CASE with_score WHEN 'r2g' THEN pow(with_gamma::DOUBLE, u.turn - 1) WHEN 'sum' THEN 1.0::DOUBLE
-                              ELSE error('Unknown score; use sum or r2g.')::DOUBLE END) AS s
+               sum(u.reward * CASE WHEN with_score = 'r2g' THEN pow(with_gamma::DOUBLE, u.turn - 1)
+                                   WHEN with_score IN ('sum', 'mean') THEN 1.0::DOUBLE
+                                   ELSE error('Unknown score; use sum, mean or r2g.')::DOUBLE END) AS total, count(*) AS turns
         FROM turns u WHERE u.run_id = run AND u.phase = in_phase GROUP BY u.traj_id
     ), member AS (
-        SELECT t.traj_id, t.stage, t.step, t.gym, t.group_id, t.admitted AND m.whole AS ok, CASE WHEN ok THEN m.s END AS s
+        SELECT t.traj_id, t.stage, t.step, t.gym, t.group_id, t.admitted AND m.whole AS ok,
+               CASE WHEN with_score = 'mean' THEN m.total / m.turns ELSE m.total END AS exact,
+               -- printf rounds the exact value, as Python does; round() scales first.
+               CASE WHEN NOT ok THEN NULL WHEN with_score = 'mean' AND with_rounding = 'released'
+                    THEN printf('%.4f', exact)::DOUBLE ELSE exact END AS s
         FROM trajectories t JOIN summed m USING (traj_id)
         WHERE t.run_id = run AND t.phase = in_phase
     ), grouped AS (
@@ -26,7 +32,8 @@ CREATE OR REPLACE MACRO rescore_trajectories(run, with_score := 'r2g', with_gamm
       ON g.stage = a.stage AND g.step = a.step AND g.gym = a.gym AND g.group_id = a.group_id;
 
 -- Shaped credit of every turn; r2g as gamma^-t times a suffix sum, so that one window does for all gammas but 0.
-CREATE OR REPLACE MACRO shaped_turns(run, with_shaping := 'equalized', with_gamma := 0.8, with_k := 2.0, in_phase := 'train') AS TABLE
+CREATE OR REPLACE MACRO shaped_turns(run, with_shaping := 'equalized', with_gamma := 0.8, with_k := 2.0, with_rounding := 'none',
+                                     in_phase := 'train') AS TABLE
     SELECT u.traj_id, u.turn, u.reward, CASE WHEN u.completion_tokens > 0 THEN u.completion_tokens ELSE 1 END AS tokens,
            CASE with_shaping
                WHEN 'naive' THEN u.reward
@@ -36,6 +43,8 @@ CREATE OR REPLACE MACRO shaped_turns(run, with_shaping := 'equalized', with_gamm
                    / pow(with_gamma::DOUBLE, u.turn) END
                WHEN 'em' THEN CASE WHEN u.reward < 0 OR u.reward > 1
                    THEN error('Shaping em needs rewards in [0, 1]; use shaping equalized.')::DOUBLE
+                   WHEN with_rounding = 'released'
+                   THEN printf('%.4f', 0.5 + 0.5 * (1 - exp(-with_k * u.reward)) / (1 - exp(-with_k)))::DOUBLE
                    ELSE 0.5 + 0.5 * (1 - exp(-with_k * u.reward)) / (1 - exp(-with_k)) END
                ELSE error('Unknown shaping; use naive, equalized, r2g or em.')::DOUBLE
            END AS shaped
@@ -43,11 +52,13 @@ CREATE OR REPLACE MACRO shaped_turns(run, with_shaping := 'equalized', with_gamm
 
 -- Per turn: shaped credit and advantage under the given settings, with the trajectory's score and z.
 CREATE OR REPLACE MACRO rescore(run, with_shaping := 'equalized', with_score := 'r2g', with_gamma := 0.8, with_k := 2.0,
-                                with_form := 'released', with_ddof := 0, in_phase := 'train') AS TABLE
+                                with_form := 'released', with_ddof := 0, with_rounding := 'none', in_phase := 'train') AS TABLE
     WITH scored AS (
-        FROM rescore_trajectories(run, with_score := with_score, with_gamma := with_gamma, with_ddof := with_ddof, in_phase := in_phase)
+        FROM rescore_trajectories(run, with_score := with_score, with_gamma := with_gamma, with_ddof := with_ddof,
+                                  with_rounding := with_rounding, in_phase := in_phase)
     ), credit AS (
-        FROM shaped_turns(run, with_shaping := with_shaping, with_gamma := with_gamma, with_k := with_k, in_phase := in_phase)
+        FROM shaped_turns(run, with_shaping := with_shaping, with_gamma := with_gamma, with_k := with_k, with_rounding := with_rounding,
+                          in_phase := in_phase)
     ), spread AS (
         SELECT traj_id, sum(shaped * tokens) AS total, sum(tokens) FILTER (shaped <> 0) AS counted, min(shaped) AS lowest
         FROM credit WHERE with_shaping <> 'equalized' AND with_form = 'released' GROUP BY traj_id

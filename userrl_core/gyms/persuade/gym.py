@@ -3,7 +3,7 @@
 The user starts at "Strongly Agree" and moves over seven levels. A turn earns the levels gained toward disagreement divided
 by six. The paper calls this scaling exponential but states a linear formula; we follow the formula. As published the change
 is measured from the previous stance, so that a user who moves back and forth is rewarded without end; here each level is
-rewarded once.
+rewarded once, unless `paid` says previous. The released prompts know an argument as ``answer``, which is taken as ``action``.
 """
 
 from __future__ import annotations
@@ -61,6 +61,10 @@ class PersuadeConfig(GymConfig):
     per_level: float = Field(default=1 / 6, gt=0.0)
     """Reward of one level toward disagreement (appendix C: levels changed, divided by 6)."""
 
+    paid: Literal["best", "previous"] = "best"
+    """What a turn's levels are counted from: the best stance so far (ours: each level earns once), or the one before the turn
+    (the paper and the released code)."""
+
 
 class PersuadeGym(Gym[PersuadeConfig]):
     """Move the user to "Strongly Disagree" (UserRL appendix C).
@@ -77,6 +81,7 @@ class PersuadeGym(Gym[PersuadeConfig]):
         "openai": lazily("userrl_core.gyms.persuade.llm_user:LLMPersuadeUser"),
         "human": lazily("userrl_core.gyms.persuade.human_user:HumanPersuadeUser"),
     }
+    aliases: ClassVar[Mapping[str, str]] = {"answer": "action"}
     goal = (
         "The user firmly holds a claim. Change the user's mind: every turn, give an argument against the claim, until the "
         "user strongly disagrees with it."
@@ -126,12 +131,13 @@ class PersuadeGym(Gym[PersuadeConfig]):
         return str(self.task.payload["claim"])
 
     async def action(self, content: str) -> Reply:
-        """An argument: the user responds and states its stance; only levels not reached before are rewarded."""
+        """An argument: the user responds and states its stance; levels toward disagreement are rewarded (`paid`)."""
         verdict = await self.user.respond(content, self.stance)
         if verdict.stance not in STANCES:
             raise JudgeError("The user's stance is none of the seven levels.")
         level = STANCES.index(verdict.stance)
-        reward = max(0, level - self.best) * self.config.per_level
+        start = self.best if self.config.paid == "best" else STANCES.index(self.stance)
+        reward = max(0, level - start) * self.config.per_level
         self.best = max(self.best, level)
         self.stance = verdict.stance
         done = level == len(STANCES) - 1

@@ -100,7 +100,10 @@ def _released(root: Path) -> list[Task]:
 
 @lru_cache(maxsize=8)
 def load_domain(name: str, database: str | None) -> Domain:
-    """A domain with its tools, policy and data; loaded once. Raises TaskError when its files are missing."""
+    """A domain with its tools, policy and data; loaded once. Raises TaskError when its files are missing.
+
+    The policy is the released one, ``wiki.md`` beside the domain's tools, and our own text where there is none.
+    """
     policy = (Path(__file__).parent / "policies" / f"{name}.txt").read_text(encoding="utf-8")
     if name == "bikes":
         return Domain(name, bikes.TOOLS, bikes.WRITES, bikes.SCHEMAS, policy, bikes_tasks.tables())
@@ -112,7 +115,14 @@ def load_domain(name: str, database: str | None) -> Domain:
     folder = Path(database)
     base = {table: read_json(folder / f"{table}.json", dict) for table in TABLES[name]}
     schemas = tuple(read_json(folder / "tools.json", list))
+    if (released := policy_file(folder)).is_file():
+        policy = released.read_text(encoding="utf-8")
     return Domain(name, module.TOOLS, module.WRITES, schemas, policy, base)
+
+
+def policy_file(database: Path) -> Path:
+    """Where a domain's released policy lies, there or not."""
+    return database / "wiki.md"
 
 
 def replay(domain: Domain, actions: Sequence[dict[str, Any]]) -> tuple[Database, list[str]]:

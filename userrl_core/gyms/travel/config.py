@@ -33,6 +33,7 @@ PRESETS: dict[str, Mapping[str, Any]] = {
         "repeat_known": True,
         "terse": True,
         "score_as": "return",
+        "end_when": "all_chosen",
     },
 }
 
@@ -62,7 +63,11 @@ class TravelConfig(GymConfig):
     """Maximum reward of a turn that answers several aspects at once; None gives the plain sum (released code)."""
 
     one_choice_per_aspect: bool = True
-    """Only the first option per aspect counts, and the episode ends when every aspect has one; False: when all best are chosen."""
+    """Only the first option per aspect counts; False: all do."""
+
+    end_when: Literal["all_best", "all_chosen"] = "all_best"
+    """The episode ends when the best option of every aspect is chosen (UserRL appendix C), or already when every aspect has a
+    choice, where only the first counts (all_chosen)."""
 
     search_failure_interval: NonNegativeInt = 5
     """Every n-th search fails; 0 for never."""

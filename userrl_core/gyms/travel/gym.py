@@ -214,7 +214,7 @@ class TravelGym(Gym[TravelConfig]):
 
     def _complete(self) -> bool:
         chosen = self.progress.chosen
-        if self.config.one_choice_per_aspect:
+        if self.config.one_choice_per_aspect and self.config.end_when == "all_chosen":
             return len(chosen) == len(self.world.aspects)
         return all(aspect.best in chosen.get(name, ()) for name, aspect in self.world.aspects.items())
 

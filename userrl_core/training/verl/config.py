@@ -263,6 +263,7 @@ def _algorithm(job: VerlJob, folder: Path) -> dict[str, Value]:
             "+algorithm.userrl.k": credit.k,
             "+algorithm.userrl.form": credit.form,
             "+algorithm.userrl.ddof": credit.ddof,
+            **({"+algorithm.userrl.rounding": credit.rounding} if credit.rounding != "none" else {}),
             "+algorithm.userrl.stage_file": str(folder / "stage.json"),
         }
     return values

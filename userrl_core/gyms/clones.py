@@ -1,0 +1,151 @@
+"""One folder of published data, made from clones of the released repositories (`userrl tasks import --from CLONE ...`).
+
+Data files are copied. tau-bench has its tasks and tool schemas as Python source only: they are parsed, and what is not a
+literal is refused; nothing of a clone is ever run.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from userrl_core.errors import TaskError
+
+COPIED = {
+    "userrl": ("LICENSE*", "data/*/*.parquet", "gyms/*/*/data/*.json"),
+    "userbench": ("LICENSE*", "data/*/*.parquet", "travelgym/data/*.json"),
+}
+"""The files of a clone that are kept, under the paths that they have there."""
+DOMAINS = ("retail", "airline")
+RECORDS = ("Task", "Action")
+"""The records of tau-bench's task files: calls with keywords, read as mappings."""
+
+
+def import_clone(clone: Path, folder: Path) -> str:
+    """Add what a clone holds to a folder of published data; returns the part that it became.
+
+    Raises TaskError, naming file and line, for a source that holds more than literals, and for a folder of no known kind.
+    """
+    if (clone / "tau_bench" / "envs").is_dir():
+        part = "tau-bench"
+        for domain in DOMAINS:
+            _import_domain(clone / "tau_bench" / "envs" / domain, folder / part / domain)
+        return part
+    if (clone / "gyms" / "TurtleGym").is_dir():
+        part = "userrl"
+    elif (clone / "travelgym").is_dir():
+        part = "userbench"
+    else:
+        raise TaskError(f"{clone} is no clone of UserRL, UserBench or tau-bench; give the root of one.")
+    for source in (path for pattern in COPIED[part] for path in sorted(clone.glob(pattern))):
+        _copy(source, folder / part / source.relative_to(clone))
+    return part
+
+
+def _import_domain(source: Path, target: Path) -> None:
+    """A domain's tables, policy, tools and tasks."""
+    for path in (*sorted((source / "data").glob("*.json")), source / "wiki.md"):
+        if path.is_file():
+            _copy(path, target / path.name)
+    parts = sorted(source.glob("tasks_*.py"))
+    if not parts or not (source / "tools" / "__init__.py").is_file():
+        raise TaskError(f"{source} has no tasks_*.py or no tools; give the root of a whole clone of tau-bench.")
+    for path in parts:
+        _write(
+            target / f"{path.stem}.json", [_task(number, row) for number, row in enumerate(_assigned(path, "TASKS"))]
+        )
+    _write(target / "tools.json", _tools(source / "tools"))
+
+
+def _task(number: int, row: Any) -> dict[str, Any]:
+    kept = {
+        key: row.get(key, [] if key in ("actions", "outputs") else "")
+        for key in ("user_id", "instruction", "actions", "outputs")
+    }
+    return {"task_id": number, **kept}
+
+
+def _tools(folder: Path) -> list[Any]:
+    """The schemas that the tools' ``get_info`` return, in the order in which the domain lists its tools."""
+    schemas: dict[str, Any] = {}
+    for path in sorted(folder.glob("*.py")):
+        for tool in (node for node in _module(path).body if isinstance(node, ast.ClassDef)):
+            for node in ast.walk(tool):
+                if isinstance(node, ast.FunctionDef) and node.name == "get_info":
+                    value = next((inner.value for inner in ast.walk(node) if isinstance(inner, ast.Return)), None)
+                    schemas[tool.name] = _literal(value, path)
+    listed = [node.id for node in _listed(folder / "__init__.py") if isinstance(node, ast.Name)]
+    missing = [name for name in listed if name not in schemas]
+    if missing or not listed:
+        raise TaskError(f"{folder}: there is no get_info of {missing[0] if missing else 'any tool'}.")
+    return [schemas[name] for name in listed]
+
+
+def _listed(path: Path) -> list[ast.expr]:
+    for node in _module(path).body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.List):
+            return node.value.elts
+    return []
+
+
+def _assigned(path: Path, prefix: str) -> list[Any]:
+    """The list that the module assigns to a name that begins with the prefix."""
+    for node in _module(path).body:
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
+        named = any(isinstance(target, ast.Name) and target.id.startswith(prefix) for target in targets)
+        if named and isinstance(node, (ast.Assign, ast.AnnAssign)):
+            value = _literal(node.value, path)
+            if isinstance(value, list) and all(isinstance(row, dict) for row in value):
+                return value
+    raise TaskError(f"{path} assigns no list of tasks to a name that begins with {prefix}.")
+
+
+def _literal(node: ast.AST | None, path: Path) -> Any:
+    """The value of literals and of the records of tau-bench's files. Raises TaskError for everything else."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in RECORDS and not node.args:
+        return {str(word.arg): _literal(word.value, path) for word in _named(node, path)}
+    if isinstance(node, (ast.List, ast.Tuple)):
+        return [_literal(element, path) for element in node.elts]
+    if isinstance(node, ast.Dict):
+        return {_literal(key, path): _literal(value, path) for key, value in zip(node.keys, node.values, strict=True)}
+    try:
+        return ast.literal_eval(node)  # type: ignore[arg-type]
+    except (ValueError, TypeError):
+        raise _refusal(node, path) from None
+
+
+def _named(call: ast.Call, path: Path) -> Iterator[ast.keyword]:
+    for word in call.keywords:
+        if word.arg is None:
+            raise _refusal(call, path)
+        yield word
+
+
+def _refusal(node: ast.AST | None, path: Path) -> TaskError:
+    return TaskError(
+        f"{path}, line {getattr(node, 'lineno', '?')}: this is no literal, and nothing of a clone is run; use the repository as "
+        "it was released."
+    )
+
+
+def _module(path: Path) -> ast.Module:
+    try:
+        return ast.parse(path.read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, UnicodeDecodeError) as error:
+        raise TaskError(f"{path} cannot be read as Python ({type(error).__name__}).") from None
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, target)
+
+
+def _write(path: Path, value: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
