@@ -61,6 +61,8 @@ def _size(merged: Merged, stage: Mapping[str, Any], gym: str, counted: Counted |
 
 def _demonstrated(merged: Merged, sizes: list[int]) -> int:
     """Most tasks that demonstrations use up: each kept one its own, none where nothing is distilled."""
+    if merged.get("cold_start.data") is not None:
+        return 0
     if not merged.get("cold_start.enabled", True) and merged.get("model.path") is not None:
         return 0
     attempts, episodes = int(merged.get("demonstrations.attempts", 1)), merged.get("demonstrations.episodes")

@@ -101,7 +101,10 @@ class Episode:
         if stop_reason is not None:
             self._finish(stop_reason, reject_reason)
             return []
-        return [{"role": "tool", "content": turn.observation}]
+        shown = turn.observation
+        if self.rules.prompt_style == "released" and turn.reward is not None:
+            shown += f"\nReward: {turn.reward}"
+        return [{"role": "tool", "content": shown}]
 
     def fail(self, error: Exception) -> None:
         """The policy gave no reply: end without a score. The turns so far stay in the log; the trajectory is not admitted."""

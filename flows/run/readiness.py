@@ -242,6 +242,9 @@ def _refuse_unserved(recipe: Recipe, host: Host, kinds: tuple[str, ...]) -> None
                 "data", f"gyms.{gym}.published names {published}, and nothing is there; give the right path."
             )
     search = recipe.gym("search")
+    chats = recipe.cold_start.data
+    if "distill" in kinds and chats is not None and not Path(chats).expanduser().is_file():
+        raise _Refusal("data", f"cold_start.data names {chats}, and nothing is there; give the right path.")
     searched = "evaluate" in kinds and "search" in evaluation_gyms(recipe) and search.published == FOLDER
     if searched and (missing := missing_search_key(search.config, host.keys)):
         raise _Refusal(
@@ -276,7 +279,11 @@ def refuse_missing_key(server: ChatServer) -> None:
 
 
 def _servers(recipe: Recipe, kinds: tuple[str, ...]) -> Iterator[tuple[str, ChatServer]]:
-    distils = "distill" in kinds and (recipe.cold_start.enabled or recipe.model.path is None)
+    distils = (
+        "distill" in kinds
+        and recipe.cold_start.data is None
+        and (recipe.cold_start.enabled or recipe.model.path is None)
+    )
     if distils and recipe.demonstrations.policy != "scripted":
         yield "The demonstrator", ChatServer(model=recipe.demonstrations.policy)
     roles = [("demonstrate", "The user of demonstrations", demonstrated_gyms(recipe))] * distils

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+from pathlib import Path
 from typing import Any
 
 from curricula.pool import MOST_OF_A_GYM
@@ -19,6 +21,7 @@ from userrl_core.policies.openai import OpenAIPolicy
 from userrl_core.records import RolloutContext, Trajectory
 from userrl_core.rollout import run_episodes
 from userrl_core.served.client import ChatServer
+from userrl_core.sharegpt import read_conversations
 from userrl_core.sink import Sink
 
 
@@ -37,6 +40,8 @@ def demonstrator(recipe: Recipe) -> Policy:
 def distill(job: StageJob, sink: Sink, progress: ProgressWriter) -> DistillResult:
     """Play, select, write. The result counts what was dropped, and why."""
     recipe, setup = job.recipe, job.recipe.demonstrations
+    if recipe.cold_start.data is not None:
+        return _given(job, Path(recipe.cold_start.data).expanduser())
     policy = demonstrator(recipe)
     where = RolloutContext(stage=job.stage, phase="distill", policy=policy.name)
     horizon = setup.horizon or recipe.evaluate.horizon
@@ -91,6 +96,29 @@ def distill(job: StageJob, sink: Sink, progress: ProgressWriter) -> DistillResul
         mean_kept=_mean(chosen.kept),
         by_gym=chosen.by_gym,
         turns=sum(len(t.turns) for t in played),
+        files={path: file_hash(path) for path in (chats, used)},
+        sha256=file_hash(chats),
+    )
+
+
+def _given(job: StageJob, source: Path) -> DistillResult:
+    """Conversations of a file in place of demonstrations: nothing is played, and no task leaves the RL set."""
+    conversations = read_conversations(source)
+    chats, used = job.folder / "chats.jsonl", job.folder / "used_tasks.json"
+    chats.parent.mkdir(parents=True, exist_ok=True)
+    chats.write_text("".join(json.dumps(chat, ensure_ascii=False) + "\n" for chat in conversations), encoding="utf-8")
+    write_json(used, {"tasks": []})
+    return DistillResult(
+        chats=chats,
+        used_tasks=used,
+        policy=f"file {source.name}",
+        played=0,
+        kept=len(conversations),
+        dropped={},
+        mean=None,
+        mean_kept=None,
+        by_gym={},
+        turns=sum(message["role"] == "assistant" for chat in conversations for message in chat["messages"]),
         files={path: file_hash(path) for path in (chats, used)},
         sha256=file_hash(chats),
     )

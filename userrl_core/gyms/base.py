@@ -94,6 +94,8 @@ class Gym(Generic[C]):
     """The users that the gym has, by kind (``rule``, ``openai``, ``human``): factories (task, rng, **options) -> user."""
     goal: ClassVar[str] = ""
     """The gym's goal in the agent's system message: one or two sentences, our words."""
+    hint: ClassVar[str] = ""
+    """How to go about it, in one sentence; shown in prompt style ``paper`` alone (UserRL figure 16)."""
     choice_help: ClassVar[Mapping[str, str]] = {}
     """Per allowed choice: what it does and what its content looks like, as the system message shows it."""
 

@@ -1,7 +1,9 @@
 """The opening messages of every gym, from one template (structure: UserRL figure 16; the wording is ours).
 
 ``full`` is for pretrained models: a system message with the goal, the tool and what each choice does, then the user's
-opening. ``brief`` is for a model of laptop size trained from scratch: the shortest user message that states the task.
+opening. ``paper`` adds what figure 16 asks for and ``full`` leaves open: reasoning first, in think tags, in every message, and
+the gym's hint. ``released`` is ``full`` with the reward after every observation, as the released trainer shows it.
+``brief`` is for a model of laptop size trained from scratch: the shortest user message that states the task.
 """
 
 from __future__ import annotations
@@ -12,7 +14,10 @@ from userrl_core.gyms.base import Gym
 from userrl_core.interact import TOOL_NAME
 from userrl_core.records import Message
 
-PromptStyle = Literal["full", "brief"]
+PromptStyle = Literal["full", "brief", "paper", "released"]
+
+
+THINK = "Think first, between <think> and </think>, about what is known and what to do next; then make"
 
 
 def opening_messages(gym: Gym[Any], opening: str, horizon: int, style: PromptStyle = "full") -> list[Message]:
@@ -29,8 +34,10 @@ def opening_messages(gym: Gym[Any], opening: str, horizon: int, style: PromptSty
         f"# Goal\n{gym.goal}\n\n"
         f"# Choices\n{choices}\n\n"
         f"# Rules\n"
-        f"- Think first if you need to, then make exactly one call in every message.\n"
+        f"- {THINK if style == 'paper' else 'Think first if you need to, then make'} exactly one call in every message.\n"
         f"- The user sees only what the call says, and you see only what comes back.\n"
         f"- You have at most {horizon} turns; fewer is better."
     )
+    if style == "paper" and gym.hint:
+        system += f"\n\n# Hint\n{gym.hint}"
     return [{"role": "system", "content": system}, {"role": "user", "content": opening}]

@@ -85,6 +85,9 @@ class SftConfig(Settings):
     enabled: bool = True
     """False starts reinforcement learning from the untrained model."""
 
+    data: str | None = None
+    """File of conversations in place of distilled demonstrations: ShareGPT, or chats of messages; JSON or JSON lines."""
+
     epochs: PositiveFloat = 3.0
     """Passes over the demonstrations; ignored where steps is set."""
 

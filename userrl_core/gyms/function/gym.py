@@ -51,6 +51,7 @@ class FunctionGym(Gym[FunctionConfig]):
     config_type = FunctionConfig
     metric = "Test Case Correctness"
     min_turns = 2
+    hint = "Try numbers that change one position at a time, and look at the test case before you answer."
     goal = (
         "The user keeps a rule that turns four numbers a, b, c, d into one by simple arithmetic. Find it by trying numbers, "
         "then give its value for the test case."

@@ -87,6 +87,7 @@ class IntentionGym(Gym[IntentionConfig]):
         "openai": lazily("userrl_core.gyms.intention.llm_user:LLMIntentionUser"),
         "human": lazily("userrl_core.gyms.intention.human_user:HumanIntentionUser"),
     }
+    hint = "Ask about the missing detail that matters most, one at a time."
     goal = (
         "The user's request leaves out details that decide how it should be carried out. Find out what they are by asking; "
         "do not carry out the request itself."

@@ -82,6 +82,7 @@ class PersuadeGym(Gym[PersuadeConfig]):
         "human": lazily("userrl_core.gyms.persuade.human_user:HumanPersuadeUser"),
     }
     aliases: ClassVar[Mapping[str, str]] = {"answer": "action"}
+    hint = "Take up what the user said last, and bring one new reason a turn."
     goal = (
         "The user firmly holds a claim. Change the user's mind: every turn, give an argument against the claim, until the "
         "user strongly disagrees with it."

@@ -59,6 +59,7 @@ class TauGym(Gym[TauConfig]):
     name = "tau"
     config_type = TauConfig
     metric = "Task Completion"
+    hint = "Read the policy and the tools first, look up what the user says, and ask before you change anything."
     goal = (
         "You serve a customer of a service desk. Find out what the customer wants, use the desk's tools to do it, keep to its "
         "policy, and tell the customer what was asked. The customer ends the conversation."

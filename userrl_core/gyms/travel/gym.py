@@ -55,6 +55,7 @@ class TravelGym(Gym[TravelConfig]):
         "rule": RuleTravelUser,
         "openai": lazily("userrl_core.gyms.travel.llm_user:LLMTravelUser"),
     }
+    hint = "Ask about one preference of one part of the trip at a time, and search before you answer."
     goal = (
         "Plan the user's trip. The user has preferences for every part of it and tells them only indirectly and when asked "
         "for one in particular; money matters. Choose, for each part, the cheapest option that meets them all."

@@ -1,0 +1,73 @@
+"""A gym of ours behind the interface of the released gyms, for their trainer: ``reset()`` and ``step_async(action)``.
+
+An action is ``[action|answer|search|finish] text``. A step returns (observation, reward, terminated, truncated, info), and the
+agent sees the feedback alone; a step after the end raises.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from userrl_core.errors import ConfigError, GymError, TaskError
+from userrl_core.gyms.registry import make
+from userrl_core.gyms.sync import complete
+from userrl_core.interact import InteractCall
+from userrl_core.records import Task
+
+_ACTION = re.compile(r"\s*\[(action|answer|search|finish)\]\s*(.*)", re.DOTALL | re.IGNORECASE)
+
+
+class ReleasedEnv:
+    """One episode after another of a gym's task.
+
+    max_steps: steps of an episode (released default: 20). user, config: as in `make`. Where scoring did not run the step
+    raises TaskError: their trainer would count a missing reward as a failure of the agent.
+    """
+
+    def __init__(
+        self, gym: str, task: Task | None = None, user: Any = "rule", max_steps: int = 20, **config: Any
+    ) -> None:
+        if max_steps < 1:
+            raise ConfigError(f"max_steps {max_steps} allows no step; give 1 or more.")
+        self._made, self.max_steps = (gym, task, user, config), max_steps
+        self._gym: Any = None
+        self._steps, self._over = 0, True
+
+    def reset(self, seed: int | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
+        """A new episode: the observation, whose feedback is the user's opening, and info."""
+        gym, task, user, config = self._made
+        self._gym = make(gym, task, user, **config)
+        self._steps, self._over = 0, False
+        return {"feedback": self._gym.reset(seed=seed), "step": 0}, {"task_id": self._gym.task.id}
+
+    async def step_async(self, action: str) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        """Execute one action string. Raises GymError before `reset` and after the end."""
+        if self._over:
+            raise GymError("The episode is over or has not begun; call reset() first.")
+        self._steps += 1
+        words = _ACTION.match(action)
+        terminated, reward, info = False, 0.0, {}
+        if words is None:
+            feedback = "Write [action], [answer], [search] or [finish], then the text."
+        elif words[1].lower() == "finish":
+            feedback, terminated = "The attempt is over.", True
+        else:
+            result = await self._gym.step(InteractCall(words[1].lower(), words[2].strip()))
+            if result.reward is None:
+                self._over = True
+                raise TaskError("The turn was not scored; look at the user model, and reset.")
+            feedback, reward, terminated, info = result.observation, result.reward, result.terminated, dict(result.info)
+        truncated = not terminated and self._steps >= self.max_steps
+        self._over = terminated or truncated
+        return {"feedback": feedback, "step": self._steps}, reward, terminated, truncated, info
+
+    def step(self, action: str) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        """The same from synchronous code."""
+        return complete(self.step_async(action))
+
+    def close(self) -> None:
+        """Release the gym."""
+        if self._gym is not None:
+            complete(self._gym.aclose())
+        self._over = True
