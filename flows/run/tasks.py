@@ -12,7 +12,7 @@ from curricula.spec import FOLDER, UserSetup
 from flows.machine.home import imported_tasks, published_data
 from userrl_core import gyms
 from userrl_core.errors import ConfigError, UserRLError
-from userrl_core.gyms.published import published_tasks
+from userrl_core.gyms.published import published_tasks, with_prompt
 from userrl_core.gyms.taskfile import read_tasks
 from userrl_core.gyms.tau.tasks import policy_file
 from userrl_core.records import Task
@@ -33,6 +33,8 @@ def tasks_of(recipe: Recipe, gym: str, split: str, options: dict[str, Any] | Non
         folder = Path(recipe.data_folder) if recipe.data_folder else published_data()
         every = published_tasks(gym, folder, recipe.published, recipe.split.validation)
         tasks = _playable([task for task in every if task.split == split], gym, split)
+        if recipe.model.prompt_style == "released":
+            tasks = [with_prompt(task, folder) for task in tasks]
     else:
         resplit = [_resplit(task, recipe.split.validation) for task in given_tasks(gym, setup.published)]
         tasks = _playable([task for task in resplit if task.split == split], gym, split)

@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import polars
 import pytest
 from typer.testing import CliRunner
 
@@ -22,7 +23,9 @@ from flows.run.tasks import test_tasks as held_out
 from tests.flows.small import result, start
 from tests.published import published
 from userrl_core.errors import ConfigError
-from userrl_core.gyms.published import LISTED, PAPER_GYMS, Edition, published_tasks
+from userrl_core.gyms import make
+from userrl_core.gyms.prompt import opening_messages
+from userrl_core.gyms.published import LISTED, PAPER_GYMS, ROWS, Edition, published_tasks
 
 TEST = {"travel": 471, "turtle": 48, "function": 78, "tau": 165, "persuade": 42, "intention": 40, "telepathy": 41}
 TEST |= {"search": 125}
@@ -71,6 +74,20 @@ def test_one_switch_changes_all_gyms_and_epochs_count_the_tasks_that_are_there(f
     assert {task.source for task in held_out(recipe)} == {"published:userrl"}
     assert {recipe.data_of(gym) for gym in recipe.played_gyms} == {"published (the released list)"}
     assert len(rl_tasks(recipe, "function", ())) == 188
+
+
+def test_the_released_prompt_style_opens_with_the_prompt_of_the_tasks_parquet_row(folder: Path) -> None:
+    mix = ["turtle", "function", "tau", "persuade", "intention", "telepathy"]
+    changed = {"data": "published", "stages.*.mix": MIX, "evaluate.gyms": mix, "model.prompt_style": "released"}
+    recipe = load(folder=folder, **changed)
+    for gym in mix:
+        task = tasks_of(recipe, gym, "test")[0]
+        name, field = (task.payload["title"], "title") if gym in ("turtle", "telepathy") else (task.id, "id")
+        rows = polars.read_parquet(folder / "userrl" / "data" / f"{ROWS[gym]}" / "test.parquet").to_dicts()
+        row = next(row for row in rows if row["reward_model"][field] == name)
+        made = make(gym, task)
+        assert opening_messages(made, "", 16, "released") == row["prompt"]
+        assert opening_messages(made, "", 16, "full") != row["prompt"]
 
 
 def test_published_without_the_option_databases_of_travel_is_refused_with_both_ways_round(folder: Path) -> None:

@@ -2,8 +2,9 @@
 
 ``full`` is for pretrained models: a system message with the goal, the tool and what each choice does, then the user's
 opening. ``paper`` adds what figure 16 asks for and ``full`` leaves open: reasoning first, in think tags, in every message, and
-the gym's hint. ``released`` is ``full`` with the reward after every observation, as the released trainer shows it.
-``brief`` is for a model of laptop size trained from scratch: the shortest user message that states the task.
+the gym's hint. ``released`` is the prompt of the task's released row (``full`` where a task has none), with the reward after
+every observation, as the released trainer shows it. ``brief`` is for a model of laptop size trained from scratch: the shortest
+user message that states the task.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ def opening_messages(gym: Gym[Any], opening: str, horizon: int, style: PromptSty
     """
     if style == "brief":
         return [{"role": "user", "content": gym.brief()}]
+    released = gym.task.payload.get("prompt") if style == "released" else None
+    if released is not None:
+        return [{"role": message["role"], "content": message["content"]} for message in released]
     choices = "\n".join(f"- {choice}: {gym.help_for(choice)}" for choice in gym.choices())
     system = (
         f"You help a user through one tool, {TOOL_NAME}, which takes two strings: choice and content.\n\n"

@@ -16,7 +16,7 @@ from typing import Literal
 from userrl_core.errors import MissingFileError, TaskError
 from userrl_core.gyms.registry import load_published, part
 from userrl_core.gyms.released import read_parquet
-from userrl_core.records import Task
+from userrl_core.records import Message, Task
 from userrl_core.seeding import content_hash, validation_of
 
 Edition = Literal["released", "paper"]
@@ -33,6 +33,20 @@ LISTED = {
     "persuade": ("PersuadeGym", "id"),
 }
 """The gyms of the combined list: what it calls them, and the field that names a task."""
+
+ROWS = {
+    "travel": "travel_multiturn_onechoice",
+    "turtle": "turtle_multiturn",
+    "function": "function_multiturn",
+    "tau": "tau_multiturn",
+    "persuade": "persuasion_multiturn",
+    "intention": "intention_multiturn",
+    "telepathy": "telepathy_multiturn",
+    "search": "bamboogle_multiturn",
+}
+"""Where the released prompts of a gym lie, under ``data``."""
+BY_TITLE = ("turtle", "telepathy")
+"""The gyms whose rows name a task by its title; all others by its id."""
 
 
 def has_loader(gym: str) -> bool:
@@ -65,6 +79,24 @@ def published_tasks(
             or (task.payload["title"] if field == "title" else task.id) in named
         ]
     return tuple(_with_validation(task, validation) for task in tasks)
+
+
+@lru_cache(maxsize=8)
+def released_prompts(gym: str, folder: Path) -> dict[str, list[Message]]:
+    """The messages of every released row by the task's id, or its title where rows name that (`BY_TITLE`)."""
+    root, field = folder / "userrl" / "data", "title" if gym in BY_TITLE else "id"
+    found: dict[str, list[Message]] = {}
+    for path in (root / ROWS[gym] / "train.parquet", root / ROWS[gym] / "test.parquet"):
+        for row in read_parquet(path, ["prompt", "reward_model"]) if path.is_file() else ():
+            found[str(row["reward_model"][field])] = row["prompt"]
+    return found
+
+
+def with_prompt(task: Task, folder: Path) -> Task:
+    """The task with its released prompt, which prompt style ``released`` shows; as it is where there is none."""
+    name = task.payload["title"] if task.gym in BY_TITLE else task.id
+    prompt = released_prompts(task.gym, folder).get(name) if task.gym in ROWS else None
+    return task if prompt is None else dataclasses.replace(task, payload={**task.payload, "prompt": prompt})
 
 
 def playable(tasks: tuple[Task, ...]) -> list[Task]:
