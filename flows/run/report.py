@@ -215,7 +215,8 @@ def _alarms(plan: RunPlan, run: Run) -> tuple[str, ...]:
 def learning_curve(run_id: str) -> list[CurvePoint]:
     """Mean score per step in training and in validation, from the warehouse."""
     text = """select phase, stage, step, avg(score), any_value(horizon) from trajectories
-              where run_id = $run and phase in ('train', 'validate') and admitted group by phase, stage, step order by step, stage"""
+              where run_id = $run and phase in ('train', 'validate') and admitted
+              group by phase, stage, step order by step, stage"""
     with open_warehouse(warehouse_dir()) as warehouse:
         return [CurvePoint(*row) for row in warehouse.sql(text, run=run_id).fetchall()]
 
