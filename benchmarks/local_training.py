@@ -146,7 +146,7 @@ def train(seed: int, arguments: argparse.Namespace) -> dict[str, Any]:
 
 SHOWN = (
     "rollout/return_sum/mean", "validate/return_sum/mean", "policy/entropy/mean", "policy/clip/share",
-    "policy/kl_reference/mean", "groups/trained/share", "seconds/rollout/sum", "seconds/update/sum",
+    "groups/trained/share", "seconds/rollout/sum", "seconds/update/sum",
     "seconds/validate/sum", "critic/explained_variance/mean", "policy/grad_norm/mean",
 )  # fmt: skip
 
@@ -189,7 +189,7 @@ class Pool:
     def draw(self, step: int, n: int) -> list[Any]:
         return random.Random(f"{self.seed}/{step}").sample(self.tasks, n)
 
-    def observe(self, task_key: str, success: float) -> None: ...
+    def observe(self, task_key: str, success: float, tokens: float | None = None) -> None: ...
 
     def record(self, step: int, stats: Any) -> None: ...
 
