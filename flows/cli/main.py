@@ -14,14 +14,22 @@ from flows.cli.terminal import plain
 from userrl_core.errors import UserRLError
 
 COMMANDS = {
-    **{name: name for name in ("report", "evaluate", "doctor", "play", "runs", "recipe", "tasks", "sql", "warehouse")},
+    "report": "looking.report",
+    "evaluate": "measuring.evaluate",
+    "doctor": "doctor",
+    "play": "looking.play",
+    "runs": "runs",
+    "recipe": "recipe",
+    "tasks": "tasks",
+    "sql": "looking.sql",
+    "warehouse": "warehouse",
     "server": "server",
     "sweep": "sweep",
     "schedule": "schedule",
     "serve-user": "serve",
     "serve-gym": "serve",
 }
-"""Each command and the module beside this one that holds it: as a function of its name, or in its ``app``."""
+"""Each command and the module under this folder that holds it: as a function of its name, or in its ``app``."""
 
 
 class Commands(TyperGroup):

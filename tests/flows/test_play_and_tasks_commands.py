@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
-from flows.cli.play import play
+from flows.cli.looking.play import play
 from flows.cli.tasks import app as tasks_app
 from flows.machine.home import imported_tasks
 from tests.gyms.test_intention import write_sample as intention_sample

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from flows.cli.answers.rows import Format, Rows, fitted, show, table
-from flows.cli.play import converse, pick
-from flows.cli.sql import app
+from flows.cli.looking.play import converse, pick
+from flows.cli.looking.sql import app
 from flows.cli.terminal import plain, plain_json
 
 HOSTILE = "see [/INST] a [bold]b :smile: \x1b]0;title\x07\x1b[2J \x9b31m \u202etxt"

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli.answers.prompt import words
-from flows.cli.sql import app
+from flows.cli.looking.sql import app
 from tests.warehouse.makers import play
 from userrl_core.errors import ConfigError
 from warehouse import TurnLog, open_warehouse, schema, views

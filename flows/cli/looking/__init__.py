@@ -1,0 +1,1 @@
+"""Commands that show what was recorded: questions in SQL, a report, a conversation played by a person."""
