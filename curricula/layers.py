@@ -99,7 +99,7 @@ def sources(name: str | Path, profile: str | Path | None, overrides: Mapping[str
     """
     documents = _documents(name)
     chosen = _chosen(documents)
-    _runs_on(documents)
+    _refuse_foreign(documents, profile)
     # A sweep's winner or a run's record names the profile that it holds: laid over it again, the profile would undo what was
     # changed since.
     found = Sources([], held=chosen if _is_resolved(documents) else None)
@@ -158,6 +158,16 @@ def _runs_on(documents: Sequence[tuple[Path, dict[str, Any]]]) -> tuple[str, ...
     for _, document in documents:
         named = tuple(document.pop("runs_on", ())) or named
     return named
+
+
+def _refuse_foreign(documents: Sequence[tuple[Path, dict[str, Any]]], profile: str | Path | None) -> None:
+    """Refuse a profile under which nothing of the experiment would be left: it has stages for a laptop's tasks alone."""
+    name, only = documents[-1][1]["name"], _runs_on(documents)
+    if "laptop" in only and profile is not None and stem(profile) not in only:
+        raise ConfigError(
+            f"Recipe '{name}' has stages for profile {', '.join(only)} alone, and '{stem(profile)}' is another; run it with "
+            f"profile={only[0]}, or write a recipe of your own (extends: {name}) that names its stages and runs_on."
+        )
 
 
 def _chosen(documents: Sequence[tuple[Path, dict[str, Any]]]) -> str | None:

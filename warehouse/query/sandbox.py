@@ -32,6 +32,10 @@ _KEPT = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
 """Of this process's environment; the rest may hold keys and passwords."""
 
 
+_begun: list[subprocess.Popen[bytes]] = []
+"""At most one process that waits for its question."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """Rows of one query, their values as JSON has them (others as text). types: DuckDB's, one for each
@@ -58,15 +62,10 @@ def ask(
     merely wrong; LogError for a damaged file.
     """
     check_exists(root)
-    request = {"text": text, "params": params, "limit": limit, "seconds": seconds, "memory": memory}
-    process = subprocess.Popen(
-        [sys.executable, "-I", "-m", "warehouse.query.sandboxed"],
-        cwd=root,  # paths in plans, views and messages are then those within the warehouse
-        env={name: os.environ[name] for name in _KEPT if name in os.environ} | {"HOME": ".", "MALLOC_ARENA_MAX": "2"},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
+    request = {
+        "root": str(root.absolute()), "text": text, "params": params, "limit": limit, "seconds": seconds, "memory": memory
+    }  # fmt: skip
+    process = _begun.pop() if _begun else _start()
     started = time.monotonic()
     try:
         said, _ = process.communicate(json.dumps(request).encode(), timeout=seconds + GRACE_SECONDS)
@@ -82,6 +81,22 @@ def ask(
     if "error" in answer:
         raise getattr(errors, answer["error"], Refused)(answer["message"])
     return Answer(**answer)
+
+
+def begin() -> None:
+    """Start the process of the next question now: while it imports DuckDB, the caller has imports of its own to do."""
+    _begun.append(_start())
+
+
+def _start() -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-I", "-m", "warehouse.query.sandboxed"],
+        cwd="/",
+        env={name: os.environ[name] for name in _KEPT if name in os.environ} | {"HOME": ".", "MALLOC_ARENA_MAX": "2"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
 
 
 def too_long(seconds: float) -> str:

@@ -1,10 +1,11 @@
-"""The process in which untrusted SQL is asked: ``python -m warehouse.query.sandboxed``, in the warehouse's folder.
+"""The process in which untrusted SQL is asked: ``python -m warehouse.query.sandboxed``.
 
 It reads one request from stdin and writes its answer to stdout, both as JSON (see `sandbox`).
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -38,6 +39,7 @@ def main() -> None:
     started = time.monotonic()
     request: dict[str, Any] = json.load(sys.stdin)
     seconds, memory = request["seconds"], request["memory"]
+    os.chdir(request["root"])  # paths in plans, views and messages are then those within the warehouse
     signal.setitimer(signal.ITIMER_REAL, seconds + GRACE_SECONDS / 2)  # its default action ends the process
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -110,7 +112,7 @@ def names_queries(text: str) -> bool:
 
 def without_path(text: str) -> str:
     """A text in which this machine's folders are written from the home (that the warehouse lies in) or the user's folder."""
-    for path, name in _PLACES:
+    for path, name in _places():
         text = text.replace(path, name)
     return text
 
@@ -126,6 +128,7 @@ def _shown(value: Any) -> Any:
     return value
 
 
+@functools.cache
 def _places() -> list[tuple[str, str]]:
     import pwd
 
@@ -145,8 +148,6 @@ def _say(answer: str) -> None:
         sys.stdout.write(answer)
         sys.stdout.flush()
 
-
-_PLACES = _places()
 
 if __name__ == "__main__":
     main()
