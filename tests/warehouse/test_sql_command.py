@@ -112,6 +112,7 @@ def test_the_dictionary_describes_every_name_and_its_examples_can_be_run(root: P
     names = {row["name"] for row in rows if row["column_name"] is None}
     assert {*schema.tables(), *views.queries(), "dictionary", "turns_all", "reference.userrl_table3"} <= names
     assert {"object", "example"} <= {row["column_name"] for row in rows if row["name"] == "dictionary"}
+    assert names == {row["name"] for row in rows if row["column_name"]}
     rescore = next(row for row in rows if row["name"] == "rescore")
     assert rescore["arguments"].startswith("run, with_shaping := 'equalized'")
     with open_warehouse(root) as warehouse:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -36,7 +36,11 @@ def statements(cursor: duckdb.DuckDBPyConnection) -> list[str]:
         f"COMMENT ON COLUMN {DICTIONARY}.{name} IS {literal(_descriptions()[name])}"
         for name in ("object", "name", "column_name", "type", "description", "arguments", "example")
     ]
-    view = [_dictionary(), f"COMMENT ON VIEW {DICTIONARY} IS {literal(object_doc(DICTIONARY))}", *columns]
+    view = [
+        _dictionary(_called(cursor)),
+        f"COMMENT ON VIEW {DICTIONARY} IS {literal(object_doc(DICTIONARY))}",
+        *columns,
+    ]
     return [*_comments(cursor), *_on_macros(), *view]
 
 
@@ -54,6 +58,19 @@ def _comments(cursor: duckdb.DuckDBPyConnection) -> list[str]:
         written.append(f"COMMENT ON {kind} {name} IS {literal(object_doc(name))}")
         written += [f'COMMENT ON COLUMN {name}."{column}" IS {literal(column_doc(name, column))}' for column in own]
     return written
+
+
+def _called(cursor: duckdb.DuckDBPyConnection) -> list[tuple[str, str, str, str]]:
+    """Name, column, type and description of what queries answer that are no view: those that are only called."""
+    known = {row[0] for row in cursor.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal").fetchall()}
+    rows = []
+    for query in views.queries().values():
+        if query.name in known:
+            continue
+        given = ", ".join(f"{key} := NULL" for key, default in query.params.items() if default is None)
+        answered = cursor.execute(f"DESCRIBE FROM {query.name}({given})").fetchall()
+        rows += [(query.name, column, kind, column_doc(query.name, column)) for column, kind, *_ in answered]
+    return rows
 
 
 def object_doc(name: str) -> str:
@@ -110,7 +127,7 @@ def _on_macros() -> Iterator[str]:
         yield f"COMMENT ON MACRO TABLE {query.name} IS {literal(query.doc)}"
 
 
-def _dictionary() -> str:
+def _dictionary(called: Sequence[tuple[str, str, str, str]]) -> str:
     rows: list[tuple[str | None, ...]] = []
     names = [*schema.tables(), *(name for name in _descriptions() if name == "stage_status" or name.endswith("_all"))]
     for name in [*names, DICTIONARY]:
@@ -119,7 +136,7 @@ def _dictionary() -> str:
         rows.append(("query", query.name, query.doc, arguments(query), example(query.name)))
     for name in (name for name in _descriptions() if name.startswith("reference.")):
         rows.append(("published", name, object_doc(name), None, example(name)))
-    values = ", ".join(f"({', '.join(map(literal, row))})" for row in rows)
+    values, columns = (", ".join(f"({', '.join(map(literal, row))})" for row in some) for some in (rows, called))
     return (
         f"CREATE OR REPLACE VIEW {DICTIONARY} AS "
         f"WITH objects AS (FROM (VALUES {values}) o(object, name, description, arguments, example)) "
@@ -127,5 +144,8 @@ def _dictionary() -> str:
         "UNION ALL "
         "SELECT o.object, o.name, c.column_name, c.data_type, c.comment, NULL, NULL FROM objects o JOIN duckdb_columns() c "
         "ON o.name = CASE c.schema_name WHEN 'main' THEN c.table_name ELSE c.schema_name || '.' || c.table_name END "
-        "WHERE c.database_name = current_database() AND c.schema_name IN ('main', 'reference')"
+        "WHERE c.database_name = current_database() AND c.schema_name IN ('main', 'reference') "
+        "UNION ALL "
+        "SELECT 'query', name, column_name, type, description, NULL, NULL "
+        f"FROM (VALUES {columns}) q(name, column_name, type, description)"
     )
