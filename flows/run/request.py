@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field, PositiveFloat, PositiveInt, field_validator
+from pydantic import Field, PositiveFloat, PositiveInt, WithJsonSchema, field_validator
 
+from curricula import profile_names, recipe_names
+from curricula.host import AUTO
 from curricula.validation import validated
 from userrl_core.settings import Settings
 
@@ -16,6 +18,12 @@ M = TypeVar("M", bound=Settings)
 T = TypeVar("T")
 Backend = Literal["local", "verl"]
 Wandb = Literal["offline", "online", "off"]
+
+
+def _choice(*names: str, none: bool = False) -> WithJsonSchema:
+    """A list to choose from in Prefect's form, beside a text for a file of one's own. none: whether it may be left empty."""
+    shipped, own = {"title": "Shipped", "type": "string", "enum": list(names)}, {"title": "YAML file", "type": "string"}
+    return WithJsonSchema({"anyOf": [shipped, own, *([{"title": "None", "type": "null"}] if none else [])]})
 
 
 class RunBudget(Settings):
@@ -31,10 +39,10 @@ class RunBudget(Settings):
 class RunRequest(Settings):
     """What every flow over a recipe is asked."""
 
-    recipe: str = "equalized-r2g"
+    recipe: Annotated[str, _choice(*recipe_names())] = "equalized-r2g"
     """Name of a recipe, or a YAML file."""
 
-    profile: str | None = "auto"
+    profile: Annotated[str | None, _choice(AUTO, *profile_names(), none=True)] = AUTO
     """Sizes and machine; auto: the laptop's without a GPU, else the recipe's first that this machine can hold."""
 
     seed: int = 0
@@ -106,7 +114,7 @@ class DistillRequest(RunRequest):
 class EvaluateRequest(RunRequest):
     """What ``evaluate`` is asked; none leaves a value as the recipe and profile say."""
 
-    recipe: str = "auto"
+    recipe: Annotated[str, _choice(AUTO, *recipe_names())] = AUTO
     """Name of a recipe, or a YAML file; auto: that of the run whose checkpoint is played, else equalized-r2g."""
 
     checkpoint: str = "latest"
@@ -178,7 +186,7 @@ def takes(model: type[M]) -> Callable[[Callable[[M], T]], Callable[..., T]]:
                     name,
                     inspect.Parameter.POSITIONAL_OR_KEYWORD,
                     default=_described(field),
-                    annotation=field.annotation,
+                    annotation=_shown_as(field),
                 )
                 for name, field in model.model_fields.items()
             ]
@@ -193,6 +201,12 @@ def takes(model: type[M]) -> Callable[[Callable[[M], T]], Callable[..., T]]:
         return with_fields
 
     return decorate
+
+
+def _shown_as(field: Any) -> Any:
+    """The field's type, with the choices of a form where it has some."""
+    has_choices = any(isinstance(each, WithJsonSchema) for each in field.metadata)
+    return field.rebuild_annotation() if has_choices else field.annotation
 
 
 def _described(field: Any) -> Any:

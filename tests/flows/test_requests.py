@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 from prefect.flows import load_flow_from_entrypoint
+from prefect.utilities.schema_tools.validation import validate
 
+from curricula import profile_names, recipe_names
 from flows.run.job import Inputs, StageJob
 from flows.run.plan import plan_run
 from flows.run.request import DistillRequest, EvaluateRequest, SweepRequest, TrainRequest, takes
@@ -49,6 +51,17 @@ def test_prefect_shows_the_fields_of_a_request_with_their_defaults_and_what_they
         key: f.description for key, f in fields.items()
     }
     assert all(field.description for field in fields.values())
+
+
+def test_a_form_offers_the_shipped_recipes_and_profiles_and_takes_a_file_too() -> None:
+    schema = load_flow_from_entrypoint(f"{FLOWS / 'train'}.py:train").parameters.model_dump_for_openapi()
+    for name, shipped, own in (("recipe", recipe_names(), "mine.yaml"), ("profile", profile_names(), None)):
+        offered = schema["properties"][name]["anyOf"]
+        assert set(shipped) <= set(offered[0]["enum"])
+        for value in (shipped[0], own):
+            assert validate({name: value}, schema) == []
+        assert len(validate({name: 3}, schema)) == 1
+    assert len(validate({"seed": "abc"}, schema)) == 1
 
 
 def test_a_function_of_a_request_is_called_with_its_fields_and_refuses_in_a_sentence() -> None:
