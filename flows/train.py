@@ -16,7 +16,7 @@ from typing import Any, TypeVar  # noqa: E402
 
 from prefect import flow, get_run_logger  # noqa: E402
 
-from flows.run.artifacts import label, notify, publish, show_page  # noqa: E402
+from flows.run.artifacts import flow_run_name, label, notify, publish, show_page  # noqa: E402
 from flows.run.budget import check_budget  # noqa: E402
 from flows.run.job import Inputs  # noqa: E402
 from flows.run.plan import RunPlan, plan_run  # noqa: E402
@@ -31,7 +31,7 @@ from userrl_core.errors import UserRLError  # noqa: E402
 R = TypeVar("R", bound=Result)
 
 
-@flow(name="train", flow_run_name="{recipe}-{seed}", on_failure=[notify], on_crashed=[notify])
+@flow(name="train", flow_run_name=flow_run_name, on_failure=[notify], on_crashed=[notify])
 @takes(TrainRequest)
 def train(request: TrainRequest) -> dict[str, Any]:
     """Train a recipe; running it again with the same parameters continues or reuses what is done.

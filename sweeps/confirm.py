@@ -17,7 +17,7 @@ from sweeps.launcher import Launcher, Started
 from sweeps.objective import objectives
 from sweeps.space import Space
 from sweeps.spending import Spending
-from sweeps.study import ranked
+from sweeps.study import ranked, shown_name
 from userrl_core.errors import UserRLError
 
 
@@ -75,7 +75,7 @@ class Confirmation:
         for rerun in reruns:
             entry = self._kept().get(rerun.key, {})
             rerun.starts, rerun.failures = int(entry.get("attempt", 0)), int(entry.get("failures", 0))
-            if "handle" in entry and self.launcher.status(entry["handle"]) != "failed":
+            if "handle" in entry and self.launcher.status(entry["handle"]) not in ("failed", "cancelled"):
                 rerun.started = Started(entry["handle"], entry["run_id"])
                 self._running.append(rerun)
         return [rerun for rerun in reruns if rerun.started is None]
@@ -89,7 +89,8 @@ class Confirmation:
             self._keep(rerun)
         overrides = rerun.trial.user_attrs["overrides"]
         label = self.label(f"{rerun.key}-attempt{rerun.starts}")
-        rerun.started = self.launcher.start(overrides, seed=rerun.seed, label=label)
+        shown = f"{shown_name(rerun.trial)}, fresh seed {rerun.seed}"
+        rerun.started = self.launcher.start(overrides, seed=rerun.seed, label=label, shown=shown)
         self._keep(rerun)
         self._running.append(rerun)
         self.say(f"trial {rerun.trial.number} again on fresh seed {rerun.seed}: run {rerun.started.run_id}")

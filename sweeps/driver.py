@@ -23,7 +23,7 @@ from sweeps.objective import Point, objectives, points, violations
 from sweeps.pruning import should_prune
 from sweeps.space import Space
 from sweeps.spending import Spending
-from sweeps.study import counted, exhausted
+from sweeps.study import counted, exhausted, shown_name
 from userrl_core.errors import ConfigError, TrainingError
 from warehouse.files.runs import TrialRecord, record_trial
 
@@ -49,6 +49,8 @@ class Sweep:
     parallel: int = 2
     poll_seconds: float = 2.0
     say: Callable[[str], None] = print
+    show: Callable[[], None] = lambda: None
+    """Called at each look at the trials, for whoever shows them."""
     sleep: Callable[[float], None] = time.sleep
     now: Callable[[], float] = time.time
 
@@ -81,7 +83,7 @@ class Sweep:
                     active.append(fresh)
                 if not active:
                     return
-                self.sleep(self.poll_seconds)
+                self._rest(self.poll_seconds)
                 self._read_points(active)
                 for item in list(active):
                     self._watch(item, active)
@@ -100,10 +102,14 @@ class Sweep:
             spending,
             self._label,
             self.say,
-            self.sleep,
+            self._rest,
             self.parallel,
             self.poll_seconds,
         )
+
+    def _rest(self, seconds: float) -> None:
+        self.show()
+        self.sleep(seconds)
 
     # starting
 
@@ -145,7 +151,7 @@ class Sweep:
         trial.set_user_attr("attempts", starts)
         try:
             label = self._label(f"{trial.number}-attempt{starts}")
-            started = self.launcher.start(overrides, seed=self.space.seed, label=label)
+            started = self.launcher.start(overrides, seed=self.space.seed, label=label, shown=shown_name(trial))
         except ConfigError as error:
             self._fail(trial, str(error))
             return None
@@ -167,7 +173,7 @@ class Sweep:
                 continue
             known = [Point(*p) for p in attrs.get("points", [])]
             item = _Active(trial, Started(attrs["handle"], attrs["run_id"]), known)
-            if self.launcher.status(item.started.handle) == "failed":
+            if self.launcher.status(item.started.handle) in ("failed", "cancelled"):
                 # It died with the driver, or was stopped with it: no fault of the configuration, so no retry is used up.
                 self.say(f"trial {trial.number}: it stopped when the sweep did; starting it again")
                 self._extend(active, self._start(trial, overrides, starts + 1, known))
@@ -195,6 +201,9 @@ class Sweep:
         if status == "completed":
             active.remove(item)
             self._finish(item)
+        elif status == "cancelled":
+            active.remove(item)
+            self._fail(item.trial, "its run was cancelled by hand", cancelled=True)
         elif status == "failed":
             active.remove(item)
             self._extend(active, self._again(item))
@@ -263,8 +272,9 @@ class Sweep:
         began = int(float(self.study.user_attrs["began"]))
         return f"{self.space.name}-{began}-{what}"
 
-    def _fail(self, trial: optuna.Trial, why: str) -> None:
+    def _fail(self, trial: optuna.Trial, why: str, *, cancelled: bool = False) -> None:
         trial.set_user_attr("failed", why)
+        trial.set_user_attr("cancelled", cancelled)
         self._tell(trial, state=TrialState.FAIL)
         self.say(f"trial {trial.number} failed: {why}")
 

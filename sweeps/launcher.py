@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-Status = Literal["running", "completed", "failed"]
+Status = Literal["running", "completed", "failed", "cancelled"]
+"""cancelled: a person stopped it, or the driver did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +21,11 @@ class Started:
 class Launcher(Protocol):
     """Starts runs of a recipe somewhere: child processes of this machine, or flow runs that any worker may take."""
 
-    def start(self, overrides: Mapping[str, Any], *, seed: int, label: str) -> Started:
+    def start(self, overrides: Mapping[str, Any], *, seed: int, label: str, shown: str) -> Started:
         """Start (or continue) the run of this configuration and return at once.
 
         label: names this start of this trial of this sweep for ever; starting one label twice is starting it once.
+        shown: the name that people see, after the trial's parameters.
         Raises ConfigError when the recipe refuses the overrides.
         """
         ...

@@ -17,7 +17,7 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from sweeps.space import Space
-from sweeps.study import counted, ranked
+from sweeps.study import counted, planned, ranked
 from userrl_core.errors import ConfigError
 
 
@@ -72,19 +72,35 @@ def importance(study: optuna.Study) -> dict[str, float]:
     return shares
 
 
-def table(study: optuna.Study) -> list[dict[str, Any]]:
-    """One row per trial, in order: state, values with standard error, run, attempts, why it was stopped."""
-    rows = []
-    for trial in study.get_trials(deepcopy=False):
-        attrs = trial.user_attrs
+def table(space: Space, study: optuna.Study, *, at_work: bool) -> list[dict[str, Any]]:
+    """One row per trial, in order: state, values with standard error, run, attempts, why it was stopped.
+
+    at_work: whether a driver works on it; what none does was cancelled with the last. Points of a grid that the budget does
+    not reach are left out.
+    """
+    rows: list[dict[str, Any]] = []
+    trials = study.get_trials(deepcopy=False)
+    running = sum(trial.state == TrialState.RUNNING for trial in trials)
+    waiting = planned(space) - len(counted(study)) - running
+    for trial in trials:
+        attrs, state = trial.user_attrs, trial.state.name.lower()
+        if trial.state == TrialState.WAITING:
+            waiting -= 1
+            if waiting < 0:
+                continue
+        if attrs.get("cancelled") or (trial.state == TrialState.RUNNING and not at_work):
+            state = "cancelled"
+        points = attrs.get("points")
         rows.append(
             {
                 "trial": trial.number,
-                "state": trial.state.name.lower(),
+                "state": state,
                 "values": trial.values,
+                "so_far": points[-1][-1] if points and not trial.values else None,
                 "stderr": attrs.get("stderr"),
-                "params": trial.params,
+                "params": trial.params or trial.system_attrs.get("fixed_params", {}),
                 "run_id": attrs.get("run_id"),
+                "handle": attrs.get("handle"),
                 "attempts": attrs.get("attempts", 0),
                 "note": attrs.get("pruned") or attrs.get("failed") or attrs.get("stopped") or _repeat(attrs),
             }
@@ -96,7 +112,7 @@ def _repeat(attrs: dict[str, Any]) -> str | None:
     return f"same configuration as trial {attrs['duplicate_of']}" if "duplicate_of" in attrs else None
 
 
-def draw(study: optuna.Study, folder: Path) -> list[Path]:
+def draw(space: Space, study: optuna.Study, folder: Path) -> list[Path]:
     """Importance, parallel coordinates, slice and (with several objectives) Pareto plots as PNG; those that can be drawn."""
     import matplotlib
 
@@ -107,14 +123,15 @@ def draw(study: optuna.Study, folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     several = len(study.directions) > 1
     target: Any = (lambda t: t.values[0]) if several else None
+    names = [objective.query for objective in space.objectives]
     plots: dict[str, Callable[[], Any]] = {
-        "parallel": lambda: plots_of.plot_parallel_coordinate(study, target=target, target_name="value"),
-        "slice": lambda: plots_of.plot_slice(study, target=target, target_name="value"),
+        "parallel": lambda: plots_of.plot_parallel_coordinate(study, target=target, target_name=names[0]),
+        "slice": lambda: plots_of.plot_slice(study, target=target, target_name=names[0]),
     }
     if importance(study):
-        plots["importance"] = lambda: plots_of.plot_param_importances(study, target=target, target_name="value")
+        plots["importance"] = lambda: plots_of.plot_param_importances(study, target=target, target_name=names[0])
     if several:
-        plots["pareto"] = lambda: plots_of.plot_pareto_front(study)
+        plots["pareto"] = lambda: plots_of.plot_pareto_front(study, target_names=names)
     if not any(t.state == TrialState.COMPLETE for t in study.get_trials(deepcopy=False)):
         return []
     written = []

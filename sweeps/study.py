@@ -7,6 +7,7 @@ Optuna keeps the search; every number it is told comes out of the warehouse, and
 from __future__ import annotations
 
 import itertools
+import math
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -50,6 +51,8 @@ def open_study(space: Space, folder: Path, storage: str | None = None, *, queue:
             f"Sweep '{space.name}' was begun with {len(study.directions)} objective(s) and other directions; "
             "rename the space or delete the old study."
         )
+    if queue:
+        _name_objectives(space, study)
     if queue and space.sampler.name == "grid" and "grid" not in study.user_attrs:
         _enqueue_grid(space, study)
     return study
@@ -83,6 +86,15 @@ def _sampler(space: Space) -> BaseSampler:
         return makers[chosen]()
 
 
+def _name_objectives(space: Space, study: optuna.Study) -> None:
+    """What optuna-dashboard writes at its axes."""
+    names = [objective.query for objective in space.objectives]
+    if study.metric_names != names:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            study.set_metric_names(names)
+
+
 def _enqueue_grid(space: Space, study: optuna.Study) -> None:
     names = list(space.parameters)
     for values in itertools.product(*(space.parameters[name].labels() for name in names)):
@@ -98,6 +110,19 @@ def counted(study: optuna.Study) -> list[FrozenTrial]:
         for t in study.get_trials(deepcopy=False, states=COUNTED)
         if "duplicate_of" not in t.user_attrs and (t.state != TrialState.FAIL or "failed" in t.user_attrs)
     ]
+
+
+def planned(space: Space) -> int:
+    """How many trials the sweep has: as many as its budget says, and no more than its grid has points."""
+    if space.sampler.name != "grid":
+        return space.budget.trials
+    points = math.prod(len(parameter.labels()) for parameter in space.parameters.values())
+    return min(space.budget.trials, points)
+
+
+def shown_name(trial: optuna.Trial | FrozenTrial) -> str:
+    """``gamma=0.6, schedule=6-10-16``: a trial as people see it."""
+    return ", ".join(f"{name}={value}" for name, value in trial.params.items()) or f"trial {trial.number}"
 
 
 def exhausted(space: Space, study: optuna.Study) -> bool:

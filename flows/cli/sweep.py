@@ -47,21 +47,31 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="Rows as JSON.")] = False,
 ) -> None:
     """Every trial with its state, values and run."""
+    from flows.machine.home import home, runs_dir
+    from flows.machine.slots import held
+    from flows.run.run import read_status
     from sweeps.results import importance, table
+    from sweeps.study import planned
 
     space, study = _open(name)
-    rows = table(study)
+    at_work = held(home() / "sweeps" / space.name / "sweep.lock")
+    rows = table(space, study, at_work=at_work)
     if as_json:
         typer.echo(json.dumps(rows, default=str))
         return
-    done = sum(row["state"] in ("complete", "pruned") for row in rows)
-    typer.echo(f"{name}: {done} of {space.budget.trials} trials done, recipe {space.recipe}, profile {space.profile}")
+    done, count = sum(row["state"] in ("complete", "pruned") for row in rows), planned(space)
+    typer.echo(f"{name}: {done} of {count} trials done, recipe {space.recipe}, profile {space.profile}")
+    if done < count and not at_work:
+        typer.echo("nothing works on it; start the sweep again to continue")
     for row in rows:
         errors = row["stderr"] or [None] * len(row["values"] or [])
         measured = zip(row["values"] or [], errors, strict=False)
-        values = ", ".join(f"{v:.3f}" + ("" if e is None else f" ± {e:.3f}") for v, e in measured) or "-"
+        so_far = "-" if row["so_far"] is None else f"{row['so_far']:.3f} so far"
+        values = ", ".join(f"{v:.3f}" + ("" if e is None else f" ± {e:.3f}") for v, e in measured) or so_far
         parameters = " ".join(f"{k}={v}" for k, v in row["params"].items())
-        tail = f"{parameters}  {row['run_id'] or ''}  {row['note'] or ''}".rstrip()
+        waits = read_status(runs_dir() / row["run_id"]).waits if row["run_id"] and row["state"] == "running" else None
+        note = f"waits for a slot, held: {waits}" if waits else row["note"] or ""
+        tail = f"{parameters}  {row['run_id'] or ''}  {note}".rstrip()
         typer.echo(plain(f"{row['trial']:4d} {row['state']:9s} {values:>16s}  {tail}"))
     shares = importance(study)
     if shares:

@@ -73,26 +73,44 @@ class ProgressArtifact:
             self._log.warning("progress is not shown: the server did not answer (%s)", type(error).__name__)
 
 
-_pages: dict[str, UUID] = {}
-"""The page of each flow run of this process, which is written anew in place."""
+TRIAL_TAG = "sweep"
+"""Of a flow run that a sweep started."""
+
+
+def flow_run_name() -> str:
+    """``recipe-seed``; a trial keeps the name that its sweep gave it, after its parameters."""
+    if TRIAL_TAG in (runtime.flow_run.tags or ()):
+        return str(runtime.flow_run.name)
+    parameters = runtime.flow_run.parameters
+    return f"{parameters.get('recipe')}-{parameters.get('seed', 0)}"
+
+
+_pages: dict[tuple[str, str], tuple[UUID, str]] = {}
+"""What each flow run of this process shows under a key: the artifact, which is written anew in place, and its text."""
 
 _one_page = Lock()
 
 
-def show_page(plan: RunPlan, run: Run) -> None:
-    """Update the run's page on the server; a server that is away is skipped."""
-    text, flow_run = page(plan, run), str(runtime.flow_run.id)
+def show_markdown(key: str, text: str, about: str) -> None:
+    """Show a page under this key; the flow run has one, written anew in place. A server that is away is skipped."""
+    place = (str(runtime.flow_run.id), key)
     try:
         with _one_page:  # stages may end side by side
-            if flow_run in _pages:
+            shown = _pages.get(place)
+            if shown is None:
+                made: Any = create_markdown_artifact(text, key=artifact_key(key), description=about)
+                _pages[place] = (made, text)
+            elif shown[1] != text:
                 with get_client(sync_client=True) as client:
-                    client.update_artifact(_pages[flow_run], ArtifactUpdate(data=text))
-            else:
-                key, about = artifact_key(f"{run.id}-run"), f"{run.id} so far"
-                made: Any = create_markdown_artifact(text, key=key, description=about)
-                _pages[flow_run] = made
+                    client.update_artifact(shown[0], ArtifactUpdate(data=text, description=about))
+                _pages[place] = (shown[0], text)
     except Exception as error:  # noqa: BLE001  the page is for watching only
-        get_run_logger().warning("the run's page is not shown (%s)", type(error).__name__)
+        get_run_logger().warning("the page %s is not shown (%s)", key, type(error).__name__)
+
+
+def show_page(plan: RunPlan, run: Run) -> None:
+    """The run so far, on the page that its report will stand on."""
+    show_markdown(f"{run.id}-report", page(plan, run), f"{run.id} so far")
 
 
 def label(plan: RunPlan, run: Run) -> None:
@@ -101,7 +119,8 @@ def label(plan: RunPlan, run: Run) -> None:
     tags = {f"recipe:{info.recipe}", f"profile:{info.profile or 'none'}", f"seed:{info.seed}", f"run:{run.id}"}
     named = runtime.flow_run.name or ""
     # A recipe that was given as a file would make its path the name.
-    name = f"{plan.recipe.name}-{info.seed}" if "/" in named or ".y" in named else None
+    path = TRIAL_TAG not in runtime.flow_run.tags and ("/" in named or ".y" in named)
+    name = f"{plan.recipe.name}-{info.seed}" if path else None
     try:
         with get_client(sync_client=True) as client:
             client.update_flow_run(UUID(str(runtime.flow_run.id)), tags={*runtime.flow_run.tags, *tags}, name=name)
@@ -153,11 +172,11 @@ def publish(run: Run, report: Report) -> dict[str, Any]:
             create_image_artifact(
                 image_url=image, key=artifact_key(f"{run.id}-curve"), description="mean score per step"
             )
-        create_markdown_artifact(text, key=artifact_key(f"{run.id}-report"), description=f"report of {run.id}")
         if rows:
             create_table_artifact(rows, key=artifact_key(f"{run.id}-scores"))
     except Exception as error:  # noqa: BLE001  the report is in the run's folder; the server only shows it
         get_run_logger().warning("the report is not shown by the server (%s)", type(error).__name__)
+    show_markdown(f"{run.id}-report", text, f"report of {run.id}")
     return report.model_dump(mode="json")
 
 

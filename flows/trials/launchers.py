@@ -25,6 +25,7 @@ from prefect.types._datetime import now
 
 from curricula import from_resolved
 from flows.machine.home import home, quiet, runs_dir
+from flows.run.artifacts import TRIAL_TAG
 from flows.run.budget import seconds_spent
 from flows.run.plan import plan_run
 from flows.run.request import TrainRequest
@@ -82,26 +83,26 @@ class _Trials:
 class DeploymentLauncher(_Trials):
     """A trial is a run of a ``train`` deployment; every worker of the pool may take it."""
 
-    def start(self, overrides: Mapping[str, Any], *, seed: int, label: str) -> Started:
-        """Ask the server for a flow run; the label as idempotency key makes a repeated request the same flow run.
+    def start(self, overrides: Mapping[str, Any], *, seed: int, label: str, shown: str) -> Started:
+        """Ask the server for a flow run under this sweep's own; the label as idempotency key makes a repeated request the same
+        flow run.
 
         Raises TrainingError when there is no train deployment.
         """
         request, run_id = self.request(overrides, seed)
-        flow_run: Any = self._retry_while_away(lambda: self._run(request, label))
+        flow_run: Any = self._retry_while_away(lambda: self._run(request, label, shown))
         return Started(str(flow_run.id), run_id)
 
-    def _run(self, request: TrainRequest, label: str) -> Any:
+    def _run(self, request: TrainRequest, label: str, shown: str) -> Any:
         for deployment in (f"train/{Path(self.space.recipe).stem}", "train/equalized-r2g"):
             try:
                 return run_deployment(
                     deployment,
                     parameters=request.model_dump(mode="json", exclude_unset=True),
-                    flow_run_name=label,
+                    flow_run_name=shown,
                     idempotency_key=label,
                     timeout=0,
-                    as_subflow=False,
-                    tags=["sweep", self.space.name],
+                    tags=[TRIAL_TAG, self.space.name],
                 )
             except ObjectNotFound:
                 continue  # a recipe without a deployment of its own: any train deployment takes it as a parameter
@@ -117,6 +118,8 @@ class DeploymentLauncher(_Trials):
                 return "running"
             if not flow_run.state.is_final():
                 return "failed" if self._mark_crashed(flow_run) else "running"
+            if flow_run.state.is_cancelled():
+                return "cancelled"
             return "completed" if flow_run.state.is_completed() else "failed"
         except ObjectNotFound:
             return "failed"
@@ -151,7 +154,7 @@ class DeploymentLauncher(_Trials):
             if age > UNTAKEN_SECONDS and int(age) % 60 < 3:
                 self.say(
                     f"No worker has taken {flow_run.name} for {age:.0f} s; start one with "
-                    "`prefect worker start --pool gpu --work-queue default`."
+                    "`prefect worker start --pool gpu --type process --work-queue default`."
                 )
             return False
         never_began = flow_run.state.type == StateType.PENDING and age > PENDING_SECONDS
@@ -194,7 +197,7 @@ def _is_gone(flow_run: FlowRun) -> bool:
 class ProcessLauncher(_Trials):
     """A trial is a child process that calls the train flow as a plain Python function; for one machine."""
 
-    def start(self, overrides: Mapping[str, Any], *, seed: int, label: str) -> Started:
+    def start(self, overrides: Mapping[str, Any], *, seed: int, label: str, shown: str) -> Started:
         """Start it in a session of its own, output beside the sweep; its pid and start time are its handle."""
         request, run_id = self.request(overrides, seed)
         process = _trial_process(label)

@@ -13,7 +13,7 @@ from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
 from prefect.runtime import flow_run
-from flows.run.artifacts import label, show_page
+from flows.run.artifacts import label, show_markdown, show_page
 from flows.run.plan import plan_run
 from flows.run.request import TrainRequest
 from warehouse import TurnLog
@@ -25,10 +25,12 @@ def shown():
         label(plan, run)
         for _ in range(3):
             show_page(plan, run)
+        show_markdown(f"{run.id}-report", "# over", "report")
         with get_client(sync_client=True) as client:
-            pages = client.read_artifacts(artifact_filter=ArtifactFilter(key=ArtifactFilterKey(like_="%-run")))
+            pages = client.read_artifacts(artifact_filter=ArtifactFilter(key=ArtifactFilterKey(like_="%-report")))
             now = client.read_flow_run(flow_run.id)
-        print("SHOWN", json.dumps({"pages": len(pages), "tags": sorted(now.tags), "name": now.name, "run": run.id}))
+        told = {"pages": [page.data for page in pages], "tags": sorted(now.tags), "name": now.name, "run": run.id}
+        print("SHOWN", json.dumps(told))
 
 shown()
 """
@@ -42,6 +44,6 @@ def test_a_run_has_one_page_tags_and_a_name_that_is_no_path(tmp_path):
     told = [line for line in done.stdout.splitlines() if line.startswith("SHOWN ")]
     assert told, done.stdout + done.stderr
     shown = json.loads(told[0].removeprefix("SHOWN "))
-    assert shown["pages"] == 1
+    assert shown["pages"] == ["# over"]
     assert shown["tags"] == ["profile:laptop", "recipe:rloo", f"run:{shown['run']}", "seed:3"]
     assert shown["name"] == "rloo-3"

@@ -77,7 +77,7 @@ def main() -> None:
         say(f"stage results done again after the kill: {sum(now[path] != kept[path] for path in kept)} of {len(kept)}")
         print(machine.once("userrl", "sweep", "status", "gamma-schedule"))
         print("\n".join(machine.once("userrl", "sweep", "best", "gamma-schedule").splitlines()[:1]))
-        for row in table(_study(home)):
+        for row in table(load_space("gamma-schedule"), _study(home), at_work=False):
             print(row)
     finally:
         machine.kill_everything()

@@ -28,6 +28,7 @@ class WritingLauncher:
         self.warehouse, self.value, self.steps, self.price = warehouse, value, steps, price
         self.started: list[tuple[str, int]] = []
         self.labels: list[str] = []
+        self.shown: list[str] = []
         self.progress: dict[str, int] = {}
         self.cancelled: list[str] = []
         self.fail_first: set[str] = set()
@@ -35,12 +36,13 @@ class WritingLauncher:
         self.logs: dict[str, TurnLog] = {}
         self.overrides: dict[str, Mapping[str, Any]] = {}
 
-    def start(self, overrides: Mapping[str, Any], *, seed: int, label: str) -> Started:
+    def start(self, overrides: Mapping[str, Any], *, seed: int, label: str, shown: str) -> Started:
         if self.die_after is not None and len(self.started) >= self.die_after:
             raise Interrupted
         run_id = content_hash([dict(overrides), seed])
         self.started.append((run_id, seed))
         self.labels.append(label)
+        self.shown.append(shown)
         self.progress.setdefault(run_id, 0)
         self.overrides[run_id] = overrides
         return Started(handle=run_id, run_id=run_id)

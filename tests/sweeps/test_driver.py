@@ -126,10 +126,10 @@ def test_importance_names_the_parameter_that_mattered_and_the_pictures_are_pngs(
     sweep.run()
     shares = importance(sweep.study)
     assert shares["gamma"] > 0.9
-    drawn = draw(sweep.study, tmp_path / "pictures")
+    drawn = draw(sweep.space, sweep.study, tmp_path / "pictures")
     assert {p.stem for p in drawn} == {"parallel", "slice", "importance"}
     assert all(p.read_bytes().startswith(b"\x89PNG") for p in drawn)
-    assert [row["state"] for row in table(sweep.study)] == ["complete"] * 4
+    assert [row["state"] for row in table(sweep.space, sweep.study, at_work=True)] == ["complete"] * 4
 
 
 def test_drivers_that_die_again_and_again_use_up_no_retry(tmp_path: Path) -> None:
@@ -170,10 +170,10 @@ def test_whoever_only_looks_at_a_sweep_that_begins_queues_nothing_beside_it(tmp_
 
 def test_a_configuration_that_the_recipe_refuses_is_a_failed_trial_with_the_sentence(tmp_path: Path) -> None:
     class Refusing(WritingLauncher):
-        def start(self, overrides: Mapping[str, Any], *, seed: int, label: str) -> Started:
+        def start(self, overrides: Mapping[str, Any], *, seed: int, label: str, shown: str) -> Started:
             if overrides["credit.gamma"] == 0.7:
                 raise ConfigError("Gamma 0.7 is refused.")
-            return super().start(overrides, seed=seed, label=label)
+            return super().start(overrides, seed=seed, label=label, shown=shown)
 
     sweep = make_sweep(make_space(confirm={"seeds": []}), tmp_path, Refusing(tmp_path / "warehouse", peak_at_08))
     sweep.run()

@@ -1,0 +1,87 @@
+"""What a person sees of a sweep: trials by their parameters, no more of them than there are, and what became of each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from flows.cli.sweep import app
+from flows.sweep import page
+from sweeps.launcher import Status
+from sweeps.results import table
+from sweeps.study import open_study, planned
+from tests.sweeps.launching import Interrupted, WritingLauncher, make_space, make_sweep, peak_at_08
+from userrl_core.json_files import write_json
+
+
+def test_trials_are_named_after_their_parameters_and_a_rerun_after_its_seed(tmp_path: Path) -> None:
+    launcher = WritingLauncher(tmp_path / "warehouse", peak_at_08)
+    make_sweep(make_space(), tmp_path, launcher).run()
+    trials = [f"gamma={value}" for value in (0.6, 0.7, 0.8, 0.9)]
+    assert launcher.shown == [*trials, "gamma=0.8, fresh seed 101", "gamma=0.8, fresh seed 102"]
+
+
+def test_optuna_knows_what_the_objectives_are_called_also_in_a_study_begun_without(tmp_path: Path) -> None:
+    objectives = [
+        {"query": "validation_score", "direction": "maximize"},
+        {"query": "turns_played", "direction": "minimize"},
+    ]
+    space = make_space(objectives=objectives)
+    assert open_study(space, tmp_path, queue=False).metric_names is None
+    open_study(space, tmp_path)
+    assert open_study(space, tmp_path, queue=False).metric_names == ["validation_score", "turns_played"]
+
+
+def test_a_grid_has_no_more_trials_than_points_and_a_smaller_budget_hides_the_rest(tmp_path: Path) -> None:
+    large, small = make_space(budget={"trials": 12}), make_space(budget={"trials": 3})
+    assert (planned(large), planned(small)) == (4, 3)
+    study = open_study(large, tmp_path)
+    assert [row["params"] for row in table(large, study, at_work=True)] == [{"gamma": g} for g in (0.6, 0.7, 0.8, 0.9)]
+    assert len(table(small, study, at_work=True)) == 3
+    assert "0 of 4 trials done" in page(large, study)
+
+
+def test_the_page_shows_trials_while_they_run_and_links_their_flow_runs(tmp_path: Path) -> None:
+    pages: list[str] = []
+    launcher = WritingLauncher(tmp_path / "warehouse", peak_at_08)
+    sweep = make_sweep(make_space(confirm={"seeds": []}), tmp_path, launcher)
+    sweep.show = lambda: pages.append(
+        page(sweep.space, sweep.study, lambda handle: f"http://server/{handle}", over=False)
+    )
+    sweep.run()
+    assert pages[0].count("| running |") == 2
+    assert any(" so far |" in shown for shown in pages)
+    row = next(line for line in pages[-1].splitlines() if line.startswith("| 0 |"))
+    run = sweep.study.trials[0].user_attrs["run_id"]
+    assert row == f"| 0 | complete | 0.6 | 0.800 ± 0.000 | [{run}](http://server/{run}) |  |"
+    assert "Best: trial 2: 1.000 on its own seed" in page(sweep.space, sweep.study)
+
+
+def test_a_trial_that_a_person_cancelled_is_cancelled_and_not_started_again(tmp_path: Path) -> None:
+    class Cancelled(WritingLauncher):
+        def status(self, handle: str) -> Status:
+            return "cancelled" if self.overrides[handle]["credit.gamma"] == 0.7 else super().status(handle)
+
+    launcher = Cancelled(tmp_path / "warehouse", peak_at_08)
+    sweep = make_sweep(make_space(confirm={"seeds": []}), tmp_path, launcher)
+    sweep.run()
+    rows = {row["params"]["gamma"]: row for row in table(sweep.space, sweep.study, at_work=True)}
+    assert [rows[g]["state"] for g in (0.6, 0.7, 0.8, 0.9)] == ["complete", "cancelled", "complete", "complete"]
+    assert rows[0.7]["note"] == "its run was cancelled by hand"
+    assert launcher.shown.count("gamma=0.7") == 1
+
+
+def test_what_no_driver_works_on_is_cancelled_in_the_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path))
+    launcher = WritingLauncher(tmp_path / "warehouse", peak_at_08)
+    launcher.die_after = 3
+    sweep = make_sweep(make_space(), tmp_path, launcher)
+    with pytest.raises(Interrupted):
+        sweep.run()
+    write_json(tmp_path / "sweeps" / "gammas" / "space.json", {"space": sweep.space.model_dump(mode="json")})
+    told = CliRunner().invoke(app, ["status", "gammas"]).output.splitlines()
+    assert told[0] == "gammas: 2 of 4 trials done, recipe equalized-r2g, profile laptop"
+    assert told[1] == "nothing works on it; start the sweep again to continue"
+    assert [line.split()[1] for line in told[2:6]] == ["complete", "complete", "cancelled", "cancelled"]
