@@ -7,7 +7,7 @@ SAY := @printf '%s\n'
 .PHONY: help run install test test-slow check clean
 
 help:
-	$(SAY) 'make run        install what a run needs and train equalized-r2g (make run seed=1 for parameters)'
+	$(SAY) 'make run        install what a run needs and run train/horizon-fork (make run seed=1 for parameters)'
 	$(SAY) 'make test       install what tests need; style, types, import contracts, tests'
 	$(SAY) 'make test-slow  tests that kill processes, wait for clocks or train for a while'
 

@@ -174,7 +174,7 @@ async def _ask_server(url: str) -> list[Finding]:
         )
         workers = await client.read_workers_for_work_pool(POOL) if findings[-1].ok else []
         online = sum(str(worker.status).upper().endswith("ONLINE") for worker in workers)
-        how = f"{online} online" if online else "none online; `prefect worker start --pool gpu`"
+        how = f"{online} online" if online else "none online; `prefect worker start --pool gpu --type process`"
         findings.append(Finding("worker", online > 0, how))
         for slot in slots():
             limit = client.read_global_concurrency_limit_by_name(slot.name)

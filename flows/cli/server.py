@@ -84,7 +84,7 @@ def _provision(port: int, url: str, environment: dict[str, str]) -> None:
     secret = environment["PREFECT_API_AUTH_STRING"] if sys.stdout.isatty() else f"in {password_file(home())}"
     typer.echo(
         f"server    {url}\npassword  {secret} (the web page asks once; commands in this folder have it)\n"
-        "next      prefect worker start --pool gpu     in another terminal, in this folder\n"
-        "          prefect deploy --all --no-prompt    once\n"
+        "next      prefect worker start --pool gpu --type process     in another terminal, in this folder\n"
+        "          prefect deploy --all --no-prompt                   once, in a third\n"
         "          prefect deployment run train/equalized-r2g --watch"
     )

@@ -14,6 +14,7 @@ from pathlib import Path
 from flows.machine.password import (
     CLIENT,
     SERVER,
+    dotenv_url,
     is_loopback,
     listens,
     locked,
@@ -80,9 +81,11 @@ def settle() -> None:
     for key, value in QUIET.items():
         os.environ.setdefault(key, value)
     os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")
-    url = configured_url()
-    if "PREFECT_API_URL" not in os.environ and url is not None and not listens(url):
-        os.environ["PREFECT_API_URL"] = ""  # an empty URL means a temporary server
+    noted, configured = dotenv_url(home()), configured_url()
+    places = [place for place in (noted, configured) if place]
+    url = next((place for place in places if listens(place)), None)
+    if "PREFECT_API_URL" not in os.environ and places and (url is None or url != (noted or configured)):
+        os.environ["PREFECT_API_URL"] = url or ""  # an empty URL means a temporary server
     _log_in(os.environ.get("PREFECT_API_URL", url))
     for name in ("prefect.flow_runs", "prefect.task_runs"):
         logging.getLogger(name).addFilter(_one_sentence)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
+URL = "PREFECT_API_URL"
 CLIENT, SERVER = "PREFECT_API_AUTH_STRING", "PREFECT_SERVER_API_AUTH_STRING"
 """The settings that hold the password, of Prefect's clients and of its server."""
 
@@ -71,21 +72,22 @@ def own_password(environment: Mapping[str, str] = os.environ, file: Path = Path(
     """Whether the person chose a password for clients: in the environment, or in ``.env`` outside the lines that are ours."""
     if CLIENT in environment:
         return True
-    return _names_password(_split(file)[0])
+    return _names(_split(file)[0], CLIENT)
 
 
 def write_dotenv(secret: str, url: str, home: Path, file: Path = Path(".env")) -> None:
     """Let `prefect` commands in the working folder use the server of `home` at `url`.
 
-    Every other line stays. Nothing is written where the person set a password there, or while another home's server whose
-    password stands there still runs.
+    Every other line stays. Nothing is written where the person set a password there, or while another server whose address
+    stands there still runs.
     """
     kept, ours = _split(file)
-    if _names_password(kept):
+    if _names(kept, CLIENT):
         return
-    if ours and not ours.endswith(f" of {home}") and listens(ours.split(" ")[0]) and ours.split(" ")[0] != url:
+    if ours and ours.split(" ")[0] != url and listens(ours.split(" ")[0]):
         return
-    block = [f"{_BEGIN}{url} of {home}", f'{CLIENT}="{secret}"', f'{SERVER}="{secret}"', _END]
+    address = [] if _names(kept, URL) else [f'{URL}="{url}"']
+    block = [f"{_BEGIN}{url} of {home}", *address, f'{CLIENT}="{secret}"', f'{SERVER}="{secret}"', _END]
     file = file.resolve()
     draft = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
     _write_private(draft, "\n".join([*kept, *block]) + "\n")
@@ -113,8 +115,8 @@ def listens(url: str) -> bool:
         return False
 
 
-def _names_password(lines: Sequence[str]) -> bool:
-    return any(line.removeprefix("export ").partition("=")[0].strip() == CLIENT for line in lines)
+def _names(lines: Sequence[str], variable: str) -> bool:
+    return any(line.removeprefix("export ").partition("=")[0].strip() == variable for line in lines)
 
 
 def _split(file: Path) -> tuple[list[str], str]:

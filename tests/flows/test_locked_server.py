@@ -53,12 +53,11 @@ class Server:
         return (self.folder / ".userrl" / "server.password").read_text().strip()
 
     def prefect(self, *command: str) -> subprocess.CompletedProcess[str]:
-        """A command as a person types it in the folder: nothing in the environment but the port, which is not the usual one."""
-        environment = clean() | {"PREFECT_API_URL": f"{self.url}/api"}
+        """A command as a person types it in the folder, with nothing in the environment: not even the port, an unusual one."""
         return subprocess.run(
             [str(PROGRAMS / command[0]), *command[1:]],
             cwd=self.folder,
-            env=environment,
+            env=clean(),
             capture_output=True,
             text=True,
             check=False,
@@ -122,6 +121,39 @@ def test_a_terminal_is_asked_nothing_and_shown_the_password_once(server: Server)
     assert lines[0] == f"server    {server.url}"
     assert lines[1].startswith(f"password  {server.secret} ")
     assert "?" not in server.said
+
+
+def test_prefect_s_own_start_command_asks_nothing_and_serves_with_the_folder_s_password(
+    server: Server, tmp_path: Path
+) -> None:
+    """A terminal, an empty home and no profile: what used to open a wizard, with nothing listening meanwhile."""
+    for name in ("prefect.toml", ".env"):
+        shutil.copy(server.folder / name, tmp_path)
+    port, (ours, theirs) = free_port(), pty.openpty()
+    own = {
+        "HOME": str(tmp_path),
+        "PREFECT_SERVER_API_PORT": str(port),
+        "PREFECT_API_URL": f"http://127.0.0.1:{port}/api",
+    }
+    command = [str(PROGRAMS / "prefect"), "server", "start"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=clean() | own, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+    ) as process:
+        os.close(theirs)
+        try:
+            deadline, answer = time.monotonic() + 120, None
+            while answer is None and time.monotonic() < deadline:
+                with contextlib.suppress(httpx.TransportError):
+                    answer = httpx.get(f"http://127.0.0.1:{port}/api/admin/settings", trust_env=False)
+                time.sleep(0.2)
+            assert answer is not None
+            assert answer.status_code == 401
+            said = os.read(ours, 65536).decode()
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            os.close(ours)
+    assert "PREFECT_API_URL" not in said.partition("Configure Prefect")[0]
+    assert "?" not in said.partition("Check out")[0]
 
 
 def test_without_the_password_nothing_is_answered(server: Server) -> None:
@@ -242,6 +274,35 @@ def test_nothing_is_reported_to_anyone(server: Server) -> None:
     assert [
         c.raddr for c in psutil.Process(server.process.pid).net_connections() if c.raddr and c.raddr.ip != "127.0.0.1"
     ] == []
+
+
+WHOM = """
+import json, sys
+seen = set()
+def note(event, given):
+    if event in ("socket.connect", "socket.getaddrinfo"):
+        seen.add(str(given[1][0] if event == "socket.connect" else given[0]))
+sys.addaudithook(note)
+import prefect
+from prefect._internal.analytics.service import AnalyticsService
+told = AnalyticsService._instance.wait_for_analytics_check(60)
+open("seen", "w").write(json.dumps([told, sorted(seen)]))
+"""
+
+
+def test_a_newcomer_s_first_import_of_prefect_in_a_terminal_sends_no_usage_statistics(
+    server: Server, tmp_path: Path
+) -> None:
+    """Prefect asks the folder's server whether it may; that one says no, and nobody else is asked."""
+    for name in ("prefect.toml", ".env"):
+        shutil.copy(server.folder / name, tmp_path)
+    given = {key: value for key, value in clean().items() if key not in ("DO_NOT_TRACK", "CI")}
+    ours, theirs = pty.openpty()
+    command, own = [sys.executable, "-c", WHOM], given | {"HOME": str(tmp_path)}
+    subprocess.run(command, cwd=tmp_path, env=own, stdin=theirs, stdout=theirs, stderr=theirs, timeout=120, check=True)
+    os.close(theirs)
+    os.close(ours)
+    assert json.loads((tmp_path / "seen").read_text()) == [False, ["127.0.0.1"]]
 
 
 PAGE = """<script>
