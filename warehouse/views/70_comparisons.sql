@@ -1,0 +1,51 @@
+-- What comparisons and reports are made of: scores by task, scores by seed, how conversations went and how they ended.
+
+-- Per run, policy and task the scores of its admitted attempts, in order: the rows that two checkpoints are paired by.
+CREATE OR REPLACE MACRO task_scores(run := NULL, in_phase := 'evaluate') AS TABLE
+    SELECT t.run_id, t.policy, t.checkpoint, t.step, t.gym, t.tier, t.source, t.task_id, t.task_version,
+           any_value(coalesce(t.user_name, '')) AS user_model, max(t.horizon) AS horizon, count(*) AS attempts,
+           list(t.score ORDER BY t.attempt) AS scores, avg(t.score) AS score
+    FROM trajectories t
+    WHERE t.admitted AND t.score IS NOT NULL AND (run IS NULL OR t.run_id = run) AND (in_phase IS NULL OR t.phase = in_phase)
+    GROUP BY t.run_id, t.policy, t.checkpoint, t.step, t.gym, t.tier, t.source, t.task_id, t.task_version
+    ORDER BY t.run_id, t.policy, t.gym, t.task_id;
+
+-- Tasks that two policies (of one run or of two) both played, with the mean score of each: difference is b's less a's.
+-- Tasks are the unit here: this tells two checkpoints apart, and nothing about the recipes that made them.
+CREATE OR REPLACE MACRO paired_tasks(run := NULL, policy_a := 'SFT', policy_b := 'RL', other_run := NULL) AS TABLE
+    SELECT a.gym, a.tier, a.task_id, a.task_version, a.run_id AS run_a, b.run_id AS run_b, a.score AS score_a,
+           b.score AS score_b, b.score - a.score AS difference, a.attempts AS attempts_a, b.attempts AS attempts_b
+    FROM task_scores(run := run) a
+    JOIN task_scores(run := coalesce(other_run, run)) b USING (gym, task_id, task_version)
+    WHERE a.policy = policy_a AND b.policy = policy_b ORDER BY a.gym, a.task_id;
+
+-- One row per run and policy: the mean score over all held-out tasks, each task weighing the same. Seeds are the unit of a
+-- question about recipes: join two recipes of it on seed and take Student's t of the differences.
+CREATE OR REPLACE MACRO seed_scores(of_recipe := NULL, of_profile := NULL) AS TABLE
+    SELECT r.recipe, r.recipe_hash, r.profile, r.seed, s.run_id, s.policy, s.checkpoint, s.step, count(*) AS tasks,
+           avg(s.score) AS score
+    FROM task_scores() s JOIN runs r USING (run_id)
+    WHERE (of_recipe IS NULL OR r.recipe = of_recipe) AND (of_profile IS NULL OR r.profile = of_profile)
+    GROUP BY r.recipe, r.recipe_hash, r.profile, r.seed, s.run_id, s.policy, s.checkpoint, s.step
+    ORDER BY r.recipe, r.profile, r.seed, s.policy;
+
+-- How replies were, step by step: their mean length in tokens, and the share that held a readable call.
+CREATE OR REPLACE MACRO replies(run := NULL, in_phase := 'train') AS TABLE
+    SELECT u.run_id, u.phase, u.stage, u.step, count(*) AS turns, avg(u.completion_tokens) AS reply_tokens,
+           avg(((u.flags & 1) = 0)::INT) AS format_rate
+    FROM turns u WHERE (run IS NULL OR u.run_id = run) AND (in_phase IS NULL OR u.phase = in_phase)
+    GROUP BY u.run_id, u.phase, u.stage, u.step ORDER BY u.run_id, u.step, u.stage;
+
+-- How trajectories ended: counts and shares of each reason, per run, phase and policy (in training: the policy that acts).
+CREATE OR REPLACE MACRO stop_reasons(run := NULL, in_phase := 'evaluate') AS TABLE
+    SELECT t.run_id, t.phase, t.policy, t.stop_reason, count(*) AS trajectories,
+           count(*) / sum(count(*)) OVER (PARTITION BY t.run_id, t.phase, t.policy) AS share
+    FROM trajectories t WHERE (run IS NULL OR t.run_id = run) AND (in_phase IS NULL OR t.phase = in_phase)
+    GROUP BY t.run_id, t.phase, t.policy, t.stop_reason ORDER BY t.run_id, t.phase, t.policy, trajectories DESC;
+
+-- Why trajectories could not be scored, per run, phase and gym, the most frequent reason first.
+CREATE OR REPLACE MACRO reject_reasons(run := NULL, in_phase := NULL) AS TABLE
+    SELECT t.run_id, t.phase, t.gym, coalesce(t.reject_reason, '') AS reject_reason, count(*) AS trajectories
+    FROM trajectories t
+    WHERE NOT t.admitted AND (run IS NULL OR t.run_id = run) AND (in_phase IS NULL OR t.phase = in_phase)
+    GROUP BY t.run_id, t.phase, t.gym, t.reject_reason ORDER BY t.run_id, trajectories DESC, t.phase, t.gym;
