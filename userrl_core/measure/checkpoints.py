@@ -59,9 +59,10 @@ def consistency(scores: Scores) -> Consistency:
 
 
 def mean_score(scores: Scores, level: float = 0.95) -> Interval:
-    """Mean over tasks, t limits; for verdicts at fewer than 100 tasks Wilson's, with the effective number of attempts."""
+    """Mean over tasks, t limits; for verdicts at fewer than 100 tasks, and for verdicts that are all alike, Wilson's with the
+    effective number of attempts: all of 160 tasks solved is not a certainty."""
     mean_M = _means(scores)
-    if mean_M.size >= FEW_TASKS or mean_M.size < 2 or not _verdicts(scores):
+    if (mean_M.size >= FEW_TASKS and np.ptp(mean_M) > 0) or mean_M.size < 2 or not _verdicts(scores):
         return t_interval(mean_M, level)
     attempts = min(len(row) for row in scores)
     effect = consistency([row[:attempts] for row in scores]).design_effect if attempts > 1 else 1.0
@@ -96,12 +97,13 @@ class Difference:
 def difference(a: Scores, b: Scores, level: float = 0.95) -> Difference:
     """Paired over tasks: a[i] and b[i] are attempts at the same task.
 
-    For verdicts at fewer than 100 tasks two made-up tasks are added that differ by one attempt, one either way (Bonett and
-    Price 2012): where few tasks differ at all, t limits alone cover as little as 88 %.
+    For verdicts at fewer than 100 tasks, or with the same difference at all of them, two made-up tasks are added that differ by
+    one attempt, one either way (Bonett and Price 2012): where few tasks differ at all, t limits alone cover as little as 88 %.
     """
     difference_M = _means(b) - _means(a)
     padded = difference_M
-    if 2 <= difference_M.size < FEW_TASKS and _verdicts(a) and _verdicts(b):
+    few = difference_M.size < FEW_TASKS or np.ptp(difference_M) == 0
+    if few and difference_M.size > 1 and _verdicts(a) and _verdicts(b):
         one = 1 / min(len(row) for row in (*a, *b))
         padded = np.append(difference_M, [one, -one])
     limits, mean = t_interval(padded, level), float(difference_M.mean())
