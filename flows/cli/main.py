@@ -16,6 +16,7 @@ from userrl_core.errors import UserRLError
 COMMANDS = {
     "report": "looking.report",
     "evaluate": "measuring.evaluate",
+    "compare": "measuring.compare",
     "doctor": "doctor",
     "play": "looking.play",
     "runs": "runs",

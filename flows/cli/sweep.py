@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from flows.cli.arguments import Html
 from flows.cli.terminal import plain
 
 if TYPE_CHECKING:
@@ -89,6 +91,18 @@ def best(name: Annotated[str, typer.Argument(help="The sweep's name.")]) -> None
     best_so_far = winner(space, study)
     typer.echo(f"# {best_so_far.claim}")
     typer.echo(recipe_text(space, best_so_far), nl=False)
+
+
+@app.command()
+def report(name: Annotated[str, typer.Argument(help="The sweep's name.")], html: Html = None) -> None:
+    """What won, on how many fresh seeds, what mattered, and every trial."""
+    from flows.run.reports.of_sweep import page
+
+    document = page(*_open(name))
+    if html is None:
+        typer.echo(plain(document.text()))
+        return
+    typer.echo(f"wrote {', '.join(map(str, document.write(Path(html))))}")
 
 
 def _open(name: str) -> tuple[Space, Study]:

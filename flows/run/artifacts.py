@@ -33,9 +33,9 @@ from flows.run.plan import RunPlan
 from flows.run.report import Report, learning_curve, number
 from flows.run.results import stage_results
 from flows.run.run import Run, of_flow_run
+from flows.run.spark import spark
 from userrl_core.json_files import GrowingLines
 
-BARS = " ▁▂▃▄▅▆▇█"
 PROGRESS_SECONDS = 5.0
 
 
@@ -146,15 +146,6 @@ def page(plan: RunPlan, run: Run) -> str:
             lines += ["", f"{phase}: `{spark(scores)}` {number(scores[0])} → {number(scores[-1])}"]
     hours, money = seconds_spent(run.folder) / 3600, money_spent(run.id, warehouse_dir())
     return "\n".join([*lines, "", f"Cost so far: {hours:.2f} hours of stages, ${money:.2f} of model calls."])
-
-
-def spark(values: list[float]) -> str:
-    """A curve in one line of text, at most 60 marks, scaled to the values' own range."""
-    step = max(1, -(-len(values) // 60))
-    shown = values[::step]
-    low, high = min(shown), max(shown)
-    scale = (len(BARS) - 2) / (high - low) if high > low else 0.0
-    return "".join(BARS[1 + round((value - low) * scale)] for value in shown)
 
 
 def publish(run: Run, report: Report) -> dict[str, Any]:

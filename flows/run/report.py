@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -253,21 +253,8 @@ def draw(curve: Sequence[CurvePoint], path: Path, title: str) -> None:
 
 def markdown(report: Report) -> str:
     """The page."""
-    lines = [f"# {report.run}", "", f"Recipe `{report.recipe}`, profile `{report.profile}`, seed {report.seed}."]
-    if report.evaluated is not None:
-        lines.append(_evaluated(report.evaluated))
-    if report.from_scratch:
-        lines.append("The model is trained from scratch; its figures say nothing about pretrained models.")
-    if report.demonstrations is not None:
-        shown = report.demonstrations
-        scripted = " (a script that knows the answers, not a model)" if shown.policy.startswith("scripted") else ""
-        lines.append(
-            f"Demonstrator: `{shown.policy}`{scripted}: {shown.played} trajectories, mean {number(shown.mean)}; "
-            f"{shown.kept} kept, mean {number(shown.mean_kept)}."
-        )
-    lines += _data(report)
-    lines += [f"Note: {sentence}" for sentence in report.warnings]
-    lines += [f"**{sentence}**" for sentence in report.alarms]
+    lines = [f"# {report.run}", ""]
+    lines += [f"**{sentence}**" if strong else sentence for sentence, strong in facts(report, code="`")]
     lines += best_and_last(report)
     lines.append("")
     if report.table:
@@ -282,6 +269,29 @@ def markdown(report: Report) -> str:
     if report.replaced:
         lines += ["", REPLACED, "", *(f"- {line}" for line in report.replaced)]
     return "\n".join(lines) + "\n"
+
+
+def facts(report: Report, code: str = "") -> list[tuple[str, bool]]:
+    """What a reader has to know before any figure, and whether it must not be overlooked. code: put around names."""
+
+    def named(name: object) -> str:
+        return f"{code}{name}{code}"
+
+    said = [f"Recipe {named(report.recipe)}, profile {named(report.profile)}, seed {report.seed}."]
+    if report.evaluated is not None:
+        said.append(_evaluated(report.evaluated, named))
+    if report.from_scratch:
+        said.append("The model is trained from scratch; its figures say nothing about pretrained models.")
+    if report.demonstrations is not None:
+        shown = report.demonstrations
+        scripted = " (a script that knows the answers, not a model)" if shown.policy.startswith("scripted") else ""
+        said.append(
+            f"Demonstrator: {named(shown.policy)}{scripted}: {shown.played} trajectories, mean {number(shown.mean)}; "
+            f"{shown.kept} kept, mean {number(shown.mean_kept)}."
+        )
+    said += _data(report)
+    said += [f"Note: {sentence}" for sentence in report.warnings]
+    return [*((sentence, False) for sentence in said), *((sentence, True) for sentence in report.alarms)]
 
 
 def _table(report: Report) -> list[str]:
@@ -345,12 +355,12 @@ def _scores(reached: Reached) -> str:
     return f"validation {number(reached.validation)}{held_out}"
 
 
-def _evaluated(evaluated: Evaluated) -> str:
+def _evaluated(evaluated: Evaluated, named: Callable[[object], str]) -> str:
     if evaluated.kind == "served":
-        return f"Evaluated: the served model `{evaluated.label}` at {evaluated.where}."
+        return f"Evaluated: the served model {named(evaluated.label)} at {evaluated.where}."
     if evaluated.kind == "demonstrator":
         return "Evaluated: the recipe's demonstrator."
-    return f"Evaluated: the checkpoint `{evaluated.where}`."
+    return f"Evaluated: the checkpoint {named(evaluated.where)}."
 
 
 def _without_calls(report: Report) -> list[str]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
-from flows.cli.arguments import Json, RunName
+from flows.cli.arguments import Html, Json, RunName
 from flows.cli.terminal import plain
 
 
-def report(run: RunName = "latest", as_json: Json = False) -> None:
+def report(run: RunName = "latest", html: Html = None, as_json: Json = False) -> None:
     """Show what a run achieved: demonstrator, SFT and RL side by side on held-out tasks. latest: of those that have a report."""
     from flows.run.run import all_runs, find
     from userrl_core.errors import ConfigError
@@ -27,4 +28,15 @@ def report(run: RunName = "latest", as_json: Json = False) -> None:
     if as_json:
         print((meant.folder / "report.json").read_text())
         return
-    print(plain((meant.folder / "report.md").read_text()), end="")
+    if html is None:
+        print(plain((meant.folder / "report.md").read_text()), end="")
+        return
+    from flows.machine.home import warehouse_dir
+    from flows.run.report import Report
+    from flows.run.reports.of_run import page
+    from warehouse import open_warehouse
+
+    written = Report.model_validate_json((meant.folder / "report.json").read_text())
+    with open_warehouse(warehouse_dir()) as warehouse:
+        document = page(written, warehouse)
+    print(f"wrote {', '.join(map(str, document.write(Path(html))))}")

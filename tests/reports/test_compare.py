@@ -1,0 +1,166 @@
+"""Two questions that are never mixed: checkpoints over their tasks, recipes over their seeds."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from flows.run.reports import compared
+from flows.run.reports.comparison import ALL, Comparison, compare
+from flows.run.reports.sides import find_sides
+from tests.measure.test_measure import AIRLINE
+from tests.warehouse.makers import play
+from userrl_core.errors import ConfigError
+from userrl_core.measure.checkpoints import difference
+from userrl_core.measure.recipes import contrast
+from warehouse import TurnLog, open_warehouse
+
+
+def evaluated(root: Path, run: str, policies: dict[str, Sequence[Sequence[float]]], **fields: object) -> None:
+    """A run that evaluated policies; per task the scores of its attempts."""
+    with TurnLog.open(root, run, run_fields={"recipe": "r", "recipe_hash": "h", "seed": 0, **fields}) as log:
+        for policy, scores in policies.items():
+            for task, attempts in enumerate(scores):
+                for attempt, score in enumerate(attempts):
+                    play(
+                        log,
+                        [score],
+                        task=f"t{task:03}",
+                        split="test",
+                        stage="evaluate",
+                        phase="evaluate",
+                        policy=policy,
+                        attempt=attempt,
+                        score=score,
+                    )
+
+
+def found(root: Path, *sides: str) -> Comparison:
+    with open_warehouse(root / "warehouse") as warehouse:
+        return compare(warehouse, find_sides(warehouse, sides)[0])
+
+
+@pytest.fixture(scope="module")
+def agents(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two agents on the airline tasks, four attempts each, that differ between tasks as much as chance has it."""
+    home = tmp_path_factory.mktemp("agents")
+    other = np.random.default_rng(0).permuted(np.array(AIRLINE, dtype=float), axis=0).tolist()
+    evaluated(
+        home / "warehouse", "one", {"gpt-4o": [list(map(float, row)) for row in AIRLINE]}, recipe="a", recipe_hash="a"
+    )
+    evaluated(home / "warehouse", "two", {"gpt-5": other}, recipe="b", recipe_hash="b")
+    return home
+
+
+@pytest.fixture(scope="module")
+def recipes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two recipes over eight seeds; five seeds of the second collapse after their best checkpoint."""
+    home, rng = tmp_path_factory.mktemp("recipes"), np.random.default_rng(0)
+    for seed in range(8):
+        for recipe, level in (("steady", 0.8), ("fickle", 0.7)):
+            best = (rng.random((20, 1)) < level).astype(float).tolist()
+            last = best if recipe == "steady" or seed > 4 else [[0.0]] * 20
+            policies = {"SFT": [[0.0]] * 20, "RL": best, "RL last step": last}
+            evaluated(home / "warehouse", f"{recipe}-s{seed}", policies, recipe=recipe, recipe_hash=recipe, seed=seed)
+    return home
+
+
+def test_checkpoints_are_paired_over_tasks_and_say_nothing_about_recipes(agents: Path) -> None:
+    comparison = found(agents, "one", "two")
+    assert comparison.question == "checkpoints"
+    paired = next(each for each in comparison.paired if each.which == "best")
+    other = np.random.default_rng(0).permuted(np.array(AIRLINE, dtype=float), axis=0).tolist()
+    expected = difference(AIRLINE, other)
+    assert paired.interval == expected.interval
+    assert (paired.p, paired.interval.units, paired.left_out) == (expected.p, 50, 0)
+    assert any(
+        "no number of attempts at these tasks would show a difference of 0.02" in s for s in comparison.sentences
+    )
+    assert any(s.startswith("One run each: nothing about the recipes") for s in comparison.sentences)
+
+
+def test_attempts_at_one_task_are_said_to_be_as_alike_as_they_are(agents: Path) -> None:
+    (airline, _) = found(agents, "one", "two").agreement
+    assert airline.consistency.flips == pytest.approx(0.293333, abs=1e-6)
+    assert airline.consistency.icc == pytest.approx(0.404584, abs=1e-6)
+
+
+def test_recipes_are_paired_over_seeds(recipes: Path) -> None:
+    comparison = found(recipes, "recipe=steady,seed=*", "recipe=fickle seed=0-7")
+    assert comparison.question == "recipes"
+    with open_warehouse(recipes / "warehouse") as warehouse:
+        text = "SELECT seed, score FROM seed_scores(of_recipe := $recipe) WHERE policy = 'RL last step'"
+        scores = [dict(warehouse.sql(text, recipe=recipe).fetchall()) for recipe in ("steady", "fickle")]
+    paired = next(each for each in comparison.paired if each.which == "last")
+    assert paired.interval == contrast(*scores).interval
+    assert paired.interval.units == 8
+    assert not any("One run each" in sentence for sentence in comparison.sentences)
+
+
+def test_collapsed_seeds_come_first(recipes: Path) -> None:
+    comparison = found(recipes, "recipe=steady,seed=*", "recipe=fickle,seed=*")
+    steady, fickle = comparison.collapses
+    assert (len(steady.seeds), sorted(fickle.seeds)) == (0, [0, 1, 2, 3, 4])
+    assert (fickle.share.low, fickle.share.high) == pytest.approx((0.2449, 0.9148), abs=1e-4)
+    assert fickle.p == pytest.approx(0.025641, abs=1e-6)
+    text = compared.page(comparison).text()
+    assert text.index("## Collapsed seeds") < text.index("5 of 8 seeds did not hold") < text.index("## Held-out scores")
+
+
+def test_a_run_beside_a_recipe_is_not_paired(recipes: Path) -> None:
+    comparison = found(recipes, "steady-s0", "recipe=fickle,seed=*")
+    assert (comparison.question, comparison.paired) == ("none", ())
+    assert "nothing is paired" in comparison.sentences[0]
+
+
+def test_several_sides_are_held_against_the_first_with_adjusted_p(recipes: Path) -> None:
+    comparison = found(recipes, "steady-s0", "steady-s1", "fickle-s0:SFT")
+    overall = [each for each in comparison.paired if (each.which, each.row) == ("best", ALL)]
+    assert [(each.a, each.b) for each in overall] == [("steady-s0", "steady-s1"), ("steady-s0", "fickle-s0:SFT")]
+    alone = found(recipes, "steady-s0", "fickle-s0:SFT").paired[0]
+    assert overall[1].p == pytest.approx(2 * alone.p)
+
+
+def test_published_rows_stand_apart(recipes: Path) -> None:
+    with open_warehouse(recipes / "warehouse") as warehouse:
+        sides, published = find_sides(warehouse, ["recipe=steady,seed=*", "published:gpt-4o"])
+        comparison = compare(warehouse, sides)
+    assert comparison.paired == ()
+    text = compared.page(comparison, published).text()
+    assert "## Published: gpt-4o" in text
+    assert "nothing is subtracted" in text
+
+
+def test_sql_pairs_the_same_tasks(recipes: Path) -> None:
+    paired = next(each for each in found(recipes, "fickle-s0:SFT", "fickle-s0:RL").paired if each.which == "best")
+    with open_warehouse(recipes / "warehouse") as warehouse:
+        text = "SELECT avg(difference), count(*) FROM paired_tasks(run := 'fickle-s0', policy_a := 'SFT', policy_b := 'RL')"
+        assert warehouse.sql(text).fetchall() == [(pytest.approx(paired.interval.estimate), 20)]
+
+
+def test_runs_of_different_recipes_are_no_group(agents: Path) -> None:
+    with open_warehouse(agents / "warehouse") as warehouse:
+        with pytest.raises(ConfigError, match=r"runs of 2 different recipes; add one of: .*recipe_hash=a"):
+            find_sides(warehouse, ["recipe=*", "one"])
+        with pytest.raises(ConfigError, match=r"'recip=a' selects no runs \(did you mean 'recipe'\?\)"):
+            find_sides(warehouse, ["recip=a", "one"])
+        with pytest.raises(ConfigError, match="two sides"):
+            find_sides(warehouse, ["one"])
+
+
+def test_the_command_prints_json_for_programs_and_writes_a_page(recipes: Path) -> None:
+    command = [sys.executable, "-m", "flows.cli.main", "compare", "recipe=steady,seed=*", "recipe=fickle,seed=*"]
+    environment = {**os.environ, "USERRL_HOME": str(recipes)}
+    page = recipes / "page.html"
+    done = subprocess.run(
+        [*command, "--json", "--html", str(page)], env=environment, capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout)["collapsed"][1]["seeds"].keys() == {"0", "1", "2", "3", "4"}
+    assert "5 of 8 seeds did not hold" in page.read_text()
