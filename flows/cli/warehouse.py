@@ -92,12 +92,24 @@ def attach(root: Root = None) -> None:
 
 @app.command()
 def export(
-    target: Annotated[str, typer.Argument(help="A folder, or a URL such as s3://bucket/prefix.")],
+    target: Annotated[
+        str, typer.Argument(help="A folder or a URL such as s3://bucket/prefix; with --format, a file or folder.")
+    ],
     root: Root = None,
     option: Annotated[list[str] | None, typer.Option("--option", help="key=value for the file system.")] = None,
+    form: Annotated[
+        str | None,
+        typer.Option("--format", help="One run's conversations as messages, parquet, atif or inspect."),
+    ] = None,
+    run_name: Annotated[str, typer.Option("--run", help="Of which run, with --format.")] = "latest",
+    phase: Annotated[str, typer.Option(help="Of which phase, with --format; all: of every one.")] = "evaluate",
+    policy: Annotated[str | None, typer.Option(help="Of which policy alone, with --format.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Copy what is new as Parquet, partitioned by run, for any other engine (docs/scale.md)."""
+    """Copy what is new as Parquet for any other engine (docs/scale.md), or a run's conversations for another tool."""
+    if form is not None:
+        _conversations(_root(root), Path(target), form, run_name, None if phase == "all" else phase, policy)
+        return
     from warehouse.upkeep.export import export as run
 
     pairs = [text.partition("=") for text in option or []]
@@ -108,6 +120,45 @@ def export(
         return
     typer.echo(f"Wrote {done.rows:,} rows in {done.objects} objects ({done.bytes / 1e6:.1f} MB) to {target}.")
     typer.echo(f"Next: duckdb -c \"SELECT count(*) FROM read_parquet('{target}/turns/*/*.parquet')\"")
+
+
+@app.command("import")
+def bring_in(
+    file: Annotated[Path, typer.Argument(help="A file that `export --format messages` or parquet wrote.")],
+    root: Root = None,
+) -> None:
+    """Read exported conversations back, as runs of this warehouse with their own ids."""
+    from warehouse.upkeep.exchange import conversations
+
+    with refusals("warehouse"):
+        counts = conversations.bring_in(_root(root), conversations.read_conversations(file))
+    for run, count in counts.items():
+        typer.echo(plain(f"{run}: {count:,} conversations"))
+
+
+def _conversations(root: Path, target: Path, form: str, run: str, phase: str | None, policy: str | None) -> None:
+    from userrl_core.errors import ConfigError
+    from userrl_core.suggest import nearest
+    from warehouse.query.warehouse import open_warehouse
+    from warehouse.upkeep.exchange import atif, conversations, inspect_log
+
+    writers = {
+        "messages": conversations.write_messages,
+        "parquet": conversations.write_parquet,
+        "atif": atif.write_atif,
+        "inspect": inspect_log.write_inspect,
+    }
+    with refusals("warehouse"), open_warehouse(root) as warehouse:
+        if form not in writers:
+            raise ConfigError(f"There is no format '{form}'{nearest(form, writers)}; there are {', '.join(writers)}.")
+        found = list(conversations.conversations(warehouse, run, phase=phase, policy=policy))
+        if not found:
+            raise ConfigError(f"Run {run} has no such conversation; --phase all takes those of every phase.")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        writers[form](found, target)
+    typer.echo(f"Wrote {len(found):,} conversations to {target}.")
+    if form == "inspect":
+        typer.echo(f"Next: inspect view --log-dir {target}")
 
 
 def _root(root: Path | None) -> Path:

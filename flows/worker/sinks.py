@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from flows.machine.home import home
 from flows.run.job import StageJob
 from flows.run.run import run_fields
+from userrl_core.records import CheckpointRecord, Trajectory
 from userrl_core.sink import Sink
 from warehouse.write.turn_log import TurnLog
 
@@ -25,23 +28,59 @@ def open_sink(job: StageJob) -> Sink:
     return log
 
 
+SAMPLED = 64
+"""Conversations that a stage shows; each that it plays is as likely to be among them."""
+
+
 class WandbRun:
-    """Numbers of every step for Weights & Biases, started with the first of them; offline it writes files only."""
+    """What a stage tells Weights & Biases, begun with the first number or conversation; offline it writes files only.
+
+    A run of ours is a group there, each stage a run of the group: numbers by step, a table of sampled conversations with their
+    rewards, checkpoints as references to where they lie, and in the config the recipe and where the report will be.
+    """
 
     def __init__(self, job: StageJob) -> None:
         self._job = job
         self._run: Any = None
+        self._draw = random.Random(job.seed)
+        self._played = 0
+        self._samples: list[Trajectory] = []
 
     def log(self, values: Mapping[str, float], stage: str, step: int) -> None:
         """One step."""
-        if self._run is None:
-            self._run = self._start()
-        self._run.log({**values, "stage": stage, "step": step})
+        self._started().log({**values, "stage": stage, "step": step})
+
+    def played(self, trajectory: Trajectory) -> None:
+        """A conversation; kept for the table with an even chance (reservoir sampling)."""
+        self._played += 1
+        if len(self._samples) < SAMPLED:
+            self._samples.append(trajectory)
+        elif (place := self._draw.randrange(self._played)) < SAMPLED:
+            self._samples[place] = trajectory
+
+    def checkpoint(self, record: CheckpointRecord) -> None:
+        """By reference: the weights stay where they are."""
+        import wandb
+
+        about = {"step": record.step, "sha256": record.sha256, "parent": record.parent, "validation": record.score}
+        artifact = wandb.Artifact(record.id, type="checkpoint", metadata=about)
+        artifact.add_reference(Path(record.path).absolute().as_uri(), checksum=False)
+        self._started().log_artifact(artifact)
 
     def close(self) -> None:
-        """Finish, if it was ever started."""
+        """Show the sampled conversations and finish, if there is anything to show."""
+        if self._samples:
+            import wandb
+
+            table = wandb.Table(columns=[*TABLE], data=[_row(trajectory) for trajectory in self._samples])
+            self._started().log({f"conversations/{self._job.stage}": table})
         if self._run is not None:
             self._run.finish()
+
+    def _started(self) -> Any:
+        if self._run is None:
+            self._run = self._start()
+        return self._run
 
     def _start(self) -> Any:
         os.environ.setdefault("WANDB_SILENT", "true")
@@ -49,20 +88,45 @@ class WandbRun:
 
         folder = home() / "wandb"
         folder.mkdir(parents=True, exist_ok=True)
+        job, recipe = self._job, self._job.recipe
+        report = (job.folder.parent.parent / "report.md").absolute().as_uri()
         return wandb.init(
             project="userrl",
-            group=self._job.run_id,
-            name=f"{self._job.run_id}/{self._job.stage}",
-            job_type=self._job.kind,
+            group=job.run_id,
+            name=f"{job.run_id}/{job.stage}",
+            job_type=job.kind,
+            tags=[f"recipe:{recipe.name}"[:64], f"profile:{recipe.profile}"[:64], f"seed:{job.seed}"],
+            notes=f"Report: {report}",
             dir=str(folder),
-            mode=self._job.options.wandb,  # type: ignore[arg-type]
-            config={"recipe": self._job.recipe.resolved(), "seed": self._job.seed},
+            mode=job.options.wandb,  # type: ignore[arg-type]
+            config={"recipe": recipe.resolved(), "seed": job.seed, "profile": recipe.profile, "report": report},
             settings=wandb.Settings(x_disable_stats=True, console="off", quiet=True),
         )
 
 
+TABLE = ("step", "phase", "gym", "task", "policy", "score", "rewards", "ended", "conversation")
+
+
+def _row(trajectory: Trajectory) -> list[Any]:
+    """One row of the table; the conversation as plain text."""
+    where = trajectory.context
+    opening = [f"{message['role']}: {message['content']}" for message in trajectory.messages]
+    turns = [f"[{turn.number}] agent: {turn.message}\n[{turn.number}] {turn.observation}" for turn in trajectory.turns]
+    return [
+        where.step,
+        where.phase,
+        trajectory.task.gym,
+        trajectory.task.id,
+        where.policy,
+        trajectory.score,
+        ", ".join("null" if reward is None else f"{reward:g}" for reward in trajectory.rewards),
+        trajectory.stop_reason,
+        "\n".join((*opening, *turns)),
+    ]
+
+
 class TrackedLog(TurnLog):
-    """A turn log; the numbers of each step go to Weights & Biases as well."""
+    """A turn log; numbers, sampled conversations and checkpoints go to Weights & Biases as well."""
 
     tracker: WandbRun
 
@@ -70,6 +134,16 @@ class TrackedLog(TurnLog):
         """To both."""
         super().metrics(values, stage=stage, step=step)
         self.tracker.log(values, stage, step)
+
+    def end(self, trajectory: Trajectory) -> None:
+        """To both."""
+        super().end(trajectory)
+        self.tracker.played(trajectory)
+
+    def checkpoint(self, record: CheckpointRecord) -> None:
+        """To both."""
+        super().checkpoint(record)
+        self.tracker.checkpoint(record)
 
     def close(self) -> None:
         """Both; the log in any case."""

@@ -1,0 +1,76 @@
+"""What a stage leaves for Weights & Biases, offline, read back from its own file."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+STAGE = """
+import sys
+from pathlib import Path
+from curricula import load
+from flows.run.job import StageJob, StageOptions
+from flows.worker.sinks import open_sink
+from tests.warehouse.makers import play
+from userrl_core.records import CheckpointRecord
+
+home = Path(sys.argv[1])
+job = StageJob(kind="rl", stage="rl-1", run_id="r1", folder=home / "runs/r1/stages/rl-1", warehouse=home / "warehouse",
+               recipe=load("equalized-r2g", profile="laptop-quick"), seed=3, backend="local", options=StageOptions(wandb="offline"))
+(home / "step-5").mkdir(parents=True)
+(home / "step-5/model.safetensors").write_bytes(b"weights")
+sink = open_sink(job)
+for n in range(100):
+    play(sink, [0.25, 1.0], task=f"t{n}", text="hello there")
+sink.metrics({"reward/all/mean": 0.5}, stage="rl-1", step=1)
+sink.checkpoint(CheckpointRecord("c5", str(home / "step-5"), "rl-1", 5, "abc"))
+sink.close()
+"""
+READ = """
+import json, sys
+from wandb.proto.wandb_internal_pb2 import Record
+from wandb.sdk.internal.datastore import DataStore
+store = DataStore()
+store.open_for_scan(sys.argv[1])
+kinds = {}
+while (data := store.scan_data()) is not None:
+    record = Record()
+    record.ParseFromString(data)
+    kinds.setdefault(record.WhichOneof("record_type"), []).append(record)
+run = kinds["run"][0].run
+artifacts = [record.request.log_artifact.artifact for record in kinds.get("request", []) if record.request.HasField("log_artifact")]
+artifacts += [record.artifact for record in kinds.get("artifact", [])]
+references = [e.ref for a in artifacts if a.type == "checkpoint" for e in a.manifest.contents if e.ref]
+config = {item.key: json.loads(item.value_json) for item in run.config.update}
+print(json.dumps({"group": run.run_group, "name": run.display_name, "tags": list(run.tags), "config": config, "notes": run.notes,
+                  "references": references, "types": sorted({a.type for a in artifacts}),
+                  "values": [{i.key or "/".join(i.nested_key): i.value_json for i in r.history.item} for r in kinds["history"]]}))
+"""
+
+
+@pytest.mark.slow
+def test_a_stage_tells_weights_and_biases_its_group_config_conversations_and_checkpoints(tmp_path: Path) -> None:
+    environment = {**os.environ, "USERRL_HOME": str(tmp_path), "WANDB_MODE": "offline"}
+    subprocess.run([sys.executable, "-c", STAGE, str(tmp_path)], env=environment, check=True)
+    (written,) = tmp_path.glob("wandb/**/*.wandb")
+    done = subprocess.run([sys.executable, "-c", READ, str(written)], capture_output=True, text=True, check=True)
+    told = json.loads(done.stdout)
+    report = (tmp_path / "runs/r1/report.md").as_uri()
+    assert (told["group"], told["name"], told["notes"]) == ("r1", "r1/rl-1", f"Report: {report}")
+    assert told["tags"] == ["recipe:equalized-r2g", "profile:laptop-quick", "seed:3"]
+    assert (told["config"]["recipe"]["credit"]["shaping"], told["config"]["report"]) == ("equalized", report)
+    assert told["references"] == [(tmp_path / "step-5").as_uri() + "/model.safetensors"] or told["references"] == [
+        (tmp_path / "step-5").as_uri()
+    ]
+    assert any(json.loads(row.get("reward/all/mean", "0")) == 0.5 for row in told["values"])
+    (table,) = tmp_path.glob("wandb/**/media/table/conversations/*.table.json")
+    rows = json.loads(table.read_text())
+    assert rows["columns"][5:7] == ["score", "rewards"]
+    assert len(rows["data"]) == 64
+    assert rows["data"][0][6] == "0.25, 1"
+    assert "hello there" in rows["data"][0][8]

@@ -1,0 +1,108 @@
+"""Conversations in other tools' formats, and ours read back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.warehouse.makers import make_task, play
+from userrl_core.errors import ConfigError
+from warehouse import TurnLog, open_warehouse
+from warehouse.upkeep.exchange.atif import trajectory
+from warehouse.upkeep.exchange.conversations import (
+    Conversation,
+    bring_in,
+    conversations,
+    read_conversations,
+    write_messages,
+    write_parquet,
+)
+from warehouse.upkeep.exchange.inspect_log import write_inspect
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six evaluated conversations, one of which could not be scored, and one of training with its credits."""
+    root = tmp_path_factory.mktemp("exchange")
+    with TurnLog.open(root, "r1", run_fields={"recipe": "mine", "seed": 7, "gamma": 0.9}) as log:
+        log.tasks([make_task(id=f"t{n}", split="test") for n in range(3)])
+        for n in range(6):
+            rewards = [0.5, None] if n == 5 else [0.25, n / 10]
+            place = {"stage": "evaluate", "phase": "evaluate", "split": "test", "policy": "RL"}
+            play(log, rewards, task=f"t{n % 3}", attempt=n // 3, score=n / 5, calls=1, text=f"<b>{n}</b>", **place)  # type: ignore[arg-type]
+        play(log, [1.0, 0.0], credits=[0.5, 0.25])
+    return root
+
+
+def of(root: Path, phase: str | None = None) -> list[Conversation]:
+    with open_warehouse(root) as warehouse:
+        return list(conversations(warehouse, "r1", phase=phase))
+
+
+@pytest.mark.parametrize("write", [write_messages, write_parquet])
+def test_what_was_exported_is_read_back_as_it_was(root: Path, tmp_path: Path, write) -> None:  # type: ignore[no-untyped-def]
+    file = tmp_path / "conversations"
+    assert write(of(root), file) == 7
+    assert bring_in(tmp_path / "other", read_conversations(file)) == {"r1": 7}
+    for table, order in (
+        ("trajectories", "group_id, task_id, attempt"),
+        ("turns", "group_id, task_id, attempt, turn"),
+        ("model_calls", "ALL"),
+    ):
+        new = "traj_id, incarnation, writer, seq, logged_at"
+        new += ", started_at" if table == "trajectories" else ""
+        text = f"SELECT * EXCLUDE ({new}) FROM {table} ORDER BY {order}"
+        with open_warehouse(root) as here, open_warehouse(tmp_path / "other") as there:
+            assert there.sql(text).fetchall() == here.sql(text).fetchall()
+            row = "SELECT recipe, seed, gamma FROM runs"
+            assert there.sql(row).fetchall() == here.sql(row).fetchall() == [("mine", 7, 0.9)]
+
+
+def test_a_run_that_is_here_is_not_read_in_again(root: Path, tmp_path: Path) -> None:
+    write_messages(of(root), tmp_path / "file")
+    with pytest.raises(ConfigError, match="Run r1 is in this warehouse already; nothing was read in"):
+        bring_in(root, read_conversations(tmp_path / "file"))
+    (tmp_path / "foreign").write_text('{"messages": []}\n')
+    with pytest.raises(ConfigError, match="holds no conversations that userrl wrote"):
+        read_conversations(tmp_path / "foreign")
+
+
+def test_messages_are_a_chat_that_other_tools_read(root: Path, tmp_path: Path) -> None:
+    write_messages(of(root, "evaluate"), tmp_path / "file")
+    first = json.loads((tmp_path / "file").read_text().splitlines()[0])
+    assert [message["role"] for message in first["messages"]] == ["system", "assistant", "user", "assistant", "user"]
+    assert (first["messages"][1]["content"], first["messages"][2]["content"]) == ("<b>0</b> 1", "observation 1")
+    assert first["score"] == 0.0
+
+
+def test_an_atif_trajectory_numbers_its_steps_and_ties_observations_to_calls(root: Path) -> None:
+    made = trajectory(of(root, "evaluate")[1])
+    assert made["schema_version"] == "ATIF-v1.4"
+    assert [(step["step_id"], step["source"]) for step in made["steps"]] == [(1, "system"), (2, "agent"), (3, "agent")]
+    step = made["steps"][1]
+    assert step["tool_calls"][0] == {
+        "tool_call_id": "turn-1",
+        "function_name": "interact_with_env",
+        "arguments": {"choice": "action", "content": "<b>1</b>"},
+    }
+    assert step["observation"] == {"results": [{"source_call_id": "turn-1", "content": "observation 1"}]}
+    assert step["metrics"]["completion_token_ids"] == [1, 2, 1]
+    assert (made["final_metrics"]["total_prompt_tokens"], made["final_metrics"]["total_steps"]) == (20, 3)
+
+
+def test_an_inspect_log_has_a_sample_a_conversation_and_no_score_where_there_was_none(
+    root: Path, tmp_path: Path
+) -> None:
+    (path,) = write_inspect(of(root, "evaluate"), tmp_path)
+    log = json.loads(path.read_text())
+    assert (log["version"], log["status"], log["eval"]["config"]["epochs"]) == (2, "success", 2)
+    assert [(sample["id"], sample["epoch"]) for sample in log["samples"]][:4] == [
+        ("travel/t0", 1),
+        ("travel/t1", 1),
+        ("travel/t2", 1),
+        ("travel/t0", 2),
+    ]
+    assert (log["samples"][5]["scores"], log["samples"][5]["error"]["message"]) == ({}, "user_error")
+    assert log["results"]["scores"][0]["metrics"]["mean"]["value"] == pytest.approx((0.0 + 0.2 + 0.4 + 0.6 + 0.8) / 5)

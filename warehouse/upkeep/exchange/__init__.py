@@ -1,0 +1,1 @@
+"""Conversations in the formats that other tools read, and ours read back."""

@@ -1,0 +1,88 @@
+"""The Agent Trajectory Interchange Format (ATIF v1.4, the format of Harbor): one JSON object a conversation.
+
+Steps count from 1: the opening messages, then for each turn the agent's reply with its call, and what came back as the
+observation of that call. Where the agent wrote no readable call, what came back is the user's next message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from warehouse.upkeep.exchange.conversations import Conversation
+
+VERSION = "ATIF-v1.4"
+TOOL = "interact_with_env"
+
+
+def write_atif(found: Iterable[Conversation], folder: Path) -> int:
+    """A file for each conversation, named by its id."""
+    folder.mkdir(parents=True, exist_ok=True)
+    count = 0
+    for each in found:
+        (folder / f"{each.trajectory['traj_id']}.json").write_bytes(
+            orjson.dumps(trajectory(each), option=orjson.OPT_INDENT_2)
+        )
+        count += 1
+    return count
+
+
+def trajectory(each: Conversation) -> dict[str, Any]:
+    """The object."""
+    row = each.trajectory
+    steps: list[dict[str, Any]] = [
+        {"source": "system" if message["role"] == "system" else "user", "message": message["content"] or ""}
+        for message in orjson.loads(row["messages"] or "[]")
+    ]
+    for turn in each.turns:
+        steps += _steps(turn)
+    for number, step in enumerate(steps, 1):
+        step["step_id"] = number
+    costs = [call["price"] for call in each.calls if call["role"] == "policy" and call["price"] is not None]
+    return {
+        "schema_version": VERSION,
+        "session_id": str(row["traj_id"]),
+        "agent": {"name": "userrl", "version": each.run["code_version"] or "unknown", "model_name": row["policy"]},
+        "steps": steps,
+        "final_metrics": {
+            "total_prompt_tokens": row["prompt_tokens"],
+            "total_completion_tokens": row["completion_tokens"],
+            **({"total_cost_usd": sum(costs)} if costs else {}),
+            "total_steps": len(steps),
+        },
+        "extra": {
+            **{
+                key: row[key]
+                for key in ("run_id", "gym", "task_id", "attempt", "score", "return_sum", "stop_reason", "admitted")
+            },
+            "checkpoint": row["checkpoint"],
+            "user_model": row["user_name"],
+            "horizon": row["horizon"],
+        },
+    }
+
+
+def _steps(turn: dict[str, Any]) -> list[dict[str, Any]]:
+    call = f"turn-{turn['turn']}"
+    agent: dict[str, Any] = {
+        "source": "agent",
+        "timestamp": datetime.fromtimestamp(turn["logged_at"], UTC).isoformat(),
+        "message": turn["message"] or "",
+        "metrics": {
+            "prompt_tokens": turn["prompt_tokens"],
+            "completion_tokens": turn["completion_tokens"],
+            **({"completion_token_ids": turn["token_ids"]} if turn["token_ids"] else {}),
+            **({"logprobs": turn["logprobs"]} if turn["logprobs"] else {}),
+            "extra": {"reward": turn["reward"], "shaped": turn["shaped"], "advantage": turn["advantage"]},
+        },
+    }
+    if turn["choice"] is None:
+        return [agent, {"source": "user", "message": turn["observation"] or ""}]
+    arguments = {"choice": turn["choice"], "content": turn["content"]}
+    agent["tool_calls"] = [{"tool_call_id": call, "function_name": TOOL, "arguments": arguments}]
+    agent["observation"] = {"results": [{"source_call_id": call, "content": turn["observation"] or ""}]}
+    return [agent]

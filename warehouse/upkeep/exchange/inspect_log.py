@@ -1,0 +1,158 @@
+"""Logs that Inspect (inspect-ai) reads: one JSON file a policy, a sample a conversation, an epoch an attempt.
+
+Written from the published fields of its log format, version 2; ``scripts/inspect_reads.py`` opens them with the real package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import orjson
+
+from warehouse.upkeep.exchange.atif import TOOL
+from warehouse.upkeep.exchange.conversations import Conversation
+
+
+def write_inspect(found: Iterable[Conversation], folder: Path) -> list[Path]:
+    """A file for each policy of the run, by the name that Inspect gives its own: time, task, id."""
+    folder.mkdir(parents=True, exist_ok=True)
+    by_policy: dict[str, list[Conversation]] = {}
+    for each in found:
+        by_policy.setdefault(each.trajectory["policy"], []).append(each)
+    written = []
+    for number, (policy, own) in enumerate(sorted(by_policy.items()), 1):
+        log = _log(policy, own, number)
+        created = log["eval"]["created"].replace(":", "-")
+        path = folder / f"{created}_{_name(log['eval']['task'])}_{log['eval']['task_id']}.json"
+        path.write_bytes(orjson.dumps(log))
+        written.append(path)
+    return written
+
+
+def _log(policy: str, own: Sequence[Conversation], number: int) -> dict[str, Any]:
+    rows = [each.trajectory for each in own]
+    run = own[0].run
+    started, ended = min(row["started_at"] or row["logged_at"] for row in rows), max(row["logged_at"] for row in rows)
+    scores = [row["score"] for row in rows if row["admitted"] and row["score"] is not None]
+    ids = sorted({_id(row) for row in rows})
+    usage = {policy: _usage(rows)}
+    metrics = {"mean": _metric("mean", fmean(scores))} if scores else {}
+    if len(scores) > 1:
+        metrics["stderr"] = _metric("stderr", stdev(scores) / len(scores) ** 0.5)
+    return {
+        "version": 2,
+        "status": "success",
+        "eval": {
+            "eval_id": f"{run['run_id']}-{number}",
+            "run_id": run["run_id"],
+            "created": _time(started),
+            "task": "/".join(sorted({row["gym"] for row in rows})),
+            "task_id": f"{_name(run['run_id'])}-{number}",
+            "task_version": 0,
+            "dataset": {
+                "name": "/".join(sorted({row["source"] for row in rows})),
+                "samples": len(ids),
+                "sample_ids": ids,
+            },
+            "model": f"userrl/{policy}",
+            "config": {"epochs": max(row["attempt"] for row in rows) + 1, "message_limit": None},
+            "metadata": {key: run[key] for key in ("recipe", "profile", "seed", "backend", "code_version")},
+            "packages": {},
+            "scorers": [{"name": "score"}],
+        },
+        "plan": {"name": "userrl", "steps": [], "config": {}},
+        "results": {
+            "total_samples": len(rows),
+            "completed_samples": len(rows),
+            "scores": [
+                {"name": "score", "scorer": "score", "scored_samples": len(scores), "params": {}, "metrics": metrics}
+            ],
+        },
+        "stats": {"started_at": _time(started), "completed_at": _time(ended), "model_usage": usage},
+        "samples": [_sample(each) for each in own],
+    }
+
+
+def _sample(each: Conversation) -> dict[str, Any]:
+    row = each.trajectory
+    opening = orjson.loads(row["messages"] or "[]")
+    messages = [{"role": message["role"], "content": message["content"] or ""} for message in opening]
+    for turn in each.turns:
+        messages += _turn(turn, row["policy"])
+    final = next((turn["message"] or "" for turn in reversed(each.turns)), "")
+    score: dict[str, Any] = {"value": row["score"], "answer": final, "explanation": row["stop_reason"], "metadata": {}}
+    sample = {
+        "id": _id(row),
+        "epoch": row["attempt"] + 1,
+        "input": messages[: len(opening)] or "",
+        "target": "",
+        "messages": messages,
+        "output": {
+            "model": row["policy"] or "",
+            "choices": [{"message": {"role": "assistant", "content": final}, "stop_reason": "stop"}],
+        },
+        "scores": {"score": score} if row["score"] is not None else {},
+        "metadata": {
+            **{
+                key: row[key]
+                for key in ("gym", "task_id", "task_version", "tier", "split", "horizon", "turns", "stop_reason")
+            },
+            "admitted": row["admitted"],
+            "reject_reason": row["reject_reason"],
+            "return_sum": row["return_sum"],
+            "user_model": row["user_name"],
+            "traj_id": str(row["traj_id"]),
+        },
+        "store": {},
+        "events": [],
+        "model_usage": {row["policy"] or "": _usage([row])},
+        "total_time": row["policy_seconds"] + row["env_seconds"],
+        "uuid": str(row["traj_id"]),
+        "attachments": {},
+    }
+    if not row["admitted"]:
+        reason = row["reject_reason"] or "could not be scored"
+        sample["error"] = {"message": reason, "traceback": reason, "traceback_ansi": reason}
+    return sample
+
+
+def _turn(turn: dict[str, Any], policy: str) -> list[dict[str, Any]]:
+    about = {"turn": turn["turn"], "reward": turn["reward"], "advantage": turn["advantage"]}
+    agent: dict[str, Any] = {
+        "role": "assistant",
+        "content": turn["message"] or "",
+        "source": "generate",
+        "model": policy,
+        "metadata": about,
+    }
+    if turn["choice"] is None:
+        return [agent, {"role": "user", "content": turn["observation"] or ""}]
+    call = f"turn-{turn['turn']}"
+    arguments = {"choice": turn["choice"], "content": turn["content"]}
+    agent["tool_calls"] = [{"id": call, "function": TOOL, "arguments": arguments, "type": "function"}]
+    return [agent, {"role": "tool", "content": turn["observation"] or "", "tool_call_id": call, "function": TOOL}]
+
+
+def _usage(rows: Sequence[Any]) -> dict[str, int]:
+    read, written = (sum(row[key] or 0 for row in rows) for key in ("prompt_tokens", "completion_tokens"))
+    return {"input_tokens": read, "output_tokens": written, "total_tokens": read + written}
+
+
+def _metric(name: str, value: float) -> dict[str, Any]:
+    return {"name": name, "value": value, "params": {}}
+
+
+def _id(row: Any) -> str:
+    return f"{row['gym']}/{row['task_id']}"
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
+def _name(text: str) -> str:
+    return "".join(letter if letter.isalnum() else "-" for letter in text)
