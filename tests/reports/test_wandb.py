@@ -33,14 +33,26 @@ sink.close()
 """
 READ = """
 import json, sys
+from pathlib import Path
 from wandb.proto.wandb_internal_pb2 import Record
-from wandb.sdk.internal.datastore import DataStore
-store = DataStore()
-store.open_for_scan(sys.argv[1])
+
+def records(data, at=7, block=32768):  # LevelDB's log: after a head of 7 bytes, blocks of (checksum, length, type, part)
+    whole = b""
+    while at + 7 <= len(data):
+        if block - at % block < 7:
+            at += block - at % block
+            continue
+        length, kind = int.from_bytes(data[at + 4 : at + 6], "little"), data[at + 6]
+        whole += data[at + 7 : at + 7 + length]
+        at += 7 + length
+        if kind in (1, 4):
+            record = Record()
+            record.ParseFromString(whole)
+            whole = b""
+            yield record
+
 kinds = {}
-while (data := store.scan_data()) is not None:
-    record = Record()
-    record.ParseFromString(data)
+for record in records(Path(sys.argv[1]).read_bytes()):
     kinds.setdefault(record.WhichOneof("record_type"), []).append(record)
 run = kinds["run"][0].run
 artifacts = [record.request.log_artifact.artifact for record in kinds.get("request", []) if record.request.HasField("log_artifact")]
@@ -64,9 +76,7 @@ def test_a_stage_tells_weights_and_biases_its_group_config_conversations_and_che
     assert (told["group"], told["name"], told["notes"]) == ("r1", "r1/rl-1", f"Report: {report}")
     assert told["tags"] == ["recipe:equalized-r2g", "profile:laptop-quick", "seed:3"]
     assert (told["config"]["recipe"]["credit"]["shaping"], told["config"]["report"]) == ("equalized", report)
-    assert told["references"] == [(tmp_path / "step-5").as_uri() + "/model.safetensors"] or told["references"] == [
-        (tmp_path / "step-5").as_uri()
-    ]
+    assert told["references"] == [(tmp_path / "step-5/model.safetensors").as_uri()]
     assert any(json.loads(row.get("reward/all/mean", "0")) == 0.5 for row in told["values"])
     (table,) = tmp_path.glob("wandb/**/media/table/conversations/*.table.json")
     rows = json.loads(table.read_text())
