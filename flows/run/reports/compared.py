@@ -124,19 +124,29 @@ def _differences(found: Comparison) -> Iterator[Block]:
                 {"best": "best on validation", "last": "last step"}[each.which],
                 signed(each.interval),
                 "–" if math.isnan(each.p) else f"{each.p:.2g}",
+                *(["–" if math.isnan(each.signs) else f"{each.signs:.2g}"] if over == "seeds" else []),
                 str(each.interval.units),
                 str(each.left_out),
             )
             for each in _in_rows(found.paired)
         ]
         test = (
-            "Student's t over paired seed differences"
+            "Student's t over paired seed differences; p, signs: exact, their signs flipped"
             if over == "seeds"
             else "swapping the two within tasks (exact for verdicts)"
         )
         methods = ", ".join(dict.fromkeys(each.interval.method for each in found.paired))
         yield Table(
-            ("on", "difference", "checkpoint", "estimate [95 %]", "p", over, "left out"),
+            (
+                "on",
+                "difference",
+                "checkpoint",
+                "estimate [95 %]",
+                "p",
+                *(["p, signs"] if over == "seeds" else []),
+                over,
+                "left out",
+            ),
             tuple(rows),
             f"The unit is the {over[:-1]}. Limits: {methods}. p: {test}{'; adjusted by Holm' if several else ''}. Left out: "
             f"{over} that only one of the two has.",
@@ -356,6 +366,7 @@ def as_json(found: Comparison) -> dict[str, Any]:
                 "on": each.row,
                 **_numbers(each.interval),
                 "p": _finite(each.p),
+                "p_signs": _finite(each.signs),
                 "left_out": each.left_out,
             }
             for each in found.paired

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -29,6 +29,8 @@ WHICH = ("best", "last")
 """The checkpoint that validation chose, and the last step."""
 EQUAL = 0.05
 """Two recipes are called equal when they differ by less."""
+SIGNS = 6
+"""Fewest seeds with which a two-sided test of signs can come below .05."""
 DELTA = 0.02
 """The difference between checkpoints that a reader is told the price of."""
 
@@ -45,9 +47,10 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """B less A. p: exact over tasks, Student's t over seeds, nan where there is none; adjusted for several sides (Holm).
+    """B less A.
 
-    deviation: of the paired differences between seeds. left_out: tasks, or seeds, that only one of the two has.
+    p: exact over tasks, Student's t over seeds, nan where there is none; adjusted for several sides (Holm). signs: p of the exact
+    test that flips the signs of seed differences. deviation: of those. left_out: tasks, or seeds, that only one of the two has.
     """
 
     a: str
@@ -58,6 +61,7 @@ class Paired:
     p: float
     left_out: int = 0
     deviation: float = math.nan
+    signs: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +231,8 @@ def _pair_recipes(frame: pl.DataFrame, a: Side, b: Side, which: str, row: str) -
     if one["source"].str.starts_with("published").all():
         interval = _over_tasks_too(one, other, common) or interval
     left_out = len(set(by_seed[0]) ^ set(by_seed[1]))
-    return Paired(a.name, b.name, which, row, interval, p, left_out, found.deviation)
+    flipped = stats.permutation_test((differences,), np.mean, permutation_type="samples", vectorized=False)
+    return Paired(a.name, b.name, which, row, interval, p, left_out, found.deviation, float(flipped.pvalue))
 
 
 def _over_tasks_too(a: pl.DataFrame, b: pl.DataFrame, seeds: Sequence[int]) -> Interval | None:
@@ -243,10 +248,7 @@ def _adjusted(found: Sequence[Paired | None]) -> list[Paired]:
     there = [each for each in found if each is not None]
     with_p = [each for each in there if not math.isnan(each.p)]
     adjusted = dict(zip(map(id, with_p), holm([each.p for each in with_p]), strict=True))
-    return [
-        Paired(e.a, e.b, e.which, e.row, e.interval, adjusted.get(id(e), math.nan), e.left_out, e.deviation)
-        for e in there
-    ]
+    return [replace(each, p=adjusted.get(id(each), math.nan)) for each in there]
 
 
 def _collapses(frame: pl.DataFrame, sides: Sequence[Side]) -> list[Collapse]:
@@ -334,7 +336,8 @@ def _would_take(found: Paired) -> str:
     high = deviation_limit(found.deviation, seeds)
     said = f"{found.b} against {found.a}, last step: seed differences deviate by {found.deviation:.3f}; "
     if found.interval.low > 0 or found.interval.high < 0:
-        return said + f"{seeds} seeds show that the two differ."
+        few = "" if seeds >= SIGNS else f"; signs alone, without a normal distribution assumed, need {SIGNS}"
+        return said + f"{seeds} seeds show that the two differ (Student's t{few})."
     if found.interval.low > -EQUAL and found.interval.high < EQUAL:
         return said + f"{seeds} seeds show that the two differ by less than {EQUAL}."
     if seen > 0:

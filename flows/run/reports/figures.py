@@ -37,7 +37,7 @@ _SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One curve. single: curves of its seeds, drawn thin; band: limits around it. smooth: drawn over its raw values."""
+    """One curve. single: curves of its seeds, drawn thin; band: limits around it. smooth: both, over its raw values."""
 
     label: str
     points: Sequence[tuple[float, float]]
@@ -101,6 +101,8 @@ def _panel(axes: Any, panel: Panel) -> None:
             axes.plot(*zip(*each, strict=True), color=color, lw=0.8, alpha=0.35)
         if line.band:
             at, low, high = zip(*line.band, strict=True)
+            if line.smooth:
+                low, high = tuple(smoothed(low)), tuple(smoothed(high))
             axes.fill_between(at, low, high, color=color, alpha=0.15, lw=0)
         if line.smooth and len(values) > 2:
             axes.plot(steps, values, color=color, lw=0.8, alpha=0.3)
