@@ -96,9 +96,12 @@ def best(name: Annotated[str, typer.Argument(help="The sweep's name.")]) -> None
 @app.command()
 def report(name: Annotated[str, typer.Argument(help="The sweep's name.")], html: Html = None) -> None:
     """What won, on how many fresh seeds, what mattered, and every trial."""
+    from flows.machine.home import home
+    from flows.machine.slots import held
     from flows.run.reports.of_sweep import page
 
-    document = page(*_open(name))
+    space, study = _open(name)
+    document = page(space, study, at_work=held(home() / "sweeps" / space.name / "sweep.lock"))
     if html is None:
         typer.echo(plain(document.text()))
         return

@@ -15,9 +15,9 @@ from sweeps.study import ranked
 from userrl_core.measure.interval import t_interval
 
 
-def page(space: Space, study: Study) -> Document:
-    """The page of a sweep, also while it runs."""
-    blocks: list[Block] = [Text(space.source), *_best(space, study), *_trials(space, study)]
+def page(space: Space, study: Study, *, at_work: bool) -> Document:
+    """The page of a sweep. at_work: whether a driver works on it."""
+    blocks: list[Block] = [Text(space.source), *_best(space, study), *_trials(space, study, at_work)]
     return Document(f"Sweep {space.name}", tuple(blocks))
 
 
@@ -54,8 +54,8 @@ def _name(space: Space, number: int) -> str:
     return f"{objective.query.replace('_', ' ')} ({objective.direction})"
 
 
-def _trials(space: Space, study: Study) -> Iterator[Block]:
-    rows = table(study)
+def _trials(space: Space, study: Study, at_work: bool) -> Iterator[Block]:
+    rows = table(space, study, at_work=at_work)
     finished = [(row["trial"], row["values"]) for row in rows if row["values"]]
     yield Heading("Trials")
     if finished:
