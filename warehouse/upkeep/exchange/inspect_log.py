@@ -51,7 +51,7 @@ def _log(policy: str, own: Sequence[Conversation], number: int) -> dict[str, Any
             "run_id": run["run_id"],
             "created": _time(started),
             "task": "/".join(sorted({row["gym"] for row in rows})),
-            "task_id": f"{_name(run['run_id'])}-{number}",
+            "task_id": f"{_name(run['run_id']).replace('-', '')}{number}",
             "task_version": 0,
             "dataset": {
                 "name": "/".join(sorted({row["source"] for row in rows})),
