@@ -34,7 +34,8 @@ def check_gyms(recipe: Recipe) -> None:
 def check_rule_users(recipe: Recipe) -> None:
     """Raise ConfigError for options that a gym's rule user does not take."""
     for gym in dict.fromkeys((*recipe.gyms, *recipe.training_gyms)):
-        for user in (recipe.gym(gym).user, recipe.demonstrations.user, recipe.evaluate.user):
+        evaluated = recipe.evaluate.user if gym in recipe.evaluation_gyms else None
+        for user in (recipe.gym(gym).user, recipe.demonstrations.user, evaluated):
             if user is not None and user.kind == "rule" and user.options:
                 make(gym, user=("rule", user.options))
 

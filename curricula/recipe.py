@@ -96,6 +96,9 @@ class Recipe(Settings):
     profile: str | None = None
     """Profile it was loaded with."""
 
+    suite: str = ""
+    """The suite that it plays, where it is an evaluation alone."""
+
     gyms: dict[str, GymSetup] = Field(default_factory=dict)
     """How each gym is set up; gyms that are not named have their defaults."""
 

@@ -67,6 +67,9 @@ class GymSetup(Settings):
     user: User = UserSetup()
     """Who answers: a kind, or kind and options."""
 
+    only: tuple[str, ...] = ()
+    """Tiers of the gym's test tasks that are evaluated, of travel compositions too (easy, 22); none: all."""
+
     published: str | None = None
     """Other tasks in place of our own: the root of a copy of the released repository, a .jsonl file of tasks, imported
     (what `userrl tasks import` brought into this home), or published (the recipe's data_folder; `data` writes it)."""
@@ -172,6 +175,9 @@ class Evaluate(Settings):
 
     tasks: PositiveInt | None = None
     """Test tasks per gym; none: all of them."""
+
+    total: PositiveInt | None = None
+    """Test tasks in all, shared equally among the gyms as far as each has them; none: tasks per gym."""
 
     attempts: PositiveInt = 1
     """Trajectories per task; pass^k needs k or more."""

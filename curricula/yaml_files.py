@@ -1,4 +1,4 @@
-"""The YAML files of recipes and profiles: where they lie, and how they are read."""
+"""The YAML files of recipes, profiles and suites: where they lie, and how they are read."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from userrl_core.errors import ConfigError
 from userrl_core.suggest import nearest
 
 HERE = Path(__file__).resolve().parent
+What = Literal["recipe", "profile", "suite"]
 
 
 def recipe_names() -> tuple[str, ...]:
@@ -25,19 +26,24 @@ def profile_names() -> tuple[str, ...]:
     return _names("profile")
 
 
+def suite_names() -> tuple[str, ...]:
+    """The suites that are shipped."""
+    return _names("suite")
+
+
 def _names(what: str) -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in (HERE / f"{what}s").glob("*.yaml")))
 
 
-def find(name: str | Path, what: Literal["recipe", "profile"]) -> Path:
-    """The file of a recipe or profile, by shipped name or by path. ConfigError names the nearest one known."""
+def find(name: str | Path, what: What) -> Path:
+    """The file of a recipe, profile or suite, by shipped name or by path. ConfigError names the nearest one known."""
     if isinstance(name, Path) or str(name).endswith((".yaml", ".yml")) or "/" in str(name):
         path = Path(name)
         if not path.is_file():
             raise ConfigError(f"There is no {what} file {path}.")
         return path
     if name not in _names(what):
-        known = recipe_names() if what == "recipe" else profile_names()
+        known = recipe_names() if what == "recipe" else _names(what)
         raise ConfigError(f"There is no {what} '{name}'{nearest(str(name), known)}. Known: {', '.join(known)}.")
     return HERE / f"{what}s" / f"{name}.yaml"
 

@@ -6,6 +6,8 @@ from flows.machine.home import settle
 
 settle()
 
+from collections.abc import Callable  # noqa: E402
+from dataclasses import dataclass  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
@@ -13,85 +15,131 @@ from prefect import flow  # noqa: E402
 
 from curricula.host import AUTO  # noqa: E402
 from curricula.options import check_url  # noqa: E402
+from curricula.suites import Suite, load_suite  # noqa: E402
 from flows.run.artifacts import publish  # noqa: E402
+from flows.run.budget import check_budget  # noqa: E402
 from flows.run.job import Actor, StageJob, server_of  # noqa: E402
 from flows.run.plan import RunPlan, plan_run  # noqa: E402
 from flows.run.readiness import refuse_missing_key, resolve  # noqa: E402
 from flows.run.report import Evaluated, Report, write_report  # noqa: E402
 from flows.run.request import EvaluateRequest, TrainRequest, takes  # noqa: E402
-from flows.run.results import EvaluateResult, file_hash  # noqa: E402
+from flows.run.results import EvaluateResult, Result, file_hash  # noqa: E402
 from flows.run.run import Run, find  # noqa: E402
 from flows.run.stage import execute, run_stage  # noqa: E402
+from flows.run.suites import BASE, settings_of  # noqa: E402
 from userrl_core.errors import CheckpointError, ConfigError  # noqa: E402
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedEvaluation:
+    """A checked request: what will be played, and by whom."""
+
+    request: EvaluateRequest
+    plan: RunPlan
+    actors: tuple[Actor, ...]
+
+    def job(self, run: Run) -> StageJob:
+        """The stage, within its budget. Raises TrainingError where that is spent already."""
+        job = self.plan.job(run, "evaluate")
+        options = job.options.model_copy(update={"concurrency": self.request.concurrency})
+        job = job.model_copy(update={"actors": self.actors, "options": options})
+        if job.result() is None:
+            check_budget(job)
+        return job
+
+    def report(self, run: Run, scores: Result) -> Report:
+        """The run's report."""
+        assert isinstance(scores, EvaluateResult)
+        return write_report(self.plan, run, scores=scores, evaluated=_evaluated(self.actors[0]))
 
 
 @flow(name="evaluate", flow_run_name="{checkpoint}-{seed}")
 @takes(EvaluateRequest)
 def evaluate(request: EvaluateRequest) -> dict[str, Any]:
-    """Play held-out tasks greedily and report the scores."""
-    plan, actor = _plan(request)
-    with plan.begin() as run, run.at_work():
-        scores = run_stage(run, _job(plan, run, actor))
-        assert isinstance(scores, EvaluateResult)
-        return publish(run, write_report(plan, run, scores=scores, evaluated=_evaluated(actor)))
+    """Play held-out tasks, or a suite, and report the scores."""
+    planned = plan_evaluation(request)
+    with planned.plan.begin() as run, run.at_work():
+        return publish(run, planned.report(run, run_stage(run, planned.job(run))))
 
 
-def evaluate_here(request: EvaluateRequest) -> Report:
-    """The same without a Prefect server, for the command line."""
-    plan, actor = _plan(request)
-    with plan.begin() as run, run.at_work():
-        job = _job(plan, run, actor)
-        scores = job.result() or execute(job)
-        assert isinstance(scores, EvaluateResult)
-        return write_report(plan, run, scores=scores, evaluated=_evaluated(actor))
+def evaluate_here(planned: PlannedEvaluation, progress: Callable[[dict[str, Any]], None] = lambda line: None) -> Report:
+    """The same without a Prefect server, for the command line. progress: gets every progress line."""
+    with planned.plan.begin() as run, run.at_work():
+        job = planned.job(run)
+        return planned.report(run, job.result() or execute(job, progress=progress))
 
 
-def _plan(request: EvaluateRequest) -> tuple[RunPlan, Actor]:
+def plan_evaluation(request: EvaluateRequest) -> PlannedEvaluation:
+    """Raises ConfigError or CheckpointError, in one sentence, where it cannot be played here."""
     actor = actor_of(request.checkpoint, request.model, request.base_url)
-    if request.recipe == AUTO:
-        request = request.model_copy(update={"recipe": _recipe_of(actor)})
-    profile, overrides = _sizes(request, actor)
+    suite = None if request.suite is None else load_suite(request.suite)
+    recipe = _recipe_of(actor, suite) if request.recipe == AUTO else request.recipe
+    asked = request.model_copy(update={"recipe": recipe})
+    profile, overrides = _sizes(asked, actor, suite)
     plan = plan_run(
         TrainRequest(
-            recipe=request.recipe,
+            recipe=recipe,
             profile=profile,
             backend="local",
             seed=request.seed,
-            name=request.name or f"evaluate-{actor.label}",
+            name=request.name or "-".join(["evaluate", *([suite.played_as] if suite else []), actor.label]),
             overrides=overrides,
             fresh=request.fresh,
+            budget=request.budget,
         ),
         only="evaluate",
     )
     if actor.kind == "served":
         refuse_missing_key(server_of(actor))
-    return plan, actor
+    return PlannedEvaluation(request, plan, (actor,) if suite is None else _under(suite, actor))
 
 
-def _recipe_of(actor: Actor) -> str:
-    """What the run held that made this checkpoint; the paper's choice for one that no run of ours made."""
+def _under(suite: Suite, actor: Actor) -> tuple[Actor, ...]:
+    """The actor under each of the suite's protocols. Raises ConfigError where it has but one."""
+    if actor.kind != "served":
+        if "native" in suite.protocols:
+            raise ConfigError(
+                f"Suite '{suite.label}' compares protocols, which a served model alone can change; serve the checkpoint and "
+                "name it with --model and --base-url."
+            )
+        return (actor,)
+    options = {**actor.options, "tool_choice": suite.tool_choice} if suite.tool_choice != "auto" else actor.options
+    limit = {} if suite.max_tokens is None else {"max_tokens": suite.max_tokens}
+    served = actor.model_copy(update={"options": {**limit, **options}})
+    native = served.model_copy(update={"native": True, "label": f"{actor.label} (native)"})
+    return tuple(native if protocol == "native" else served for protocol in suite.protocols)
+
+
+def _recipe_of(actor: Actor, suite: Suite | None) -> str:
+    """What the run held that made this checkpoint; for others a suite's bare one, or the paper's choice."""
     folders = Path(actor.path).parents if actor.kind == "checkpoint" else ()
-    return next((str(folder / "run.json") for folder in folders if (folder / "run.json").is_file()), "equalized-r2g")
+    other = "equalized-r2g" if suite is None else BASE
+    return next((str(folder / "run.json") for folder in folders if (folder / "run.json").is_file()), other)
 
 
-def _sizes(request: EvaluateRequest, actor: Actor) -> tuple[str | None, dict[str, Any]]:
+def _sizes(request: EvaluateRequest, actor: Actor, suite: Suite | None) -> tuple[str | None, dict[str, Any]]:
     """Profile and overrides. A served model is no model from scratch: it gets the full prompt, and the full tiers of gyms
     where no profile was named or the one that was is made for such a model."""
-    overrides = request.with_overrides("evaluate", "gyms", "horizon", "tasks", "attempts", "user")
+    overrides = request.with_overrides("evaluate", "gyms", "horizon", "tasks", "attempts", "temperature", "user")
+    if suite is not None:
+        overrides = settings_of(suite, request.gyms, pretrained=_pretrained(request.recipe)) | overrides
+        if request.recipe == BASE:
+            return None, overrides
     if actor.kind != "served":
         return request.profile, overrides
     sized = None if request.profile in (None, AUTO) else resolve(request.recipe, request.profile, check=False)
     return sized.profile if sized and sized.model.path else None, {"model.prompt_style": "full", **overrides}
 
 
+def _pretrained(recipe: str) -> bool:
+    """Whether the recipe's model was made elsewhere; one from scratch has no room for a paper's tokens."""
+    return resolve(recipe, AUTO if recipe != BASE else None, check=False).model.path is not None
+
+
 def _evaluated(actor: Actor) -> Evaluated:
     if actor.kind != "served":
         return Evaluated(label=actor.label, kind=actor.kind, where=actor.path)
     return Evaluated(label=actor.label, kind=actor.kind, where=server_of(actor).base_url or "OpenAI")
-
-
-def _job(plan: RunPlan, run: Run, actor: Actor) -> StageJob:
-    return plan.job(run, "evaluate").model_copy(update={"actors": (actor,)})
 
 
 def actor_of(checkpoint: str, model: str | None = None, base_url: str | None = None) -> Actor:
@@ -115,7 +163,9 @@ def actor_of(checkpoint: str, model: str | None = None, base_url: str | None = N
     weights = sorted(folder.glob("*.safetensors"))
     if not (folder / "config.json").is_file() or not weights:
         raise CheckpointError(f"{folder} is no checkpoint: it holds no config.json with *.safetensors.")
-    return Actor(label=label, kind="checkpoint", path=str(folder.resolve()), id=label, sha256=file_hash(weights[0]))
+    sha256 = file_hash(weights[0])
+    # Two folders of one name are told apart in the log by what they hold.
+    return Actor(label=label, kind="checkpoint", path=str(folder.resolve()), id=f"{label}@{sha256[:8]}", sha256=sha256)
 
 
 if __name__ == "__main__":

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, Literal
 
 from userrl_core.errors import ConfigError, GymError, JudgeError, PolicyError, UserError
 from userrl_core.gyms.base import Gym
-from userrl_core.gyms.prompt import PromptStyle, opening_messages
+from userrl_core.gyms.prompt import EpisodeStyle, opening_messages
 from userrl_core.interact import ParsedReply, parse_text, parse_tool_calls
 from userrl_core.records import Flag, Message, PolicyReply, RolloutContext, StopReason, Trajectory, Turn
 from userrl_core.seeding import derive_seed
@@ -34,7 +35,7 @@ class EpisodeRules:
     horizon: int
     on_format_error: Literal["end", "continue"] = "end"
     step_timeout: float = 120.0
-    prompt_style: PromptStyle = "full"
+    prompt_style: EpisodeStyle = "full"
 
     def __post_init__(self) -> None:
         horizon: object = self.horizon
@@ -62,6 +63,8 @@ class Episode:
         self.gym = gym
         self.rules = rules
         self.finished = False
+        self.on_end: Callable[[Trajectory], None] | None = None
+        """Called once, when the trajectory is complete and logged."""
         self._sink = sink
         self.trajectory = Trajectory(
             task=gym.task,
@@ -192,6 +195,8 @@ class Episode:
         self.trajectory.score = self.gym.score() if reject_reason is None else None
         if self._sink is not None:
             self._sink.end(self.trajectory)
+        if self.on_end is not None:
+            self.on_end(self.trajectory)
 
 
 def _reason(source: str, error: Exception) -> str:

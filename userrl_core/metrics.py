@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from math import comb
+from typing import Any
 
 Rewards = Sequence[float | None]
 
-_WAIT = re.compile(r"\bwait\b", re.IGNORECASE)
+_WAIT = re.compile(r"\bwait\b", re.IGNORECASE | re.ASCII)
 
 
 # -- one trajectory -------------------------------------------------------------------------------------------------
@@ -33,6 +34,41 @@ def time_weighted(rewards: Rewards) -> float | None:
             return None
         total += reward / t
     return total
+
+
+def first_choice(choices: Sequence[str | None], rewards: Rewards) -> int | None:
+    """Number of the turn of the first answer that earned something, 0 without one (UserBench table 5, "First Index").
+
+    The paper's indices below 1 are only possible where conversations without such an answer count as 0; they do here.
+    """
+    if None in rewards:
+        return None
+    earned = (
+        t for t, (choice, r) in enumerate(zip(choices, rewards, strict=True), 1) if choice == "answer" and (r or 0) > 0
+    )
+    return next(earned, 0)
+
+
+def weighted_score(choices: Sequence[str | None], rewards: Rewards) -> float | None:
+    """That answer's reward divided by its turn, 0.0 without one (UserBench table 5): the weight of `time_weighted`."""
+    turn = first_choice(choices, rewards)
+    return None if turn is None else (rewards[turn - 1] or 0.0) / turn if turn else 0.0
+
+
+def preferences_by_aspect(
+    infos: Sequence[Mapping[str, Any]], aspect_of: Mapping[str, str]
+) -> dict[str, dict[str, float]]:
+    """Shares of a trip's preferences that came to light, by aspect: active (asked for), passive (volunteered), elicited (either).
+
+    infos: of the turns of TravelGym, shape [T]. aspect_of: the aspect of every preference that the user holds.
+    """
+    how = {info["preference"]: info["elicited"] for info in infos if info.get("elicited")}
+    shares: dict[str, dict[str, float]] = {}
+    for aspect in dict.fromkeys(aspect_of.values()):
+        ways = [how.get(preference) for preference, of in aspect_of.items() if of == aspect]
+        active, passive = (ways.count(way) / len(ways) for way in ("active", "passive"))
+        shares[aspect] = {"elicited": active + passive, "active": active, "passive": passive}
+    return shares
 
 
 # -- many trajectories ----------------------------------------------------------------------------------------------
@@ -66,6 +102,15 @@ def pass_hat_k(successes: Sequence[Sequence[bool]], k: int) -> float:
     """
     _check_counts(successes, k)
     return sum(comb(sum(map(bool, task)), k) / comb(len(task), k) for task in successes) / len(successes)
+
+
+def pass_at_k(successes: Sequence[Sequence[bool]], k: int) -> float:
+    """pass@k: the probability that one of k trajectories of a task succeeds, averaged over tasks (AgentGym-RL figure 9).
+
+    Without bias, as 1 - C(n - c, k) / C(n, k) per task; shape and errors as `pass_hat_k`. Success is what the gym says: a
+    partial score is none.
+    """
+    return 1.0 - pass_hat_k([[not success for success in task] for task in successes], k)
 
 
 def best_at_k(scores: Sequence[Sequence[float]], k: int) -> float:

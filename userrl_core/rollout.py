@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal
 
 from userrl_core.episode import Episode, EpisodeRules
 from userrl_core.errors import ConfigError, PolicyError
 from userrl_core.gyms.base import Gym
-from userrl_core.gyms.prompt import PromptStyle
+from userrl_core.gyms.prompt import EpisodeStyle
 from userrl_core.gyms.registry import make
 from userrl_core.policies.base import BatchPolicy, Policy
 from userrl_core.records import RolloutContext, Task, Trajectory
@@ -34,16 +34,18 @@ async def run_episodes(
     seed: int = 0,
     gym_config: Mapping[str, Mapping[str, Any]] | None = None,
     on_format_error: Literal["end", "continue"] = "end",
-    prompt_style: PromptStyle = "full",
+    prompt_style: EpisodeStyle = "full",
     step_timeout: float = 120.0,
     episode_timeout: float = 1800.0,
     progress: Progress | None = None,
+    skip: Collection[tuple[str, int]] = (),
 ) -> list[Trajectory]:
     """Play every task n times; returns n trajectories per task, in the order of the tasks.
 
     user: a user kind, ``(kind, options)``, or a mapping of those by gym. gym_config: options by gym. seed: determines, with
     the task's key, the step and the attempt, every random draw, so that the order of execution does not matter.
-    concurrency: episodes in flight at once. progress: called once per finished trajectory.
+    concurrency: episodes in flight at once. progress: called once per finished trajectory. skip: task keys with attempts (from
+    0) that were played before and are left out.
     Raises ConfigError for bad arguments and LogError when the sink cannot write; nothing else ends the batch.
     """
     if n < 1:
@@ -52,14 +54,14 @@ async def run_episodes(
         raise ConfigError(f"concurrency {concurrency} would start no episode; give 1 or more.")
     rules = EpisodeRules(horizon, on_format_error, step_timeout, prompt_style)
     episodes = build_episodes(
-        tasks, rules, n=n, sink=sink, user=user, context=context, seed=seed, gym_config=gym_config
+        tasks, rules, n=n, sink=sink, user=user, context=context, seed=seed, gym_config=gym_config, skip=skip
     )
     if isinstance(policy, BatchPolicy):
+        for episode in episodes:
+            episode.on_end = progress
         await policy.play(episodes)
         for episode in episodes:
             await _close(episode.gym)
-            if progress is not None:
-                progress(episode.trajectory)
         return [episode.trajectory for episode in episodes]
     limit = asyncio.Semaphore(concurrency)
 
@@ -89,12 +91,14 @@ def build_episodes(
     context: RolloutContext | None = None,
     seed: int = 0,
     gym_config: Mapping[str, Mapping[str, Any]] | None = None,
+    skip: Collection[tuple[str, int]] = (),
 ) -> list[Episode]:
-    """n new episodes per task, grouped by task, not started."""
+    """n new episodes per task, grouped by task, not started; without those of ``skip``."""
     return [
         build_episode(task, attempt, rules, sink=sink, user=user, context=context, seed=seed, gym_config=gym_config)
         for task in tasks
         for attempt in range(n)
+        if (task.key, attempt) not in skip
     ]
 
 
@@ -119,7 +123,7 @@ def build_episode(
         seed=derive_seed(seed, context.phase, context.step, task.key, attempt),
         context=context,
         group=_group(context, task),
-        user=_user_name(gym_user),
+        user=user_name(gym_user),
         sink=sink,
     )
 
@@ -161,7 +165,8 @@ def _group(context: RolloutContext, task: Task) -> str:
     return "/".join([context.stage, str(context.step), *filter(None, actor), task.key])
 
 
-def _user_name(user: Any) -> str:
+def user_name(user: Any) -> str:
+    """What the log calls a user: its kind, or the model's name."""
     if isinstance(user, str):
         return user
     if isinstance(user, tuple):

@@ -17,6 +17,7 @@ COMMANDS = {
     "report": "looking.report",
     "evaluate": "measuring.evaluate",
     "compare": "measuring.compare",
+    "reverify": "measuring.reverify",
     "doctor": "doctor",
     "play": "looking.play",
     "runs": "runs",

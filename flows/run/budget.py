@@ -48,7 +48,7 @@ class BudgetGuard:
         why = self._spent()
         if why is not None and self._job.result() is None:
             raise TrainingError(
-                f"{why} in stage {self._job.stage}; raise it and run again, and the stage goes on from its last checkpoint."
+                f"{why} in stage {self._job.stage}; raise it and run again, and the stage goes on where it was."
             )
 
     def _spent(self) -> str | None:

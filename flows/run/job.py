@@ -47,10 +47,14 @@ class Actor(Settings):
     options: dict[str, Any] = Field(default_factory=dict)
     """Served: the server's other settings, such as base_url."""
 
+    native: bool = False
+    """Served: acts through each gym's native tools and plain words in place of the interact tool."""
+
     @property
     def identity(self) -> list[Any]:
         """What decides whether an earlier evaluation still counts."""
-        return [self.label, self.kind, self.path if self.kind == "served" else self.sha256, self.step, self.options]
+        which = [self.label, self.kind, self.path if self.kind == "served" else self.sha256, self.step, self.options]
+        return [*which, *(["native"] if self.native else [])]
 
 
 def server_of(actor: Actor) -> ChatServer:
@@ -103,6 +107,9 @@ class StageOptions(Settings):
 
     budget: RunBudget = RunBudget()
     """What the run may spend."""
+
+    concurrency: PositiveInt | None = None
+    """Conversations in flight at once in an evaluation, and requests to its served model; none: 64 and 32."""
 
 
 REUSED_FILE = "reused"

@@ -117,6 +117,9 @@ class EvaluateRequest(RunRequest):
     recipe: Annotated[str, _choice(AUTO, *recipe_names())] = AUTO
     """Name of a recipe, or a YAML file; auto: that of the run whose checkpoint is played, else equalized-r2g."""
 
+    suite: str | None = None
+    """A suite by name, which says tasks, user, turns, tokens and attempts; none: those of the recipe."""
+
     checkpoint: str = "latest"
     """A folder, a run (its best checkpoint), latest, or demonstrator."""
 
@@ -138,8 +141,17 @@ class EvaluateRequest(RunRequest):
     attempts: int | None = None
     """Trajectories per task."""
 
+    temperature: float | None = None
+    """Sampling temperature; 0 is greedy, and its attempts differ only where users do."""
+
     user: dict[str, Any] | str | None = None
     """Who answers: a kind, or kind and options."""
+
+    concurrency: PositiveInt | None = None
+    """Conversations in flight at once, and requests to a served model; none: 64 and 32."""
+
+    budget: RunBudget | None = None
+    """It stops when this is spent, and goes on from there when it is raised."""
 
 
 class SweepRequest(Settings):

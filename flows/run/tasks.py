@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -134,12 +134,36 @@ def evaluation_gyms(recipe: Recipe) -> tuple[str, ...]:
 
 
 def test_tasks(recipe: Recipe) -> list[Task]:
-    """Held-out tasks of every evaluated gym, at most ``evaluate.tasks`` of each, the same for every seed."""
-    return [
-        task
-        for gym in evaluation_gyms(recipe)
-        for task in sample(tasks_of(recipe, gym, "test"), recipe.evaluate.tasks, "evaluate", gym)
-    ]
+    """Held-out tasks of every evaluated gym, the same for every seed: at most ``evaluate.tasks`` of each, ``total`` in all."""
+    among = {gym: _only(recipe, gym, tasks_of(recipe, gym, "test")) for gym in evaluation_gyms(recipe)}
+    most = {gym: min(len(tasks), recipe.evaluate.tasks or len(tasks)) for gym, tasks in among.items()}
+    if recipe.evaluate.total is not None:
+        most = equal_shares(most, recipe.evaluate.total)
+    return [task for gym, tasks in among.items() for task in sample(tasks, most[gym], "evaluate", gym)]
+
+
+def equal_shares(there: Mapping[str, int], total: int) -> dict[str, int]:
+    """As many of each as of every other, as far as there are so many; what is left over goes to the first that have more."""
+    shares = dict.fromkeys(there, 0)
+    while (left := total - sum(shares.values())) > 0:
+        open_ = [name for name, most in there.items() if shares[name] < most]
+        if not open_:
+            break
+        each = max(left // len(open_), 1)
+        for name in open_[:left]:
+            shares[name] = min(shares[name] + each, there[name])
+    return shares
+
+
+def _only(recipe: Recipe, gym: str, tasks: list[Task]) -> list[Task]:
+    """Those of the tiers, or compositions, that ``gyms.NAME.only`` lists. Raises ConfigError where there is none."""
+    only = recipe.gym(gym).only
+    if not only:
+        return tasks
+    chosen = [task for task in tasks if task.tier in only or str(task.payload.get("composition", "")) in only]
+    if not chosen:
+        raise ConfigError(f"gyms.{gym}.only is {', '.join(only)}, and none of the test tasks is of it; leave it out.")
+    return chosen
 
 
 def demonstration_tasks(recipe: Recipe, gym: str, seed: int) -> list[Task]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Callable
 
@@ -12,32 +13,42 @@ from flows.run.results import EvaluateResult, GymScore
 from flows.run.tasks import evaluation_gyms, gym_config, test_tasks, users_of
 from flows.worker.device import device
 from flows.worker.distill import demonstrator
+from flows.worker.played import Played, begin
 from userrl_core.policies import BatchPolicy, Policy
+from userrl_core.policies.native import NativePolicy
 from userrl_core.policies.openai import OpenAIPolicy
-from userrl_core.records import Flag, RolloutContext, Task, Trajectory
+from userrl_core.records import RolloutContext, Task, Trajectory
 from userrl_core.rollout import run_episodes
+from userrl_core.served.client import ChatServer
 from userrl_core.served.health import check_server, check_users
 from userrl_core.sink import Sink
 
+PROGRESS_SECONDS = 1.0
+FIRST_ETA = 20
+"""Conversations from which the time left is told: the first ones of a batch end late, and together."""
+
 
 def evaluate(job: StageJob, sink: Sink, progress: ProgressWriter) -> EvaluateResult:
-    """Mean score per actor and gym, with standard errors, turns and format errors."""
+    """Mean score per actor and gym, with standard errors, turns and format errors.
+
+    What earlier starts of the same job have played counts, and is not played again.
+    """
     recipe = job.recipe
-    _check_servers(job)
     tasks = test_tasks(recipe)
+    wanted = {(task.key, attempt) for task in tasks for attempt in range(recipe.evaluate.attempts)}
+    earlier = [one for one in begin(job, sink) if (one.task, one.attempt) in wanted]
+    missing = _missing(job, tasks, earlier)
+    counter = _Counter(progress, len(earlier), len(earlier) + sum(missing.values()))
+    playing = [actor for actor in job.actors if missing[actor.label]]
+    _check_servers(job, playing)
     sink.tasks(tasks)
-    total = len(job.actors) * len(tasks) * recipe.evaluate.attempts
-    ended: list[Trajectory] = []
-
-    def count(trajectory: Trajectory) -> None:
-        ended.append(trajectory)
-        if len(ended) % 50 == 0 or len(ended) == total:
-            scores = [t.score for t in ended[-50:] if t.score is not None]
-            progress(len(ended), total, reward=sum(scores) / len(scores) if scores else None)
-
-    played = {actor.label: _play(job, actor, tasks, sink, count) for actor in job.actors}
-    table = {label: _rows(trajectories, lambda task: task.gym) for label, trajectories in played.items()}
-    tiers = {label: _rows(_in_tiers(trajectories), tier_label) for label, trajectories in played.items()}
+    for actor in playing:
+        _play(job, actor, tasks, sink, counter, {(p.task, p.attempt) for p in _of(earlier, job, actor)})
+    counter.last()
+    every = [*earlier, *counter.played]
+    played = {actor.label: _of(every, job, actor) for actor in job.actors}
+    table = {label: _rows(some, lambda one: one.gym) for label, some in played.items()}
+    tiers = {label: _rows(_in_tiers(some), lambda one: tier_label(one.gym, one.tier)) for label, some in played.items()}
     scores = {
         f"evaluate/{actor}/{gym}": row.score
         for actor, gyms in table.items()
@@ -46,61 +57,121 @@ def evaluate(job: StageJob, sink: Sink, progress: ProgressWriter) -> EvaluateRes
     }
     step = max((actor.step for actor in job.actors), default=0)
     sink.metrics(scores, stage=job.stage, step=step)
-    turns = sum(len(t.turns) for t in ended)
+    turns = sum(one.turns for one in every)
     return EvaluateResult(
         table=table, tiers=tiers, horizon=recipe.evaluate.horizon, tasks=len(tasks), turns=turns, step=step
     )
 
 
-def _check_servers(job: StageJob) -> None:
+def _missing(job: StageJob, tasks: list[Task], earlier: list[Played]) -> dict[str, int]:
+    """How many conversations of each actor are still to be played."""
+    whole = len(tasks) * job.recipe.evaluate.attempts
+    return {actor.label: whole - len(_of(earlier, job, actor)) for actor in job.actors}
+
+
+def _of(played: list[Played], job: StageJob, actor: Actor) -> list[Played]:
+    """Those of one actor."""
+    name = _name(job, actor)
+    return [one for one in played if (one.policy, one.checkpoint) == (name, actor.id)]
+
+
+def _name(job: StageJob, actor: Actor) -> str:
+    """What the log calls who acts."""
+    return demonstrator(job.recipe).name if actor.kind == "demonstrator" else actor.label
+
+
+class _Counter:
+    """Counts conversations as they end, and writes a progress line about once a second."""
+
+    def __init__(self, progress: ProgressWriter, before: int, total: int) -> None:
+        """before: played by earlier starts."""
+        self.played: list[Played] = []
+        self._progress, self._before, self._total = progress, before, total
+        self._began = self._due = time.monotonic()
+        self._dollars = 0.0
+
+    def __call__(self, trajectory: Trajectory) -> None:
+        """One more."""
+        self.played.append(Played.of(trajectory))
+        self._dollars += sum(call.price or 0.0 for turn in trajectory.turns for call in turn.model_calls)
+        if time.monotonic() >= self._due:
+            self._write()
+
+    def last(self) -> None:
+        """The line that says that all are played."""
+        self._write()
+
+    def _write(self) -> None:
+        now = time.monotonic()
+        self._due = now + PROGRESS_SECONDS
+        scores = [one.score for one in self.played[-50:] if one.score is not None]
+        rate = len(self.played) / max(now - self._began, 1e-3)
+        done = self._before + len(self.played)
+        self._progress(
+            done,
+            self._total,
+            reward=sum(scores) / len(scores) if scores else None,
+            per_second=rate,
+            left_seconds=(self._total - done) / rate if len(self.played) >= FIRST_ETA else None,
+            dollars=self._dollars,
+        )
+
+
+def _check_servers(job: StageJob, actors: list[Actor]) -> None:
     """Raise ConfigError before the first episode when a served policy, user or judge does not answer."""
-    for actor in job.actors:
-        if actor.kind == "served":
-            check_server(server_of(actor), "served model")
-    if any(actor.kind == "demonstrator" for actor in job.actors) and isinstance(
+    for server in {server_of(actor) for actor in actors if actor.kind == "served"}:
+        check_server(server, "served model")
+    if any(actor.kind == "demonstrator" for actor in actors) and isinstance(
         policy := demonstrator(job.recipe), OpenAIPolicy
     ):
         check_server(policy.server, "demonstrator")
-    check_users(users_of(job.recipe, evaluation_gyms(job.recipe), role="evaluate"))
+    if actors:
+        check_users(users_of(job.recipe, evaluation_gyms(job.recipe), role="evaluate"))
 
 
 def _play(
-    job: StageJob, actor: Actor, tasks: list[Task], sink: Sink, count: Callable[[Trajectory], None]
-) -> list[Trajectory]:
+    job: StageJob, actor: Actor, tasks: list[Task], sink: Sink, count: _Counter, skip: set[tuple[str, int]]
+) -> None:
     recipe, policy = job.recipe, _policy(job, actor)
     where = RolloutContext(stage=job.stage, step=actor.step, phase="evaluate", policy=policy.name, checkpoint=actor.id)
-    return asyncio.run(
+    asyncio.run(
         run_episodes(
             tasks,
             policy,
             horizon=recipe.evaluate.horizon,
             n=recipe.evaluate.attempts,
+            concurrency=job.options.concurrency or CONCURRENCY,
             sink=sink,
             user=users_of(recipe, evaluation_gyms(recipe), role="evaluate"),
             context=where,
             seed=job.seed,
             gym_config=gym_config(recipe, evaluation=True),
             on_format_error=recipe.on_format_error,
-            prompt_style=recipe.model.prompt_style,
+            prompt_style="native" if actor.native else recipe.model.prompt_style,
             progress=count,
+            skip=skip,
         )
     )
 
 
-def tier_label(task: Task) -> str:
+CONCURRENCY = 64
+"""Conversations in flight at once, where nobody says it."""
+
+
+def tier_label(gym: str, tier: str) -> str:
     """A tier as tables call it, such as ``errand depth-3``."""
-    return f"{task.gym} {task.tier}"
+    return f"{gym} {tier}"
 
 
-def _in_tiers(played: list[Trajectory]) -> list[Trajectory]:
+def _in_tiers(played: list[Played]) -> list[Played]:
     """Those at gyms whose tasks have more than one tier: where there is one, the gym's row says it."""
-    tiers = Counter(gym for gym, _ in {(t.task.gym, t.task.tier) for t in played})
-    return [t for t in played if tiers[t.task.gym] > 1]
+    tiers = Counter(gym for gym, _ in {(one.gym, one.tier) for one in played})
+    return [one for one in played if tiers[one.gym] > 1]
 
 
-def _rows(played: list[Trajectory], label: Callable[[Task], str]) -> dict[str, GymScore]:
-    labels = dict.fromkeys(label(t.task) for t in played)
-    return {row: _row([t for t in played if label(t.task) == row]) for row in labels}
+def _rows(played: list[Played], label: Callable[[Played], str]) -> dict[str, GymScore]:
+    labels = dict.fromkeys(label(one) for one in played)
+    return {row: _row([one for one in played if label(one) == row]) for row in labels}
 
 
 def _policy(job: StageJob, actor: Actor) -> Policy | BatchPolicy:
@@ -108,7 +179,8 @@ def _policy(job: StageJob, actor: Actor) -> Policy | BatchPolicy:
     if actor.kind == "demonstrator":
         return demonstrator(recipe)
     if actor.kind == "served":
-        return OpenAIPolicy(server_of(actor))
+        server = _sampled(job, server_of(actor))
+        return NativePolicy(server, name=actor.label) if actor.native else OpenAIPolicy(server, name=actor.label)
     from userrl_core.training.local.model import load_model
     from userrl_core.training.local.policy import LocalPolicy
     from userrl_core.training.local.threads import fix_threads
@@ -127,10 +199,19 @@ def _policy(job: StageJob, actor: Actor) -> Policy | BatchPolicy:
     )
 
 
-def _row(played: list[Trajectory]) -> GymScore:
-    scored = [(t, t.score) for t in played if t.admitted and t.score is not None]
+def _sampled(job: StageJob, server: ChatServer) -> ChatServer:
+    """The server as the evaluation samples from it, with as many requests at once as were asked for."""
+    evaluate, concurrency = job.recipe.evaluate, job.options.concurrency
+    sampling = {"temperature": evaluate.temperature, "top_p": evaluate.top_p if evaluate.temperature > 0 else None}
+    # What the actor itself says stands.
+    wanted = {key: value for key, value in sampling.items() if key not in server.model_fields_set}
+    return server.model_copy(update={**wanted, **({"concurrency": concurrency} if concurrency else {})})
+
+
+def _row(played: list[Played]) -> GymScore:
+    scored = [(one, one.score) for one in played if one.admitted and one.score is not None]
     n = len(scored)
-    reasons = Counter(_reason(t.reject_reason) for t in played if not t.admitted)
+    reasons = Counter(_reason(one.reject_reason) for one in played if not one.admitted)
     most_frequent = dict(reasons.most_common(TOP_REASONS))
     if n == 0:
         return GymScore(rejected=len(played), reasons=most_frequent)
@@ -139,8 +220,8 @@ def _row(played: list[Trajectory]) -> GymScore:
     return GymScore(
         score=mean,
         stderr=spread / n**0.5,
-        turns=sum(len(t.turns) for t, _ in scored) / n,
-        format_errors=sum(any(turn.flags & Flag.FORMAT_ERROR for turn in t.turns) for t, _ in scored) / n,
+        turns=sum(one.turns for one, _ in scored) / n,
+        format_errors=sum(one.format_error for one, _ in scored) / n,
         attempts=n,
         rejected=len(played) - n,
         reasons=most_frequent,

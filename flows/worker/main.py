@@ -85,11 +85,11 @@ def run(job: StageJob) -> None:
 
 
 def _void_earlier_start(job: StageJob, sink: Sink) -> None:
-    """Demonstrations and evaluations have no checkpoint: they begin again, so what a start before this one logged is void.
+    """Demonstrations have no checkpoint: they begin again, so what a start of the same job before this one logged is void.
 
-    Only of the same job: an evaluation of another checkpoint under the same name stands. Training declares its own.
+    Evaluations go on where they were (`flows.worker.evaluate`), and training declares its own.
     """
-    if job.kind not in ("distill", "evaluate"):
+    if job.kind != "distill":
         return
     marker = begun_marker(job.folder)
     if marker.exists() and marker.read_text() == job.key:

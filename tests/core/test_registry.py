@@ -11,6 +11,8 @@ import pytest
 
 from userrl_core import gyms
 from userrl_core.errors import ConfigError, TaskError
+from userrl_core.gyms.base import Gym
+from userrl_core.gyms.registry import gym_class, names
 from userrl_core.gyms.validate import validate
 from userrl_core.records import Task
 
@@ -75,3 +77,11 @@ def test_a_task_whose_gold_solution_fails_is_reported_and_not_raised():
     result = validate(task)
     assert (result.ok, result.playable) == (False, True)
     assert result.reason.startswith("The gym failed on the gold solution: ValueError")
+
+
+def test_the_docs_say_what_a_success_is_as_the_gyms_do():
+    page = (Path(__file__).parents[2] / "docs" / "gyms.md").read_text()
+    rules = {name: gym_class(name).success_rule for name in names()}
+    stated = {name: rule for name, rule in rules.items() if rule != Gym.success_rule}
+    assert {"travel", "turtle", "persuade", "tau", "intention"} <= stated.keys()
+    assert [name for name, rule in stated.items() if f"`{name}` {rule}" not in page] == []

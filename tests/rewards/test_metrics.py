@@ -97,3 +97,37 @@ def test_too_few_trajectories_are_refused_with_the_setting_to_change():
 
 def test_waits_are_counted_as_words():
     assert metrics.waits("Wait, no. wait... I await the waiter. WAIT!") == 3
+
+
+def test_pass_at_k_is_the_share_of_k_subsets_with_a_success():
+    tasks = [[True, True, False, False], [True] * 4, [False] * 4]
+    assert metrics.pass_at_k(tasks, 1) == pytest.approx(metrics.pass_hat_k(tasks, 1))
+    assert metrics.pass_at_k(tasks, 2) == pytest.approx((5 / 6 + 1 + 0) / 3)
+    assert metrics.pass_at_k(tasks, 3) == pytest.approx(2 / 3)
+
+
+@given(st.lists(st.lists(st.booleans(), min_size=5, max_size=5), min_size=1, max_size=6), st.integers(1, 5))
+def test_best_at_k_of_verdicts_is_pass_at_k(tasks: list[list[bool]], k: int):
+    assert metrics.best_at_k(tasks, k) == pytest.approx(metrics.pass_at_k(tasks, k))
+
+
+def test_a_real_choice_is_an_answer_that_earned_something():
+    choices, rewards = ["action", "answer", "search", "answer"], [0.2, 0.0, 0.2, 0.8]
+    assert metrics.first_choice(choices, rewards) == 4
+    assert metrics.weighted_score(choices, rewards) == pytest.approx(0.2)
+    assert metrics.first_choice(["action", None], [1.0, 0.0]) == 0
+    assert metrics.weighted_score(["action", None], [1.0, 0.0]) == 0.0
+    assert metrics.first_choice(["answer"], [None]) is None
+
+
+def test_preferences_are_counted_by_the_aspect_that_they_belong_to():
+    infos = [
+        {"preference": "P1", "elicited": "active"},
+        {"search": "match"},
+        {"preference": "P3", "elicited": "passive"},
+    ]
+    shares = metrics.preferences_by_aspect(infos, {"P1": "hotel", "P2": "hotel", "P3": "flight"})
+    assert shares == {
+        "hotel": {"elicited": 0.5, "active": 0.5, "passive": 0.0},
+        "flight": {"elicited": 1.0, "active": 0.0, "passive": 1.0},
+    }

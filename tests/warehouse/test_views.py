@@ -91,7 +91,7 @@ def test_effective_turns_and_time_weighting_are_those_of_the_metrics(
 
 def test_pass_hat_k_is_that_of_the_metrics(played: tuple[Warehouse, list[Trajectory]]) -> None:
     warehouse, done = played
-    estimates = rows(warehouse, "pass_hat_k")
+    estimates = rows(warehouse, "pass_hat_k", threshold=1.0)
     assert {row["k"] for row in estimates} == {1, 2, 3, 4}
     for row in estimates:
         by_task: dict[str, list[bool]] = {}
@@ -100,6 +100,44 @@ def test_pass_hat_k_is_that_of_the_metrics(played: tuple[Warehouse, list[Traject
         tried = [task for task in by_task.values() if len(task) >= row["k"]]
         assert row["tasks"] == len(tried)
         assert row["pass_hat_k"] == pytest.approx(metrics.pass_hat_k(tried, row["k"]))
+
+
+def test_k_attempts_are_those_of_the_metrics(played: tuple[Warehouse, list[Trajectory]]) -> None:
+    warehouse, done = played
+    estimates = rows(warehouse, "at_k")
+    assert {row["k"] for row in estimates} == {1, 2, 3, 4}
+    assert {row["gym"] for row in estimates} == {"travel", "turtle", "function", None}
+    for row in estimates:
+        by_task: dict[str, list[Trajectory]] = {}
+        for t in admitted(done, row["gym"]):
+            by_task.setdefault(t.task.key, []).append(t)
+        tried = [task for task in by_task.values() if len(task) >= row["k"]]
+        success = [[t.stop_reason == "success" for t in task] for task in tried]
+        scores = [[t.score or 0.0 for t in task] for task in tried]
+        assert row["tasks"] == len(tried)
+        assert row["pass_at_k"] == pytest.approx(metrics.pass_at_k(success, row["k"]))
+        assert row["pass_hat_k"] == pytest.approx(metrics.pass_hat_k(success, row["k"]))
+        assert row["best_at_k"] == pytest.approx(metrics.best_at_k(scores, row["k"]))
+        assert row["mean_score"] == pytest.approx(metrics.mean([sum(task) / len(task) for task in scores]))
+
+
+def test_sixty_four_attempts_are_those_of_the_metrics(tmp_path: Path) -> None:
+    draw, scores = random.Random(5), []
+    with TurnLog.open(tmp_path, "r") as log:
+        for task in range(2):
+            scores.append([draw.choice([0.0, 0.25, 1.0]) for _ in range(64)])
+            for attempt, score in enumerate(scores[-1]):
+                reason: Any = "success" if score == 1.0 else "gave_up"
+                where: dict[str, Any] = {"phase": "evaluate", "task": f"t{task}", "attempt": attempt}
+                play(log, [score], score=score, stop_reason=reason, **where)
+    with open_warehouse(tmp_path) as warehouse:
+        found = {row["k"]: row for row in rows(warehouse, "at_k") if row["gym"] == "travel"}
+    assert list(found) == [*range(1, 9), 16, 32, 64]
+    for k, row in found.items():
+        success = [[score == 1.0 for score in task] for task in scores]
+        assert row["pass_at_k"] == pytest.approx(metrics.pass_at_k(success, k), abs=1e-9)
+        assert row["pass_hat_k"] == pytest.approx(metrics.pass_hat_k(success, k), abs=1e-9)
+        assert row["best_at_k"] == pytest.approx(metrics.best_at_k(scores, k), abs=1e-9)
 
 
 def test_learning_curve_and_groups_count_what_was_played(played: tuple[Warehouse, list[Trajectory]]) -> None:
@@ -258,3 +296,40 @@ async def test_wish_outcomes_and_tier_scores_are_those_of_the_conversations(tmp_
     for size in (1, 3):
         scores = [t.score for t in played if t.task.tier == f"size-{size}"]
         assert (tiers[f"size-{size}"]["n"], tiers[f"size-{size}"]["score"]) == (6, pytest.approx(metrics.mean(scores)))
+
+
+async def test_the_timing_of_choices_preferences_and_replies_are_those_of_the_metrics(tmp_path: Path) -> None:
+    chosen = list(tasks("travel", "test")[:12])
+    with TurnLog.open(tmp_path, "r1") as log:
+        log.tasks(chosen)
+        played = await run_episodes(
+            chosen,
+            ScriptedPolicy(0.7),
+            horizon=12,
+            sink=log,
+            context=RolloutContext(stage="evaluate", phase="evaluate", policy="p"),
+        )
+    with open_warehouse(tmp_path) as warehouse:
+        [choice] = rows(warehouse, "first_choice")
+        [reply] = rows(warehouse, "replies")
+        aspects = {row["aspect"]: row for row in rows(warehouse, "aspect_preferences")}
+    made = [([turn.choice for turn in t.turns], t.rewards) for t in played]
+    index = [metrics.first_choice(choices, rewards) for choices, rewards in made]
+    assert 0 < index.count(0) < len(index)
+    assert choice["first_index"] == pytest.approx(metrics.mean(index))
+    assert choice["first_index_found"] == pytest.approx(metrics.mean([i for i in index if i]))
+    assert choice["weighted_score"] == pytest.approx(metrics.mean([metrics.weighted_score(*pair) for pair in made]))
+    assert choice["found"] == pytest.approx(metrics.mean([float(bool(i)) for i in index]))
+    assert reply["waits"] == metrics.mean([float(sum(metrics.waits(turn.message) for turn in t.turns)) for t in played])
+    shares: dict[str, list[tuple[int, dict[str, float]]]] = {}
+    for t in played:
+        held = {p["id"]: name for name, part in t.task.payload["aspects"].items() for p in part["preferences"]}
+        for name, share in metrics.preferences_by_aspect([turn.info for turn in t.turns], held).items():
+            shares.setdefault(name, []).append((list(held.values()).count(name), share))
+    assert set(aspects) == set(shares)
+    for name, found in shares.items():
+        preferences = sum(count for count, _ in found)
+        assert aspects[name]["preferences"] == preferences
+        for way in ("elicited", "active", "passive"):
+            expected = sum(count * share[way] for count, share in found) / preferences
+            assert aspects[name][way] == pytest.approx(expected)

@@ -88,6 +88,8 @@ class Gym(Generic[C]):
     """The metric's value of a perfect trajectory."""
     metric: ClassVar[str]
     """The paper's name of the metric (UserRL table 2)."""
+    success_rule: ClassVar[str] = "the full score when the conversation ends"
+    """What counts as a success, for pass^k and the like: never a partial score. `Gym.succeeded` follows it."""
     min_turns: Any = 1
     """Fewest turns in which a full-skill agent solves a task without luck: a number, or a staticmethod (task, config) -> int."""
     users: ClassVar[Mapping[str, Any]] = {}
@@ -133,6 +135,15 @@ class Gym(Generic[C]):
         """What a choice does, as the system message shows it."""
         return self.choice_help.get(choice, "allowed")
 
+    def native_tools(self) -> list[dict[str, Any]]:
+        """OpenAI function schemas of the gym's own protocol, in which plain words go to the user: one for each other choice."""
+        return [native_tool(choice, self.help_for(choice)) for choice in self._methods if choice != "action"]
+
+    def native_call(self, name: str, arguments: Mapping[str, Any]) -> InteractCall | None:
+        """The interact call that a call of a native tool means; None for one that cannot be read."""
+        content = arguments.get("content")
+        return InteractCall(name, content) if name in self._methods and isinstance(content, str) else None
+
     @classmethod
     def reward_bounds(cls, config: Any) -> RewardBounds:
         """Bounds of a turn's reward under a config of this gym; a gym with reward fields computes them from those."""
@@ -175,6 +186,10 @@ class Gym(Generic[C]):
             info = {**info, "success": self.succeeded}
         return StepResult(reply.observation, reward, reply.done, info)
 
+    def last_words(self, text: str) -> str:
+        """What the user said in its last message, from what the agent saw of it."""
+        return text
+
     @property
     def done(self) -> bool:
         """Whether the gym has ended the episode."""
@@ -200,6 +215,13 @@ class Gym(Generic[C]):
     async def aclose(self) -> None:
         """Release resources and end the episode. Safe to call twice."""
         self._state = "done"
+
+
+def native_tool(name: str, description: str) -> dict[str, Any]:
+    """The function schema of a tool that takes one text."""
+    properties = {"content": {"type": "string", "description": description}}
+    parameters = {"type": "object", "properties": properties, "required": ["content"]}
+    return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}
 
 
 def parse_config(gym_type: type[Gym[Any]], options: Mapping[str, Any]) -> GymConfig:

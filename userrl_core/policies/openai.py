@@ -36,13 +36,15 @@ class OpenAIPolicy:
 
     def session(self, gym: Gym[Any], seed: int) -> Session:
         """A session; the model sees the gym's opening messages and its tool, never its task."""
-        return _OpenAISession(self, tool_schema(gym.choices()))
+        return OpenAISession(self, [tool_schema(gym.choices())])
 
 
-class _OpenAISession:
-    def __init__(self, policy: OpenAIPolicy, tool: dict[str, Any]) -> None:
+class OpenAISession:
+    """One conversation with the server. tools: OpenAI function schemas; the first alone is described where they are refused."""
+
+    def __init__(self, policy: OpenAIPolicy, tools: Sequence[dict[str, Any]]) -> None:
         self._policy = policy
-        self._tool = tool
+        self._tools = list(tools)
         self._use_api_tools = policy.tools != "off"
         self._messages: list[Message] = []
         self._open_calls: list[str] = []
@@ -61,12 +63,12 @@ class _OpenAISession:
                 raise
             self._policy.tools = "off"
             self._use_api_tools = False
-            self._messages = _with_tool_in_prompt(self._messages, self._tool)
+            self._messages = _with_tool_in_prompt(self._messages, self._tools[0])
             return await self._ask(ledger)
 
     async def _ask(self, ledger: list[ModelCall]) -> PolicyReply:
         client = client_for(self._policy.server)
-        tools = [self._tool] if self._use_api_tools else None
+        tools = self._tools if self._use_api_tools else None
         answer = await client.complete(self._messages, role="policy", ledger=ledger, tools=tools)
         message: Message = {"role": "assistant", "content": answer.text}
         if answer.tool_calls:
@@ -85,7 +87,7 @@ class _OpenAISession:
     def _append(self, new: Sequence[Message]) -> None:
         """Append the new messages, as replies to the open tool calls; the API refuses a call without a reply."""
         if not self._messages and not self._use_api_tools:
-            self._messages = _with_tool_in_prompt(new, self._tool)
+            self._messages = _with_tool_in_prompt(new, self._tools[0])
             return
         for message in new:
             if message["role"] != "tool":

@@ -84,8 +84,14 @@ class ChatServer(BaseModel):
     backoff: float = Field(default=0.5, ge=0)
     """Seconds of the first pause between attempts; doubles each time, with jitter, up to 30."""
 
+    top_p: float | None = Field(default=None, gt=0.0, le=1.0)
+    """Nucleus of sampling; None takes the server's default."""
+
     token_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     """The request field of the token limit (OpenAI's reasoning models accept only the second)."""
+
+    tool_choice: Literal["auto", "required"] = "auto"
+    """Whether a request with tools demands a call (UserBench appendix C: required)."""
 
     extra_body: Annotated[str | None, BeforeValidator(_as_json)] = None
     """Further fields of every request: a mapping or a JSON object, stored as JSON. ``{"chat_template_kwargs":
@@ -241,10 +247,14 @@ class ChatClient:
         max_tokens = server.max_tokens if request.max_tokens is None else request.max_tokens
         if temperature is not None:
             fields["temperature"] = temperature
+        if server.top_p is not None:
+            fields["top_p"] = server.top_p
         if max_tokens is not None:
             fields[server.token_field] = max_tokens
         if request.tools:
             fields["tools"] = list(request.tools)
+            if server.tool_choice != "auto":
+                fields["tool_choice"] = server.tool_choice
         if request.schema is not None and request.structured:
             fields["response_format"] = response_format(request.schema)
         return fields

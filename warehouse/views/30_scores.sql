@@ -59,10 +59,12 @@ CREATE OR REPLACE MACRO time_weighted(run := NULL, in_phase := 'evaluate', in_sp
     ORDER BY t.run_id, t.policy, t.gym NULLS LAST;
 
 -- pass^k: the chance that k trajectories of a task all succeed, estimated without bias as C(c,k) / C(n,k) per task and
--- averaged over tasks with at least k admitted ones (tau-bench); success means score >= threshold.
-CREATE OR REPLACE MACRO pass_hat_k(run := NULL, in_phase := 'evaluate', most := 4, threshold := 1.0) AS TABLE
+-- averaged over tasks with at least k admitted ones (tau-bench). Success is what the gym says (stop_reason), or, with a
+-- threshold, a score that reaches it.
+CREATE OR REPLACE MACRO pass_hat_k(run := NULL, in_phase := 'evaluate', most := 4, threshold := NULL) AS TABLE
     WITH tried AS (
-        SELECT run_id, policy, checkpoint, gym, split, task_id, count(*) AS n, count(*) FILTER (score >= threshold) AS c
+        SELECT run_id, policy, checkpoint, gym, split, task_id, count(*) AS n,
+               count(*) FILTER (CASE WHEN threshold IS NULL THEN stop_reason = 'success' ELSE score >= threshold END) AS c
         FROM trajectories t
         WHERE t.admitted AND (run IS NULL OR t.run_id = run) AND (in_phase IS NULL OR t.phase = in_phase)
         GROUP BY ALL

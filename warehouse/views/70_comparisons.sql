@@ -29,13 +29,6 @@ CREATE OR REPLACE MACRO seed_scores(of_recipe := NULL, of_profile := NULL) AS TA
     GROUP BY r.recipe, r.recipe_hash, r.profile, r.seed, s.run_id, s.policy, s.checkpoint, s.step
     ORDER BY r.recipe, r.profile, r.seed, s.policy;
 
--- How replies were, step by step: their mean length in tokens, and the share that held a readable call.
-CREATE OR REPLACE MACRO replies(run := NULL, in_phase := 'train') AS TABLE
-    SELECT u.run_id, u.phase, u.stage, u.step, count(*) AS turns, avg(u.completion_tokens) AS reply_tokens,
-           avg(((u.flags & 1) = 0)::INT) AS format_rate
-    FROM turns u WHERE (run IS NULL OR u.run_id = run) AND (in_phase IS NULL OR u.phase = in_phase)
-    GROUP BY u.run_id, u.phase, u.stage, u.step ORDER BY u.run_id, u.step, u.stage;
-
 -- How trajectories ended: counts and shares of each reason, per run, phase and policy (in training: the policy that acts).
 CREATE OR REPLACE MACRO stop_reasons(run := NULL, in_phase := 'evaluate') AS TABLE
     SELECT t.run_id, t.phase, t.policy, t.stop_reason, count(*) AS trajectories,

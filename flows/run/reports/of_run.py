@@ -195,7 +195,11 @@ def _published(report: Report, warehouse: Warehouse, found: Scores) -> Iterator[
 
 def _dynamics(report: Report, warehouse: Warehouse) -> Iterator[Block]:
     """Reply length, format rate and entropy, step by step."""
-    replies = warehouse.sql("SELECT stage, step, reply_tokens, format_rate FROM replies(run := $run)", run=report.run)
+    replies = warehouse.sql(
+        """SELECT stage, step, sum(n * tokens_per_turn) / sum(n), 1 - sum(n * format_errors) / sum(n)
+           FROM replies(run := $run, in_phase := 'train') GROUP BY ALL ORDER BY step, stage""",
+        run=report.run,
+    )
     numbers = warehouse.sql(
         "SELECT stage, step, value FROM metrics WHERE run_id = $run AND name = 'policy/entropy/mean' ORDER BY step",
         run=report.run,

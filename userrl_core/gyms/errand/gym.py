@@ -48,6 +48,7 @@ class ErrandGym(Gym[ErrandConfig]):
     name = "errand"
     config_type = ErrandConfig
     metric = "Success"
+    success_rule = "the thing that was wanted was made"
     goal = (
         "The user wants a thing. A thing is either raw, and can be fetched, or made of one other thing, which has to be had "
         "first. Find out what is needed, fetch what is raw, and make the rest in order until you have made the thing itself."

@@ -50,6 +50,7 @@ class FunctionGym(Gym[FunctionConfig]):
     name = "function"
     config_type = FunctionConfig
     metric = "Test Case Correctness"
+    success_rule = "the right value was given, after wrong ones or at once"
     min_turns = 2
     hint = "Try numbers that change one position at a time, and look at the test case before you answer."
     goal = (

@@ -82,6 +82,7 @@ class IntentionGym(Gym[IntentionConfig]):
     name = "intention"
     config_type = IntentionConfig
     metric = "Sum Turn Reward"
+    success_rule = "every missing detail was asked for"
     users: ClassVar[Mapping[str, Any]] = {
         "rule": lazily("userrl_core.gyms.intention.rule_user:RuleIntentionUser"),
         "openai": lazily("userrl_core.gyms.intention.llm_user:LLMIntentionUser"),

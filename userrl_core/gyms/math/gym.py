@@ -37,6 +37,7 @@ class MathGym(Gym[MathConfig]):
     name = "math"
     config_type = MathConfig
     metric = "Final Answer Exact Match"
+    success_rule = "the right number was given"
     goal = "Solve the problem and hand in its answer, a whole number."
     choice_help: ClassVar = {"answer": "the whole number alone, e.g. '42'"}
     min_turns = 1

@@ -76,6 +76,7 @@ class PersuadeGym(Gym[PersuadeConfig]):
     name = "persuade"
     config_type = PersuadeConfig
     metric = "Sum Turn Reward"
+    success_rule = "the user disagrees strongly"
     users: ClassVar[Mapping[str, Any]] = {
         "rule": lazily("userrl_core.gyms.persuade.rule_user:RulePersuadeUser"),
         "openai": lazily("userrl_core.gyms.persuade.llm_user:LLMPersuadeUser"),

@@ -66,6 +66,7 @@ class SearchGym(Gym[SearchConfig]):
     name = "search"
     config_type = SearchConfig
     metric = "Final Answer Exact Match"
+    success_rule = "the right answer was given, after wrong ones or at once"
     hint = "Break the question into steps, search for each, and answer in a few words."
     goal = (
         "The user asks a question of fact. Search step by step for what you need to know, then answer in a few words."

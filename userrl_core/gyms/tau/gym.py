@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol
 
 from userrl_core.errors import TaskError
 from userrl_core.gyms.base import Gym, GymConfig, Reply, RewardBounds
 from userrl_core.gyms.lazy import lazily
 from userrl_core.gyms.tau.database import Database
-from userrl_core.gyms.tau.rule_user import RuleTauUser, disclosures
+from userrl_core.gyms.tau.rule_user import STOP, RuleTauUser, disclosures
 from userrl_core.gyms.tau.tasks import load_domain, replay
 from userrl_core.gyms.tau.tools import TRANSFER, ToolError, read_call
 from userrl_core.interact import InteractCall
@@ -59,6 +60,7 @@ class TauGym(Gym[TauConfig]):
     name = "tau"
     config_type = TauConfig
     metric = "Task Completion"
+    success_rule = "the database is as the gold actions leave it, and every output was told where outputs are checked"
     hint = "Read the policy and the tools first, look up what the user says, and ask before you change anything."
     goal = (
         "You serve a customer of a service desk. Find out what the customer wants, use the desk's tools to do it, keep to its "
@@ -106,6 +108,14 @@ class TauGym(Gym[TauConfig]):
         """The customer's first message."""
         return str(self.task.payload["opening"])
 
+    def native_tools(self) -> list[dict[str, Any]]:
+        """The domain's tools themselves, as in tau-bench."""
+        return [dict(schema) for schema in self.domain.schemas]
+
+    def native_call(self, name: str, arguments: Mapping[str, Any]) -> InteractCall | None:
+        """A call of one of them."""
+        return InteractCall("answer", json.dumps({"name": name, "arguments": dict(arguments)}, ensure_ascii=False))
+
     async def action(self, content: str) -> Reply:
         """A message to the customer."""
         self.messages.append(content)
@@ -114,6 +124,10 @@ class TauGym(Gym[TauConfig]):
         if text == reply.strip():
             return Reply(text)
         return self._end(text or "The customer has ended the conversation.")
+
+    def last_words(self, text: str) -> str:
+        """With the stop token, which the agent never sees."""
+        return f"{text} {STOP}"
 
     async def search(self, content: str) -> Reply:
         """Show the tools, or the policy."""

@@ -53,6 +53,7 @@ class TelepathyGym(Gym[TelepathyConfig]):
     name = "telepathy"
     config_type = TelepathyConfig
     metric = "Final Guess Correctness"
+    success_rule = "the right thing was named, after wrong guesses or at once"
     hint = "Halve what is possible with every question, and guess once little is left."
     goal = (
         "The user has one thing in mind and tells you its category. Narrow it down with yes/no questions, then name it. "

@@ -50,6 +50,7 @@ class TravelGym(Gym[TravelConfig]):
     name = "travel"
     config_type = TravelConfig
     metric = "Choice Correctness"
+    success_rule = "the best option of every part of the trip was chosen"
     min_turns = staticmethod(fewest_turns)
     users: ClassVar[Mapping[str, Any]] = {
         "rule": RuleTravelUser,

@@ -50,6 +50,7 @@ class TurtleGym(Gym[TurtleConfig]):
     name = "turtle"
     config_type = TurtleConfig
     metric = "Sum Turn Reward"
+    success_rule = "an explanation reached the threshold"
     hint = "Ask for what the story leaves out, and explain it only when the pieces fit."
     goal = (
         "The user tells you the surface of a strange story. Find out what is behind it with yes/no questions, then explain "

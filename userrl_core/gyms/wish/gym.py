@@ -55,6 +55,7 @@ class WishGym(Gym[WishConfig]):
     name = "wish"
     config_type = WishConfig
     metric = "Success"
+    success_rule = "the best outfit was chosen"
     goal = (
         "The user wants an outfit and has a colour in mind for each of its garments. Find the colours out by asking, look "
         "for outfits, and choose the one that the user has in mind. You may choose once."

@@ -1,0 +1,158 @@
+"""What a suite is: tasks, user, turns, tokens, temperature and attempts of one published evaluation, each with its source.
+
+A suite is YAML under this folder. ``NAME:VARIANT`` lays a variant over it, ``NAME:A+B`` two, the later one on top. Every
+value names the section of its paper in ``sources``, or is marked ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
+
+from curricula.spec import GymSetup, Turns, User
+from curricula.validation import validated
+from curricula.yaml_files import find, read, suite_names
+from userrl_core.errors import ConfigError
+from userrl_core.settings import Settings
+from userrl_core.suggest import nearest
+
+__all__ = ["Suite", "load_suite", "suite_named", "suite_names"]
+
+Protocol = Literal["interact", "native"]
+Metric = Literal["score", "effective_turns", "time_weighted", "pass_hat_k", "best_at_k"]
+
+_ABOUT = frozenset({"name", "about", "source", "sources", "variants", "variant"})
+"""Keys that are no setting, and need no source."""
+
+
+class Suite(Settings):
+    """One evaluation by name."""
+
+    name: str
+    """What it is called."""
+
+    variant: str = ""
+    """The variants that were laid over it, joined by +; none: as published."""
+
+    about: str
+    """What it measures, in a sentence."""
+
+    source: str
+    """Paper and section that it follows, or ours."""
+
+    sources: dict[str, str] = Field(default_factory=dict)
+    """Where each value comes from, by key."""
+
+    gyms: Literal["paper", "every"] | tuple[str, ...]
+    """What is played: the eight gyms of UserRL's table 3, every gym that is installed, or some."""
+
+    data: Literal["published", "ours"]
+    """Whose tasks: the paper's, refused where they are not there, or our own."""
+
+    published: dict[str, str] = Field(default_factory=dict)
+    """Gyms whose tasks come from another project's folder of the published data than UserRL's, such as tau: tau-bench."""
+
+    setup: dict[str, GymSetup] = Field(default_factory=dict)
+    """Tasks and settings of single gyms."""
+
+    user: User
+    """Who answers."""
+
+    horizon: Turns
+    """Most agent turns."""
+
+    temperature: NonNegativeFloat
+    """Sampling temperature; 0 is greedy."""
+
+    top_p: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
+    """Nucleus of sampling, where the temperature is above 0."""
+
+    max_tokens: PositiveInt | None = None
+    """Most tokens of a reply; none: what the checkpoint was trained with. A model from scratch keeps its own in any case."""
+
+    tool_choice: Literal["auto", "required"] = "auto"
+    """Whether a served model may write without a call."""
+
+    protocols: tuple[Protocol, ...] = ("interact",)
+    """How a served model acts: through the one interact tool, or through each gym's native tools and plain words."""
+
+    tasks: PositiveInt | None = None
+    """Test tasks per gym; none: all of them."""
+
+    total: PositiveInt | None = None
+    """Test tasks in all, shared equally among the gyms."""
+
+    attempts: PositiveInt = 1
+    """Trajectories per task."""
+
+    turns: tuple[Turns, ...] = ()
+    """Horizons that are played one after the other, in place of the one."""
+
+    metrics: tuple[Metric, ...] = ("score",)
+    """What is shown beside the score."""
+
+    plays: str | None = None
+    """The suite whose conversations it measures: what one of them has played the other does not play again."""
+
+    variants: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """Changes by name; each names its source."""
+
+    @model_validator(mode="after")
+    def _cited(self) -> Suite:
+        given = {key for key in self.model_fields_set if key not in _ABOUT and getattr(self, key) is not None}
+        missing = sorted(given - {key.partition(".")[0] for key in self.sources})
+        if missing:
+            raise ValueError(f"{missing[0]} has no source; name its section under sources, or ours")
+        return self
+
+    @property
+    def label(self) -> str:
+        """Name and variants, as they are written."""
+        return f"{self.name}:{self.variant}" if self.variant else self.name
+
+    @property
+    def played_as(self) -> str:
+        """The suite under which its conversations are kept."""
+        return (f"{self.plays}:{self.variant}" if self.variant else self.plays) if self.plays else self.label
+
+
+def suite_named(word: str) -> bool:
+    """Whether a word names a suite, with or without a variant."""
+    return word.partition(":")[0] in suite_names()
+
+
+def load_suite(word: str) -> Suite:
+    """A suite with the variants that its name asks for. ConfigError, in one sentence, for what is not there."""
+    name, _, variants = word.partition(":")
+    values: dict[str, Any] = dict(read(find(name, "suite")))
+    known: Mapping[str, Any] = values.get("variants") or {}
+    for variant in filter(None, variants.split("+")):
+        if variant not in known:
+            raise ConfigError(
+                f"Suite '{name}' has no variant '{variant}'{nearest(variant, known)}; "
+                f"it has {', '.join(known) or 'none'}."
+            )
+        values = _laid_over(values, known[variant])
+    return validated(Suite, {"name": name, **values, "variant": variants}, f"suite '{word}'")
+
+
+def _laid_over(values: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    """A variant's values in place of the suite's; the settings of a gym and the sources are merged."""
+    change = dict(change)
+    source = str(change.pop("source", "ours"))
+    cited = {**(values.get("sources") or {}), **{key: source for key in change if key != "sources"}}
+    merged = {**values, **change, "sources": {**cited, **(change.get("sources") or {})}}
+    if "setup" in change:
+        before = values.get("setup") or {}
+        merged["setup"] = {
+            **before,
+            **{gym: _merged(before.get(gym) or {}, setup) for gym, setup in change["setup"].items()},
+        }
+    return merged
+
+
+def _merged(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    blocks = {key: {**before[key], **value} for key, value in after.items() if isinstance(before.get(key), Mapping)}
+    return {**before, **after, **blocks}

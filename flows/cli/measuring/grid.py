@@ -1,0 +1,244 @@
+"""Several evaluations as one table and one plot data: horizons by attempts (AgentGym-RL figures 8 and 9), users by users.
+
+Every cell is an evaluation of its own: what was played before is taken, and a grid that was killed goes on. Of a trained run
+the model that RL started from stands beside the trained one where horizons or attempts are varied.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, product
+from pathlib import Path
+from typing import Any
+
+from curricula.load import from_resolved
+from curricula.suites import load_suite
+from flows.cli.terminal import plain, plain_json
+from flows.evaluate import evaluate_here, plan_evaluation
+from flows.machine.home import home, warehouse_dir
+from flows.run.request import EvaluateRequest
+from flows.run.results import TrainResult
+from flows.run.run import Run, find
+from flows.run.scores import ALL, ScoreRow, paired, score_rows
+from flows.run.tasks import users_of
+from userrl_core.errors import ConfigError, UserRLError
+from userrl_core.json_files import read_json
+from warehouse import open_warehouse
+
+_DOUBLING = re.compile(r"(\d+)\.\.(\d+)\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """What is varied: who plays, who answers, and the most turns. None: as the suite or the recipe says."""
+
+    who: tuple[str, ...]
+    users: tuple[Any, ...]
+    turns: tuple[int | None, ...]
+
+
+def horizons(text: str | None, suite: str | None) -> tuple[int, ...]:
+    """The horizons of ``4,8,16`` or ``4..32``, else those of the suite. Raises ConfigError for anything else."""
+    if text is None:
+        return load_suite(suite).turns if suite else ()
+    span = _DOUBLING.match(text.strip())
+    if span is not None and 0 < int(span[1]) <= int(span[2]):
+        values = [int(span[1])]
+        while values[-1] * 2 <= int(span[2]):
+            values.append(values[-1] * 2)
+        return tuple(values) if values[-1] == int(span[2]) else (*values, int(span[2]))
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdigit() and int(part) > 0 for part in parts):
+        raise ConfigError(f"Write --turns as 4,8,16 or as 4..32, not '{text}'.")
+    return tuple(int(part) for part in parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One evaluation of a grid. who: as the table calls it; start: whether it is the model that RL started from."""
+
+    request: EvaluateRequest
+    who: str
+    start: bool
+    trained_with: str
+    user: str
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The product of the axes over one request."""
+
+    base: EvaluateRequest
+    axes: Axes
+
+    @property
+    def single(self) -> EvaluateRequest | None:
+        """The one evaluation, where nothing is varied."""
+        axes = self.axes
+        if len(axes.who) * len(axes.users) * len(axes.turns) > 1:
+            return None
+        return self._with(axes.who[0], axes.users[0], axes.turns[0])
+
+    def cells(self) -> Iterator[Cell]:
+        """Every evaluation, in the order of the table."""
+        scaling = len(self.axes.turns) > 1 or (self.base.attempts or 1) > 1
+        for who, user, turns in product(self.axes.who, self.axes.users, self.axes.turns):
+            run = None if self.base.model else _trained(who)
+            trained_with = _trained_with(run) if run else "–"
+            shown = "as set up" if user is None else user if isinstance(user, str) else _spelt(user)
+            start = _start(run) if run and scaling else None
+            if start is not None:
+                yield Cell(self._with(str(start), user, turns), f"{who} (start)", True, trained_with, shown)
+            yield Cell(self._with(who, user, turns), self.base.model or who, False, trained_with, shown)
+
+    def _with(self, who: str, user: Any, turns: int | None) -> EvaluateRequest:
+        update = {"checkpoint": who, "user": user, "horizon": turns}
+        return EvaluateRequest.model_validate({**self.base.model_dump(), **update})
+
+
+def play(grid: Grid, *, out: str | None, as_json: bool, watch: Callable[[dict[str, Any]], None]) -> None:
+    """Play every cell, print one table, write one plot data. What cannot be played is refused before the first is."""
+    planned = [(cell, plan_evaluation(cell.request)) for cell in grid.cells()]
+    setting = planned[-1][1].plan.recipe.evaluate
+    if setting.attempts > 1 and setting.temperature == 0:
+        print("note: greedy attempts differ only where users do; --temperature samples them.", file=sys.stderr)
+    played: list[tuple[Cell, str, list[ScoreRow]]] = []
+    for cell, evaluation in planned:
+        report = evaluate_here(evaluation, watch)
+        played.append((cell, report.run, score_rows(report.run, evaluation.actors)))
+    data = [line for cell, run, rows in played for line in _plot_data(cell, run, rows)]
+    path = Path(out) if out else home() / "grids" / f"{played[-1][1]}.csv"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(_csv(data), encoding="utf-8")
+    if as_json:
+        print(plain_json({"rows": data, "added": _added(played), "file": str(path)}, indent=1))
+        return
+    print(_table(grid.axes, played), end="")
+    for line in _added(played):
+        print(
+            f"RL adds at {line['horizon']} turns with user {plain(line['user'])}: {line['difference']:+.3f} "
+            f"[{line['low']:+.3f}, {line['high']:+.3f}], p {_p(line['p'])}, paired over {line['tasks']} tasks of one run"
+        )
+    print(f"plot data: {path}")
+
+
+def _table(axes: Axes, played: Sequence[tuple[Cell, str, list[ScoreRow]]]) -> str:
+    """A row for who plays at a horizon, a column for each user; score over all gyms with its interval over tasks."""
+    users = list(dict.fromkeys(cell.user for cell, _, _ in played))
+    lines = ["| who | trained with | turns | " + " | ".join(f"user {plain(user)}" for user in users) + " |"]
+    lines.append("| --- | --- | ---: |" + " --- |" * len(users))
+    keys = dict.fromkeys((cell.who, cell.trained_with, cell.request.horizon) for cell, _, _ in played)
+    for key in keys:
+        own = [
+            (cell.user, rows) for cell, _, rows in played if (cell.who, cell.trained_with, cell.request.horizon) == key
+        ]
+        found = {user: _whole(rows) for user, rows in own}
+        turns = next(iter(found.values())).horizon
+        shown = [found[user].interval() if user in found else "–" for user in users]
+        lines.append(f"| {plain(key[0])} | {plain(key[1])} | {turns} | " + " | ".join(shown) + " |")
+    one = _whole(played[0][2])
+    lines.append(f"\nScore over all gyms, 95 % over tasks: {one.tasks} tasks x {one.attempts}, version {one.version}.")
+    return "\n".join(lines) + "\n"
+
+
+def _whole(rows: Sequence[ScoreRow]) -> ScoreRow:
+    """The row over all gyms, or the only gym's."""
+    return next((row for row in rows if row.gym == ALL), rows[-1])
+
+
+def _plot_data(cell: Cell, run: str, rows: Sequence[ScoreRow]) -> Iterator[dict[str, Any]]:
+    """A line for every gym and every number of attempts."""
+    with open_warehouse(warehouse_dir()) as warehouse:
+        at_k = {(row["gym"] or ALL, row["k"]): row for row in warehouse.query("at_k", run=run).pl().to_dicts()}
+    for row in rows:
+        for (gym, k), found in sorted(at_k.items(), key=lambda item: item[0]):
+            if gym != row.gym:
+                continue
+            yield {
+                "who": cell.who,
+                "start": cell.start,
+                "trained_with": cell.trained_with,
+                "user": row.user,
+                "suite": cell.request.suite or "",
+                "gym": gym,
+                "horizon": row.horizon,
+                "k": k,
+                "tasks": found["tasks"],
+                **{name: found[name] for name in ("mean_score", "best_at_k", "pass_at_k", "pass_hat_k")},
+                "score": row.score,
+                "low": row.low,
+                "high": row.high,
+                "data": row.data,
+                "version": row.version,
+                "run": run,
+            }
+
+
+def _added(played: Sequence[tuple[Cell, str, list[ScoreRow]]]) -> list[dict[str, Any]]:
+    """What RL adds over its start, horizon by horizon, paired over tasks."""
+    added = []
+    for before, after in pairwise(played):
+        if before[0].start and not after[0].start:
+            found = paired(before[1], after[1])
+            interval = found.interval
+            added.append(
+                {
+                    "who": after[0].who,
+                    "user": after[0].user,
+                    "horizon": _whole(after[2]).horizon,
+                    "difference": interval.estimate,
+                    "low": interval.low,
+                    "high": interval.high,
+                    "p": found.p,
+                    "tasks": interval.units,
+                }
+            )
+    return added
+
+
+def _p(value: float) -> str:
+    return "< .001" if value < 0.001 else f"= {value:.3f}"
+
+
+def _csv(rows: Sequence[dict[str, Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _trained(who: str) -> Run | None:
+    """The run that is meant; None for a folder and the demonstrator."""
+    if who == "demonstrator" or Path(who).exists() or "/" in who:
+        return None
+    return find(who)
+
+
+def _start(run: Run) -> Path | None:
+    """The checkpoint that RL started from: the cold start's, where there was one."""
+    written = read_json(run.stage("sft") / "result.json")
+    return None if written is None else TrainResult.model_validate(written["value"]).chosen
+
+
+def _trained_with(run: Run) -> str:
+    """Who answered in the run's training."""
+    try:
+        recipe = from_resolved(run.info.resolved)
+    except UserRLError:
+        return "–"
+    users = users_of(recipe, recipe.training_gyms, role="train").values()
+    return ", ".join(sorted({user if isinstance(user, str) else _spelt(user[1], user[0]) for user in users}))
+
+
+def _spelt(options: dict[str, Any], kind: str = "") -> str:
+    """A user in a word or two."""
+    inner = options.get("options", options)
+    return str(
+        inner.get("model") or " ".join([kind or str(options.get("kind", "")), *map(str, inner.values())]).strip()
+    )

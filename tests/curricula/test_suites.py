@@ -1,0 +1,69 @@
+"""Suites: each value is its paper's or marked ours, and what is asked for by name is what is played."""
+
+from __future__ import annotations
+
+import pytest
+
+from curricula.suites import Suite, load_suite, suite_named, suite_names
+from curricula.validation import validated
+from userrl_core.errors import ConfigError
+
+EVERY = [
+    word for name in suite_names() for word in (name, *(f"{name}:{variant}" for variant in load_suite(name).variants))
+]
+
+
+@pytest.mark.parametrize("word", EVERY)
+def test_every_value_of_every_suite_and_variant_says_where_it_comes_from(word: str) -> None:
+    suite = load_suite(word)
+    assert suite.label == word
+    assert all(source.strip() for source in suite.sources.values())
+    assert set(suite.sources) <= set(Suite.model_fields)
+
+
+def test_the_suites_are_those_of_the_papers_and_the_quick_one() -> None:
+    assert suite_names() == (
+        "quick",
+        "tarl-airline",
+        "tarl-retail",
+        "userbench-multi",
+        "userbench-single",
+        "userrl-native",
+        "userrl-table3",
+        "userrl-table4",
+    )
+    assert suite_named("quick")
+    assert suite_named("userbench-single:hard")
+    assert not suite_named("latest")
+
+
+def test_the_papers_numbers() -> None:
+    userrl, single = load_suite("userrl-table3"), load_suite("userbench-single")
+    retail, multi = load_suite("tarl-retail"), load_suite("userbench-multi")
+    assert (userrl.horizon, userrl.temperature, userrl.attempts, userrl.gyms) == (16, 0.0, 1, "paper")
+    assert userrl.user.options == {"model": "gpt-4o", "temperature": 0.0}
+    assert (single.horizon, single.max_tokens, single.temperature, single.tool_choice) == (20, 2048, 0.0, "required")
+    assert single.setup["travel"].config["one_choice_per_aspect"] is True
+    assert multi.setup["travel"].config["one_choice_per_aspect"] is False
+    assert (retail.horizon, retail.attempts, retail.temperature, retail.top_p) == (30, 4, 0.7, 0.95)
+    assert retail.setup["tau"].only == ("retail",)
+    assert retail.setup["tau"].config == {"check_outputs": False}
+    assert load_suite("tarl-retail:outputs").setup["tau"].config == {"check_outputs": True}
+    assert load_suite("userrl-table4").played_as == "userrl-table3"
+
+
+def test_variants_lie_over_each_other_and_keep_what_they_do_not_name() -> None:
+    suite = load_suite("userbench-multi:ours+hard")
+    assert suite.data == "ours"
+    assert suite.setup["travel"].only == ("hard",)
+    assert suite.setup["travel"].config["one_choice_per_aspect"] is False
+    assert suite.sources["data"].startswith("ours")
+    assert suite.sources["horizon"] == "UserBench 4.1: 20 turns"
+
+
+def test_a_value_without_a_source_and_an_unknown_variant_are_refused() -> None:
+    values = {**load_suite("quick").model_dump(exclude_unset=True), "horizon": 12, "tasks": 5}
+    with pytest.raises(ConfigError, match="tasks has no source; name its section under sources, or ours"):
+        validated(Suite, values, "suite 'mine'")
+    with pytest.raises(ConfigError, match=r"Suite 'userbench-single' has no variant 'hrad'.*hard"):
+        load_suite("userbench-single:hrad")

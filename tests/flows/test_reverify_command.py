@@ -1,0 +1,96 @@
+"""``userrl reverify``: a stored evaluation under changed rules is a run of its own, and what cannot be scored is said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from flows.cli.measuring.reverify import reverify
+from flows.evaluate import plan_evaluation
+from flows.run.job import ProgressWriter
+from flows.run.request import EvaluateRequest
+from flows.worker.evaluate import evaluate
+from userrl_core.errors import ConfigError
+from warehouse import TurnLog, open_warehouse
+
+
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A home with an evaluation of the demonstrator on ten tasks each of two gyms, and the run's id."""
+    home = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("USERRL_HOME", str(home))
+        asked = {"suite": "quick", "checkpoint": "demonstrator", "gyms": ["intention", "function"], "tasks": 10}
+        planned = plan_evaluation(EvaluateRequest.model_validate(asked))
+        with planned.plan.begin() as run:
+            job = planned.job(run)
+            job.write()
+            with TurnLog.open(job.warehouse, job.run_id) as log:
+                progress = ProgressWriter(job.progress_file)
+                evaluate(job, log, progress)
+                progress.close()
+    return home, job.run_id
+
+
+def test_a_changed_rule_is_a_run_of_its_own_beside_the_old_one(
+    evaluated: tuple[Path, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home, run = evaluated
+    monkeypatch.setenv("USERRL_HOME", str(home))
+    for _ in range(2):  # a repeated command takes the place of its first result
+        reverify(run, change=["intention.high=2.0"], as_json=True)
+    said = json.loads(capsys.readouterr().out.split("\n}\n")[0] + "\n}")
+    rows = {row["gym"]: row for row in said["rows"]}
+    assert rows["function"]["changed"] == 0
+    assert rows["function"]["before"] == rows["function"]["after"] == 1.0
+    assert 0 < rows["intention"]["changed"] <= 10
+    with open_warehouse(home / "warehouse") as warehouse:
+        again = warehouse.query("gym_scores", run=said["reverified"]).pl().to_dicts()
+        text = """select payload from tasks where gym = 'intention' and run_id = $run"""
+        payloads = [json.loads(row[0]) for row in warehouse.sql(text, run=run).fetchall()]
+        important = sum(detail["importance"] == 3 for payload in payloads for detail in payload["details"]) / 10
+        parent = warehouse.sql("select parent, name from runs where run_id = $run", run=said["reverified"]).fetchall()
+        assert warehouse.query("gym_scores", run=run).pl().height == 2
+    assert {row["gym"]: row["n"] for row in again} == {"function": 10, "intention": 10}
+    assert rows["intention"]["after"] == pytest.approx(rows["intention"]["before"] + important)
+    assert parent[0][0] == run
+    assert parent[0][1].startswith("evaluate-reverify-")
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({}, "Say what is new: another judge with --judge, or a changed rule with --set GYM.FIELD=VALUE."),
+        ({"change": ["high"]}, "Write a changed rule as tau.check_outputs=true, not 'high'."),
+        ({"change": ["tau.check_outputs=true"]}, "--set names gym 'tau', which run"),
+        ({"change": ["intention.hihg=1"]}, "Gym 'intention' has no option 'hihg'"),
+        ({"judge": "rule", "phase": "train"}, "has no finished conversation of phase train"),
+    ],
+)
+def test_what_cannot_be_scored_again_is_refused_in_one_sentence(
+    evaluated: tuple[Path, str], monkeypatch: pytest.MonkeyPatch, options: dict[str, object], sentence: str
+) -> None:
+    home, run = evaluated
+    monkeypatch.setenv("USERRL_HOME", str(home))
+    with pytest.raises(ConfigError) as caught:
+        reverify(run, **options)  # type: ignore[arg-type]
+    assert sentence in str(caught.value)
+
+
+def test_verdicts_of_a_model_were_not_stored_so_a_rule_alone_cannot_change_their_score(
+    evaluated: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, run = evaluated
+    monkeypatch.setenv("USERRL_HOME", str(home))
+    with open_warehouse(home / "warehouse") as warehouse:
+        number = warehouse.sql("select count(*) from trajectories where run_id = $run", run=run).fetchall()
+    assert number == [(20,)]
+    from flows.cli.measuring import reverify as command
+
+    [first, *_] = command._stored(run, "evaluate", ["intention"])
+    first.user = "gpt-4o"
+    with pytest.raises(ConfigError, match=r"depend on verdicts of gpt-4o, which were not stored; name who judges now"):
+        command._refuse_lost_verdicts([first], None)
+    command._refuse_lost_verdicts([first], "rule")

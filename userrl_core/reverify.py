@@ -1,0 +1,152 @@
+"""Stored conversations scored again under another judge or other rules: what was said stays as it was.
+
+Every stored call is given to a new gym with the task and the seed of the conversation. The user says what it said then, and
+judges anew. Where a judge or a rule ends the conversation earlier, what follows is left out; where it would have gone on, the
+score is that of what was said. A turn that comes out otherwise though nobody judged it depended on state that was not stored:
+that conversation gets no score.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from userrl_core.errors import JudgeError, UserError, UserRLError
+from userrl_core.gyms.base import Gym, parse_config
+from userrl_core.gyms.registry import gym_class, make_user
+from userrl_core.interact import InteractCall
+from userrl_core.records import Flag, StopReason, Task, Trajectory, Turn
+from userrl_core.seeding import derive_seed
+
+SPOKEN = frozenset({"reply", "reveal", "chat"})
+"""What a user says to the agent, of its methods; all others judge."""
+
+
+@dataclass(slots=True)
+class Reverified:
+    """A conversation under the new rules.
+
+    trajectory: with the new rewards, score and user. cut: the new verdict would have let it go on. refused: why it has no
+    score, "" where it has one.
+    """
+
+    trajectory: Trajectory
+    cut: bool = False
+    refused: str = ""
+
+
+def judges(gym: str, task: Task, user: Any = "rule") -> tuple[str, ...]:
+    """The methods by which a gym's user judges; none where the score follows from the calls alone."""
+    made = make_user(gym_class(gym), task, user)
+    return () if made is None else tuple(name for name in _methods(made) if name not in SPOKEN)
+
+
+async def reverify(stored: Trajectory, judge: Any, config: dict[str, Any], judge_name: str) -> Reverified:
+    """Score a stored conversation again.
+
+    stored: with its turns and stop reason. judge: a user kind, or kind and options. config: the gym's, with what is changed.
+    Raises ConfigError and TaskError for what no conversation of the gym could be scored with.
+    """
+    gym_type = gym_class(stored.task.gym)
+    user = make_user(gym_type, stored.task, judge)
+    recorded = _Recorded(user)
+    gym = gym_type(stored.task, user=None if user is None else recorded, config=parse_config(gym_type, config))
+    again = replace(stored, turns=[], user=judge_name, traj_id=None, score=None, admitted=True, reject_reason=None)
+    try:
+        gym.reset(seed=derive_seed("gym", stored.seed))
+        return await _replay(gym, recorded, stored, again)
+    finally:
+        await gym.aclose()
+
+
+async def _replay(gym: Gym[Any], recorded: _Recorded, stored: Trajectory, again: Trajectory) -> Reverified:
+    ended = stored.stop_reason in ("success", "gave_up")
+    for turn in stored.turns:
+        if turn.choice is None:
+            again.turns.append(replace(turn, reward=0.0, model_calls=[]))
+            continue
+        shown = turn.observation
+        recorded.say(gym.last_words(shown) if ended and turn is stored.turns[-1] else shown)
+        try:
+            result = await gym.step(InteractCall(turn.choice, turn.content or ""))
+        except (UserError, JudgeError) as error:
+            return _rejected(again, f"judge: {error}")
+        except UserRLError as error:
+            return _rejected(again, f"gym: {error}")
+        calls = list(gym.ledger)
+        gym.ledger.clear()
+        if not recorded.judged and not _same(result.observation, shown):
+            sentence = f"turn {turn.number} comes out otherwise: it depended on state that was not stored"
+            return _rejected(again, sentence)
+        again.turns.append(_rescored(turn, result.reward, result.info, calls))
+        if result.terminated:
+            again.stop_reason = "success" if gym.succeeded else "gave_up"
+            again.score = gym.score()
+            return Reverified(again)
+    again.score = gym.score()
+    again.stop_reason = "horizon" if ended else stored.stop_reason
+    return Reverified(again, cut=ended)
+
+
+def _rescored(turn: Turn, reward: float | None, info: dict[str, Any], calls: list[Any]) -> Turn:
+    flags = turn.flags & ~int(Flag.TIMEOUT)
+    return replace(turn, reward=reward, info=info, model_calls=calls, flags=flags, token_ids=None, logprobs=None)
+
+
+def _rejected(again: Trajectory, reason: str) -> Reverified:
+    again.admitted, again.reject_reason, again.stop_reason = False, reason, _ERROR
+    return Reverified(again, refused=reason)
+
+
+_ERROR: StopReason = "error"
+
+
+def _same(now: str, then: str) -> bool:
+    """Whether the agent would have seen the same; a note on further calls stands behind the observation."""
+    return then.strip() == now.strip() or then.startswith(now.strip() + "\nOnly the first of ")
+
+
+def _methods(user: Any) -> Sequence[str]:
+    return [name for name, _ in inspect.getmembers(type(user), inspect.iscoroutinefunction) if not name.startswith("_")]
+
+
+class _Recorded:
+    """A user that says what is stored, and judges by another user.
+
+    judged: whether it was asked for a verdict, or for words, since the last `say`.
+    """
+
+    def __init__(self, judge: Any) -> None:
+        self._judge, self._said = judge, ""
+        self.judged = False
+
+    def say(self, text: str) -> None:
+        """What the user says next, as it was."""
+        self._said, self.judged = text, False
+
+    @property
+    def ledger(self) -> Any:
+        """The judge's calls."""
+        return getattr(self._judge, "ledger", None)
+
+    @ledger.setter
+    def ledger(self, value: Any) -> None:
+        if hasattr(self._judge, "ledger"):
+            self._judge.ledger = value
+
+    def __getattr__(self, name: str) -> Any:
+        method: Callable[..., Any] = getattr(self._judge, name)
+        if not inspect.iscoroutinefunction(method):
+            return method
+
+        async def answer(*arguments: Any, **named: Any) -> Any:
+            self.judged = True
+            if name in SPOKEN:
+                return self._said
+            verdict = await method(*arguments, **named)
+            # A verdict that comes with words (PersuadeGym) keeps the words that were said.
+            return replace(verdict, response=self._said) if hasattr(verdict, "response") else verdict
+
+        return answer

@@ -1,0 +1,79 @@
+-- What suites show beside the score: k attempts at a task, the timing of choices, preferences by aspect, replies.
+
+-- k attempts at a task, each estimated without bias over all k of its n attempts and averaged over tasks with k admitted ones:
+-- pass^k (all succeed), pass@k (one does), best@k (the best score), and beside it the mean score of one. Success is what the
+-- gym says (stop_reason). k is 1 to 8 and powers of two up to `most`; gym null: all gyms.
+CREATE OR REPLACE MACRO at_k(run := NULL, in_phase := 'evaluate', most := 64) AS TABLE
+    WITH tried AS (
+        SELECT run_id, policy, checkpoint, gym, horizon, task_id, count(*) AS n, count(*) FILTER (stop_reason = 'success') AS c,
+               list(score ORDER BY score) AS scores, avg(score) AS mean
+        FROM trajectories t
+        WHERE t.admitted AND (run IS NULL OR t.run_id = run) AND (in_phase IS NULL OR t.phase = in_phase)
+        GROUP BY ALL
+    ), ks AS (SELECT unnest(range(1, most + 1)) AS k), counted AS (
+        SELECT run_id, policy, checkpoint, gym, horizon, k, mean,
+               list_product([greatest(c - i, 0)::DOUBLE / (n - i) FOR i IN range(k)]) AS pass_hat_k,
+               1 - list_product([greatest(n - c - i, 0)::DOUBLE / (n - i) FOR i IN range(k)]) AS pass_at_k,
+               -- The r-th smallest score (from 0) is the best of C(r, k - 1) of all C(n, k) choices.
+               list_sum([scores[r + 1] * k / n * list_product([1.0] || [greatest(r - j, 0)::DOUBLE / (n - 1 - j) FOR j IN range(k - 1)])
+                         FOR r IN range(n)]) AS best_at_k
+        FROM tried, ks WHERE k <= n AND (k <= 8 OR k & (k - 1) = 0)
+    )
+    SELECT run_id, policy, checkpoint, gym, horizon, k, count(*) AS tasks, avg(pass_hat_k) AS pass_hat_k, avg(pass_at_k) AS pass_at_k,
+           avg(best_at_k) AS best_at_k, avg(mean) AS mean_score
+    FROM counted
+    GROUP BY GROUPING SETS ((run_id, policy, checkpoint, gym, horizon, k), (run_id, policy, checkpoint, horizon, k))
+    ORDER BY run_id, policy, checkpoint, horizon, gym NULLS LAST, k;
+
+-- When a real choice comes (UserBench table 5): the turn of the first answer that earned something, 0 where none did; the same
+-- over those trajectories alone that have one; that answer's reward divided by its turn; the share that has one.
+CREATE OR REPLACE MACRO first_choice(run := NULL, in_phase := 'evaluate') AS TABLE
+    WITH first AS (
+        SELECT u.traj_id, min(u.turn) AS turn, arg_min(u.reward, u.turn) AS reward
+        FROM turns u
+        WHERE u.choice = 'answer' AND u.reward > 0 AND (run IS NULL OR u.run_id = run) AND (in_phase IS NULL OR u.phase = in_phase)
+        GROUP BY u.traj_id
+    )
+    SELECT t.run_id, t.policy, t.checkpoint, t.gym, count(*) AS n, avg(coalesce(f.turn, 0)) AS first_index,
+           avg(f.turn) AS first_index_found, avg(coalesce(f.reward / f.turn, 0)) AS weighted_score,
+           avg((f.turn IS NOT NULL)::INT) AS found
+    FROM trajectories t LEFT JOIN first f USING (traj_id)
+    WHERE t.admitted AND (run IS NULL OR t.run_id = run) AND (in_phase IS NULL OR t.phase = in_phase)
+    GROUP BY t.run_id, t.policy, t.checkpoint, t.gym ORDER BY t.run_id, t.policy, t.gym;
+
+-- Preferences of the travel gym by aspect of the trip: how many were held, and the shares that came to light when asked for
+-- (active), were volunteered (passive), or either.
+CREATE OR REPLACE MACRO aspect_preferences(run := NULL, in_phase := 'evaluate') AS TABLE
+    WITH preference AS (
+        SELECT t.run_id, t.task_id, t.version, a.key AS aspect, p.value->>'id' AS preference
+        FROM tasks t, json_each(t.payload, '$.aspects') a, json_each(a.value, '$.preferences') p
+        WHERE t.gym = 'travel' AND (run IS NULL OR t.run_id = run)
+    ), elicited AS (
+        SELECT u.traj_id, u.info->>'preference' AS preference, u.info->>'elicited' AS how
+        FROM turns u
+        WHERE u.gym = 'travel' AND u.info->>'elicited' IS NOT NULL AND (run IS NULL OR u.run_id = run)
+          AND (in_phase IS NULL OR u.phase = in_phase)
+    )
+    SELECT t.run_id, t.policy, t.checkpoint, p.aspect, count(*) AS preferences,
+           avg((e.how IS NOT NULL)::INT) AS elicited, avg(coalesce(e.how = 'active', false)::INT) AS active,
+           avg(coalesce(e.how = 'passive', false)::INT) AS passive
+    FROM trajectories t
+    JOIN preference p ON p.run_id = t.run_id AND p.task_id = t.task_id AND p.version = t.task_version
+    LEFT JOIN elicited e ON e.traj_id = t.traj_id AND e.preference = p.preference
+    WHERE t.gym = 'travel' AND t.admitted AND (run IS NULL OR t.run_id = run) AND (in_phase IS NULL OR t.phase = in_phase)
+    GROUP BY t.run_id, t.policy, t.checkpoint, p.aspect ORDER BY t.run_id, t.policy, p.aspect;
+
+-- What replies are like, per step and gym: how often a conversation holds the word "wait" (TARL's #Wait), the same per turn,
+-- sampled tokens per turn (TARL's Len), and the share of turns without a readable call.
+CREATE OR REPLACE MACRO replies(run := NULL, in_phase := 'evaluate') AS TABLE
+    WITH each AS (
+        SELECT u.traj_id, count(*) AS turns, sum(len(regexp_extract_all(u.message, '(?i)\bwait\b'))) AS waits,
+               sum(u.completion_tokens) AS tokens, sum(u.flags & 1) AS unread
+        FROM turns u WHERE (run IS NULL OR u.run_id = run) AND (in_phase IS NULL OR u.phase = in_phase) GROUP BY u.traj_id
+    )
+    SELECT t.run_id, t.stage, t.step, t.policy, t.checkpoint, t.gym, count(*) AS n, avg(e.waits) AS waits,
+           sum(e.waits) / sum(e.turns) AS waits_per_turn, sum(e.tokens) / sum(e.turns) AS tokens_per_turn,
+           sum(e.unread) / sum(e.turns) AS format_errors
+    FROM trajectories t JOIN each e USING (traj_id)
+    WHERE t.admitted AND (run IS NULL OR t.run_id = run) AND (in_phase IS NULL OR t.phase = in_phase)
+    GROUP BY t.run_id, t.stage, t.step, t.policy, t.checkpoint, t.gym ORDER BY t.run_id, t.stage, t.step, t.policy, t.gym;
