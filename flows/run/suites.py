@@ -63,9 +63,9 @@ def _published(suite: Suite, gym: str) -> str:
     why = f"there is no folder {folder / project}" if project and not (folder / project).is_dir() else ""
     why = why or ("" if project else why_absent(gym, folder))
     if why:
-        ours = f", or play {suite.name}:ours" if "ours" in suite.variants else ""
+        ours = f", or our own tasks with {suite.name}:ours" if "ours" in suite.variants else ""
         raise ConfigError(
             f"Suite '{suite.label}' plays published tasks, and gym '{gym}' has none in {folder}: {why}; make that folder "
-            f"with userrl tasks import --from CLONE, or name another with USERRL_PUBLISHED_DATA{ours}."
+            f"with userrl tasks import --from CLONE, name another with USERRL_PUBLISHED_DATA, play other gyms with --gym{ours}."
         )
     return str(folder / project) if project else FOLDER

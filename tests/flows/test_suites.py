@@ -54,7 +54,7 @@ def plan(suite: str, **fields: Any) -> PlannedEvaluation:
     [
         ("userrl-table3", {}, "Suite 'userrl-table3' plays published tasks, and gym 'travel' has none in"),
         ("tarl-retail", {}, "Suite 'tarl-retail' plays published tasks, and gym 'tau' has none in"),
-        ("userbench-multi:hard", {}, "or play userbench-multi:ours"),
+        ("userbench-multi:hard", {}, "or our own tasks with userbench-multi:ours"),
         ("userrl-table3:ours", {}, "The user in the evaluation is gpt-4o, which needs a key; set OPENAI_API_KEY"),
         ("userrl-native:ours", {"user": "rule"}, "compares protocols, which a served model alone can change"),
         ("quick:hard", {}, "Suite 'quick' has no variant 'hard'"),
@@ -91,6 +91,14 @@ def test_the_desks_of_tarl_are_the_published_test_tasks_of_each(
         assert len(tasks) == count
         assert {task.tier for task in tasks} == {domain}
         assert planned.plan.recipe.evaluate.attempts == 4
+
+
+def test_a_tier_of_userbench_on_our_own_scenarios_is_that_tier_alone_with_its_options(here: Path) -> None:
+    planned = plan("userbench-single:w5n5+hard", user="rule", tasks=4)
+    tasks = tasks_played(planned.plan.recipe)
+    assert [task.tier for task in tasks] == ["hard"] * 4
+    assert {len(part["options"]) for task in tasks for part in task.payload["aspects"].values()} == {13}
+    assert planned.plan.recipe.evaluate.horizon == 20
 
 
 def test_a_served_model_gets_the_suites_tokens_protocol_and_tool_choice(here: Path) -> None:

@@ -313,6 +313,7 @@ async def test_the_timing_of_choices_preferences_and_replies_are_those_of_the_me
         [choice] = rows(warehouse, "first_choice")
         [reply] = rows(warehouse, "replies")
         aspects = {row["aspect"]: row for row in rows(warehouse, "aspect_preferences")}
+        compositions = {row["composition"]: row for row in rows(warehouse, "composition_scores")}
     made = [([turn.choice for turn in t.turns], t.rewards) for t in played]
     index = [metrics.first_choice(choices, rewards) for choices, rewards in made]
     assert 0 < index.count(0) < len(index)
@@ -321,6 +322,11 @@ async def test_the_timing_of_choices_preferences_and_replies_are_those_of_the_me
     assert choice["weighted_score"] == pytest.approx(metrics.mean([metrics.weighted_score(*pair) for pair in made]))
     assert choice["found"] == pytest.approx(metrics.mean([float(bool(i)) for i in index]))
     assert reply["waits"] == metrics.mean([float(sum(metrics.waits(turn.message) for turn in t.turns)) for t in played])
+    for name, row in compositions.items():
+        own = [t for t in played if t.task.payload["composition"] == name]
+        assert (row["n"], row["preferences"]) == (len(own), sum(map(int, name)))
+        assert row["score"] == pytest.approx(metrics.mean([t.score for t in own]))
+    assert sum(row["n"] for row in compositions.values()) == len(played)
     shares: dict[str, list[tuple[int, dict[str, float]]]] = {}
     for t in played:
         held = {p["id"]: name for name, part in t.task.payload["aspects"].items() for p in part["preferences"]}

@@ -77,3 +77,18 @@ CREATE OR REPLACE MACRO replies(run := NULL, in_phase := 'evaluate') AS TABLE
     FROM trajectories t JOIN each e USING (traj_id)
     WHERE t.admitted AND (run IS NULL OR t.run_id = run) AND (in_phase IS NULL OR t.phase = in_phase)
     GROUP BY t.run_id, t.stage, t.step, t.policy, t.checkpoint, t.gym ORDER BY t.run_id, t.stage, t.step, t.policy, t.gym;
+
+-- Scores of the travel gym by composition (UserBench figures 3 to 5): 233 is three aspects with two, three and three preferences.
+CREATE OR REPLACE MACRO composition_scores(run := NULL, in_phase := 'evaluate') AS TABLE
+    WITH made AS (
+        SELECT run_id, task_id, version, payload->>'composition' AS composition,
+               len(json_extract(payload, '$.aspects.*.preferences[*]')) AS preferences
+        FROM tasks WHERE gym = 'travel' AND payload->>'composition' IS NOT NULL AND (run IS NULL OR run_id = run)
+    )
+    SELECT t.run_id, t.policy, t.checkpoint, t.horizon, m.composition, any_value(m.preferences) AS preferences,
+           count(*) AS n, avg(t.score) AS score,
+           stddev_samp(t.score) / sqrt(count(*)) AS standard_error, avg(t.turns) AS turns
+    FROM trajectories t JOIN made m ON m.run_id = t.run_id AND m.task_id = t.task_id AND m.version = t.task_version
+    WHERE t.gym = 'travel' AND t.admitted AND (run IS NULL OR t.run_id = run) AND (in_phase IS NULL OR t.phase = in_phase)
+    GROUP BY t.run_id, t.policy, t.checkpoint, t.horizon, m.composition
+    ORDER BY t.run_id, t.policy, t.horizon, m.composition;
