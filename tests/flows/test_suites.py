@@ -199,6 +199,8 @@ def test_an_evaluation_that_was_cut_off_plays_only_what_is_missing(here: Path) -
                   group by all order by all"""
         starts = warehouse.sql(text).fetchall()
         [(different,)] = warehouse.sql("select count(distinct (gym, task_id, attempt)) from trajectories").fetchall()
+        setting = warehouse.query("evaluation_setting", run=job.run_id).pl().to_dicts()
+    assert {row["suite"] for row in setting} == {"quick"}
     assert [count for _, count, _ in starts[:2]] == [50, 30]
     assert sum(count for _, count, _ in starts) == different == 400
     assert sum(row.attempts for row in result.table["demonstrator"].values()) == 400

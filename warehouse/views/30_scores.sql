@@ -74,10 +74,10 @@ CREATE OR REPLACE MACRO pass_hat_k(run := NULL, in_phase := 'evaluate', most := 
     FROM tried, (SELECT unnest(range(1, most + 1)) AS k) WHERE k <= n
     GROUP BY run_id, policy, checkpoint, gym, split, k ORDER BY run_id, policy, gym, k;
 
--- What each evaluation was played on, per run, policy, checkpoint and gym: data (own or published, with its tiers), user
--- model, horizon, attempts, tasks and the version of the benchmark (a hash of the task versions that were played).
+-- What each evaluation was played on, per run, policy, checkpoint and gym: the suite, data (own or published, with its tiers),
+-- user model, horizon, attempts, tasks and the version of the benchmark (a hash of the task versions that were played).
 CREATE OR REPLACE MACRO evaluation_setting(run := NULL, in_phase := 'evaluate') AS TABLE
-    SELECT t.run_id, any_value(coalesce(r.profile, '')) AS profile, t.policy, t.checkpoint, t.gym,
+    SELECT t.run_id, any_value(coalesce(r.profile, '')) AS profile, any_value(coalesce(r.recipe_json->>'suite', '')) AS suite, t.policy, t.checkpoint, t.gym,
            string_agg(DISTINCT CASE WHEN t.tier = '' OR t.source <> 'ours' THEN t.source ELSE t.source || ':' || t.tier END, ', '
                       ORDER BY CASE WHEN t.tier = '' OR t.source <> 'ours' THEN t.source ELSE t.source || ':' || t.tier END)
                AS data,

@@ -68,7 +68,8 @@ def reverify(
     run_id = f"{meant.id}-{label}"
     fields = run_fields(recipe, seed=meant.info.seed, backend=meant.info.backend, parent=meant.id)
     with TurnLog.open(warehouse_dir(), run_id, run_fields={**fields, "name": f"evaluate-{label}"}) as log:
-        log.event("rewind", stage=stored[0].context.stage)  # a repeated command takes the place of what it did before
+        for stage in dict.fromkeys(each.context.stage for each in stored):
+            log.event("rewind", stage=stage)  # a repeated command takes the place of what it did before
         log.tasks(each.task for each in stored)
         results = asyncio.run(_score(stored, judged_by, config, log))
     _show(meant.id, run_id, stored, results, as_json)
