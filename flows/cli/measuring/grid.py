@@ -239,6 +239,9 @@ def _trained_with(run: Run) -> str:
 def _spelt(options: dict[str, Any], kind: str = "") -> str:
     """A user in a word or two."""
     inner = options.get("options", options)
-    return str(
-        inner.get("model") or " ".join([kind or str(options.get("kind", "")), *map(str, inner.values())]).strip()
-    )
+    if inner.get("model"):
+        return str(inner["model"])
+    words = [
+        " or ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value) for value in inner.values()
+    ]
+    return " ".join([kind or str(options.get("kind", "")), *words]).strip()
