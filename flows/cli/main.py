@@ -20,6 +20,8 @@ COMMANDS = {
     "reverify": "measuring.reverify",
     "doctor": "doctor",
     "play": "looking.play",
+    "show": "looking.show",
+    "view": "looking.view",
     "runs": "runs",
     "recipe": "recipe",
     "tasks": "tasks",

@@ -11,6 +11,7 @@ import typer
 from flows.cli.arguments import Json, RunName
 from flows.cli.terminal import plain
 from flows.machine.home import home
+from flows.machine.page_address import run_address
 
 app = typer.Typer(help="Runs of this home: list, show, delete.", no_args_is_help=True)
 
@@ -74,7 +75,7 @@ def show_run(run: RunName = "latest", as_json: Json = False) -> None:
         print(f"error: {plain(status.error)}")
     for name, result in stages.items():
         print(f"  {name:9} done, step {result.step}, {result.seconds:.1f} s")
-    print(f"folder {meant.folder}\nnext: userrl report {meant.id}")
+    print(f"folder {meant.folder}\nnext: userrl report {meant.id}, or userrl view and {run_address(meant.id)}")
 
 
 @app.command("stop")

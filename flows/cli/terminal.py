@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import typer
 
+from flows.machine.foreign_text import plain as plain
+from flows.machine.foreign_text import plain_json as plain_json
 from userrl_core.errors import UserRLError
-
-_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Control characters but newline and tab (escape sequences begin with one), marks that turn the order of letters around,
-and halves of characters, which cannot be printed at all."""
-
-
-def plain(text: str) -> str:
-    """The text with every control character written out, such as ``\\x1b``."""
-    return _UNSEEN.sub(lambda match: _written(match.group()), text)
-
-
-def plain_json(value: Any, indent: int | None = None, default: Callable[[Any], Any] = str) -> str:
-    """JSON that reads the same for programs; characters that a terminal would obey are escaped."""
-    text = json.dumps(value, indent=indent, ensure_ascii=False, default=default)
-    return _UNSEEN.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 
 
 @contextmanager
@@ -37,8 +21,3 @@ def refusals(command: str, *more: type[Exception]) -> Iterator[None]:
     except refused as error:
         typer.echo(f"userrl {command}: {plain(str(error).strip())}", err=True)
         raise typer.Exit(1) from None
-
-
-def _written(character: str) -> str:
-    code = ord(character)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

@@ -20,6 +20,7 @@ from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 
 from flows.cli.invocation import again
 from flows.cli.terminal import plain
+from flows.machine.page_address import run_address
 from flows.run.alarms import alarm_file
 from flows.run.job import REUSED_FILE
 from flows.run.report import REPLACED, number
@@ -207,6 +208,7 @@ def _show_result(run: Run | None, deployment: str, parameters: Mapping[str, Any]
         '  .venv/bin/userrl sql "select stage, step, avg(score) from trajectories '
         "where split='train' group by all order by step\"\n"
         "  .venv/bin/userrl report latest\n"
+        f"  .venv/bin/userrl view       # then {run_address(run.id)}\n"
         f"  {again(deployment, {**parameters, 'seed': run.info.seed + 1})}"
     )
 

@@ -27,6 +27,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactUpdate
 
 from flows.machine.home import warehouse_dir
+from flows.machine.page_address import run_address
 from flows.run.budget import money_spent, seconds_spent
 from flows.run.job import StageJob
 from flows.run.plan import RunPlan
@@ -145,7 +146,10 @@ def page(plan: RunPlan, run: Run) -> str:
         if scores:
             lines += ["", f"{phase}: `{spark(scores)}` {number(scores[0])} → {number(scores[-1])}"]
     hours, money = seconds_spent(run.folder) / 3600, money_spent(run.id, warehouse_dir())
-    return "\n".join([*lines, "", f"Cost so far: {hours:.2f} hours of stages, ${money:.2f} of model calls."])
+    seen = (
+        f"Every turn of it: [{run_address(run.id)}]({run_address(run.id)}), while `userrl view` runs on that machine."
+    )
+    return "\n".join([*lines, "", f"Cost so far: {hours:.2f} hours of stages, ${money:.2f} of model calls.", "", seen])
 
 
 def publish(run: Run, report: Report) -> dict[str, Any]:

@@ -132,7 +132,8 @@ def validation_scores(run_folder: Path) -> tuple[float | None, float | None]:
     """Mean score of a run's best and of its last validation so far; None before the first."""
     best = last = None
     for name in sorted(
-        (path.parent.name for path in run_folder.glob("stages/rl-*/progress.jsonl")), key=lambda n: int(n[3:])
+        (path.parent.name for path in run_folder.glob("stages/rl-*/progress.jsonl")),
+        key=lambda n: (int(n.split("-")[1]), n),
     ):
         for line in GrowingLines(run_folder / "stages" / name / "progress.jsonl"):
             score = line.get("validate/score/mean")

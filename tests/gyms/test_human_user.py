@@ -118,7 +118,7 @@ def act(person: Person, choices: tuple[str, ...]) -> InteractCall | None:
         def choices() -> tuple[str, ...]:
             return choices
 
-    session = HumanPolicy(person.ask, person.show).session(AnyGym(), 0)  # type: ignore[arg-type]
+    session = HumanPolicy(Console(person.ask, person.show)).session(AnyGym(), 0)  # type: ignore[arg-type]
     reply = asyncio.run(session.act([{"role": "user", "content": "the opening"}]))
     return parse_text(reply.text).call
 
@@ -134,6 +134,8 @@ ALL = ("action", "search", "answer")
         (["hello", "a: x", "an: F3"], ALL, InteractCall("answer", "F3")),
         (["Which colour: red or blue?"], ("action",), InteractCall("action", "Which colour: red or blue?")),
         (["", "ok"], ("action",), InteractCall("action", "ok")),
+        (["[search] hotel in Rome"], ALL, InteractCall("search", "hotel in Rome")),
+        (["[Answer]: F3"], ALL, InteractCall("answer", "F3")),
     ],
 )
 def test_a_person_acts_by_typing_a_choice(typed: list[str], choices: tuple[str, ...], call: InteractCall) -> None:

@@ -1,12 +1,14 @@
-"""A person at the terminal as a gym's user; the questions to the person are in the gym's own ``human_user.py``.
+"""A person as a gym's user; the questions to the person are in the gym's own ``human_user.py``.
 
 As in the paper's study (appendix F) the person sees the ground truth, judges the agent's questions and answers against it,
-and is asked not to reveal it. Input blocks the process: a person answers one conversation at a time.
+and is asked not to reveal it. Input blocks the thread: a person answers one conversation at a time. Each answer is a row of
+`model_calls` with the seconds that it took, as a served user's is.
 """
 
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -19,11 +21,15 @@ KEEP_QUIET = "Judge honestly against it, and do not give it away."
 
 
 class Console:
-    """The terminal. ask: like ``input``. show: like ``print``."""
+    """Where a person reads and types. ask: like ``input``. show: like ``print``.
+
+    answered: told the seconds that each answer took.
+    """
 
     def __init__(self, ask: Callable[[str], str] = input, show: Callable[[str], None] = print) -> None:
         self._ask = ask
         self._show = show
+        self.answered: Callable[[float], None] = lambda seconds: None
         self._shown_once: set[str] = set()
 
     def show_once(self, text: str) -> None:
@@ -38,13 +44,19 @@ class Console:
 
     def line(self, prompt: str) -> str:
         """Read a non-empty line. Raises UserError at the end of the input."""
+        began = time.perf_counter()
         while True:
             try:
                 text = self._ask(prompt).strip()
             except EOFError:
                 raise UserError("The person at the terminal left.") from None
             if text:
+                self.answered(time.perf_counter() - began)
                 return text
+
+    def call(self, choices: Sequence[str]) -> str:
+        """Read what the person does as the agent, ``choice: content``. Raises EOFError at the end of the input."""
+        return self._ask(f"{choices[0]}> " if len(choices) == 1 else f"({' | '.join(choices)}): ")
 
     def choose(self, prompt: str, options: Sequence[str]) -> int:
         """Read a choice, typed as its number or the beginning of its text; returns its index."""
@@ -75,3 +87,7 @@ class HumanUser:
         self.task = task
         self.console = console if console is not None else Console()
         self.ledger: list[ModelCall] = []
+        self.console.answered = self._answered
+
+    def _answered(self, seconds: float) -> None:
+        self.ledger.append(ModelCall("user", "human", seconds=seconds, price=0.0))

@@ -74,21 +74,22 @@ class Snapshot:
             for paths in form.values():
                 yield from paths
 
-    def of_turns(self, writers: Collection[tuple[str, int]]) -> Snapshot:
-        """What may hold turns that these writers, (run_id, writer), logged, and credits that any of their runs gave."""
+    def of_writers(self, table: str, writers: Collection[tuple[str, int]]) -> Snapshot:
+        """What may hold rows of a table that these writers, (run_id, writer), logged, and credits that any of their runs gave."""
         runs = {run_id for run_id, _ in writers}
-        stems = {(f"run={run_id}", f"turns.{writer:05d}") for run_id, writer in writers}
+        stems = {(f"run={run_id}", f"{table}.{writer:05d}") for run_id, writer in writers}
+        length = len(table) + 6
 
         def matching(files: dict[str, list[Path]]) -> dict[str, list[Path]]:
-            turns = [p for p in files.get("turns", []) if (p.parent.parent.name, p.name[:11]) in stems]
+            own = [p for p in files.get(table, []) if (p.parent.parent.name, p.name[:length]) in stems]
             credits = [p for p in files.get("credits", []) if p.parent.parent.name.removeprefix("run=") in runs]
-            return {"turns": turns, "credits": credits}
+            return {table: own, "credits": credits}
 
         def may_hold(entry: dict[str, Any]) -> bool:
             # Credits without a turn among what was packed lie in the last pack of that time, outside its segments.
             segments = entry["segments"]
             return entry["rows"].get("credits", 1) > 0 or any(
-                str(writer) in segments.get(run_id, {}).get("turns", {}) for run_id, writer in writers
+                str(writer) in segments.get(run_id, {}).get(table, {}) for run_id, writer in writers
             )
 
         packs = {name: entry for name, entry in self.packs.items() if may_hold(entry)}

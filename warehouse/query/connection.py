@@ -191,13 +191,7 @@ class Connection:
         Planning a query over all files takes longer than reading some turns by their ids. only: the columns to read;
         those that say where a turn belongs come with them. where: a condition on traj_id and turn.
         """
-        run_ids: dict[int, list[str]] = {}
-        for run_id, number in self.run_numbers.items():
-            run_ids.setdefault(number, []).append(run_id)
-        files = state.snapshot
-        # A run whose row is lost has no number; its turns may be anywhere.
-        if all(i >> 40 in run_ids for i in traj_ids):
-            files = files.of_turns({(run_id, i >> 24 & 0xFFFF) for i in traj_ids for run_id in run_ids[i >> 40]})
+        files = self._files_of(state, "turns", traj_ids)
         needed = {*only, "traj_id", "turn", "run_id", "incarnation", "stage", "step", "phase"}
         if not needed & {"shaped", "advantage"}:
             turns = self.source("turns", files, needed, where, scattered=scattered)
@@ -205,6 +199,13 @@ class Connection:
             turns = self.source("turns", files, needed | {"shaped", "advantage"}, where, scattered=scattered)
             turns = scan.credited(files, turns, self.source("credits", files, None, where))
         return superseded.visible(turns, state.rewinds)
+
+    def rows_of(self, state: State, table: str, traj_ids: Collection[int]) -> str:
+        """SQL for all rows of some trajectories in a logged table, superseded too, asked of the few files that can hold them."""
+        files = self._files_of(state, table, traj_ids)
+        where = f"traj_id IN ({', '.join(map(str, traj_ids)) or 'NULL'})"
+        rows = self.source(table, files, where=where)
+        return scan.credited(files, rows, self.source("credits", files, where=where)) if table == "turns" else rows
 
     def close(self) -> None:
         """Release files and memory."""
@@ -215,6 +216,16 @@ class Connection:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _files_of(self, state: State, table: str, traj_ids: Collection[int]) -> Snapshot:
+        run_ids: dict[int, list[str]] = {}
+        for run_id, number in self.run_numbers.items():
+            run_ids.setdefault(number, []).append(run_id)
+        # A run whose row is lost has no number; its rows may be anywhere.
+        if not all(i >> 40 in run_ids for i in traj_ids):
+            return state.snapshot
+        writers = {(run_id, i >> 24 & 0xFFFF) for i in traj_ids for run_id in run_ids[i >> 40]}
+        return state.snapshot.of_writers(table, writers)
 
     def _trials(self) -> list[Path]:
         return sorted((self.root / "trials").glob("*.jsonl"))

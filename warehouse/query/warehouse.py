@@ -29,6 +29,9 @@ from warehouse.search import index
 INDEXED_AT_ONCE = 20_000
 """Turns in one batch for the text index."""
 
+SEARCH_SECONDS = 5.0
+"""Most time that a list may wait for its text search."""
+
 
 def open_warehouse(path: Path | str | None = None, read_only: bool = True) -> Warehouse:
     """The warehouse at `path` (default: `default_root()`) for Python.
@@ -70,6 +73,10 @@ class Warehouse:
             return fetch(cursor, text, params)
 
         return self._connection.steady(ask)
+
+    def rows(self, sql: str, **params: Any) -> list[dict[str, Any]]:
+        """The rows of one statement of ours; planned once, so quicker than `arrow` where they are few."""
+        return self._connection.steady(lambda cursor, _: _dictionaries(cursor.execute(sql, params or None)))
 
     def query(self, name: str, **params: Any) -> duckdb.DuckDBPyRelation:
         """A shipped query by name (`queries()` lists them), parameters by keyword; `run` takes any run name or latest."""
@@ -136,6 +143,37 @@ class Warehouse:
 
         return self._connection.steady(ask)
 
+    def stored(self, table: str, traj_ids: Sequence[int], columns: str = "*") -> list[dict[str, Any]]:
+        """Rows of some trajectories in `turns`, `trajectories` or `model_calls`, superseded ones too, in no order."""
+
+        def ask(cursor: duckdb.DuckDBPyConnection, state: State) -> list[dict[str, Any]]:
+            return _dictionaries(
+                cursor.execute(f"SELECT {columns} FROM ({self._connection.rows_of(state, table, traj_ids)})")
+            )
+
+        return self._connection.steady(ask)
+
+    def trajectories_with(self, text: str, *, limit: int, run: str | None = None) -> list[int]:
+        """Ids of trajectories with a turn that matches: of indexed turns as `search` has it (the newest `limit` of them), of
+        later ones those that hold the text as it stands, in either case.
+        """
+        found: dict[int, None] = {}
+        indexed = bool(index.marks(self.root))
+        if indexed:
+            hits = self.search(text, limit=limit, run=run, seconds=SEARCH_SECONDS)
+            found |= dict.fromkeys(row[0] for row in hits.select("traj_id").fetchall())
+
+        def ask(cursor: duckdb.DuckDBPyConnection, state: State) -> list[tuple[int]]:
+            # What is packed is indexed too, by the same compaction; only without an index is everything read.
+            files = Snapshot(state.snapshot.live, state.snapshot.sealed, {} if indexed else state.snapshot.packs)
+            where = f"($run IS NULL OR run_id = $run) AND contains(lower({index.TEXT}), lower($words))"
+            later = (
+                f"SELECT DISTINCT traj_id FROM ({self._connection.source('turns', files)}) WHERE {where} LIMIT {limit}"
+            )
+            return cursor.execute(later, {"run": run, "words": text.strip('"')}).fetchall()
+
+        return list(found | dict.fromkeys(traj_id for (traj_id,) in self._connection.steady(ask)))
+
     def unindexed(self) -> int:
         """How many turns the text index does not have yet."""
         count = f"SELECT count(*) FROM store.turns t {_beyond(index.marks(self.root))}"
@@ -191,6 +229,11 @@ def _setting(run: Mapping[str, Any], name: str, default: str | None) -> Any:
     recipe = orjson.loads(run.get("recipe_json") or "{}")
     said = recipe.get("credit", {}).get(name) if isinstance(recipe, dict) else None
     return said if said is not None else (default or "").strip("'")
+
+
+def _dictionaries(answer: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
+    names = [column[0] for column in answer.description or ()]
+    return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
 
 
 def _beyond(marks: Sequence[index.Mark]) -> str:

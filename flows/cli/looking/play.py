@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from flows.cli.tasks import every_task
 from flows.cli.terminal import plain, refusals
-from userrl_core.episode import Episode, EpisodeRules
-from userrl_core.errors import ConfigError, PolicyError
-from userrl_core.gyms import gym_class, make, tasks
+from flows.machine.page_address import trajectory_address
+from userrl_core.errors import ConfigError
+from userrl_core.gyms import gym_class, tasks
 from userrl_core.gyms.human_user import Console
-from userrl_core.policies.base import Policy
-from userrl_core.policies.human import HumanPolicy
-from userrl_core.policies.openai import OpenAIPolicy
-from userrl_core.policies.scripted import ScriptedPolicy
+from userrl_core.policies.human import readable
 from userrl_core.records import Task, Trajectory, Turn
 from userrl_core.seeding import derive_seed
-from userrl_core.served.client import ChatServer, close_clients
 
-PATIENCE = 86_400.0
-"""Seconds: a person may think for as long as they like."""
+if TYPE_CHECKING:
+    from flows.serving.people import Other
 
 Side = Literal["agent", "user"]
 
@@ -41,22 +34,41 @@ def play(
     horizon: Annotated[int, typer.Option("--horizon", help="The most turns.")] = 16,
     model: Annotated[str | None, typer.Option("--model", help="A served model on the other side.")] = None,
     base_url: Annotated[str | None, typer.Option("--base-url", help="The server's /v1 address.")] = None,
+    run: Annotated[str | None, typer.Option("--run", help="The checkpoint of a run as the agent, or latest.")] = None,
     skill: Annotated[float, typer.Option("--skill", help="The scripted agent's skill, without --model.")] = 0.7,
+    name: Annotated[str, typer.Option("--name", help="A pseudonym that is kept with the conversation.")] = "",
 ) -> None:
-    """Play one task. The other side is by rule, or a served model with --model."""
-    server = _server(model, base_url)
+    """Play one task. The other side is by rule, a served model with --model, or a run's checkpoint; all is kept as in a run."""
+    from flows.machine.home import warehouse_dir
+    from flows.serving.people import Study, Talk
+
+    study = Study(warehouse_dir())
     try:
         with refusals("play"):
-            chosen = pick(gym, task, split, seed)
-            trajectory = converse(gym, as_side, chosen, seed=seed, horizon=horizon, server=server, skill=skill)
+            other = _other(model, base_url, run, skill)
+            given = run is not None and task is None
+            chosen = study.hand_out(gym, as_side, other, split=split) if given else pick(gym, task, split, seed)
+            console = Console(lambda prompt: input(plain(prompt)), lambda text: typer.echo(plain(text)))
+
+            def after_turn(turn: Turn, trajectory: Trajectory, last: bool) -> None:
+                typer.echo(plain(_line(turn, trajectory, as_side, last=last)))
+
+            talk = Talk(chosen, as_side, other, horizon, seed)
+            trajectory = study.hold(talk, console, person=name, after_turn=after_turn)
+            study.tell(trajectory, person=name, side=as_side, where="terminal")
     except KeyboardInterrupt:
         typer.echo("\nStopped.")
         raise typer.Exit(130) from None
+    finally:
+        study.close()
     typer.echo(f"\n{plain(ending(trajectory))}")
-    other = "agent" if as_side == "user" else "user"
+    typer.echo(
+        f"Kept: userrl show {trajectory.traj_id}, or userrl view and {trajectory_address(trajectory.traj_id or 0)}"
+    )
+    reverse = "agent" if as_side == "user" else "user"
     typer.echo(
         f"Next: userrl play {gym} --seed {seed + 1}"
-        + (f"   or: --as {other}" if "human" in gym_class(gym).users else "")
+        + (f"   or: --as {reverse}" if "human" in gym_class(gym).users else "")
     )
 
 
@@ -77,84 +89,10 @@ def pick(gym: str, task_id: str | None, split: str, seed: int) -> Task:
     return matches[0]
 
 
-def converse(
-    gym: str,
-    side: Side,
-    task: Task,
-    *,
-    seed: int = 0,
-    horizon: int = 16,
-    server: dict[str, Any] | None = None,
-    skill: float = 0.7,
-    ask: Callable[[str], str] = input,
-    show: Callable[[str], None] = typer.echo,
-) -> Trajectory:
-    """One conversation between a person and the other side.
-
-    server: fields of `ChatServer` for the other side, None for rules. ask, show: like ``input`` and ``print``.
-    Raises ConfigError when the gym has no user that a person could play, or the server has no key.
-    """
-
-    def safely(text: str) -> None:
-        show(plain(text))  # a model's words never reach the terminal as escape sequences
-
-    policy, user = _sides(gym, side, server, skill, lambda prompt: ask(plain(prompt)), safely)
-    episode = Episode(
-        make(gym, task, user),
-        EpisodeRules(horizon, on_format_error="continue", step_timeout=PATIENCE),
-        seed=derive_seed("play", seed),
-        user=side if side == "user" else "openai" if server else "rule",
-    )
-    return asyncio.run(_run(episode, policy, side, safely))
-
-
-def _sides(
-    gym: str,
-    side: Side,
-    server: dict[str, Any] | None,
-    skill: float,
-    ask: Callable[[str], str],
-    show: Callable[[str], None],
-) -> tuple[Policy, Any]:
-    if side == "agent":
-        return HumanPolicy(ask, show), ("openai", server) if server else "rule"
-    if "human" not in gym_class(gym).users:
-        with_person = "turtle, telepathy, persuade and intention"
-        raise ConfigError(f"Nobody can play the user of '{gym}'; its answers are computed. Possible: {with_person}.")
-    person = ("human", {"console": Console(ask, show)})
-    if server is None:
-        return ScriptedPolicy(skill), person
-    return OpenAIPolicy(ChatServer(**server)), person
-
-
-async def _run(episode: Episode, policy: Policy, side: Side, show: Callable[[str], None]) -> Trajectory:
-    trajectory = episode.trajectory
-    messages = episode.start()
-    if side == "user":
-        show(
-            "\n".join(f"[{message['role']}] {message['content']}" for message in messages if message["role"] == "user")
-        )
-    session = policy.session(episode.gym, derive_seed("policy", trajectory.seed))
-    try:
-        while messages:
-            began = time.perf_counter()
-            try:
-                reply = await session.act(messages)
-            except PolicyError as error:
-                episode.fail(error)
-                break
-            messages = await episode.submit(reply, time.perf_counter() - began)
-            show(_line(trajectory.turns[-1], trajectory, side, last=not messages))
-    finally:
-        await episode.gym.aclose()
-        await close_clients()
-    return trajectory
-
-
 def _line(turn: Turn, trajectory: Trajectory, side: Side, *, last: bool) -> str:
     earned = "not scored" if turn.reward is None else f"{turn.reward:+.3f}"
     total = trajectory.return_sum
-    observation = f"{turn.observation}\n" if turn.observation and (last or side == "user") else ""
+    observation = f"{readable(turn.observation)}\n" if turn.observation and (last or side == "user") else ""
     return f"{observation}-- turn {turn.number}: reward {earned}, so far {'-' if total is None else f'{total:.3f}'}"
 
 
@@ -167,6 +105,17 @@ def ending(trajectory: Trajectory) -> str:
     )
     turns = len(trajectory.turns)
     return f"{how.capitalize()} after {turns} turn{'' if turns == 1 else 's'}; score {trajectory.score:.3f}."
+
+
+def _other(model: str | None, base_url: str | None, run: str | None, skill: float) -> Other:
+    from flows.serving.people import Checkpoint, Other, Served
+
+    if run is not None:
+        from flows.run.run import find
+
+        return Checkpoint(find(run))
+    server = _server(model, base_url)
+    return Other(skill) if server is None else Served(server)
 
 
 def _server(model: str | None, base_url: str | None) -> dict[str, Any] | None:

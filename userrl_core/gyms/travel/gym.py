@@ -55,6 +55,7 @@ class TravelGym(Gym[TravelConfig]):
     users: ClassVar[Mapping[str, Any]] = {
         "rule": RuleTravelUser,
         "openai": lazily("userrl_core.gyms.travel.llm_user:LLMTravelUser"),
+        "human": lazily("userrl_core.gyms.travel.human_user:HumanTravelUser"),
     }
     hint = "Ask about one preference of one part of the trip at a time, and search before you answer."
     goal = (

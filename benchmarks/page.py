@@ -1,0 +1,141 @@
+"""The page over a million turns: how long its pages take and how much memory its server has, at rest and beside a writing run.
+
+    python benchmarks/page.py --turns 1000000 --out figures.json
+
+A real server (`userrl view`) is asked over HTTP; a page's answer holds everything it shows at first, so the time is that of its
+queries and of drawing it, without the browser's own. Each page is asked by a new server once (``first``) and then ten times more
+(median, worst). The warehouse is that of `benchmarks/warehouse.py`: packed, indexed, about 870 bytes of text a turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.warehouse import machine
+
+WRITER = Path(__file__).with_name("warehouse.py")
+REPEATS = 10
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--turns", type=int, default=1_000_000)
+    parser.add_argument("--home", type=Path, help="a home that an earlier call filled, or where this one keeps it")
+    parser.add_argument("--out", type=Path, help="write the figures here as JSON")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        figures = measure(given.home or Path(folder), given.turns)
+    if given.out:
+        given.out.write_text(json.dumps(figures, indent=2) + "\n")
+    print(json.dumps(figures, indent=2))
+
+
+def measure(home: Path, turns: int) -> dict[str, Any]:
+    from warehouse.upkeep.compact import compact
+
+    root = home / "warehouse"
+    if not root.is_dir():
+        subprocess.run(
+            [sys.executable, WRITER, "--root", root, "--turns", str(turns), "--write", "r1", "1"], check=True
+        )
+        compact(root, everything=True)
+    figures: dict[str, Any] = {"machine": machine(), "load_average": round(os.getloadavg()[0], 1), "turns": turns}
+    with server(home) as (base, process):
+        figures["at rest"] = asked(base, process, root)
+    command = [
+        sys.executable,
+        WRITER,
+        "--root",
+        root,
+        "--turns",
+        "100000000",
+        "--write",
+        f"live-{int(time.time())}",
+        "1",
+    ]
+    writer = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        time.sleep(2)
+        with server(home) as (base, process):
+            figures["beside a writing run"] = asked(base, process, root)
+    finally:
+        writer.kill()
+        writer.wait()
+    return figures
+
+
+@contextlib.contextmanager
+def server(home: Path) -> Iterator[tuple[str, psutil.Process]]:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    environment = {**os.environ, "USERRL_HOME": str(home)}
+    command = [sys.executable, "-m", "flows.cli.main", "view", "--port", str(port)]
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+    base = f"http://127.0.0.1:{port}"
+    try:
+        while True:
+            with contextlib.suppress(httpx.TransportError):
+                httpx.get(base + "/people/none", timeout=60)  # a page without a question
+                break
+            time.sleep(0.1)
+        yield base, psutil.Process(process.pid)
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def asked(base: str, process: psutil.Process, root: Path) -> dict[str, Any]:
+    from warehouse import open_warehouse
+
+    with open_warehouse(root) as warehouse:
+        traj_id = warehouse.rows(
+            "SELECT traj_id FROM trajectories WHERE run_id = 'r1' ORDER BY traj_id LIMIT 1 OFFSET 70000"
+        )
+        late = warehouse.rows(
+            "SELECT traj_id FROM trajectories WHERE gym = 'tau' ORDER BY score DESC, traj_id LIMIT 1 OFFSET 9000"
+        )
+    pages = {
+        "runs": "/",
+        "first page of the list": "/trajectories",
+        "filtered page": "/trajectories?gym=tau&score_from=0.5&phase=train",
+        "sorted page after 9,000 rows": f"/trajectories?gym=tau&sort=score&after={late[0]['traj_id']}",
+        "replay": f"/trajectory/{traj_id[0]['traj_id']}",
+        "group": f"/group/{traj_id[0]['traj_id']}",
+        "run": "/run/r1",
+    }
+    figures: dict[str, Any] = {}
+    peak = process.memory_info().rss
+    for name, path in pages.items():
+        took = []
+        for _ in range(1 + REPEATS):
+            began = time.perf_counter()
+            assert httpx.get(base + path, timeout=120).status_code == 200
+            took.append(time.perf_counter() - began)
+            peak = max(peak, process.memory_info().rss)
+        figures[name] = {
+            "first_s": round(took[0], 3),
+            "median_s": round(statistics.median(took[1:]), 3),
+            "worst_s": round(max(took[1:]), 3),
+        }
+    return {**figures, "memory_MB": round(peak / 2**20)}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""``userrl show``: one conversation, turn by turn."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flows.cli.arguments import Json
+from flows.cli.terminal import plain, plain_json, refusals
+from userrl_core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from warehouse.query.browse import Conversation
+
+LONGEST = 2_000
+"""Characters of one text that are printed unless --full is given."""
+
+
+def show(
+    trajectory: Annotated[int, typer.Argument(metavar="TRAJ", help="Its traj_id.")],
+    full: Annotated[bool, typer.Option("--full", help="Long texts whole, the opening and the task too.")] = False,
+    as_json: Json = False,
+    root: Annotated[Path | None, typer.Option("--warehouse", help="Folder of the warehouse.")] = None,
+) -> None:
+    """Print one conversation: what was said, what it earned, what it cost. `userrl sql "from trajectories"` lists ids."""
+    from warehouse import open_warehouse
+    from warehouse.query.browse import conversation
+
+    with refusals("show"), open_warehouse(root) as warehouse:
+        shown = conversation(warehouse, trajectory)
+        if shown is None:
+            raise ConfigError(
+                f"There is no trajectory {trajectory}; "
+                'see userrl sql "select traj_id, gym, score from trajectories order by logged_at desc limit 20".'
+            )
+    if as_json:
+        print(plain_json({"trajectory": shown.trajectory, "turns": shown.turns, "task": shown.task}, indent=1))
+        return
+    for line in lines(shown, full=full):
+        print(line)
+
+
+def lines(shown: Conversation, *, full: bool = False) -> Iterator[str]:
+    """What is printed; model text cannot move the cursor, colour or turn anything."""
+    row = shown.trajectory
+    yield (
+        f"trajectory {row['traj_id']}: {row['gym']} {plain(row['task_id'])}, run {row['run_id']}, {row['stage']} "
+        f"step {row['step']} ({row['phase']}), attempt {row['attempt']}"
+    )
+    yield f"{plain(row['policy'] or 'the agent')} with {plain(row['user_name'] or 'no user')}: {_outcome(row)}"
+    for message in json.loads(row["messages"] or "[]"):
+        if full or message["role"] != "system":
+            yield from _said(message["role"], message["content"], full)
+    for turn in shown.turns:
+        yield ""
+        if turn["thought"]:
+            yield from _said("thinks", turn["thought"], full)
+        if turn["choice"] is None:
+            yield from _said("says (no readable call)", turn["message"], full)
+        else:
+            yield from _said(turn["choice"], turn["content"], full)
+        yield from _said("<", turn["observation"], full)
+        yield (
+            f"-- turn {turn['turn']}: reward {_number(turn['reward'])}, shaped {_number(turn['shaped'])}, advantage "
+            f"{_number(turn['advantage'])}; {turn['completion_tokens']} tokens, {turn['policy_seconds']:.2f} s and "
+            f"{turn['env_seconds']:.2f} s"
+        )
+    if full and shown.task is not None:
+        yield ""
+        yield from _said("task", plain_json(shown.task, indent=1), full)
+
+
+def _outcome(row: dict[str, Any]) -> str:
+    if row["stop_reason"] is None:
+        return "still being played"
+    if not row["admitted"]:
+        return f"not scored ({plain(str(row['reject_reason']))})"
+    return f"{row['stop_reason']} after {row['turns']} of {row['horizon']} turns, score {_number(row['score'])}"
+
+
+def _said(who: str, text: str | None, full: bool) -> Iterator[str]:
+    text = plain(text or "")
+    left = len(text) - LONGEST
+    if left > 0 and not full:
+        text = f"{text[:LONGEST]} ... ({left:,} more characters; --full prints them)"
+    yield textwrap.indent(text, "  ", lambda _: True).replace("  ", f"{who}: ", 1) if text else f"{who}:"
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:+.3f}"

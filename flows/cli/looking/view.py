@@ -1,0 +1,44 @@
+"""``userrl view``: the page over the warehouse."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flows.cli.terminal import refusals
+from flows.machine.page_address import PORT
+from userrl_core.errors import ConfigError
+
+
+def view(
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port on this machine.")] = PORT,
+    model: Annotated[str | None, typer.Option("--model", help="A served model that people may meet.")] = None,
+    base_url: Annotated[str | None, typer.Option("--base-url", help="Its server's /v1 address.")] = None,
+    root: Annotated[Path | None, typer.Option("--warehouse", help="Folder of the warehouse.")] = None,
+) -> None:
+    """Look at runs, conversations and groups in a browser, also while they are written, until Ctrl-C."""
+    with refusals("view"):
+        if importlib.util.find_spec("nicegui") is None:
+            raise ConfigError(
+                "The page needs NiceGUI: pip install -c constraints.txt -e '.[view]' in the checkout, then again."
+            )
+        from flows.machine.front_door import guarded, serve
+        from flows.machine.home import home, warehouse_dir
+        from flows.page.people import People
+        from flows.page.server import app_of
+        from warehouse import open_warehouse
+
+        served = {"base_url": base_url, **({"model": model} if model else {})} if model or base_url else None
+        if root is None:
+            warehouse_dir().mkdir(parents=True, exist_ok=True)  # people may take part before anything was run
+        with (
+            open_warehouse(root or warehouse_dir()) as warehouse,
+            contextlib.closing(People(warehouse, served)) as people,
+        ):
+            door = guarded(app_of(warehouse, people), "127.0.0.1", [], home())
+            typer.echo(f"http://127.0.0.1:{port}/ shows {warehouse.root} (Ctrl-C stops it)")
+            serve(door, "127.0.0.1", port)

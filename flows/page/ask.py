@@ -1,0 +1,146 @@
+"""A question in SQL: the same process, limits and refusals as ``userrl sql``; the answer as a table and as a chart."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import Any
+
+import duckdb
+from nicegui import ui
+
+from flows.machine.foreign_text import plain
+from flows.page import charts, frame
+from userrl_core.errors import UserRLError
+from warehouse import Warehouse, views
+from warehouse.query.sandbox import Answer, ask
+
+ROWS, SECONDS = 1_000, 30.0
+START = "SELECT gym, phase, count(*) AS n, avg(score) AS score FROM trajectories GROUP BY ALL ORDER BY ALL"
+
+
+class Question:
+    """The page of one question. text: what the address holds."""
+
+    def __init__(self, warehouse: Warehouse, text: str) -> None:
+        self._warehouse, self._text = warehouse, text
+        self._answer: Answer | None = None
+
+    async def build(self) -> None:
+        """The box, the examples and the place of the answer."""
+        frame.heading("Ask")
+        with ui.element("div").classes("panel flex flex-col gap-2"):
+            self._box = ui.codemirror(self._text or START, language="SQL", line_wrapping=True).classes("w-full")
+            self._box.props('aria-label="SQL"').style("height: 9rem")
+            with ui.row().classes("items-center gap-3"):
+                ui.button("Ask", on_click=self._ask).props("no-caps")
+                ui.button("Copy SQL", on_click=lambda: ui.clipboard.write(self._box.value)).props("no-caps outline")
+                ui.label(f"One statement that reads; at most {ROWS:,} rows and {SECONDS:g} s.").classes("quiet text-sm")
+            with ui.expansion("Shipped queries").classes("w-full"):
+                for name, query in views.queries().items():
+                    with ui.row().classes("items-baseline gap-2 flex-nowrap"):
+                        ui.button(name, on_click=lambda name=name: self._use(name)).props("flat dense no-caps")
+                        ui.label(query.doc).classes("text-sm quiet")
+        self._place = ui.column().classes("w-full gap-4")
+        if self._text:
+            await self._ask()
+
+    def _use(self, name: str) -> None:
+        query = views.queries()[name]
+        needed = [f"{key} := {_example(key)}" for key, default in query.params.items() if default is None]
+        self._box.set_value(f"FROM {name}({', '.join(needed)})")
+
+    async def _ask(self) -> None:
+        text = str(self._box.value)
+        self._place.clear()
+        try:
+            self._answer = await frame.asked(lambda: ask(self._warehouse.root, text, limit=ROWS, seconds=SECONDS))
+        except (UserRLError, duckdb.Error) as error:
+            with self._place:
+                frame.sentence(str(error))
+            return
+        with self._place:
+            self._show(self._answer, text)
+
+    def _show(self, answer: Answer, text: str) -> None:
+        for note in answer.notes:
+            frame.sentence(note)
+        more = "; there are more" if answer.truncated else ""
+        with ui.row().classes("items-center gap-3"):
+            ui.label(f"{len(answer.rows):,} rows{more}").classes("quiet")
+            ui.link("address of this question", frame.address("/ask", q=text))
+            ui.button("Copy CSV", on_click=lambda: ui.clipboard.write(as_csv(answer))).props("no-caps outline size=sm")
+        if not answer.rows:
+            return
+        chart = _Chart(answer)
+        if chart.possible:
+            chart.build()
+        columns = {f"c{n}": name for n, name in enumerate(answer.columns)}
+        rows = [{"id": n, **{f"c{m}": _cell(v) for m, v in enumerate(row)}} for n, row in enumerate(answer.rows)]
+        with ui.element("div").classes("panel overflow-x-auto"):
+            frame.table(rows, columns).props(remove=":rows-per-page-options hide-pagination").props("rows-per-page=50")
+
+
+class _Chart:
+    """One column over another, of an answer with at least one number in it."""
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+        first = answer.rows[0]
+        self._numbers = [
+            n for n, name in enumerate(answer.columns)
+            if any(_is_number(row[n]) for row in answer.rows) and all(_is_number(row[n], null=True) for row in answer.rows)
+        ]  # fmt: skip
+        self.possible = bool(self._numbers) and len(first) > 1 and len(answer.rows) > 1
+
+    def build(self) -> None:
+        """Chart with its choices of columns and form."""
+        names = dict(enumerate(self._answer.columns))
+        y = self._numbers[-1]
+        x = next(n for n in names if n != y)
+        with ui.expansion("Chart").classes("panel"):
+            with ui.row().classes("gap-4"):
+                self._x = ui.select(names, value=x, label="over", on_change=self._draw)
+                self._y = ui.select({n: names[n] for n in self._numbers}, value=y, label="of", on_change=self._draw)
+                self._kind = ui.select(["bar", "line", "scatter"], value="bar", label="as", on_change=self._draw)
+            self._made = ui.echart({}).classes("w-full").style("height: 20rem")
+        self._draw()
+
+    def _draw(self) -> None:
+        options = charts.of_columns(
+            self._answer.rows, int(self._x.value), int(self._y.value), str(self._kind.value), self._answer.columns
+        )
+        self._made.options.clear()
+        self._made.options.update(options)
+        self._made.update()
+
+
+def as_csv(answer: Answer) -> str:
+    """The rows as CSV; a text that a spreadsheet would compute begins with an apostrophe."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(answer.columns)
+    writer.writerows([_inert(value) for value in row] for row in answer.rows)
+    return out.getvalue()
+
+
+def _inert(value: Any) -> Any:
+    value = _cell(value)
+    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@") else value
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, (list, dict)):
+        return plain(json.dumps(value, ensure_ascii=False))
+    return value[: frame.CUT] if isinstance(value, str) else value
+
+
+def _is_number(value: object, *, null: bool = False) -> bool:
+    return (null and value is None) or (isinstance(value, (int, float)) and not isinstance(value, bool))
+
+
+def _example(parameter: str) -> str:
+    return "'latest'" if parameter == "run" else "0"

@@ -1,0 +1,156 @@
+"""What all pages share: the bar on top, colours, foreign text as text, tables, and a refusal as a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar, cast
+from urllib.parse import urlencode
+
+from nicegui import run, ui
+
+from flows.machine.foreign_text import plain
+from userrl_core.errors import UserRLError
+
+T = TypeVar("T")
+
+PAGES = {
+    "Runs": "/",
+    "Trajectories": "/trajectories",
+    "Ask": "/ask",
+    "Published": "/published",
+    "People": "/people",
+}
+
+CUT = 4_000
+"""Characters of one text that are shown at first."""
+
+STYLE = """
+:root { --line: #d9dee5; --quiet: #5d6673; --panel: #ffffff; --ground: #f5f7f9; --agent: #eaf1f8; --mark: #b4540a; }
+.body--dark { --line: #3a414b; --quiet: #a3acb8; --panel: #1f242b; --ground: #15191e; --agent: #24303d; --mark: #f0a35e; }
+body { background: var(--ground); }
+.nicegui-content { padding: 0; }
+.bar { background: var(--panel); border-bottom: 1px solid var(--line); }
+.bar a, .bar a:visited { color: inherit; text-decoration: none; padding: .35rem .6rem; border-radius: .4rem; }
+.bar a.here { background: var(--agent); font-weight: 600; }
+.panel { background: var(--panel); border: 1px solid var(--line); border-radius: .6rem; padding: 1rem; width: 100%; }
+.quiet { color: var(--quiet); }
+.chip { border: 1px solid var(--line); border-radius: .4rem; padding: .1rem .45rem; font-size: .875rem; background: var(--panel); }
+.chip.good { border-color: #2e8b6a; } .chip.bad { border-color: #c2483f; } .chip.odd { border-color: var(--mark); }
+.mark { color: var(--mark); font-weight: 600; }
+.said { white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: plaintext; max-height: 60vh; overflow-y: auto; }
+.agent { background: var(--agent); border-radius: .5rem; padding: .6rem .8rem; }
+.turn:focus, .turn.now { outline: 2px solid #3b78b5; }
+.track { position: relative; height: .55rem; background: var(--line); border-radius: .2rem; overflow: hidden; flex: 1; }
+.track > div { position: absolute; top: 0; bottom: 0; }
+.q-table th, .q-table td { padding: .3rem .6rem; }
+.q-table td a, .nicegui-link { color: #2f6ca8; } .body--dark .q-table td a, .body--dark .nicegui-link { color: #8cbcec; }
+.member { min-width: 15rem; flex: 1 0 15rem; }
+.same { opacity: .6; }
+.number { font-variant-numeric: tabular-nums; }
+@media (max-width: 599px) { .panel { padding: .6rem; } .wide { display: none; } }
+"""
+
+
+@contextmanager
+def frame(title: str, *, here: str = "") -> Iterator[None]:
+    """The page around what the block adds. A refusal inside it is shown as its sentence."""
+    ui.page_title(f"{title} · userrl")
+    ui.colors(primary="#2f6ca8", secondary="#5d6673", accent="#b4540a", positive="#2e7d5b", negative="#b3372f")
+    ui.add_css(STYLE)
+    with (
+        ui.element("nav").classes("bar w-full flex flex-wrap items-center gap-1 px-3 py-2").props('aria-label="Pages"')
+    ):
+        ui.link("userrl", "/").classes("font-bold text-lg")
+        for name, target in PAGES.items():
+            ui.link(name, target).classes("here" if name == here else "")
+    with ui.element("main").classes("w-full max-w-screen-xl mx-auto p-2 sm:p-4 flex flex-col gap-4"):
+        try:
+            yield
+        except UserRLError as error:
+            sentence(str(error))
+
+
+def heading(text: str, *, level: int = 1) -> None:
+    """A heading, as text."""
+    size = {1: "text-2xl font-semibold", 2: "text-lg font-semibold"}[level]
+    ui.label(plain(text)).classes(size).props(f'role="heading" aria-level="{level}"')
+
+
+def sentence(text: str) -> None:
+    """What went wrong or is missing, in a sentence."""
+    ui.label(plain(text)).classes("panel said").props('role="status"')
+
+
+def said(text: str | None, *classes: str) -> None:
+    """Foreign text: a label that never holds markup; a long one is cut until the reader asks for all of it."""
+    whole = plain(text or "")
+    label = ui.label(whole[:CUT]).classes(" ".join(("said", *classes))).props('dir="auto"')
+    if len(whole) > CUT:
+
+        def show_all() -> None:
+            label.set_text(whole)
+            button.delete()
+
+        button = ui.button(f"show all {len(whole):,} characters", on_click=show_all).props("flat dense no-caps size=sm")
+
+
+def chip(text: str, *, kind: str = "") -> None:
+    """A short fact. kind: good, bad or odd."""
+    ui.label(plain(text)).classes(f"chip {kind}")
+
+
+def address(path: str, **query: Any) -> str:
+    """A path with what is not None as its query."""
+    given = {name: value for name, value in query.items() if value is not None and value != ""}
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+LINK = '<q-td :props="props"><a :href="props.row.href_{0}" v-text="props.value"></a></q-td>'
+SPARK = (
+    '<q-td :props="props"><svg viewBox="0 0 100 24" width="100" height="24" role="img" :aria-label="props.row.spark_label">'
+    '<polyline :points="props.value" fill="none" stroke="#2f6ca8" stroke-width="1.5"/></svg></q-td>'
+)
+
+
+def table(
+    rows: Sequence[Mapping[str, Any]],
+    columns: Mapping[str, str],
+    *,
+    links: Sequence[str] = (),
+    wide: Sequence[str] = (),
+    key: str = "id",
+    selection: bool = False,
+) -> ui.table:
+    """A table of a page's rows. columns: labels by field. links: fields whose address is in ``href_<field>``.
+
+    wide: fields that narrow screens leave out. Numbers are on the right; every text is shown as text.
+    """
+    shown = [{name: plain(value) if isinstance(value, str) else value for name, value in row.items()} for row in rows]
+    numeric = {c for c in columns if any(isinstance(row.get(c), (int, float)) for row in rows)}
+    described = [
+        {
+            "name": name,
+            "label": label,
+            "field": name,
+            "align": "right" if name in numeric else "left",
+            "classes": "gt-xs number" if name in wide else "number",
+            "headerClasses": "gt-xs" if name in wide else "",
+        }
+        for name, label in columns.items()
+    ]
+    made = ui.table(rows=shown, columns=described, row_key=key, selection="multiple" if selection else None)
+    made.classes("w-full").props("flat dense wrap-cells hide-pagination :rows-per-page-options=[0]")
+    for name in links:
+        made.add_slot(f"body-cell-{name}", LINK.format(name))
+    return made
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """A figure as text; a dash for null."""
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+async def asked(question: Callable[[], T]) -> T:
+    """The answer to a question, asked beside the event loop so that other readers are not kept waiting."""
+    return cast("T", await run.io_bound(question))  # None only while the server shuts down

@@ -1,0 +1,93 @@
+"""All trajectories of one task in one step side by side: where they part, and what each was worth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from nicegui import ui
+
+from flows.page import charts, frame
+from userrl_core.errors import ConfigError
+from warehouse import Warehouse
+from warehouse.query import browse
+from warehouse.query.browse import Conversation
+
+
+async def show_group(warehouse: Warehouse, traj_id: int) -> None:
+    """The group of this trajectory."""
+    members = await frame.asked(lambda: browse.group(warehouse, traj_id))
+    if not members:
+        raise ConfigError(f"There is no finished trajectory {traj_id}, so no group of it.")
+    first = members[0].trajectory
+    frame.heading(f"Group of {first['gym']} {first['task_id']}")
+    with ui.row().classes("gap-2 items-center"):
+        for fact in (first["stage"], f"step {first['step']}", first["phase"], f"{len(members)} trajectories"):
+            frame.chip(str(fact))
+        ui.link(str(first["run_id"]), f"/run/{first['run_id']}")
+    alone = browse.parting([member.turns for member in members])
+    scores = [m.trajectory["score"] for m in members]
+    known = [score for score in scores if score is not None]
+    if len(known) > 1 and max(known) > min(known):
+        best, worst = scores.index(max(known)), scores.index(min(known))
+        with ui.row().classes("gap-1"):
+            ui.label("Widest apart in score:")
+            for n, what in ((best, "best"), (worst, "worst")):
+                ui.link(
+                    f"{what}, attempt {members[n].trajectory['attempt']}",
+                    f"/trajectory/{members[n].trajectory['traj_id']}",
+                )
+    else:
+        ui.label("All scores are equal: such a group has no advantage, and teaches nothing.").classes("mark")
+    with ui.element("div").classes("panel"):
+        labels = [f"attempt {m.trajectory['attempt']}" for m in members]
+        advantages = [_advantage(m) for m in members]
+        values = {"score": scores, "advantage": advantages}
+        present = {name: data for name, data in values.items() if any(v is not None for v in data)}
+        options = charts.turn_bars([], present)
+        options["xAxis"]["data"] = labels
+        ui.echart(options).classes("w-full").style("height: 12rem")
+    with (
+        ui.element("div")
+        .classes("flex gap-3 overflow-x-auto w-full pb-2")
+        .props('tabindex=0 aria-label="trajectories"')
+    ):
+        for n, member in enumerate(members):
+            _member(member, alone[n], _shared_turns(members, n))
+
+
+def _member(member: Conversation, alone: int | None, shared: Sequence[bool]) -> None:
+    row = member.trajectory
+    with ui.element("section").classes("panel member flex flex-col gap-2"):
+        ui.link(f"attempt {row['attempt']}", f"/trajectory/{row['traj_id']}").classes("font-semibold")
+        score = frame.number(row["score"]) if row["admitted"] else "not scored"
+        advantage = _advantage(member)
+        ui.label(f"score {score}, advantage {'–' if advantage is None else f'{advantage:+.3f}'}").classes("number")
+        ui.label(f"{row['stop_reason']} after {row['turns']} turns").classes("quiet text-sm")
+        if alone is None:
+            ui.label("word for word as another one").classes("mark text-sm")
+        for turn, same in zip(member.turns, shared, strict=True):
+            if turn["turn"] == alone:
+                ui.label("parts from the others").classes("mark text-sm")
+            with ui.element("div").classes("flex flex-col gap-1" + (" same" if same else "")):
+                earned = "–" if turn["reward"] is None else f"{turn['reward']:+.2f}"
+                ui.label(f"{turn['turn']} · {turn['choice'] or 'no readable call'} · {earned}").classes(
+                    "quiet text-xs number"
+                )
+                frame.said(turn["content"] if turn["choice"] else turn["message"], "agent", "text-sm")
+                frame.said(turn["observation"] or "", "text-sm")
+
+
+def _advantage(member: Conversation) -> float | None:
+    """Mean over the trajectory's turns; every turn's own is on its replay."""
+    known = [turn["advantage"] for turn in member.turns if turn["advantage"] is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _shared_turns(members: Sequence[Conversation], own: int) -> list[bool]:
+    """Whether some other trajectory has said and heard the same up to and with each turn."""
+    said: list[list[Any]] = [[(t["choice"], t["content"], t["observation"]) for t in m.turns] for m in members]
+    return [
+        any(other[: n + 1] == said[own][: n + 1] for m, other in enumerate(said) if m != own)
+        for n in range(len(said[own]))
+    ]

@@ -1,0 +1,359 @@
+"""A person takes the user's part, or the agent's: consent, one conversation, a rating; several people at once.
+
+The conversation runs in a thread of its own, which waits for what the person types; the page shows what it has said so far, so
+that a reader may load it again, or come back after the connection was lost.
+"""
+
+from __future__ import annotations
+
+import queue
+import re
+import secrets
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from nicegui import ui
+
+from flows.machine.foreign_text import plain
+from flows.page import frame
+from flows.run.run import all_runs
+from flows.serving.people import Checkpoint, Other, Served, Side, Study, Talk, gyms_with_people
+from userrl_core.errors import ConfigError, UserRLError
+from userrl_core.gyms import names
+from userrl_core.gyms.human_user import Console
+from userrl_core.records import Trajectory
+from warehouse import Warehouse
+
+CONSENT = (
+    "I take part of my own will and can stop at any moment. What I write, how long I take, my rating and the name that I "
+    "choose are kept in this warehouse and may be used for research; I write nothing that says who I am."
+)
+
+IDLE_SECONDS = 1_800.0
+"""After so long without an answer a conversation ends without a score."""
+
+KEPT_SECONDS = 6 * 3_600.0
+"""How long an ended conversation can be looked at under its address."""
+
+MOST = 64
+"""Conversations at once."""
+
+LABEL = 25
+"""A question longer than this stays to be read above its answer."""
+
+_CHOICES = re.compile(r"\[([^\[\]]+/[^\[\]]+)\]\s*$")
+
+
+class PageConsole(Console):
+    """A console whose lines go to a page and whose answers come from it. Used by the conversation's thread; read by the page's."""
+
+    def __init__(self) -> None:
+        super().__init__(self._exchange, self._say)
+        self.lines: list[tuple[str, str]] = []
+        """(who, text): what was shown, ``note`` or ``said``, in order."""
+        self.prompt: str | None = None
+        """What is asked just now, None while the other side is at work."""
+        self.options: Sequence[str] = ()
+        """Answers to choose from; none where any text will do."""
+        self._answers: queue.Queue[str | None] = queue.Queue()
+
+    def call(self, choices: Sequence[str]) -> str:
+        """What the person does as the agent."""
+        return self._exchange(
+            f"{' | '.join(choices)}: what it says" if len(choices) > 1 else f"{choices[0]}:", keep=False
+        )
+
+    def choose(self, prompt: str, options: Sequence[str]) -> int:
+        """One of the options, by a button each."""
+        began = time.perf_counter()
+        answer = ""
+        while answer not in options:
+            answer = self._exchange(prompt, options)
+        self.answered(time.perf_counter() - began)
+        return list(options).index(answer)
+
+    def put(self, answer: str | None) -> None:
+        """From the page: an answer, or None for a person who leaves."""
+        self._answers.put(answer)
+
+    def _exchange(self, prompt: str, options: Sequence[str] = (), *, keep: bool = True) -> str:
+        listed = _CHOICES.search(prompt)
+        if listed and not options:
+            options = listed[1].split("/")
+        self.options, self.prompt = options, prompt[: listed.start()] if listed else prompt
+        try:
+            answer = self._answers.get(timeout=IDLE_SECONDS)
+        except queue.Empty:
+            answer = None
+        shown, self.prompt, self.options = self.prompt, None, ()
+        if answer is None:
+            raise EOFError
+        if keep and len(shown) > LABEL:
+            self.lines.append(("note", shown.strip()))
+        self.lines.append(("said", answer))
+        return answer
+
+    def _say(self, text: str) -> None:
+        self.lines.append(("note", text.strip("\n")))
+
+
+class Sitting:
+    """A conversation under way, in a thread of its own."""
+
+    def __init__(self, study: Study, talk: Talk, person: str) -> None:
+        self.talk, self.person = talk, person
+        self.console = PageConsole()
+        self.trajectory: Trajectory | None = None
+        self.failure = ""
+        self.ended: float | None = None
+        self._study = study
+        self._thread = threading.Thread(target=self._hold, daemon=True)
+        self._thread.start()
+
+    def _hold(self) -> None:
+        try:
+            self.trajectory = self._study.hold(self.talk, self.console, person=self.person)
+            self._study.tell(self.trajectory, person=self.person, side=self.talk.side, where="page", consent=True)
+        except UserRLError as error:
+            self.failure = str(error)
+        finally:
+            self.ended = time.monotonic()
+
+    def rate(self, rating: int, comment: str) -> None:
+        """Keep the person's rating."""
+        if self.trajectory is not None:
+            self._study.tell(
+                self.trajectory, person=self.person, side=self.talk.side, rating=rating, comment=comment[:2_000]
+            )
+
+
+class People:
+    """The pages of people: who is playing, and whom they may meet.
+
+    served: fields of `ChatServer` of a model that is offered as the other side.
+    """
+
+    def __init__(self, warehouse: Warehouse, served: dict[str, Any] | None = None) -> None:
+        self._warehouse = warehouse
+        self._study = Study(warehouse.root)
+        self._served = served
+        self._sittings: dict[str, Sitting] = {}
+
+    def close(self) -> None:
+        """End every conversation and seal what was logged."""
+        for sitting in self._sittings.values():
+            sitting.console.put(None)
+        self._study.close()
+
+    async def show(self) -> None:
+        """Consent, the choice of a conversation, and how people did so far."""
+        frame.heading("People")
+        with ui.element("div").classes("panel flex flex-col gap-3 max-w-2xl"):
+            ui.label("Take a part in a conversation. It is kept as any other, turn by turn.")
+            person = ui.input("a name of your choice, not your own").classes("w-full")
+            with ui.row().classes("gap-4 items-end w-full"):
+                side = ui.select({"user": "the user", "agent": "the agent"}, value="user", label="my part").classes(
+                    "min-w-28"
+                )
+                gym = ui.select(list(gyms_with_people()), value="turtle", label="gym").classes("min-w-28")
+                other = ui.select(self._others("user"), value="rules", label="with").classes("min-w-40")
+                split = ui.select(["test", "train"], value="test", label="tasks").classes("min-w-20")
+
+            def follow() -> None:
+                gyms = list(gyms_with_people() if side.value == "user" else names())
+                gym.set_options(gyms, value=gym.value if gym.value in gyms else gyms[0])
+                other.set_options(self._others(side.value), value="rules")
+
+            side.on_value_change(follow)
+            consent = ui.checkbox(CONSENT).classes("text-sm")
+
+            async def begin() -> None:
+                if not consent.value:
+                    ui.notify("Tick the note first; nothing is kept without it.")
+                    return
+                try:
+                    given = str(person.value or ""), side.value, gym.value, other.value, split.value
+                    token = await frame.asked(lambda: self._begin(*given))
+                except UserRLError as error:
+                    ui.notify(str(error), type="negative", multi_line=True)
+                    return
+                ui.navigate.to(f"/people/{token}")
+
+            ui.button("Begin", on_click=begin).props("no-caps").classes("self-start")
+        await self._results()
+
+    async def show_sitting(self, token: str) -> None:
+        """One conversation: what was said, the question, and at the end the rating."""
+        sitting = self._sittings.get(token)
+        if sitting is None:
+            raise ConfigError(
+                "This conversation is over and closed, or was never begun; begin another one under People."
+            )
+        talk = sitting.talk
+        frame.heading(f"{talk.task.gym}: you are the {talk.side}")
+        with ui.row().classes("gap-2"):
+            frame.chip(f"with {talk.other_name}")
+            frame.chip(f"at most {talk.turns} turns")
+        SittingPage(sitting).build()
+
+    def _others(self, side: Side) -> dict[str, str]:
+        if side == "agent":
+            offered = {"rules": "the rule user"}
+        else:
+            offered = {"rules": "the demonstrator"}
+            offered |= {f"run:{run.id}": f"checkpoint of {run.id}" for run in all_runs() if run.checkpoint is not None}
+        return offered | ({"served": f"served {self._served.get('model', 'model')}"} if self._served else {})
+
+    def _begin(self, person: str, side: Side, gym: str, other: str, split: str) -> str:
+        now = time.monotonic()
+        for token, sitting in list(self._sittings.items()):
+            if sitting.ended is not None and now - sitting.ended > KEPT_SECONDS:
+                del self._sittings[token]
+        if sum(sitting.ended is None for sitting in self._sittings.values()) >= MOST:
+            raise ConfigError(f"{MOST} conversations are under way; come back in a while.")
+        person = person.strip()[:80]
+        chosen = self._other(other)
+        task = self._study.hand_out(gym, side, chosen, split=split, person=person)
+        token = secrets.token_urlsafe(12)
+        self._sittings[token] = Sitting(self._study, Talk(task, side, chosen, seed=secrets.randbelow(2**31)), person)
+        return token
+
+    def _other(self, name: str) -> Other:
+        if name == "served" and self._served:
+            return Served(self._served)
+        if name.startswith("run:"):
+            run = next((run for run in all_runs() if run.id == name.removeprefix("run:")), None)
+            if run is None:
+                raise ConfigError("This run is gone; choose another side.")
+            return Checkpoint(run)
+        return Other()
+
+    async def _results(self) -> None:
+        rows = await frame.asked(lambda: self._warehouse.rows("FROM people_beside_simulated"))
+        talks = await frame.asked(lambda: self._warehouse.rows("FROM people ORDER BY started_at DESC LIMIT 20"))
+        if rows:
+            with ui.element("div").classes("panel overflow-x-auto"):
+                frame.heading("People beside simulated ones, on the same tasks", level=2)
+                columns = {
+                    "gym": "gym", "part": "part", "other_side": "with", "simulated": "simulated by", "tasks": "tasks",
+                    "people": "people", "simulated_score": "simulated", "difference": "people less simulated",
+                }  # fmt: skip
+                frame.table([_paired(n, row) for n, row in enumerate(rows)], columns)
+                ui.label("± is the standard error of the differences, task by task; – with a single task.").classes(
+                    "quiet text-sm"
+                )
+        if talks:
+            with ui.element("div").classes("panel overflow-x-auto"):
+                frame.heading("Conversations so far", level=2)
+                columns = {
+                    "traj": "trajectory", "gym": "gym", "part": "part", "other_side": "with", "score": "score",
+                    "turns": "turns", "seconds": "seconds", "rating": "rating", "person": "by",
+                }  # fmt: skip
+                frame.table([_talk(row) for row in talks], columns, links=("traj",), wide=("seconds", "person"))
+
+
+class SittingPage:
+    """Shows a sitting as it goes on."""
+
+    def __init__(self, sitting: Sitting) -> None:
+        self._sitting = sitting
+        self._shown = 0
+        self._asked: tuple[str | None, Sequence[str], int] | None = None
+        self._is_over = False
+
+    def build(self) -> None:
+        """What was said, above what is asked."""
+        self._lines = ui.column().classes("w-full gap-2 max-w-3xl").props('role="log" aria-live="polite"')
+        self._question = ui.column().classes("w-full gap-2 max-w-3xl panel")
+        self._timer = ui.timer(0.3, self._follow)
+
+    def _follow(self) -> None:
+        console = self._sitting.console
+        with self._lines:
+            for who, text in console.lines[self._shown :]:
+                frame.said(text, *(("agent", "self-end") if who == "said" else ("panel",)))
+        if len(console.lines) > self._shown:
+            self._shown = len(console.lines)
+            ui.run_javascript(f"getHtmlElement({self._question.id}).scrollIntoView({{block: 'end'}})")
+        if self._sitting.ended is not None:
+            if not self._is_over:
+                self._is_over = True
+                self._timer.deactivate()
+                self._end()
+            return
+        now = (console.prompt, console.options, len(console.lines))
+        if now != self._asked:
+            self._asked = now
+            self._ask(console.prompt, console.options)
+
+    def _ask(self, prompt: str | None, options: Sequence[str]) -> None:
+        self._question.clear()
+        with self._question:
+            if prompt is None:
+                ui.label("The other side is at work …").classes("quiet")
+                return
+            frame.said(prompt.strip() or "Your answer")
+            if options:
+                with ui.row().classes("gap-2"):
+                    for option in options:
+                        ui.button(plain(option), on_click=self._answer(partial(str, option))).props("no-caps outline")
+            else:
+                box = ui.textarea(label="your words").classes("w-full").props("autogrow autofocus rows=1")
+                send = self._answer(lambda: str(box.value or "").strip())
+                box.on("keydown.enter.exact.prevent", send)
+                ui.button("Send", on_click=send).props("no-caps").classes("self-end")
+            ui.button("Stop here", on_click=lambda: self._sitting.console.put(None)).props("flat no-caps size=sm")
+
+    def _answer(self, given: Callable[[], str]) -> Callable[[], None]:
+        def send() -> None:
+            if text := given():
+                self._sitting.console.put(text)
+
+        return send
+
+    def _end(self) -> None:
+        self._question.clear()
+        trajectory, sitting = self._sitting.trajectory, self._sitting
+        with self._question:
+            if trajectory is None:
+                frame.said(sitting.failure or "This conversation could not be held.")
+                return
+            score = "not scored" if trajectory.score is None else f"score {trajectory.score:.3f}"
+            ui.label(f"Over after {len(trajectory.turns)} turns: {trajectory.stop_reason}, {score}.")
+            ui.link("every turn", f"/trajectory/{trajectory.traj_id}")
+            ui.label("How natural was the other side?")
+            stars = ui.rating(max=5, size="lg").props('aria-label="rating"')
+            comment = ui.input("a remark").classes("w-full")
+
+            def keep() -> None:
+                sitting.rate(int(stars.value or 0), str(comment.value or ""))
+                ui.notify("Kept. Thank you.")
+                ui.navigate.to("/people")
+
+            ui.button("Keep the rating", on_click=keep).props("no-caps").classes("self-start")
+
+
+def _paired(n: int, row: dict[str, Any]) -> dict[str, Any]:
+    error = "" if row["standard_error"] is None else f" ± {row['standard_error']:.3f}"
+    return {
+        **row,
+        "id": n,
+        "people": frame.number(row["people"]),
+        "simulated_score": frame.number(row["simulated_score"]),
+        "difference": f"{row['difference']:+.3f}{error}" if error else f"{row['difference']:+.3f}, –",
+    }
+
+
+def _talk(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        **row,
+        "id": str(row["traj_id"]),
+        "traj": str(row["traj_id"]),
+        "href_traj": f"/trajectory/{row['traj_id']}",
+        "score": frame.number(row["score"]),
+        "seconds": round(row["person_seconds"] or 0),
+        "rating": "★" * (row["rating"] or 0),
+    }

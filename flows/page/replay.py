@@ -1,0 +1,301 @@
+"""One conversation, turn by turn: what was thought, said and answered, what it earned, and why."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from nicegui import ui
+from nicegui.events import KeyEventArguments
+
+from flows.machine.foreign_text import plain_json
+from flows.page import charts, frame
+from flows.page.credit import SCORES, SHAPINGS, Credit, Settings, rescored
+from flows.page.trajectories import Listing
+from userrl_core.errors import ConfigError
+from userrl_core.records import Flag
+from warehouse import Warehouse
+from warehouse.query import browse
+from warehouse.query.browse import Conversation
+
+KEYS = "j, k: next, previous turn · n, p: next, previous trajectory of the list · g: its group"
+FLAGS = {
+    Flag.FORMAT_ERROR: "no readable call",
+    Flag.DISALLOWED: "choice not allowed",
+    Flag.EXTRA_CALLS: "more than one call",
+    Flag.LENGTH: "cut at its token limit",
+    Flag.TIMEOUT: "timed out",
+}
+
+
+async def show_replay(warehouse: Warehouse, traj_id: int, query: Mapping[str, str]) -> None:
+    """The conversation with this id; the query says in which list it stands, for next and previous."""
+    shown = await frame.asked(lambda: browse.conversation(warehouse, traj_id))
+    if shown is None:
+        raise ConfigError(f"There is no trajectory {traj_id} in this warehouse.")
+    await Replay(warehouse, shown, Listing(warehouse, query)).build()
+
+
+class Replay:
+    """The page of one conversation: its turns, and the one that the keys have reached."""
+
+    def __init__(self, warehouse: Warehouse, shown: Conversation, listing: Listing) -> None:
+        self._warehouse, self._shown, self._listing = warehouse, shown, listing
+        self._cards: list[ui.element] = []
+        self._bars: list[Bars] = []
+        self._at = -1
+
+    async def build(self) -> None:
+        """The whole page."""
+        row = self._shown.trajectory
+        frame.heading(f"{row['gym']} {row['task_id']}")
+        with ui.row().classes("gap-2 items-center"):
+            outcome, kind = _outcome(row)
+            frame.chip(outcome, kind=kind)
+            for fact in (row["stage"], f"step {row['step']}", row["phase"], row["policy"], f"user {row['user_name']}"):
+                frame.chip(str(fact or "–"))
+            ui.link(str(row["run_id"]), f"/run/{row['run_id']}")
+            ui.link("its group", f"/group/{row['traj_id']}")
+        with ui.row().classes("gap-4 items-center"):
+            self._neighbours = ui.row().classes("gap-4")
+            ui.label(KEYS).classes("quiet text-sm")
+        members = await frame.asked(lambda: browse.group(self._warehouse, row["traj_id"]))
+        with ui.element("div").classes("panel"):
+            self._chart = ui.echart(self._options(self._logged())).classes("w-full").style("height: 13rem")
+            if len(members) > 1 and self._shown.turns:
+                CreditControl(self._shown.run, members, self._position(members), self._logged(), self._recolour).build()
+        self._opening(row)
+        counts = await frame.asked(lambda: _calls(self._warehouse, row["traj_id"]))
+        logged = self._logged()
+        for number, turn in enumerate(self._shown.turns):
+            self._turn(number, turn, logged, counts.get(turn["turn"], 0))
+        if not self._shown.turns:
+            frame.sentence("No turn was logged.")
+        ui.keyboard(on_key=self._key)
+        await self._find_neighbours()
+
+    def _opening(self, row: Mapping[str, Any]) -> None:
+        messages = json.loads(row["messages"] or "[]")
+        with ui.element("div").classes("panel flex flex-col gap-2"):
+            for message in messages:
+                if message["role"] == "system":
+                    with ui.expansion("What the agent was told").classes("w-full"):
+                        frame.said(message["content"], "text-sm")
+                else:
+                    ui.label(f"{message['role']} opens").classes("quiet text-sm")
+                    frame.said(message["content"])
+            if self._shown.task is not None:
+                with ui.expansion("The task, and what the user knew").classes("w-full"):
+                    frame.said(plain_json(self._shown.task, indent=2), "text-sm font-mono")
+
+    def _turn(self, number: int, turn: Mapping[str, Any], logged: Credit, calls: int) -> None:
+        with (
+            ui.element("section")
+            .classes("panel turn flex flex-col gap-2")
+            .props(f'tabindex=0 aria-label="turn {turn["turn"]}"') as card
+        ):
+            self._cards.append(card)
+            with ui.row().classes("w-full items-baseline gap-3"):
+                ui.label(f"Turn {turn['turn']}").classes("font-semibold")
+                ui.label(turn["choice"] or "no readable call").classes("" if turn["choice"] else "mark")
+                for flag, text in FLAGS.items():
+                    if (turn["flags"] or 0) & flag and flag is not Flag.FORMAT_ERROR:
+                        ui.label(text).classes("mark text-sm")
+                ui.label(_cost(turn)).classes("quiet text-sm ml-auto number")
+            if turn["thought"]:
+                frame.said(turn["thought"], "quiet", "italic")
+            frame.said(turn["content"] if turn["choice"] else turn["message"], "agent")
+            frame.said(turn["observation"] or "(nothing came back)")
+            bars = Bars(self._scales(logged))
+            bars.build()
+            bars.show(turn["reward"], logged.shaped[number], logged.advantage[number])
+            self._bars.append(bars)
+            if calls:
+                self._calls_button(turn["turn"], calls)
+
+    def _calls_button(self, turn: int, calls: int) -> None:
+        place = ui.column().classes("w-full")
+
+        async def show() -> None:
+            rows = await frame.asked(
+                lambda: browse.model_calls(self._warehouse, self._shown.trajectory["traj_id"], turn)
+            )
+            place.clear()
+            with place, ui.element("div").classes("overflow-x-auto w-full"):
+                columns = {
+                    "role": "role", "model": "model", "prompt_tokens": "read", "completion_tokens": "written",
+                    "seconds": "seconds", "attempts": "requests", "price": "dollars", "error": "error",
+                }  # fmt: skip
+                frame.table([{**row, "id": str(row["n"])} for row in rows], columns)
+
+        with place:
+            ui.button(f"{calls} model call{'s' if calls > 1 else ''}", on_click=show).props(
+                "flat dense no-caps size=sm"
+            )
+
+    def _logged(self) -> Credit:
+        turns = self._shown.turns
+        return Credit([turn["shaped"] for turn in turns], [turn["advantage"] for turn in turns])
+
+    def _position(self, members: Sequence[Conversation]) -> int:
+        ids = [member.trajectory["traj_id"] for member in members]
+        own = self._shown.trajectory["traj_id"]
+        return ids.index(own) if own in ids else 0
+
+    def _scales(self, credit: Credit) -> tuple[float, float]:
+        rewards = [turn["reward"] for turn in self._shown.turns]
+        own = max((abs(v) for v in (*rewards, *credit.shaped) if v is not None), default=1.0)
+        return max(own, 1.0), max((abs(v) for v in credit.advantage if v is not None), default=1.0) or 1.0
+
+    def _options(self, credit: Credit) -> dict[str, Any]:
+        turns = self._shown.turns
+        values = {"reward": [t["reward"] for t in turns], "shaped": credit.shaped, "advantage": credit.advantage}
+        present = {name: data for name, data in values.items() if any(v is not None for v in data)}
+        return charts.turn_bars([t["turn"] for t in turns], present)
+
+    def _recolour(self, credit: Credit) -> None:
+        scales = self._scales(credit)
+        for bars, turn, shaped, advantage in zip(
+            self._bars, self._shown.turns, credit.shaped, credit.advantage, strict=True
+        ):
+            bars.scales = scales
+            bars.show(turn["reward"], shaped, advantage)
+        self._chart.options.clear()
+        self._chart.options.update(self._options(credit))
+        self._chart.update()
+
+    async def _find_neighbours(self) -> None:
+        own = self._shown.trajectory["traj_id"]
+        try:
+            later = await frame.asked(lambda: self._listing.page(after=own, size=1).rows)
+            earlier = await frame.asked(lambda: self._listing.page(before=own, size=1).rows)
+        except ConfigError:  # still being played, so in no list yet
+            later, earlier = [], []
+        self._targets = {
+            "n": self._listing.address(f"/trajectory/{later[0]['traj_id']}") if later else None,
+            "p": self._listing.address(f"/trajectory/{earlier[0]['traj_id']}") if earlier else None,
+            "g": f"/group/{own}",
+        }
+        with self._neighbours:
+            if self._targets["p"]:
+                ui.link("← previous", self._targets["p"])
+            if self._targets["n"]:
+                ui.link("next →", self._targets["n"])
+
+    def _key(self, event: KeyEventArguments) -> None:
+        if not event.action.keydown or event.modifiers.ctrl or event.modifiers.meta or event.modifiers.alt:
+            return
+        name = str(event.key.name)
+        if name in ("j", "k"):
+            self._go(self._at + (1 if name == "j" else -1))
+        elif target := getattr(self, "_targets", {}).get(name):
+            ui.navigate.to(target)
+
+    def _go(self, to: int) -> None:
+        if not self._cards:
+            return
+        if 0 <= self._at < len(self._cards):
+            self._cards[self._at].classes(remove="now")
+        self._at = min(max(to, 0), len(self._cards) - 1)
+        card = self._cards[self._at]
+        card.classes("now")
+        ui.run_javascript(f"getHtmlElement({card.id}).scrollIntoView({{block: 'center'}})")
+
+
+class Bars:
+    """Raw reward, shaped credit and advantage of a turn, each as a bar from the middle. scales: what fills half a bar."""
+
+    def __init__(self, scales: tuple[float, float]) -> None:
+        self.scales = scales
+        self._fills: list[tuple[ui.element, ui.label]] = []
+
+    def build(self) -> None:
+        """Three bars."""
+        with ui.element("div").classes("grid gap-x-4 gap-y-1 grid-cols-1 sm:grid-cols-3 w-full"):
+            for name in ("reward", "shaped", "advantage"):
+                with ui.row().classes("items-center gap-2 flex-nowrap w-full"):
+                    ui.label(name).classes("quiet text-xs w-16")
+                    with ui.element("div").classes("track"):
+                        fill = ui.element("div")
+                    self._fills.append((fill, ui.label().classes("text-xs w-14 text-right number")))
+
+    def show(self, reward: float | None, shaped: float | None, advantage: float | None) -> None:
+        """Set the bars; null is a dash, never a zero."""
+        scales = (self.scales[0], self.scales[0], self.scales[1])
+        for (fill, label), value, scale in zip(self._fills, (reward, shaped, advantage), scales, strict=True):
+            share = 0.0 if value is None else 50 * min(abs(value) / scale, 1.0)
+            left = 50 - share if (value or 0) < 0 else 50
+            color = charts.COLORS[6] if (value or 0) < 0 else charts.COLORS[2]
+            fill.style(f"left: {left:.1f}%; width: {share:.1f}%; background: {color}")
+            label.set_text("–" if value is None else f"{value:+.3f}")
+
+
+class CreditControl:
+    """Shaping, score and gamma; each change shows the turns' credit under them, computed over the group."""
+
+    def __init__(
+        self,
+        run: dict[str, Any],
+        members: Sequence[Conversation],
+        position: int,
+        logged: Credit,
+        show: Callable[[Credit], None],
+    ) -> None:
+        self._run, self._members, self._position, self._logged, self._show = run, members, position, logged, show
+        self._own = Settings.of(run)
+
+    def build(self) -> None:
+        """The controls."""
+        own = self._own
+        with ui.row().classes("items-center gap-4"):
+            self._shaping = ui.select(
+                ["as logged", *SHAPINGS], value="as logged", label="shaping", on_change=self._change
+            )
+            self._shaping.classes("min-w-28")
+            self._score = ui.select(list(SCORES), value=own.score, label="score", on_change=self._change).classes(
+                "min-w-20"
+            )
+            ui.label("gamma").classes("quiet text-sm")
+            self._gamma = ui.slider(min=0, max=1, step=0.05, value=own.gamma, on_change=self._change).classes("w-40")
+            self._gamma.props('label-always aria-label="gamma"')
+            self._note = ui.label().classes("quiet text-sm")
+        self._say(f"the run's own: {own.shaping}, {own.score}, gamma {own.gamma:g}")
+
+    def _change(self) -> None:
+        if self._shaping.value == "as logged":
+            self._show(self._logged)
+            self._say("as it was logged")
+            return
+        settings = Settings(self._shaping.value, self._score.value, float(self._gamma.value))
+        try:
+            credits = rescored(self._members, self._run, settings)
+        except ConfigError as error:
+            self._say(str(error))
+            return
+        self._show(credits[self._position])
+        self._say(f"{settings.shaping}, {settings.score}, gamma {settings.gamma:g}, over {len(credits)} trajectories")
+
+    def _say(self, text: str) -> None:
+        self._note.set_text(text)
+
+
+def _outcome(row: Mapping[str, Any]) -> tuple[str, str]:
+    if row["stop_reason"] is None:
+        return "still being played", "odd"
+    if not row["admitted"]:
+        return f"not scored: {row['reject_reason']}", "bad"
+    kind = "good" if row["stop_reason"] == "success" else "odd"
+    return f"{row['stop_reason']}, score {frame.number(row['score'])}, {row['turns']} of {row['horizon']} turns", kind
+
+
+def _cost(turn: Mapping[str, Any]) -> str:
+    read, written = turn["prompt_tokens"] or 0, turn["completion_tokens"] or 0
+    return f"{read:,} + {written:,} tokens · {turn['policy_seconds'] or 0:.2f} s agent, {turn['env_seconds'] or 0:.2f} s user"
+
+
+def _calls(warehouse: Warehouse, traj_id: int) -> dict[int, int]:
+    counts: dict[int, int] = {}
+    for call in warehouse.stored("model_calls", [traj_id], "turn"):
+        counts[call["turn"]] = counts.get(call["turn"], 0) + 1
+    return counts

@@ -1,0 +1,263 @@
+"""The runs of a home, and how one or several of them went: curves with stages, horizons and alarms, while they train too."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from nicegui import ui
+
+from flows.page import charts, frame
+from flows.page.charts import Mark
+from flows.run.run import Run, all_runs
+from userrl_core.records import branch_of
+from warehouse import Warehouse
+from warehouse.files.runs import find_run
+from warehouse.query import browse
+
+FOLLOW_SECONDS = 5.0
+
+MEASURES = {
+    "score": "mean score",
+    "success": "share solved",
+    "return_sum": "mean return",
+    "turns": "turns a conversation",
+    "reply_tokens": "tokens a reply",
+    "rejected": "share not scored",
+    "format_errors": "share with a format error",
+}
+
+CURVES = """
+SELECT run_id, stage, phase, step, {split} AS part, avg(score) FILTER (admitted) AS score,
+       avg((stop_reason = 'success')::INT) FILTER (admitted) AS success, avg(return_sum) AS return_sum, avg(turns) AS turns,
+       sum(completion_tokens) / nullif(sum(turns), 0) AS reply_tokens, avg((NOT admitted)::INT) AS rejected,
+       avg((flags & 1)::INT) AS format_errors, max(horizon) AS horizon
+FROM trajectories WHERE list_contains($runs, run_id) AND phase IN ('train', 'validate') GROUP BY ALL ORDER BY step
+"""
+
+SPARKS = """
+SELECT run_id, list(score ORDER BY step) AS scores FROM (
+    SELECT run_id, step, avg(score) FILTER (admitted) AS score FROM trajectories
+    WHERE phase = 'train' GROUP BY run_id, step HAVING score IS NOT NULL)
+GROUP BY run_id
+"""
+
+SPLITS = {"everything together": "''", "gym": "gym", "tier": "gym || ' ' || tier"}
+
+Row = dict[str, Any]
+
+
+async def show_runs(warehouse: Warehouse) -> None:
+    """Every run that the warehouse or the home knows, the newest first."""
+    rows = await frame.asked(lambda: run_rows(warehouse))
+    frame.heading("Runs")
+    if not rows:
+        frame.sentence("No run yet; `make run` starts one.")
+        return
+    columns = {
+        "name": "run", "state": "state", "best": "best", "last": "last", "spark": "training score", "recipe": "recipe",
+        "seed": "seed", "profile": "profile", "trajectories": "trajectories", "began": "began",
+    }  # fmt: skip
+    with ui.element("div").classes("panel"):
+        made = frame.table(
+            rows,
+            columns,
+            links=("name", "trajectories"),
+            wide=("recipe", "seed", "profile", "trajectories", "began"),
+            selection=True,
+        )
+        made.add_slot("body-cell-spark", frame.SPARK)
+        ui.label("best, last: mean score of the best and of the last validation.").classes("quiet text-sm")
+
+    def compare() -> None:
+        chosen = [row["id"] for row in made.selected]
+        if chosen:
+            ui.navigate.to(frame.address("/run/" + chosen[0], beside=",".join(chosen[1:])))
+        else:
+            ui.notify("Tick the runs whose curves you want to see together.")
+
+    ui.button("Curves of the ticked runs", on_click=compare).props("no-caps outline").classes("self-start")
+
+
+def run_rows(warehouse: Warehouse) -> list[Row]:
+    """Rows of the table of runs."""
+    from flows.run.results import validation_scores
+
+    known: dict[str, Run] = {run.id: run for run in all_runs()}
+    sparks = {row["run_id"]: row["scores"] for row in warehouse.rows(SPARKS)}
+    counts = {
+        row["run_id"]: row["n"]
+        for row in warehouse.rows("SELECT run_id, count(*) AS n FROM trajectories GROUP BY run_id")
+    }
+    rows = []
+    for row in warehouse.rows("FROM runs ORDER BY created DESC"):
+        run_id = row["run_id"]
+        run = known.get(run_id)
+        best, last = validation_scores(run.folder) if run else (None, None)
+        scores = sparks.get(run_id, [])
+        rows.append(
+            {
+                "id": run_id,
+                "name": run_id,
+                "href_name": f"/run/{run_id}",
+                "state": _state(run),
+                "best": frame.number(best, 2),
+                "last": frame.number(last, 2),
+                "spark": charts.spark_points(scores),
+                "spark_label": f"from {scores[0]:.2f} to {scores[-1]:.2f}" if scores else "no training",
+                "recipe": row["recipe"],
+                "seed": str(row["seed"] if row["seed"] is not None else ""),
+                "profile": row["profile"],
+                "trajectories": f"{counts.get(run_id, 0):,}",
+                "href_trajectories": frame.address("/trajectories", run=run_id),
+                "began": time.strftime("%Y-%m-%d %H:%M", time.localtime(row["created"] or 0)),
+            }
+        )
+    return rows
+
+
+def _state(run: Run | None) -> str:
+    if run is None:
+        return ""
+    status = run.status
+    return f"{status.state} {status.stage}" if status.state == "running" and status.stage else status.state
+
+
+async def show_run(warehouse: Warehouse, run_id: str, beside: str) -> None:
+    """One run, with the curves of others beside it where they were asked for."""
+    meant = find_run(warehouse.root, run_id)
+    run_ids = [meant["run_id"], *(find_run(warehouse.root, name)["run_id"] for name in beside.split(",") if name)]
+    run = next((each for each in all_runs() if each.id == meant["run_id"]), None)
+    frame.heading(meant["run_id"] if len(run_ids) == 1 else f"{len(run_ids)} runs")
+    with ui.row().classes("gap-2 items-center"):
+        seed = "" if meant["seed"] is None else f"seed {meant['seed']}"
+        credit = f"{meant['shaping']} / {meant['score']}, gamma {meant['gamma']:g}"
+        facts = [meant["recipe"], seed, meant["profile"], _state(run), credit if seed else ""]
+        for fact in filter(None, facts):
+            frame.chip(fact)
+        ui.link("all its trajectories", frame.address("/trajectories", run=meant["run_id"]))
+        ui.link("beside published figures", frame.address("/published", run=meant["run_id"]))
+    await Curves(warehouse, run_ids).build()
+    if len(run_ids) == 1:
+        await _spread(warehouse, meant["run_id"])
+        report = run.folder / "report.md" if run is not None else None
+        if report is not None and report.is_file():
+            with ui.expansion("Report").classes("panel"):
+                frame.said(report.read_text(), "font-mono text-sm")
+
+
+class Curves:
+    """A chart of some runs that follows them while they train."""
+
+    def __init__(self, warehouse: Warehouse, run_ids: Sequence[str]) -> None:
+        self._warehouse, self._run_ids = warehouse, list(run_ids)
+        self._measure, self._split = "score", "everything together"
+        self._rows: list[Row] = []
+
+    async def build(self) -> None:
+        """Controls and chart."""
+        with ui.element("div").classes("panel"):
+            with ui.row().classes("gap-4"):
+                ui.select(MEASURES, value=self._measure, label="what", on_change=self._show_measure)
+                ui.select(list(SPLITS), value=self._split, label="by", on_change=self._show_split)
+            self._chart = ui.echart({}, on_point_click=self._open).classes("w-full").style("height: 22rem")
+            self._note = ui.label().classes("quiet text-sm")
+        await self._refresh()
+        ui.timer(FOLLOW_SECONDS, self._refresh, immediate=False)
+
+    async def _show_measure(self, event: Any) -> None:
+        self._measure = event.value
+        self._draw(await frame.asked(self._marks))
+
+    async def _show_split(self, event: Any) -> None:
+        self._split = event.value
+        await self._refresh()
+
+    async def _refresh(self) -> None:
+        text = CURVES.format(split=SPLITS[self._split])
+        rows = await frame.asked(lambda: self._warehouse.rows(text, runs=self._run_ids))
+        if rows != self._rows or not rows:
+            self._rows = rows
+            self._draw(await frame.asked(self._marks))
+
+    def _draw(self, marks: list[Mark]) -> None:
+        points: dict[str, list[tuple[float, float | None]]] = {}
+        for row in self._rows:
+            points.setdefault(self._name(row), []).append((row["step"], row[self._measure]))
+        ordered = {name: points[name] for name in sorted(points)}
+        self._chart.options.clear()
+        self._chart.options.update(charts.curves(ordered, marks))
+        self._chart.set_visibility(bool(self._rows))
+        self._chart.update()
+        self._note.set_text(
+            "A click on a point opens its trajectories. Dashed: where a stage with its horizon begins; red: alarms. "
+            "Each point is a mean over the trajectories of one step; one run says nothing about other seeds."
+            if self._rows
+            else "No training or validation was logged for this run."
+        )
+
+    def _name(self, row: Row) -> str:
+        parts = [row["run_id"]] if len(self._run_ids) > 1 else []
+        parts += [branch_of(row["stage"] or "") or ("all branches" if self._forked else ""), row["part"]]
+        name = " ".join(filter(None, parts)) or MEASURES[self._measure]
+        return f"{name} (validation)" if row["phase"] == "validate" else f"{name} (training)"
+
+    @property
+    def _forked(self) -> bool:
+        return any(branch_of(row["stage"] or "") for row in self._rows)
+
+    def _marks(self) -> list[Mark]:
+        first: dict[str, Row] = {}
+        for row in self._rows:
+            if row["phase"] == "train":
+                first.setdefault(row["stage"], row)
+        starts: dict[int, list[str]] = {}
+        for stage, row in first.items():
+            starts.setdefault(row["step"], []).append(f"{stage}: {row['horizon']} turns")
+        marks = [Mark(step, "\n".join(sorted(names)), "stage") for step, names in starts.items()]
+        alarms = self._warehouse.rows(
+            "SELECT step, fields FROM events WHERE kind = 'alarm' AND list_contains($runs, run_id) ORDER BY step",
+            runs=self._run_ids,
+        )
+        return [*marks, *(Mark(row["step"] or 0, _alarm(row["fields"]), "alarm") for row in alarms)]
+
+    def _open(self, event: Any) -> None:
+        step = int(event.data[0])
+        phase = "validate" if event.series_name.endswith("(validation)") else "train"
+        ui.navigate.to(frame.address("/trajectories", run=self._run_ids[0], step=step, phase=phase))
+
+
+def _alarm(fields: str | None) -> str:
+    try:
+        return f"alarm: {json.loads(fields or '{}').get('alarm', '')}"
+    except (ValueError, AttributeError):
+        return "alarm"
+
+
+async def _spread(warehouse: Warehouse, run_id: str) -> None:
+    groups = await frame.asked(lambda: browse.spread_groups(warehouse, run_id, most=10))
+    if not groups:
+        return
+    rows = [
+        {
+            **row,
+            "id": str(row["best_id"]),
+            "apart": frame.number(row["apart"], 2),
+            "task": row["task_id"],
+            "href_task": f"/group/{row['best_id']}",
+            "best": frame.number(row["best"], 2),
+            "href_best": f"/trajectory/{row['best_id']}",
+            "worst": frame.number(row["worst"], 2),
+            "href_worst": f"/trajectory/{row['worst_id']}",
+        }
+        for row in groups
+    ]
+    with ui.element("div").classes("panel"):
+        frame.heading("Groups whose trajectories differ most in score", level=2)
+        columns = {
+            "task": "group of task", "gym": "gym", "stage": "stage", "step": "step", "n": "n", "apart": "apart",
+            "best": "best", "worst": "worst",
+        }  # fmt: skip
+        frame.table(rows, columns, links=("task", "best", "worst"), wide=("stage", "n"))

@@ -1,0 +1,77 @@
+"""The application: which address shows what. NiceGUI draws it; it stands behind the front door as every server of ours."""
+
+from __future__ import annotations
+
+import os
+
+# Where NiceGUI would keep what pages store; ours store nothing, and nothing is to appear in the working directory.
+os.environ.setdefault("NICEGUI_STORAGE_PATH", os.devnull)
+
+from fastapi import FastAPI, Request
+from nicegui import ui
+
+from flows.page import frame
+from flows.page.ask import Question
+from flows.page.group import show_group
+from flows.page.people import People
+from flows.page.published import show_published
+from flows.page.replay import show_replay
+from flows.page.runs import show_run, show_runs
+from flows.page.trajectories import show_trajectories
+from warehouse import Warehouse
+
+RESPONSE_SECONDS = 60.0
+"""How long a page's questions may take before the browser is told that it failed."""
+
+
+def app_of(warehouse: Warehouse, people: People) -> FastAPI:
+    """The pages over a warehouse. Once a process: NiceGUI has one set of pages."""
+
+    @ui.page("/", response_timeout=RESPONSE_SECONDS)
+    async def runs() -> None:
+        with frame.frame("Runs", here="Runs"):
+            await show_runs(warehouse)
+
+    @ui.page("/run/{run_id}", response_timeout=RESPONSE_SECONDS)
+    async def run(run_id: str, beside: str = "") -> None:
+        with frame.frame(run_id, here="Runs"):
+            await show_run(warehouse, run_id, beside)
+
+    @ui.page("/trajectories", response_timeout=RESPONSE_SECONDS)
+    async def trajectories(request: Request) -> None:
+        with frame.frame("Trajectories", here="Trajectories"):
+            await show_trajectories(warehouse, request.query_params)
+
+    @ui.page("/trajectory/{traj_id}", response_timeout=RESPONSE_SECONDS)
+    async def trajectory(traj_id: int, request: Request) -> None:
+        with frame.frame(f"Trajectory {traj_id}", here="Trajectories"):
+            await show_replay(warehouse, traj_id, request.query_params)
+
+    @ui.page("/group/{traj_id}", response_timeout=RESPONSE_SECONDS)
+    async def group(traj_id: int) -> None:
+        with frame.frame(f"Group of {traj_id}", here="Trajectories"):
+            await show_group(warehouse, traj_id)
+
+    @ui.page("/ask", response_timeout=RESPONSE_SECONDS)
+    async def ask(q: str = "") -> None:
+        with frame.frame("Ask", here="Ask"):
+            await Question(warehouse, q).build()
+
+    @ui.page("/published", response_timeout=RESPONSE_SECONDS)
+    async def published(run: str = "") -> None:
+        with frame.frame("Published", here="Published"):
+            await show_published(warehouse, run)
+
+    @ui.page("/people", response_timeout=RESPONSE_SECONDS)
+    async def all_people() -> None:
+        with frame.frame("People", here="People"):
+            await people.show()
+
+    @ui.page("/people/{token}", response_timeout=RESPONSE_SECONDS, reconnect_timeout=60.0)
+    async def sitting(token: str) -> None:
+        with frame.frame("Conversation", here="People"):
+            await people.show_sitting(token)
+
+    app = FastAPI(title="userrl view", docs_url=None, redoc_url=None, openapi_url=None)
+    ui.run_with(app, title="userrl", dark=None, show_welcome_message=False, favicon="💬")
+    return app

@@ -1,0 +1,149 @@
+"""The list of trajectories: filtered, sorted, searched, and turned page by page; the address says all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from nicegui import ui
+
+from flows.page import frame
+from userrl_core.errors import ConfigError
+from warehouse import Warehouse
+from warehouse.files.runs import find_run
+from warehouse.query import browse
+from warehouse.query.browse import SORTS, Filter, Page
+
+SIZE = 50
+
+
+class Listing:
+    """What an address asks for: the filter, the order, and the row after or before which the page lies."""
+
+    def __init__(self, warehouse: Warehouse, query: Mapping[str, str]) -> None:
+        wanted = Filter.read(query)
+        self.wanted = replace(wanted, run=find_run(warehouse.root, wanted.run)["run_id"]) if wanted.run else wanted
+        self.sort = query.get("sort") or "newest"
+        self.descending = query.get("order") != "up"
+        self.after, self.before = (_id(query.get(name)) for name in ("after", "before"))
+        self._warehouse = warehouse
+
+    def page(self, *, after: int | None = None, before: int | None = None, size: int = SIZE) -> Page:
+        """A page of the list."""
+        return browse.trajectories(
+            self._warehouse,
+            self.wanted,
+            sort=self.sort,
+            descending=self.descending,
+            after=after,
+            before=before,
+            size=size,
+        )
+
+    def address(self, path: str = "/trajectories", **query: Any) -> str:
+        """An address that keeps filter and order."""
+        order = {} if self.sort == "newest" else {"sort": self.sort}
+        return frame.address(
+            path, **self.wanted.given(), **order, **({} if self.descending else {"order": "up"}), **query
+        )
+
+
+async def show_trajectories(warehouse: Warehouse, query: Mapping[str, str]) -> None:
+    """Filters, and one page of the list."""
+    frame.heading("Trajectories")
+    listing = Listing(warehouse, query)
+    choices = await frame.asked(lambda: browse.values(warehouse, listing.wanted.run))
+    runs = [row["run_id"] for row in await frame.asked(lambda: warehouse.rows("FROM runs ORDER BY created DESC"))]
+    _filters(listing, {"run": runs, **choices})
+    page = await frame.asked(lambda: listing.page(after=listing.after, before=listing.before))
+    totals = await frame.asked(lambda: browse.count(warehouse, listing.wanted))
+    mean = "" if totals["score"] is None else f", mean score {totals['score']:.3f}"
+    ui.label(f"{totals['trajectories']:,} trajectories{mean}").classes("quiet")
+    if not page.rows:
+        frame.sentence("Nothing passes these filters.")
+        return
+    columns = {
+        "traj": "trajectory", "score": "score", "turns": "turns", "stop": "ended", "gym": "gym", "tier": "tier",
+        "stage": "stage", "step": "step", "phase": "phase", "group": "group", "policy": "agent", "user": "user", "run": "run",
+    }  # fmt: skip
+    if listing.wanted.run:
+        del columns["run"]
+    with ui.element("div").classes("panel overflow-x-auto"):
+        frame.table(
+            [_shown(row, listing) for row in page.rows],
+            columns,
+            links=("traj", "group"),
+            wide=("tier", "stage", "phase", "policy", "user", "run", "group"),
+        )
+    with ui.row().classes("gap-4"):
+        if page.before:
+            ui.link("← previous page", listing.address(before=page.rows[0]["traj_id"]))
+        if page.after:
+            ui.link("next page →", listing.address(after=page.rows[-1]["traj_id"]))
+
+
+def _filters(listing: Listing, choices: Mapping[str, list[str]]) -> None:
+    given = listing.wanted.given()
+    fields: dict[str, Any] = {}
+
+    def apply() -> None:
+        values = {name: _text(field.value) for name, field in fields.items()}
+        order = values.pop("order")
+        ui.navigate.to(frame.address("/trajectories", **{**values, "order": "up" if order == "ascending" else None}))
+
+    labels = {"stop": "ended", "policy": "agent"}
+    with ui.element("form").classes("panel flex flex-wrap gap-3 items-end").on("submit.prevent", apply):
+        for name, options in choices.items():
+            value = given.get(name)
+            listed = ["", *options] if value is None or value in options else ["", value, *options]
+            fields[name] = ui.select(listed, value=value or "", label=labels.get(name, name), on_change=apply).classes(
+                "min-w-24"
+            )
+        for name, label in (
+            ("step", "step"), ("score_from", "score from"), ("score_to", "to"), ("task", "task"),
+            ("reject_reason", "not scored because"), ("text", "text in a turn"),
+        ):  # fmt: skip
+            wide = "w-48" if name in ("text", "reject_reason") else "w-24"
+            fields[name] = ui.input(label, value=str(given.get(name, ""))).classes(wide)
+        fields["sort"] = ui.select(list(SORTS), value=listing.sort, label="sorted by", on_change=apply).classes(
+            "min-w-24"
+        )
+        order = "descending" if listing.descending else "ascending"
+        fields["order"] = ui.select(["descending", "ascending"], value=order, label="order", on_change=apply)
+        ui.button("Filter").props("no-caps type=submit")
+        ui.link("all", "/trajectories").classes("pb-2")
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+def _shown(row: Mapping[str, Any], listing: Listing) -> dict[str, Any]:
+    traj_id = row["traj_id"]
+    return {
+        "id": str(traj_id),
+        "traj": str(traj_id),
+        "href_traj": listing.address(f"/trajectory/{traj_id}"),
+        "score": frame.number(row["score"]) if row["admitted"] else "not scored",
+        "turns": row["turns"],
+        "stop": row["stop_reason"] if row["admitted"] else row["reject_reason"],
+        "gym": row["gym"],
+        "tier": row["tier"],
+        "stage": row["stage"],
+        "step": row["step"],
+        "phase": row["phase"],
+        "group": row["task_id"][:12],
+        "href_group": f"/group/{traj_id}",
+        "policy": row["policy"],
+        "user": row["user_name"],
+        "run": row["run_id"],
+    }
+
+
+def _id(text: str | None) -> int | None:
+    if not text:
+        return None
+    if not text.isdecimal():
+        raise ConfigError(f"'{text[:40]}' is no trajectory's id; begin at the first page.")
+    return int(text)

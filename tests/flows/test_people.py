@@ -1,0 +1,155 @@
+"""People as users and as agents: what is kept of a conversation, how tasks are handed out, and how people compare."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.serving.people import Other, Study, Talk, gyms_with_people
+from userrl_core.errors import ConfigError
+from userrl_core.gyms import tasks
+from userrl_core.gyms.human_user import Console
+from userrl_core.records import Trajectory
+from warehouse import TurnLog, open_warehouse
+from warehouse.files.runs import find_run
+
+
+def person(*answers: str, forever: str | None = None) -> Console:
+    """Types these answers, then the last one for ever, or leaves."""
+    left = list(answers)
+
+    def ask(prompt: str) -> str:
+        if left:
+            return left.pop(0)
+        if forever is None:
+            raise EOFError
+        return forever if "/" not in prompt else "1" if "0.5" in prompt else "y"
+
+    return Console(ask, lambda text: None)
+
+
+def rows(root: Path, text: str) -> list[dict[str, Any]]:
+    with open_warehouse(root) as warehouse:
+        return warehouse.rows(text)
+
+
+def hold(study: Study, gym: str = "turtle", *, name: str = "ada", seed: int = 0) -> Trajectory:
+    other = Other(1.0)
+    task = study.hand_out(gym, "user", other, person=name)
+    trajectory = study.hold(Talk(task, "user", other, seed=seed), person(forever="hm"), person=name)
+    study.tell(trajectory, person=name, side="user", rating=5)
+    return trajectory
+
+
+def test_a_persons_answers_are_rows_like_any_other_users(tmp_path: Path) -> None:
+    study = Study(tmp_path)
+    played = hold(study)
+    study.close()
+    kept = rows(tmp_path, f"FROM trajectories WHERE traj_id = {played.traj_id}")[0]
+    assert (kept["run_id"], kept["phase"], kept["policy"], kept["user_name"]) == (
+        "people",
+        "play",
+        "scripted(skill=1)",
+        "human",
+    )
+    assert (kept["admitted"], kept["score"], kept["turns"]) == (True, played.score, len(played.turns))
+    assert len(rows(tmp_path, f"FROM turns WHERE traj_id = {played.traj_id}")) == kept["turns"]
+    calls = rows(tmp_path, f"FROM model_calls WHERE traj_id = {played.traj_id}")
+    assert {(call["role"], call["model"], call["price"]) for call in calls} == {("user", "human", 0.0)}
+    assert all(call["seconds"] > 0 for call in calls)
+    told = rows(tmp_path, "FROM people")
+    assert [(row["traj_id"], row["person"], row["part"], row["rating"]) for row in told] == [
+        (played.traj_id, "ada", "user", 5)
+    ]
+
+
+def test_people_are_paired_with_the_simulated_user_on_the_same_tasks(tmp_path: Path) -> None:
+    study = Study(tmp_path)
+    scores = [hold(study, seed=n).score or 0.0 for n in range(3)]
+    study.close()
+    (pair,) = rows(tmp_path, "FROM people_beside_simulated")
+    assert (pair["gym"], pair["part"], pair["other_side"], pair["simulated"]) == (
+        "turtle",
+        "user",
+        "scripted(skill=1)",
+        "rule",
+    )
+    assert pair["tasks"] == 3
+    assert pair["people"] == pytest.approx(sum(scores) / 3)
+    assert pair["difference"] == pytest.approx(pair["people"] - pair["simulated_score"])
+
+
+def test_tasks_are_handed_out_evenly_and_to_nobody_twice_before_all_were_had(tmp_path: Path) -> None:
+    study, again = Study(tmp_path), Study(tmp_path)
+    first = hold(study, name="ada").task.id
+    second = hold(study, name="ada").task.id
+    assert first != second
+    assert again.hand_out("turtle", "user", Other(1.0), person="ben").id not in (first, second)
+    handed = {again.hand_out("turtle", "user", Other(1.0), person=f"p{n}").id for n in range(5)}
+    assert len(handed) == 5
+    assert (
+        again.hand_out("turtle", "user", Other(0.5), person="ada").id == first
+    )  # another other side counts for itself
+    study.close()
+
+
+def test_several_people_play_at_once(tmp_path: Path) -> None:
+    study = Study(tmp_path)
+    with ThreadPoolExecutor(4) as pool:
+        played = list(pool.map(lambda n: hold(study, name=f"p{n}"), range(4)))
+    study.close()
+    assert len({trajectory.traj_id for trajectory in played}) == 4
+    assert len({trajectory.task.id for trajectory in played}) == 4
+    assert len(rows(tmp_path, "FROM people WHERE admitted")) == 4
+
+
+def test_who_leaves_is_kept_without_a_score_and_counts_for_nothing(tmp_path: Path) -> None:
+    study, other = Study(tmp_path), Other(1.0)
+    task = study.hand_out("turtle", "user", other)
+    left = study.hold(Talk(task, "user", other), person("y"))
+    assert (left.admitted, left.score) == (False, None)
+    assert study.hand_out("turtle", "user", other).id == task.id
+    study.close()
+    assert rows(tmp_path, "FROM people_beside_simulated") == []
+
+
+def test_a_person_as_the_agent_is_compared_with_the_scripted_one(tmp_path: Path) -> None:
+    study, other = Study(tmp_path), Other()
+    task = tasks("turtle", "test")[0]
+    typed = ["[action] Was it night?", *(f"answer: {c['statement']}" for c in task.payload["criteria"])]
+    study.hold(Talk(task, "agent", other, horizon=len(typed)), person(*typed))
+    study.close()
+    (pair,) = rows(tmp_path, "FROM people_beside_simulated")
+    assert (pair["part"], pair["other_side"], pair["simulated"]) == ("agent", "rule", "scripted(skill=0.7)")
+
+
+def test_a_traveller_hints_in_their_own_words(tmp_path: Path) -> None:
+    task = tasks("travel", "test")[0]
+    study = Study(tmp_path)
+    shown: list[str] = []
+    answers = iter(["1", "Something quiet, please."])
+    console = Console(lambda prompt: next(answers), shown.append)
+    talk = Talk(task, "user", Other(1.0), horizon=1)
+    played = study.hold(talk, console)
+    study.close()
+    assert played.turns[0].observation == "Something quiet, please."
+    assert played.turns[0].info["utterance"] == "held"
+    assert task.payload["opening"] in "\n".join(shown)
+
+
+def test_latest_is_never_the_run_of_people(tmp_path: Path) -> None:
+    TurnLog.open(tmp_path, "experiment").close()
+    study = Study(tmp_path)
+    hold(study)
+    study.close()
+    assert find_run(tmp_path, "latest")["run_id"] == "experiment"
+    assert find_run(tmp_path, "people")["run_id"] == "people"
+
+
+def test_which_parts_can_be_played() -> None:
+    assert set(gyms_with_people()) == {"intention", "persuade", "telepathy", "travel", "turtle"}
+    with pytest.raises(ConfigError, match="Nobody can play the user of 'function'"):
+        Study(Path("nowhere")).hand_out("function", "user", Other())

@@ -1,0 +1,324 @@
+"""The page as a person in a browser has it: a real server (`userrl view`), a real Chromium, a warehouse of real rows."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from selenium import webdriver
+from selenium.webdriver.chrome.options import Options
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import WebDriverWait
+
+from tests.ports import free_port
+from tests.warehouse.makers import play
+from userrl_core.gyms import tasks
+from warehouse import TurnLog, open_warehouse
+
+pytestmark = pytest.mark.slow
+
+SECONDS = 60.0
+HOSTILE = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\"> \x1b[31mred \u202eback"
+
+
+@dataclass(slots=True)
+class Viewer:
+    """A browser on a server's pages."""
+
+    driver: webdriver.Chrome
+    base: str
+
+    def open(self, path: str) -> None:
+        self.driver.get(self.base + path)
+
+    def until(self, what: Callable[[], Any]) -> Any:
+        """The first true value of a question that is asked again and again."""
+
+        def ask(_: object) -> Any:
+            with contextlib.suppress(Exception):
+                return what()
+            return False
+
+        return WebDriverWait(self.driver, SECONDS, 0.1).until(ask)
+
+    def text(self) -> str:
+        return str(self.driver.execute_script("return document.body.innerText"))
+
+    def sees(self, text: str) -> None:
+        try:
+            self.until(lambda: text in self.text())
+        except Exception as error:
+            raise AssertionError(f"{text!r} is not on {self.driver.current_url}:\n{self.text()[:3000]}") from error
+
+    def element(self, css: str) -> WebElement:
+        found: WebElement = self.until(lambda: self.driver.find_element(By.CSS_SELECTOR, css))
+        return found
+
+    def click(self, text: str, tag: str = "*") -> None:
+        def click() -> bool:
+            path = f"//{tag}[normalize-space(text())={text!r} or .//*[normalize-space(text())={text!r}]]"
+            self.driver.find_elements(By.XPATH, path)[-1].click()
+            return True
+
+        self.until(click)
+
+    def press(self, key: str) -> None:
+        self.driver.switch_to.active_element.send_keys(key)
+
+    def choose(self, label: str, option: str) -> None:
+        """An option of the select with this label."""
+        self.until(lambda: self.element(f'input[aria-label="{label}"], [aria-label="{label}"]').click() or True)
+        self.click(option, "div[@role='option']")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("home")
+    with TurnLog.open(folder / "warehouse", "r1", run_fields={"name": "first", "recipe": "equalized-r2g"}) as log:
+        for step in range(1, 41):
+            for attempt in range(4):
+                rewards = [0.0, 0.5, 1.0][: 2 + (attempt + step) % 2]
+                scored, credits = sum(rewards) / 2, [1.0] * len(rewards)
+                play(
+                    log,
+                    rewards,
+                    step=step,
+                    attempt=attempt,
+                    task=f"t{step % 5}",
+                    score=scored,
+                    credits=credits,
+                    calls=1,
+                )
+        play(log, [0.25, 1.0], gym="turtle", step=41, text=HOSTILE, credits=[1.0, 1.0])
+        play(log, [1.0], gym="wish", step=42, text="m" * 2**20)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def served(home: Path) -> Iterator[str]:
+    port = free_port()
+    command = [sys.executable, "-m", "flows.cli.main", "view", "--port", str(port)]
+    environment = {**os.environ, "USERRL_HOME": str(home)}
+    with (home / "view.txt").open("w") as output:
+        process = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
+    base = f"http://127.0.0.1:{port}"
+    deadline = time.monotonic() + SECONDS
+    while True:
+        with contextlib.suppress(httpx.TransportError):
+            httpx.get(base, timeout=30)
+            break
+        if process.poll() is not None or time.monotonic() > deadline:
+            pytest.fail((home / "view.txt").read_text())
+        time.sleep(0.1)
+    yield base
+    process.terminate()
+    assert process.wait(20) is not None
+    assert "Traceback" not in (home / "view.txt").read_text()
+
+
+@pytest.fixture(scope="module")
+def viewer(served: str) -> Iterator[Viewer]:
+    chromium, driver = (shutil.which(name) for name in ("chromium", "chromedriver"))
+    if chromium is None or driver is None:
+        if os.environ.get("USERRL_REQUIRE_BROWSER"):
+            pytest.fail("USERRL_REQUIRE_BROWSER is set, but chromium or its driver is not here")
+        pytest.skip("no chromium here")
+    options = Options()
+    options.binary_location = chromium
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1280,1000"):
+        options.add_argument(argument)
+    browser = webdriver.Chrome(options=options, service=Service(driver))
+    yield Viewer(browser, served)
+    browser.quit()
+
+
+def rows(home: Path, text: str) -> list[dict[str, Any]]:
+    with open_warehouse(home / "warehouse") as warehouse:
+        return warehouse.rows(text)
+
+
+def test_runs_lead_to_curves(viewer: Viewer) -> None:
+    viewer.open("/")
+    viewer.sees("equalized-r2g")
+    viewer.click("r1", "a")
+    viewer.sees("Groups whose trajectories differ most in score")
+    assert viewer.element("canvas, svg.echarts, .nicegui-echart").is_displayed()
+
+
+def test_a_list_is_filtered_and_turned_page_by_page_and_its_address_says_it(viewer: Viewer) -> None:
+    viewer.open("/trajectories?gym=travel&sort=step&order=up")
+    viewer.sees("160 trajectories")
+    first = viewer.element("tbody tr a").text
+    viewer.click("next page →", "a")
+    viewer.until(lambda: viewer.element("tbody tr a").text != first)
+    viewer.click("← previous page", "a")
+    viewer.until(lambda: viewer.element("tbody tr a").text == first)
+    box = viewer.element('input[aria-label="score from"]')
+    box.send_keys("0.7" + Keys.ENTER)
+    viewer.until(lambda: "score_from=0.7" in viewer.driver.current_url)
+    viewer.sees("80 trajectories")
+
+
+def test_a_conversation_is_replayed_with_keys(viewer: Viewer, home: Path) -> None:
+    first, second = (
+        row["traj_id"]
+        for row in rows(home, "SELECT traj_id FROM trajectories WHERE gym = 'travel' ORDER BY step, traj_id LIMIT 2")
+    )
+    viewer.open(f"/trajectory/{first}?gym=travel&sort=step&order=up")
+    viewer.sees("next →")
+    viewer.press("j")
+    viewer.until(lambda: "Turn 1" in viewer.element(".turn.now").text)
+    viewer.press("j")
+    viewer.until(lambda: "Turn 2" in viewer.element(".turn.now").text)
+    viewer.press("k")
+    viewer.until(lambda: "Turn 1" in viewer.element(".turn.now").text)
+    viewer.click("1 model call")
+    viewer.sees("gpt-4o")
+    viewer.press("n")
+    viewer.until(lambda: f"/trajectory/{second}" in viewer.driver.current_url)
+    viewer.sees("← previous")
+    viewer.press("p")
+    viewer.until(lambda: f"/trajectory/{first}" in viewer.driver.current_url)
+    viewer.sees("next →")
+    viewer.press("g")
+    viewer.until(lambda: "/group/" in viewer.driver.current_url)
+
+
+def test_credit_is_recomputed_under_another_shaping(viewer: Viewer, home: Path) -> None:
+    traj_id = rows(home, "SELECT traj_id FROM trajectories WHERE gym = 'travel' AND turns = 3 LIMIT 1")[0]["traj_id"]
+    viewer.open(f"/trajectory/{traj_id}")
+    viewer.sees("the run's own: equalized")
+    assert viewer.text().count("+1.000") >= 3
+    viewer.choose("shaping", "r2g")
+    viewer.sees("r2g, r2g, gamma 0.8, over 4 trajectories")
+    viewer.sees("+1.040")  # 0 + 0.8 * (0.5 + 0.8 * 1)
+    viewer.choose("shaping", "em")
+    viewer.sees("em, r2g, gamma 0.8, over 4 trajectories")
+
+
+def test_a_group_stands_side_by_side_with_the_two_that_differ_most(viewer: Viewer, home: Path) -> None:
+    traj_id = rows(home, "SELECT traj_id FROM trajectories WHERE gym = 'travel' LIMIT 1")[0]["traj_id"]
+    viewer.open(f"/group/{traj_id}")
+    viewer.sees("Widest apart in score:")
+    viewer.sees("attempt 3")
+    assert len(viewer.driver.find_elements(By.CSS_SELECTOR, ".member")) == 4
+
+
+def test_sql_is_answered_and_what_writes_is_refused(viewer: Viewer, home: Path) -> None:
+    viewer.open("/ask?q=SELECT+gym,+count(*)+AS+n+FROM+trajectories+GROUP+BY+ALL+ORDER+BY+n+DESC")
+    viewer.sees("3 rows")
+    viewer.sees("160")
+    before = rows(home, "SELECT count(*) AS n FROM turns")
+    for statement in ("DELETE FROM turns", "COPY turns TO 'x.csv'", "SELECT * FROM read_text('/etc/passwd')"):
+        viewer.open(f"/ask?q={statement.replace(' ', '+')}")
+        viewer.sees("refused")
+    assert rows(home, "SELECT count(*) AS n FROM turns") == before
+
+
+@pytest.mark.parametrize(
+    "path", ["/trajectory/{0}", "/group/{0}", "/ask?q=SELECT+content+FROM+turns+WHERE+gym='turtle'"]
+)
+def test_hostile_text_is_text(viewer: Viewer, home: Path, path: str) -> None:
+    traj_id = rows(home, "SELECT traj_id FROM trajectories WHERE gym = 'turtle' AND policy = 'model'")[0]["traj_id"]
+    viewer.open(path.format(traj_id))
+    viewer.sees("<script>document.title='owned'</script>")
+    viewer.sees("\\x1b[31mred \\u202eback")
+    assert "owned" not in viewer.driver.title
+    assert viewer.driver.find_elements(By.CSS_SELECTOR, "img[src=x]") == []
+
+
+def test_a_turn_of_a_megabyte_is_cut_until_all_of_it_is_asked_for(viewer: Viewer, home: Path) -> None:
+    traj_id = rows(home, "SELECT traj_id FROM trajectories WHERE gym = 'wish'")[0]["traj_id"]
+    viewer.open(f"/trajectory/{traj_id}")
+    viewer.sees("show all 1,048,576 characters")
+    assert len(viewer.text()) < 50_000
+    viewer.click("show all 1,048,576 characters")
+    viewer.until(lambda: len(viewer.text()) > 2**20)
+
+
+def test_two_people_play_turtle_at_once_and_their_rows_are_there(viewer: Viewer, home: Path) -> None:
+    handles = [viewer.driver.current_window_handle]
+    viewer.driver.switch_to.new_window("tab")
+    handles.append(viewer.driver.current_window_handle)
+    for n, handle in enumerate(handles):
+        viewer.driver.switch_to.window(handle)
+        viewer.open("/people")
+        viewer.element('input[aria-label="a name of your choice, not your own"]').send_keys(f"person {n}")
+        viewer.click("Begin", "button")
+        viewer.sees("Tick the note first")
+        viewer.element(".q-checkbox").click()
+        viewer.click("Begin", "button")
+        viewer.until(lambda: "/people/" in viewer.driver.current_url)
+        viewer.sees("The hidden story")
+    for handle in handles:
+        viewer.driver.switch_to.window(handle)
+        while "Over after" not in viewer.text():
+            options = viewer.driver.find_elements(By.CSS_SELECTOR, ".panel button.q-btn--outline")
+            labels = [option.text for option in options]
+            with contextlib.suppress(Exception):
+                if "1" in labels:
+                    options[labels.index("1")].click()
+                elif "y" in labels:
+                    options[labels.index("y")].click()
+            time.sleep(0.3)
+        viewer.element('[aria-label="rating"] .q-rating__icon-container:nth-child(4)').click()
+        viewer.click("Keep the rating", "button")
+        viewer.sees("Conversations so far")
+    viewer.driver.close()
+    viewer.driver.switch_to.window(handles[0])
+    played = rows(home, "FROM people")
+    assert sorted(row["person"] for row in played) == ["person 0", "person 1"]
+    assert {(row["part"], row["gym"], row["admitted"], row["rating"]) for row in played} == {
+        ("user", "turtle", True, 4)
+    }
+    assert len({row["task_id"] for row in played}) == 2
+    asked = rows(home, "SELECT count(*) AS n FROM model_calls WHERE role = 'user' AND model = 'human' AND seconds > 0")
+    assert asked[0]["n"] >= sum(row["turns"] for row in played)
+    paired = rows(home, "FROM people_beside_simulated")
+    assert [(row["gym"], row["part"], row["simulated"], row["tasks"]) for row in paired] == [
+        ("turtle", "user", "rule", 2)
+    ]
+    assert {row["task_id"] for row in played} <= {task.id for task in tasks("turtle", "test")}
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_page_fits_its_window_and_says_no_error(viewer: Viewer, home: Path, width: int, scheme: str) -> None:
+    traj_id = rows(home, "SELECT traj_id FROM trajectories WHERE gym = 'travel' LIMIT 1")[0]["traj_id"]
+    wanted = [{"name": "prefers-color-scheme", "value": scheme}]
+    viewer.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": wanted})
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    viewer.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    for path in (
+        "/",
+        "/run/r1",
+        "/trajectories",
+        f"/trajectory/{traj_id}",
+        f"/group/{traj_id}",
+        "/ask",
+        "/published",
+        "/people",
+    ):
+        viewer.open(path)
+        viewer.until(lambda: viewer.driver.find_element(By.CSS_SELECTOR, "[role=heading]"))
+        dark = viewer.until(
+            lambda: (viewer.driver.execute_script("return document.body.classList.contains('body--dark')"), 1)
+        )
+        assert dark[0] == (scheme == "dark")
+        assert viewer.driver.execute_script("return document.documentElement.scrollWidth") <= width, path
+    errors = [entry for entry in viewer.driver.get_log("browser") if entry["level"] == "SEVERE"]
+    assert errors == []
+    viewer.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

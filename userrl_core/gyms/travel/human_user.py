@@ -1,0 +1,64 @@
+"""A person who travels and has wishes that are told only when asked for (UserRL appendix F)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from userrl_core.gyms.human_user import Console, HumanUser
+from userrl_core.gyms.travel.query import match_query
+from userrl_core.gyms.travel.world import HistoryLine, Judgement, Preference, SearchJudgement, World
+from userrl_core.records import Task
+
+_OTHER = (
+    "Another detail, of which I have no wish left to tell",
+    "Nothing in particular, or many things at once",
+    "It asks for no wish",
+)
+
+
+class HumanTravelUser(HumanUser):
+    """Says which wish a message asks for, and hints at it in words of their own; the database answers by rule."""
+
+    def __init__(self, task: Task, rng: random.Random, *, console: Console | None = None) -> None:
+        super().__init__(task, rng, console=console)
+        self._world = World.of(task.payload)
+        self._arguments = {name: aspect.arguments for name, aspect in self._world.aspects.items()}
+
+    async def judge(
+        self, utterance: str, candidates: Sequence[Preference], history: Sequence[HistoryLine]
+    ) -> Judgement:
+        """The wish that the person marks, or that there is none."""
+        listed = "\n".join(f"  - {_about(p)}: {p.preference}" for p in self._world.preferences.values())
+        self.console.show_once(
+            f"Your trip: {self._world.scenario}\nYour wishes:\n{listed}\n"
+            "Hint at a wish only where the agent asks for it, and never state it outright."
+        )
+        self.console.show(f"The agent says: {utterance}")
+        options = [*(f"{_about(p)}: {p.preference}" for p in candidates), *_OTHER]
+        chosen = self.console.choose("What does it ask for? ", options)
+        if chosen < len(candidates):
+            return Judgement("held", candidates[chosen].id)
+        return Judgement(("not_held", "too_vague", "other")[chosen - len(candidates)])
+
+    async def match(self, query: str, history: Sequence[HistoryLine]) -> SearchJudgement:
+        """By rule: the database is no part of the user."""
+        return match_query(query, self._arguments)
+
+    async def reveal(
+        self, utterance: str, preference: Preference, history: Sequence[HistoryLine], *, asked: bool
+    ) -> str:
+        """A hint in the person's words."""
+        why = "" if asked else "Bring up a wish by yourself now. "
+        self.console.show(
+            f"{why}Hint at this, without saying it: {preference.preference} (for example: {preference.implicit})"
+        )
+        return self.console.line("You say: ")
+
+    async def chat(self, utterance: str, history: Sequence[HistoryLine]) -> str:
+        """A reply without a wish."""
+        return self.console.line("You say (and tell no wish): ")
+
+
+def _about(preference: Preference) -> str:
+    return f"{preference.aspect.replace('_', ' ')}, {preference.category}"

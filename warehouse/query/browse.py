@@ -1,0 +1,297 @@
+"""Trajectories as people look at them: lists that are filtered, sorted and turned page by page, one conversation, one group.
+
+A page of a list is found by the key of the row before it (the sorted value and traj_id), never by counting rows from the
+beginning, so that the last page of millions costs what the first one does. Every question has a cursor of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import orjson
+
+from userrl_core.errors import ConfigError
+from userrl_core.suggest import nearest
+from warehouse.query.warehouse import Warehouse
+from warehouse.schema import literal
+
+Row = dict[str, Any]
+
+SORTS: Mapping[str, str] = {
+    "newest": "logged_at",
+    "step": "step",
+    "score": "score",
+    "return": "return_sum",
+    "turns": "turns",
+    "tokens": "completion_tokens",
+    "seconds": "policy_seconds + env_seconds",
+}
+"""What a list may be sorted by."""
+
+LISTED = (
+    *(
+        "traj_id",
+        "run_id",
+        "stage",
+        "step",
+        "phase",
+        "gym",
+        "tier",
+        "task_id",
+        "attempt",
+        "group_id",
+        "policy",
+        "user_name",
+    ),
+    *("turns", "score", "return_sum", "stop_reason", "admitted", "reject_reason", "completion_tokens", "logged_at"),
+)
+"""The columns of a list."""
+
+FOUND = 2_000
+"""Most turns that a text search looks at, the newest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which trajectories are listed; None lets all pass.
+
+    score_from, score_to: bounds of the score, both included. text: words, or "a phrase", that a turn holds. reject_reason: how
+    it begins.
+    """
+
+    run: str | None = None
+    stage: str | None = None
+    step: int | None = None
+    phase: str | None = None
+    gym: str | None = None
+    policy: str | None = None
+    user: str | None = None
+    task: str | None = None
+    group: str | None = None
+    score_from: float | None = None
+    score_to: float | None = None
+    stop: str | None = None
+    reject_reason: str | None = None
+    text: str | None = None
+
+    @classmethod
+    def read(cls, given: Mapping[str, str]) -> Filter:
+        """From texts by name, as an address holds them; empty ones and other names are left out.
+
+        Raises ConfigError for a text that is not the number it should be.
+        """
+        kinds: dict[str, type] = {"step": int, "score_from": float, "score_to": float}
+        values: Row = {}
+        for each in fields(cls):
+            if text := given.get(each.name, "").strip():
+                try:
+                    values[each.name] = kinds.get(each.name, str)(text)
+                except ValueError:
+                    raise ConfigError(f"{each.name} is '{text[:40]}'; give a number.") from None
+        return cls(**values)
+
+    def given(self) -> Row:
+        """What is not None, by name."""
+        return {each.name: value for each in fields(self) if (value := getattr(self, each.name)) is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Rows of one page in their order, and whether there are rows before and after it."""
+
+    rows: list[Row]
+    before: bool
+    after: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """One trajectory with its turns in order.
+
+    trajectory: its row; of one that is still being played, what its turns say, with the rest null. task: the payload that was
+    played, None where the run did not log it.
+    """
+
+    trajectory: Row
+    turns: list[Row]
+    run: Row
+    task: Any
+
+
+def trajectories(
+    warehouse: Warehouse,
+    wanted: Filter,
+    *,
+    sort: str = "newest",
+    descending: bool = True,
+    after: int | None = None,
+    before: int | None = None,
+    size: int = 50,
+) -> Page:
+    """One page of the trajectories that pass the filter.
+
+    after, before: the traj_id of the row that the page follows or precedes; it must be a row of the warehouse. Raises
+    ConfigError for an unknown sort and for a search that cannot be done.
+    """
+    if sort not in SORTS:
+        raise ConfigError(f"Trajectories are not sorted by '{sort}'{nearest(sort, SORTS)}; use {', '.join(SORTS)}.")
+    where, params = _condition(warehouse, wanted)
+    backwards = before is not None
+    down = descending != backwards
+    key = before if backwards else after
+    if key is not None:
+        where.append(_beyond(SORTS[sort], down=down, backwards=backwards))
+        params |= {"key": key, "value": _sorted_value(warehouse, key, SORTS[sort])}
+    direction = "DESC" if down else "ASC"
+    text = (
+        f"SELECT {', '.join(f't.{column}' for column in LISTED)} FROM trajectories t{_where(where)} "
+        f"ORDER BY {SORTS[sort]} {direction} NULLS {'FIRST' if backwards else 'LAST'}, t.traj_id {direction} LIMIT {size + 1}"
+    )
+    rows = warehouse.rows(text, **params)
+    more, rows = len(rows) > size, rows[:size]
+    if backwards:
+        rows.reverse()
+    return Page(rows, before=more if backwards else key is not None, after=backwards or more)
+
+
+def count(warehouse: Warehouse, wanted: Filter) -> Row:
+    """How many trajectories pass, and the mean score of those that were admitted (``trajectories``, ``score``)."""
+    where, params = _condition(warehouse, wanted)
+    text = f"SELECT count(*) AS trajectories, avg(score) FILTER (admitted) AS score FROM trajectories t{_where(where)}"
+    return warehouse.rows(text, **params)[0]
+
+
+def values(warehouse: Warehouse, run: str | None) -> dict[str, list[str]]:
+    """What may be filtered by: the distinct stages, phases, gyms, policies, users and stop reasons of a run, or of all."""
+    names = {
+        "stage": "stage",
+        "phase": "phase",
+        "gym": "gym",
+        "policy": "policy",
+        "user": "user_name",
+        "stop": "stop_reason",
+    }
+    text = f"SELECT {', '.join(f'list_sort(list(DISTINCT {c})) AS {n}' for n, c in names.items())} FROM trajectories"
+    row = warehouse.rows(text + (" WHERE run_id = $run" if run else ""), **({"run": run} if run else {}))[0]
+    return {name: [str(value) for value in row[name] or [] if value] for name in names}
+
+
+def conversation(warehouse: Warehouse, traj_id: int) -> Conversation | None:
+    """Everything about one trajectory, superseded ones included; None where there is none with this id."""
+    turns = warehouse.stored("turns", [traj_id])
+    ended = warehouse.stored("trajectories", [traj_id])
+    if not turns and not ended:
+        return None
+    turns.sort(key=lambda turn: turn["turn"])
+    row = ended[0] if ended else _unfinished(turns)
+    runs = warehouse.rows("FROM runs WHERE run_id = $run", run=row["run_id"])
+    return Conversation(row, turns, runs[0] if runs else {}, _task(warehouse, row))
+
+
+def model_calls(warehouse: Warehouse, traj_id: int, turn: int) -> list[Row]:
+    """The calls of served models that one turn needed, in order."""
+    calls = [call for call in warehouse.stored("model_calls", [traj_id]) if call["turn"] == turn]
+    return sorted(calls, key=lambda call: call["n"])
+
+
+def group(warehouse: Warehouse, traj_id: int) -> list[Conversation]:
+    """The trajectories of one task in one step, of which this is one, by attempt; without run and task."""
+    place = warehouse.stored("trajectories", [traj_id])
+    if not place:
+        return []
+    columns = ("run_id", "stage", "step", "phase", "gym", "group_id")
+    where = " AND ".join(f"{name} IS NOT DISTINCT FROM {literal(place[0][name])}" for name in columns)
+    mates = warehouse.rows(f"FROM trajectories WHERE {where} ORDER BY attempt, traj_id LIMIT 64")
+    by_id: dict[int, list[Row]] = {row["traj_id"]: [] for row in mates}
+    for turn in warehouse.stored("turns", list(by_id)):
+        by_id[turn["traj_id"]].append(turn)
+    return [Conversation(row, sorted(by_id[row["traj_id"]], key=lambda t: t["turn"]), {}, None) for row in mates]
+
+
+def spread_groups(warehouse: Warehouse, run: str, *, stage: str | None = None, most: int = 50) -> list[Row]:
+    """The groups whose trajectories differ most in score: best and worst of each, the widest apart first."""
+    text = (
+        "SELECT stage, step, phase, gym, task_id, group_id, count(*) AS n, min(score) AS worst, max(score) AS best, "
+        "max(score) - min(score) AS apart, arg_max(traj_id, score) AS best_id, arg_min(traj_id, score) AS worst_id "
+        "FROM trajectories WHERE run_id = $run AND admitted AND ($stage IS NULL OR stage = $stage) "
+        f"GROUP BY ALL HAVING n > 1 ORDER BY apart DESC, step DESC, best_id DESC LIMIT {most}"
+    )
+    return warehouse.rows(text, run=run, stage=stage)
+
+
+def parting(turns_by_trajectory: Sequence[Sequence[Row]]) -> list[int | None]:
+    """Per trajectory, the first turn at which no other one says the same any more; None for one that another equals."""
+    said = [[(t["choice"], t["content"], t["observation"]) for t in turns] for turns in turns_by_trajectory]
+    alone: list[int | None] = []
+    for n, own in enumerate(said):
+        shared = 0
+        for m, other in enumerate(said):
+            if m != n:
+                same = next(
+                    (i for i, (a, b) in enumerate(zip(own, other, strict=False)) if a != b), min(len(own), len(other))
+                )
+                shared = max(shared, same)
+        equal = any(own == other for m, other in enumerate(said) if m != n)
+        alone.append(None if equal else shared + 1)
+    return alone
+
+
+def _beyond(sorted_by: str, *, down: bool, backwards: bool) -> str:
+    """SQL that keeps the rows beyond ($value, $key). Null sorts last, whatever the direction; on the way back, first."""
+    further = "<" if down else ">"
+    of_equal = f"t.traj_id {further} $key"
+    of_value = f"{sorted_by} {further} $value OR ({sorted_by} = $value AND {of_equal})"
+    of_null = f"{sorted_by} IS NULL AND {of_equal}"
+    if backwards:
+        of_null = f"({of_null}) OR {sorted_by} IS NOT NULL"
+    else:
+        of_value = f"{of_value} OR {sorted_by} IS NULL"
+    return f"CASE WHEN $value IS NULL THEN {of_null} ELSE {of_value} END"
+
+
+def _sorted_value(warehouse: Warehouse, key: int, sorted_by: str) -> float | None:
+    found = warehouse.stored("trajectories", [key], f"CAST({sorted_by} AS DOUBLE) AS value")
+    if not found:
+        raise ConfigError(f"There is no trajectory {key} to go on from; begin at the first page.")
+    value = found[0]["value"]
+    return None if value is None else float(value)
+
+
+def _condition(warehouse: Warehouse, wanted: Filter) -> tuple[list[str], Row]:
+    columns = {
+        "run": "run_id", "stage": "stage", "step": "step", "phase": "phase", "gym": "gym", "policy": "policy",
+        "user": "user_name", "task": "task_id", "group": "group_id", "stop": "stop_reason",
+    }  # fmt: skip
+    given = wanted.given()
+    where = [f"t.{columns[name]} = ${name}" for name in given if name in columns]
+    if wanted.score_from is not None:
+        where.append("t.score >= $score_from")
+    if wanted.score_to is not None:
+        where.append("t.score <= $score_to")
+    if wanted.reject_reason is not None:
+        where.append("starts_with(t.reject_reason, $reject_reason)")
+    if wanted.text is not None:
+        found = warehouse.trajectories_with(wanted.text, limit=FOUND, run=wanted.run)
+        where.append(f"t.traj_id IN ({', '.join(map(str, found)) or 'NULL'})")
+    return where, {name: value for name, value in given.items() if name != "text"}
+
+
+def _where(conditions: Sequence[str]) -> str:
+    return f" WHERE {' AND '.join(conditions)}" if conditions else ""
+
+
+def _unfinished(turns: Sequence[Row]) -> Row:
+    shared = ("traj_id", "run_id", "stage", "step", "phase", "gym", "task_id", "attempt", "group_id")
+    return {**dict.fromkeys((*LISTED, "messages", "horizon", "task_version"))} | {k: turns[0][k] for k in shared}
+
+
+def _task(warehouse: Warehouse, row: Row) -> Any:
+    text = (
+        "SELECT payload FROM store.tasks WHERE run_id = $run AND gym = $gym AND task_id = $task "
+        "ORDER BY version IS NOT DISTINCT FROM $version DESC, seq LIMIT 1"
+    )
+    params = {"run": row["run_id"], "gym": row["gym"], "task": row["task_id"], "version": row["task_version"]}
+    found = warehouse.rows(text, **params)
+    return orjson.loads(found[0]["payload"]) if found and found[0]["payload"] else None
