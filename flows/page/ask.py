@@ -98,7 +98,8 @@ class _Chart:
         """Chart with its choices of columns and form."""
         names = dict(enumerate(self._answer.columns))
         y = self._numbers[-1]
-        x = next(n for n in names if n != y)
+        varied = [n for n in names if n != y and any(row[n] != self._answer.rows[0][n] for row in self._answer.rows)]
+        x = next(iter(varied), 0 if y else 1)
         with ui.expansion("Chart").classes("panel"):
             with ui.row().classes("gap-4"):
                 self._x = ui.select(names, value=x, label="over", on_change=self._draw)

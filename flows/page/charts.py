@@ -9,6 +9,7 @@ from typing import Any
 COLORS = ("#2f6ca8", "#d07a1f", "#2e8b6a", "#a4508b", "#8a6d3b", "#5b5fc7", "#b3372f", "#4a8fa8")
 """Distinct in both themes, and in the common kinds of colour blindness with the line styles beside them."""
 QUIET = "#8a929d"
+ALARM = "#c2483f"
 LINE = "rgba(128,136,148,.25)"
 
 
@@ -43,19 +44,20 @@ def curves(series: Mapping[str, Sequence[tuple[float, float | None]]], marks: Se
         lines[0]["markLine"] = {
             "symbol": "none",
             "silent": True,
+            "label": {
+                "formatter": "{b}",
+                "position": "end",
+                "rotate": 0,
+                "fontSize": 11,
+                "lineHeight": 14,
+                "distance": 10,
+            },
             "data": [
                 {
+                    "name": mark.text,
                     "xAxis": mark.step,
-                    "lineStyle": {"color": "#b3372f" if mark.kind == "alarm" else QUIET, "type": "dashed"},
-                    "label": {
-                        "formatter": mark.text,
-                        "color": "#b3372f" if mark.kind == "alarm" else QUIET,
-                        "position": "end" if mark.kind == "stage" else "insideEnd",
-                        "rotate": 0,
-                        "fontSize": 11,
-                        "lineHeight": 14,
-                        "distance": 10,
-                    },
+                    "lineStyle": {"color": ALARM if mark.kind == "alarm" else QUIET, "type": "dashed"},
+                    "label": {"color": ALARM if mark.kind == "alarm" else QUIET},
                 }
                 for mark in marks
             ],
@@ -76,6 +78,8 @@ def curves(series: Mapping[str, Sequence[tuple[float, float | None]]], marks: Se
         },
         "yAxis": {"type": "value", "scale": True, **_axis()},
         "series": lines,
+        # Side by side on a telephone the labels would cover one another; the text below the chart says the same.
+        "media": [{"query": {"maxWidth": 560}, "option": {"series": [{"markLine": {"label": {"show": False}}}]}}],
     }
 
 

@@ -49,7 +49,7 @@ async def show_group(warehouse: Warehouse, traj_id: int) -> None:
         ui.echart(options).classes("w-full").style("height: 12rem")
     with (
         ui.element("div")
-        .classes("flex gap-3 overflow-x-auto w-full pb-2")
+        .classes("flex flex-nowrap gap-3 overflow-x-auto w-full pb-2")
         .props('tabindex=0 aria-label="trajectories"')
     ):
         for n, member in enumerate(members):

@@ -191,9 +191,10 @@ class Curves:
         self._chart.options.update(charts.curves(ordered, marks))
         self._chart.set_visibility(bool(self._rows))
         self._chart.update()
+        marked = "; ".join(f"step {mark.step:g} {mark.text}" for mark in marks).replace("\n", ", ")
         self._note.set_text(
-            "A click on a point opens its trajectories. Dashed: where a stage with its horizon begins; red: alarms. "
-            "Each point is a mean over the trajectories of one step; one run says nothing about other seeds."
+            f"A click on a point opens its trajectories. Dashed: {marked}. Each point is a mean over the trajectories of one "
+            "step; one run says nothing about other seeds."
             if self._rows
             else "No training or validation was logged for this run."
         )

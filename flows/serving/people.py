@@ -33,7 +33,7 @@ from userrl_core.records import RolloutContext, Task, Trajectory, Turn
 from userrl_core.rollout import run_episodes
 from userrl_core.seeding import derive_seed
 from userrl_core.served.client import ChatServer, close_clients
-from warehouse import TurnLog, open_warehouse
+from warehouse import TurnLog, Warehouse, open_warehouse
 from warehouse.files.runs import retire_run
 
 RUN = "people"
@@ -184,6 +184,7 @@ class Study:
         self._root = root
         self._lock = threading.Lock()
         self._log: TurnLog | None = None
+        self._warehouse: Warehouse | None = None
         self._open: Counter[tuple[str, Side, str, str]] = Counter()
         self._own: dict[str, list[int]] = {}
 
@@ -252,7 +253,9 @@ class Study:
         with self._lock:
             if self._log is not None:
                 self._log.close()
-                self._log = None
+            if self._warehouse is not None:
+                self._warehouse.close()
+            self._log = self._warehouse = None
 
     def _opened(self) -> TurnLog:
         with self._lock:
@@ -265,15 +268,16 @@ class Study:
         """Per task, how many conversations there were, and how many of them with this person."""
         if not self._root.is_dir():
             return {}
-        with open_warehouse(self._root) as warehouse:
-            told = warehouse.rows(
-                "SELECT (fields->>'traj_id')::BIGINT AS id FROM events WHERE run_id = $run AND kind = 'person' "
-                "AND fields->>'person' = $person AND $person <> ''",
-                run=RUN,
-                person=person,
-            )
-            own = [*(row["id"] for row in told), *self._own.get(person, [])]
-            rows = warehouse.rows(HANDED_OUT, run=RUN, gym=gym, side=side, other=other, own=own)
+        with self._lock:
+            warehouse = self._warehouse = self._warehouse or open_warehouse(self._root)
+        told = warehouse.rows(
+            "SELECT (fields->>'traj_id')::BIGINT AS id FROM events WHERE run_id = $run AND kind = 'person' "
+            "AND fields->>'person' = $person AND $person <> ''",
+            run=RUN,
+            person=person,
+        )
+        own = [*(row["id"] for row in told), *self._own.get(person, [])]
+        rows = warehouse.rows(HANDED_OUT, run=RUN, gym=gym, side=side, other=other, own=own)
         return {row["task_id"]: (row["n"], row["own"]) for row in rows}
 
     def _play_counterpart(self, talk: Talk, log: TurnLog) -> None:

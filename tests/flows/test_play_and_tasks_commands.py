@@ -23,6 +23,7 @@ from userrl_core.errors import TaskError
 from userrl_core.gyms import tasks
 from userrl_core.gyms.taskfile import read_tasks, write_tasks
 from userrl_core.records import Task
+from warehouse import open_warehouse
 
 cli = typer.Typer()
 cli.add_typer(tasks_app, name="tasks")
@@ -52,6 +53,16 @@ def test_playing_as_the_user_lets_the_scripted_agent_ask() -> None:
     done = call("play", "persuade", "--as", "user", "--skill", "1", typed="Hm.\n4\nOh.\n7\n")
     assert "-- turn 1: reward +0.500, so far 0.500" in done.output
     assert "Solved after 2 turns; score 1.000." in done.output
+
+
+def test_what_was_played_is_kept_and_shown(tmp_path: Path) -> None:
+    done = call("play", "travel", "--name", "ada", typed="[search] hotel\nquit\n")
+    traj_id = int(done.output.partition("Kept: userrl show ")[2].split(",")[0])
+    with open_warehouse(tmp_path / "home" / "warehouse") as warehouse:
+        (row,) = warehouse.rows("FROM people")
+        (turn,) = warehouse.rows("FROM turns WHERE traj_id = $id", id=traj_id)
+    assert (row["traj_id"], row["part"], row["person"], row["admitted"]) == (traj_id, "agent", "ada", False)
+    assert (turn["choice"], turn["content"]) == ("search", "hotel")
 
 
 def test_playing_against_a_served_user() -> None:
@@ -86,7 +97,8 @@ def test_a_wrong_call_is_one_sentence_and_exit_1(arguments: list[str], sentence:
 
 
 def test_the_same_seed_plays_the_same_task() -> None:
-    first, again, other = (call("play", "intention", "--seed", seed).output for seed in ("1", "1", "2"))
+    outputs = [call("play", "intention", "--seed", seed).output for seed in ("1", "1", "2")]
+    first, again, other = (output.partition("Kept:")[0] for output in outputs)  # each is kept under an id of its own
     assert first == again != other
 
 

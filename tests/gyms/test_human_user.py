@@ -12,7 +12,7 @@ from userrl_core.errors import PolicyError, UserError
 from userrl_core.gyms import gym_class, make, tasks
 from userrl_core.gyms.human_user import Console
 from userrl_core.interact import InteractCall, parse_text
-from userrl_core.policies.human import HumanPolicy
+from userrl_core.policies.human import HumanPolicy, readable
 
 
 class Person:
@@ -153,3 +153,11 @@ def test_a_person_may_leave(typed: list[str]) -> None:
 def test_a_human_user_needs_no_console_to_be_created() -> None:
     task = tasks("telepathy", "train")[0]
     assert gym_class("telepathy").users["human"](task, random.Random(0)).task is task
+
+
+def test_a_search_result_is_words_and_not_json() -> None:
+    line = '{"id": "H1", "name": "Oak", "cost": 66, "tags": ["quiet", "view"], "service": {"spa": null, "late_bus": 4}}'
+    assert readable(f"1 option for hotel:\n{line}") == (
+        "1 option for hotel:\nH1  Oak  66\n      tags quiet, view; service late bus 4"
+    )
+    assert readable("{not json") == "{not json"

@@ -162,9 +162,9 @@ def test_a_list_is_filtered_and_turned_page_by_page_and_its_address_says_it(view
     viewer.open("/trajectories?gym=travel&sort=step&order=up")
     viewer.sees("160 trajectories")
     first = viewer.element("tbody tr a").text
-    viewer.click("next page →", "a")
+    viewer.until(lambda: viewer.driver.find_element(By.PARTIAL_LINK_TEXT, "next page")).click()
     viewer.until(lambda: viewer.element("tbody tr a").text != first)
-    viewer.click("← previous page", "a")
+    viewer.until(lambda: viewer.driver.find_element(By.PARTIAL_LINK_TEXT, "previous page")).click()
     viewer.until(lambda: viewer.element("tbody tr a").text == first)
     box = viewer.element('input[aria-label="score from"]')
     box.send_keys("0.7" + Keys.ENTER)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,10 @@ from warehouse.query.browse import SORTS, Filter
 from warehouse.upkeep.compact import compact
 
 
-def filled(root: Path) -> Warehouse:
+@pytest.fixture(scope="module")
+def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warehouse]:
     """Forty trajectories, a few of them without a score, half of them packed."""
-    draw = random.Random(3)
+    root, draw = tmp_path_factory.mktemp("warehouse"), random.Random(3)
     for part in range(2):
         with TurnLog.open(root, "r1", run_fields={"name": "first"}) as log:
             for n in range(20):
@@ -35,58 +37,55 @@ def filled(root: Path) -> Warehouse:
                 )
         if part == 0:
             compact(root, everything=True)
-    return open_warehouse(root)
+    with open_warehouse(root) as opened:
+        yield opened
 
 
 @pytest.mark.parametrize("sort", SORTS)
 @pytest.mark.parametrize("descending", [True, False])
-def test_pages_forwards_and_back_are_the_whole_list_in_order(tmp_path: Path, sort: str, descending: bool) -> None:
-    with filled(tmp_path) as warehouse:
-        whole = browse.trajectories(warehouse, Filter(), sort=sort, descending=descending, size=100)
-        assert (len(whole.rows), whole.before, whole.after) == (40, False, False)
-        ids = [row["traj_id"] for row in whole.rows]
-        assert len(set(ids)) == 40
-        pages, after = [], None
-        while True:
-            page = browse.trajectories(warehouse, Filter(), sort=sort, descending=descending, after=after, size=7)
-            pages.append([row["traj_id"] for row in page.rows])
-            if not page.after:
-                break
-            after = pages[-1][-1]
-        assert [traj_id for page in pages for traj_id in page] == ids
-        for earlier, later in itertools.pairwise(pages):
-            back = browse.trajectories(warehouse, Filter(), sort=sort, descending=descending, before=later[0], size=7)
-            assert [row["traj_id"] for row in back.rows] == earlier
-            assert (back.before, back.after) == (earlier is not pages[0], True)
+def test_pages_forwards_and_back_are_the_whole_list_in_order(warehouse: Warehouse, sort: str, descending: bool) -> None:
+    whole = browse.trajectories(warehouse, Filter(), sort=sort, descending=descending, size=100)
+    assert (len(whole.rows), whole.before, whole.after) == (40, False, False)
+    ids = [row["traj_id"] for row in whole.rows]
+    assert len(set(ids)) == 40
+    pages, after = [], None
+    while True:
+        page = browse.trajectories(warehouse, Filter(), sort=sort, descending=descending, after=after, size=7)
+        pages.append([row["traj_id"] for row in page.rows])
+        if not page.after:
+            break
+        after = pages[-1][-1]
+    assert [traj_id for page in pages for traj_id in page] == ids
+    for earlier, later in itertools.pairwise(pages):
+        back = browse.trajectories(warehouse, Filter(), sort=sort, descending=descending, before=later[0], size=7)
+        assert [row["traj_id"] for row in back.rows] == earlier
+        assert (back.before, back.after) == (earlier is not pages[0], True)
 
 
-def test_null_scores_come_last_in_either_direction(tmp_path: Path) -> None:
-    with filled(tmp_path) as warehouse:
-        for descending in (True, False):
-            rows = browse.trajectories(warehouse, Filter(), sort="score", descending=descending).rows
-            scores = [row["score"] for row in rows]
-            known = [score for score in scores if score is not None]
-            assert scores[len(known) :] == [None] * 6
-            assert known == sorted(known, reverse=descending)
+def test_null_scores_come_last_in_either_direction(warehouse: Warehouse) -> None:
+    for descending in (True, False):
+        rows = browse.trajectories(warehouse, Filter(), sort="score", descending=descending).rows
+        scores = [row["score"] for row in rows]
+        known = [score for score in scores if score is not None]
+        assert scores[len(known) :] == [None] * 6
+        assert known == sorted(known, reverse=descending)
 
 
-def test_filters_are_all_met(tmp_path: Path) -> None:
-    with filled(tmp_path) as warehouse:
-        wanted = Filter(run="r1", gym="travel", score_from=0.5, score_to=1.5, stop="success", phase="train")
-        rows = browse.trajectories(warehouse, wanted).rows
-        assert rows
-        assert all(row["gym"] == "travel" and 0.5 <= row["score"] <= 1.5 for row in rows)
-        assert browse.count(warehouse, wanted)["trajectories"] == len(rows)
-        rejected = browse.trajectories(warehouse, Filter(reject_reason="user")).rows
-        assert [row["admitted"] for row in rejected] == [False] * 6
+def test_filters_are_all_met(warehouse: Warehouse) -> None:
+    wanted = Filter(run="r1", gym="travel", score_from=0.5, score_to=1.5, stop="success", phase="train")
+    rows = browse.trajectories(warehouse, wanted).rows
+    assert rows
+    assert all(row["gym"] == "travel" and 0.5 <= row["score"] <= 1.5 for row in rows)
+    assert browse.count(warehouse, wanted)["trajectories"] == len(rows)
+    rejected = browse.trajectories(warehouse, Filter(reject_reason="user")).rows
+    assert [row["admitted"] for row in rejected] == [False] * 6
 
 
-def test_a_text_is_found_where_it_is_indexed_and_where_it_is_not_yet(tmp_path: Path) -> None:
-    with filled(tmp_path) as warehouse:
-        for text in ('"green apples"', "green"):
-            rows = browse.trajectories(warehouse, Filter(text=text)).rows
-            assert sorted(row["attempt"] for row in rows) == [5, 5]
-        assert browse.trajectories(warehouse, Filter(text="pears")).rows == []
+def test_a_text_is_found_where_it_is_indexed_and_where_it_is_not_yet(warehouse: Warehouse) -> None:
+    for text in ('"green apples"', "green"):
+        rows = browse.trajectories(warehouse, Filter(text=text)).rows
+        assert sorted(row["attempt"] for row in rows) == [5, 5]
+    assert browse.trajectories(warehouse, Filter(text="pears")).rows == []
 
 
 def test_an_address_is_read_into_a_filter() -> None:
