@@ -45,6 +45,7 @@ class Replay:
         self._cards: list[ui.element] = []
         self._bars: list[Bars] = []
         self._at = -1
+        self._targets: dict[str, str] = {"g": f"/group/{shown.trajectory['traj_id']}"}
 
     async def build(self) -> None:
         """The whole page."""
@@ -73,7 +74,7 @@ class Replay:
         if not self._shown.turns:
             frame.sentence("No turn was logged.")
         ui.keyboard(on_key=self._key)
-        await self._find_neighbours()
+        ui.timer(0.0, self._find_neighbours, once=True)  # when the conversation is on the screen
 
     def _opening(self, row: Mapping[str, Any]) -> None:
         messages = json.loads(row["messages"] or "[]")
@@ -172,16 +173,11 @@ class Replay:
             earlier = await frame.asked(lambda: self._listing.page(before=own, size=1).rows)
         except ConfigError:  # still being played, so in no list yet
             later, earlier = [], []
-        self._targets = {
-            "n": self._listing.address(f"/trajectory/{later[0]['traj_id']}") if later else None,
-            "p": self._listing.address(f"/trajectory/{earlier[0]['traj_id']}") if earlier else None,
-            "g": f"/group/{own}",
-        }
         with self._neighbours:
-            if self._targets["p"]:
-                ui.link("← previous", self._targets["p"])
-            if self._targets["n"]:
-                ui.link("next →", self._targets["n"])
+            for key, text, rows in (("p", "← previous", earlier), ("n", "next →", later)):
+                if rows:
+                    self._targets[key] = self._listing.address(f"/trajectory/{rows[0]['traj_id']}")
+                    ui.link(text, self._targets[key])
 
     def _key(self, event: KeyEventArguments) -> None:
         if not event.action.keydown or event.modifiers.ctrl or event.modifiers.meta or event.modifiers.alt:
@@ -189,7 +185,7 @@ class Replay:
         name = str(event.key.name)
         if name in ("j", "k"):
             self._go(self._at + (1 if name == "j" else -1))
-        elif target := getattr(self, "_targets", {}).get(name):
+        elif target := self._targets.get(name):
             ui.navigate.to(target)
 
     def _go(self, to: int) -> None:

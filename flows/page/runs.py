@@ -184,8 +184,9 @@ class Curves:
 
     def _draw(self, marks: list[Mark]) -> None:
         points: dict[str, list[tuple[float, float | None]]] = {}
+        forked = any(branch_of(stage or "") for stage in {row["stage"] for row in self._rows})
         for row in self._rows:
-            points.setdefault(self._name(row), []).append((row["step"], row[self._measure]))
+            points.setdefault(self._name(row, forked), []).append((row["step"], row[self._measure]))
         ordered = {name: points[name] for name in sorted(points)}
         self._chart.options.clear()
         self._chart.options.update(charts.curves(ordered, marks))
@@ -199,15 +200,11 @@ class Curves:
             else "No training or validation was logged for this run."
         )
 
-    def _name(self, row: Row) -> str:
+    def _name(self, row: Row, forked: bool) -> str:
         parts = [row["run_id"]] if len(self._run_ids) > 1 else []
-        parts += [branch_of(row["stage"] or "") or ("all branches" if self._forked else ""), row["part"]]
+        parts += [branch_of(row["stage"] or "") or ("all branches" if forked else ""), row["part"]]
         name = " ".join(filter(None, parts)) or MEASURES[self._measure]
         return f"{name} (validation)" if row["phase"] == "validate" else f"{name} (training)"
-
-    @property
-    def _forked(self) -> bool:
-        return any(branch_of(row["stage"] or "") for row in self._rows)
 
     def _marks(self) -> list[Mark]:
         first: dict[str, Row] = {}

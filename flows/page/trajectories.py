@@ -59,7 +59,8 @@ async def show_trajectories(warehouse: Warehouse, query: Mapping[str, str]) -> N
     page = await frame.asked(lambda: listing.page(after=listing.after, before=listing.before))
     totals = await frame.asked(lambda: browse.count(warehouse, listing.wanted))
     mean = "" if totals["score"] is None else f", mean score {totals['score']:.3f}"
-    ui.label(f"{totals['trajectories']:,} trajectories{mean}").classes("quiet")
+    newest = f", among the newest {browse.FOUND} turns with this text" if listing.wanted.text else ""
+    ui.label(f"{totals['trajectories']:,} trajectories{mean}{newest}").classes("quiet")
     if not page.rows:
         frame.sentence("Nothing passes these filters.")
         return

@@ -6,12 +6,15 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer import Typer
 from typer.testing import CliRunner
 
 from flows.cli.answers.rows import Format, Rows, fitted, show, table
-from flows.cli.looking.play import converse, pick
+from flows.cli.looking.play import pick, play
 from flows.cli.looking.sql import app
 from flows.cli.terminal import plain, plain_json
+from flows.machine.home import imported_tasks
+from userrl_core.gyms.taskfile import write_tasks
 
 HOSTILE = "see [/INST] a [bold]b :smile: \x1b]0;title\x07\x1b[2J \x9b31m \u202etxt"
 
@@ -82,15 +85,13 @@ def test_a_date_beyond_python_s_is_text(tmp_path):
     assert json.loads(done.stdout) == [{"d": "infinity"}, {"d": "2026-01-02"}]
 
 
-def test_a_player_is_shown_no_escape_sequence_of_a_task_or_of_the_other_side():
+def test_a_player_is_shown_no_escape_sequence_of_a_task_or_of_the_other_side(tmp_path, monkeypatch):
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path))
     task = pick("turtle", None, "train", 0)
     payload = {key: f"{value}\x1b[2J" if isinstance(value, str) else value for key, value in task.payload.items()}
-    said: list[str] = []
-
-    def ask(prompt):
-        said.append(prompt)
-        return "quit"
-
-    converse("turtle", "agent", replace(task, payload=payload), ask=ask, show=said.append)
-    assert any("\\x1b[2J" in text for text in said)
-    assert not any("\x1b" in text for text in said)
+    write_tasks(imported_tasks("turtle"), [replace(task, id="hostile", payload=payload)])
+    cli = Typer()
+    cli.command()(play)
+    done = CliRunner().invoke(cli, ["turtle", "--task", "hostile"], input="quit\n")
+    assert "\\x1b[2J" in done.output
+    assert "\x1b" not in done.output

@@ -49,7 +49,7 @@ LISTED = (
 )
 """The columns of a list."""
 
-FOUND = 2_000
+FOUND = 500
 """Most turns that a text search looks at, the newest first."""
 
 
