@@ -61,11 +61,9 @@ class Replay:
         with ui.row().classes("gap-4 items-center"):
             self._neighbours = ui.row().classes("gap-4")
             ui.label(KEYS).classes("quiet text-sm")
-        members = await frame.asked(lambda: browse.group(self._warehouse, row["traj_id"]))
         with ui.element("div").classes("panel"):
             self._chart = ui.echart(self._options(self._logged())).classes("w-full").style("height: 13rem")
-            if len(members) > 1 and self._shown.turns:
-                CreditControl(self._shown.run, members, self._position(members), self._logged(), self._recolour).build()
+            self._control = ui.element("div").classes("w-full")
         self._opening(row)
         counts = await frame.asked(lambda: _calls(self._warehouse, row["traj_id"]))
         logged = self._logged()
@@ -74,7 +72,7 @@ class Replay:
         if not self._shown.turns:
             frame.sentence("No turn was logged.")
         ui.keyboard(on_key=self._key)
-        ui.timer(0.0, self._find_neighbours, once=True)  # when the conversation is on the screen
+        ui.timer(0.0, self._add_surroundings, once=True)
 
     def _opening(self, row: Mapping[str, Any]) -> None:
         messages = json.loads(row["messages"] or "[]")
@@ -165,6 +163,14 @@ class Replay:
         self._chart.options.clear()
         self._chart.options.update(self._options(credit))
         self._chart.update()
+
+    async def _add_surroundings(self) -> None:
+        """What needs the rest of the group or of the list, when the conversation itself is on the screen."""
+        members = await frame.asked(lambda: browse.group(self._warehouse, self._shown.trajectory["traj_id"]))
+        if len(members) > 1 and self._shown.turns:
+            with self._control:
+                CreditControl(self._shown.run, members, self._position(members), self._logged(), self._recolour).build()
+        await self._find_neighbours()
 
     async def _find_neighbours(self) -> None:
         own = self._shown.trajectory["traj_id"]
