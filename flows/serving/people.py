@@ -122,11 +122,11 @@ class Checkpoint(Other):
         self._path, self._recipe = run.checkpoint, from_resolved(run.info.resolved)
         self.checkpoint = run.checkpoint.name
         self.horizon, self.prompt_style = self._recipe.evaluate.horizon, self._recipe.model.prompt_style
-        self._name = f"{run.id}/{run.checkpoint.name}"
+        self._name = run.id
 
     @property
     def policy_name(self) -> str:
-        """Run and checkpoint."""
+        """The run's id; which of its checkpoints is in a column of its own."""
         return self._name
 
     def policy(self) -> BatchPolicy:

@@ -150,6 +150,11 @@ def rows(home: Path, text: str) -> list[dict[str, Any]]:
         return warehouse.rows(text)
 
 
+def test_other_names_and_pages_of_other_sites_are_refused(served: str) -> None:
+    assert httpx.get(served, headers={"Host": "evil.example"}).status_code == 421
+    assert httpx.get(served, headers={"Origin": "http://evil.example"}).status_code == 403
+
+
 def test_runs_lead_to_curves(viewer: Viewer) -> None:
     viewer.open("/")
     viewer.sees("equalized-r2g")
