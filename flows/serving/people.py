@@ -233,6 +233,11 @@ class Study:
         )
         try:
             asyncio.run(_play(episode, policy, after_turn))
+        except BaseException:  # Ctrl-C too: what was begun is not left as if it were still being played
+            if episode.trajectory.traj_id is not None:
+                episode.fail(PolicyError("the conversation was stopped"))
+                log.flush()
+            raise
         finally:
             with self._lock:
                 place = gym, talk.side, talk.other_name, talk.task.id
