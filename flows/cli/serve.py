@@ -95,6 +95,7 @@ def serve_gym(
     tier: Annotated[str | None, typer.Option("--tier", help="Difficulty tier, where the gym has tiers.")] = None,
     user_model: Annotated[str | None, typer.Option("--user-model", help="A served model plays the user.")] = None,
     user_url: Annotated[str | None, typer.Option("--user-url", help="Its /v1 address.")] = None,
+    idle: Annotated[float, typer.Option("--idle", min=1.0, help="Seconds until an unused session is closed.")] = 3600.0,
 ) -> None:
     """Serve a gym in the shape of AgentGym's servers (create, reset, step, observation, close) until Ctrl-C."""
     from flows.machine.front_door import guarded, serve
@@ -102,7 +103,7 @@ def serve_gym(
     from flows.serving.gym_server import GymServer, app_of
 
     user: Any = "rule" if user_model is None else ("openai", {"model": user_model, "base_url": user_url})
-    server = GymServer(gym, split, user, options={"tier": tier} if tier else {})
+    server = GymServer(gym, split, user, options={"tier": tier} if tier else {}, idle=idle)
     door = guarded(app_of(server), host, name or [], home())
     typer.echo(
         f"{gym}: {len(server.pool)} {split} tasks at http://{host}:{port}{_token(door, home())} (Ctrl-C stops it)"

@@ -26,7 +26,7 @@ from flows.machine.slots import named, slots
 from flows.run.request import Backend
 from flows.run.tasks import count_published, demonstrated_gyms, evaluation_gyms, own_user_url, users_of
 from userrl_core.errors import ConfigError
-from userrl_core.gyms.registry import names
+from userrl_core.gyms.registry import gym_class, names
 from userrl_core.served.client import ChatServer
 from userrl_core.served.health import served_users
 from userrl_core.training.verl.config import Resume, compose, rl_overrides, sft_overrides
@@ -149,7 +149,7 @@ def compose_verl(recipe: Recipe, weights: Path) -> None:
 
 
 def _refuse_unplayable(recipe: Recipe, gyms: tuple[str, ...]) -> None:
-    """Environments that are not installed."""
+    """Environments that are not part of this version, or lack something on this machine."""
     missing = [gym for gym in dict.fromkeys(gyms) if gym not in names()]
     if missing:
         what = ", ".join(missing)
@@ -158,6 +158,13 @@ def _refuse_unplayable(recipe: Recipe, gyms: tuple[str, ...]) -> None:
             f"Recipe '{recipe.name}' needs the environment{'s' * (len(missing) > 1)} {what}, which this version does not "
             f"have; choose a recipe on one of {', '.join(sorted(names()))}.",
         )
+    for gym in dict.fromkeys(gyms):
+        try:
+            reason = gym_class(gym).unavailable()
+        except ModuleNotFoundError as error:
+            reason = f"Gym '{gym}' needs the module {error.name}, which is not installed; install the extra envs."
+        if reason:
+            raise _Refusal("environment", reason)
 
 
 def _refuse_judge(recipe: Recipe) -> None:

@@ -91,7 +91,7 @@ def test_what_is_no_literal_is_refused_with_file_and_line_and_never_run(tmp_path
 
 
 def test_a_folder_that_is_no_clone_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(TaskError, match="is no clone of UserRL, UserBench or tau-bench"):
+    with pytest.raises(TaskError, match="is no clone of UserRL, UserBench, tau-bench or AgentGym"):
         import_clone(tmp_path, tmp_path / "data")
 
 
@@ -115,3 +115,13 @@ def test_the_policy_is_the_released_one_where_it_lies_beside_the_tools_and_ours_
     assert openings["retail"].startswith("# Policy\n# A policy made for this test\n")
     assert "made for this test" not in openings["airline"]
     assert openings["airline"].startswith("# Policy\n")
+
+
+def test_a_clone_of_agentgym_becomes_its_part_with_the_recipes_of_textcraft(tmp_path: Path) -> None:
+    recipes = tmp_path / "clone" / "agentenv-textcraft" / "agentenv_textcraft" / "recipes"
+    recipes.mkdir(parents=True)
+    stick = {"type": "minecraft:crafting_shaped", "pattern": ["#", "#"], "key": {"#": {"item": "minecraft:bamboo"}}}
+    (recipes / "stick.json").write_text(json.dumps(stick | {"result": {"item": "minecraft:stick"}}))
+    assert import_clone(tmp_path / "clone", tmp_path / "data") == "agentgym"
+    (task,) = load_published("textcraft", tmp_path / "data" / "agentgym")
+    assert (task.id, task.payload["recipes"]) == ("textcraft_0", ["craft 1 stick using 2 bamboo"])

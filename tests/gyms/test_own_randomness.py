@@ -7,7 +7,8 @@ import random
 import numpy as np
 import pytest
 
-from userrl_core.gyms import names, tasks
+from tests.gyms.local import LOCAL_GYMS
+from userrl_core.gyms import tasks
 from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.rollout import run_episodes
 
@@ -16,7 +17,7 @@ def turns_of(trajectories: list) -> list:
     return [[(turn.choice, turn.content, turn.observation, turn.reward) for turn in t.turns] for t in trajectories]
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", LOCAL_GYMS)
 async def test_rollouts_neither_touch_nor_depend_on_the_global_generators(name):
     test_tasks = list(tasks(name, "test"))[:6]
     random.seed(1)
@@ -29,7 +30,7 @@ async def test_rollouts_neither_touch_nor_depend_on_the_global_generators(name):
     assert turns_of(first) == turns_of(again)
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", LOCAL_GYMS)
 async def test_another_seed_gives_other_trajectories(name):
     test_tasks = list(tasks(name, "test"))[:6]
     first, other = [await run_episodes(test_tasks, ScriptedPolicy(0.3), horizon=12, seed=seed) for seed in (1, 2)]

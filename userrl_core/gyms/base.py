@@ -131,6 +131,11 @@ class Gym(Generic[C]):
         """The choices this gym allows, in the tool's order."""
         return cls._methods
 
+    @classmethod
+    def unavailable(cls) -> str:
+        """Why this gym cannot be played on this machine, as a sentence that says what to do; "" where it can."""
+        return ""
+
     def help_for(self, choice: str) -> str:
         """What a choice does, as the system message shows it."""
         return self.choice_help.get(choice, "allowed")

@@ -18,6 +18,7 @@ from userrl_core.errors import TaskError
 COPIED = {
     "userrl": ("LICENSE*", "data/*/*.parquet", "gyms/*/*/data/*.json"),
     "userbench": ("LICENSE*", "data/*/*.parquet", "travelgym/data/*.json"),
+    "agentgym": ("LICENSE*", "agentenv-textcraft/agentenv_textcraft/recipes/*.json"),
 }
 """The files of a clone that are kept, under the paths that they have there."""
 DOMAINS = ("retail", "airline")
@@ -39,8 +40,10 @@ def import_clone(clone: Path, folder: Path) -> str:
         part = "userrl"
     elif (clone / "travelgym").is_dir():
         part = "userbench"
+    elif (clone / "agentenv-textcraft").is_dir():
+        part = "agentgym"
     else:
-        raise TaskError(f"{clone} is no clone of UserRL, UserBench or tau-bench; give the root of one.")
+        raise TaskError(f"{clone} is no clone of UserRL, UserBench, tau-bench or AgentGym; give the root of one.")
     for source in (path for pattern in COPIED[part] for path in sorted(clone.glob(pattern))):
         _copy(source, folder / part / source.relative_to(clone))
     return part

@@ -1,0 +1,219 @@
+"""Sessions with AgentGym environment servers: opened, reset, stepped and always closed.
+
+A step is sent once: whatever was not answered may have been carried out, so only a connection that was refused is tried again.
+Every open session stands in a file of this process until it is closed; the next process to start closes what a dead one left.
+Blocking on purpose: `Gym.reset` is synchronous; `AgentGymGym` calls from threads where it can wait.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+from userrl_core.errors import UserError
+from userrl_core.gyms.agentgym.protocols import Protocol
+
+TOKEN = "USERRL_GYM_TOKEN"
+"""The environment variable of what servers of other machines ask for; recipes hold no secrets."""
+
+PAUSE = 0.2
+"""Seconds before a refused connection is tried again; each further time twice as long."""
+
+
+class Session:
+    """One session on one server. Every method raises UserError with the server's own words when the server fails."""
+
+    def __init__(self, protocol: Protocol, server: str, number: int, timeout: float, retries: int) -> None:
+        self.protocol, self.server, self.number = protocol, server, number
+        self._timeout, self._retries = timeout, retries
+        self._was_reset = False
+        self._closed = False
+
+    def reset(self, item: int, **more: Any) -> str:
+        """Begin a task; returns the first observation."""
+        body = {self.protocol.session: self.number, self.protocol.item: item, **(self.protocol.asked or {}), **more}
+        answer = self._ask("POST", "/reset", body, again=True)
+        self._was_reset = True
+        return self.protocol.opening(answer)
+
+    def step(self, action: str) -> dict[str, Any]:
+        """Carry out one action; the server's answer."""
+        answer = self._ask("POST", "/step", {self.protocol.session: self.number, "action": action}, again=False)
+        if not isinstance(answer, dict):
+            raise UserError(f"{self.server}/step answered no object.")
+        return answer
+
+    def observe(self) -> Any:
+        """The last observation, as the server tells it."""
+        return self._ask("GET", "/observation", {self.protocol.session: self.number}, again=True)
+
+    def close(self) -> None:
+        """End the session; once. A server that is gone has nothing left to close."""
+        if self._closed:
+            return
+        self._closed = True
+        with contextlib.suppress(UserError):
+            if not self._was_reset:  # AgentGym's servers keep a session that was never reset
+                self.reset(0)
+        with contextlib.suppress(UserError):
+            self._ask("POST", "/close", {self.protocol.session: self.number}, again=False)
+        _OPEN.remove(self)
+
+    def _ask(self, method: str, path: str, body: Any, *, again: bool) -> Any:
+        return ask(self.server, method, path, body, timeout=self._timeout, retries=self._retries, again=again)
+
+
+def open_session(
+    protocol: Protocol, servers: Sequence[str], item: int, *, timeout: float = 60.0, retries: int = 3, **more: Any
+) -> Session:
+    """A new session on the server with the fewest sessions of this process, and on the next one where it is down.
+
+    Raises UserError when none of them makes one.
+    """
+    _OPEN.close_leftovers()
+    failures = []
+    for server in _OPEN.by_load(servers):
+        body = protocol.created(item)
+        if more:
+            body = {**(body or {}), **more}
+        try:
+            answer = ask(server, "POST", "/create", body, timeout=timeout, retries=retries, again=False)
+            number = answer[protocol.session] if isinstance(answer, dict) else answer
+            if not isinstance(number, int) or isinstance(number, bool):
+                raise UserError(f"{server}/create answered no session number.")
+        except (UserError, KeyError) as error:
+            failures.append(str(error))
+            continue
+        session = Session(protocol, server, number, timeout, retries)
+        _OPEN.add(session)
+        return session
+    raise UserError(" ".join(failures) or "No environment server was named; set servers.")
+
+
+def ask(server: str, method: str, path: str, body: Any, *, timeout: float, retries: int, again: bool) -> Any:
+    """One request, and its JSON. again: whether it may be sent anew when it was lost on the way.
+
+    Raises UserError for no answer, a status other than 200, an answer that is no JSON, and an ``error`` in it.
+    """
+    where = f"{server}{path}"
+    for attempt in itertools.count():
+        try:
+            given: dict[str, Any] = {"params": body} if method == "GET" else {} if body is None else {"json": body}
+            response = _http().request(method, where, timeout=timeout, **given)
+            break
+        except httpx.TransportError as error:
+            # Refused: nothing was sent. Anything else may have been carried out.
+            lost = isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout))
+            if attempt >= retries or not (again or lost):
+                raise UserError(f"{where} did not answer ({type(error).__name__}).") from None
+            time.sleep(PAUSE * 2**attempt)
+    if response.status_code != 200:
+        raise UserError(f"{where} answered with status {response.status_code}.")
+    try:
+        answer = response.json()
+    except ValueError:
+        raise UserError(f"{where} answered no JSON.") from None
+    if isinstance(answer, dict) and "error" in answer:
+        raise UserError(f"{where}: {str(answer['error'])[:200]}")
+    return answer
+
+
+@lru_cache(maxsize=1)
+def _http() -> httpx.Client:
+    token = os.environ.get(TOKEN)
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    return httpx.Client(limits=httpx.Limits(max_connections=None), trust_env=False, headers=headers)
+
+
+class _Open:
+    """The open sessions of this process, and the file that outlives it."""
+
+    def __init__(self) -> None:
+        self._sessions: list[Session] = []
+        self._lock = threading.Lock()
+        self._looked = False
+        self._turn: Callable[[], int] = itertools.count().__next__
+
+    def by_load(self, servers: Sequence[str]) -> list[str]:
+        """The servers by how many sessions they have from here; equals take turns."""
+        servers = [server.rstrip("/") for server in servers]
+        with self._lock:
+            start = self._turn()
+            counts = [sum(session.server == server for session in self._sessions) for server in servers]
+        order = sorted(range(len(servers)), key=lambda index: (counts[index], (index - start) % len(servers)))
+        return [servers[index] for index in order]
+
+    def add(self, session: Session) -> None:
+        with self._lock:
+            self._sessions.append(session)
+            self._write()
+
+    def remove(self, session: Session) -> None:
+        with self._lock:
+            if session in self._sessions:
+                self._sessions.remove(session)
+                self._write()
+
+    def close_leftovers(self) -> None:
+        """Close, once in this process, what processes that are gone have left open."""
+        with self._lock:
+            if self._looked:
+                return
+            self._looked = True
+        for path in _folder().glob("[0-9]*-[0-9]*.json"):
+            process, _, started = path.stem.partition("-")
+            if not _alive(int(process), int(started)):
+                for server, body in _left(path):
+                    with contextlib.suppress(UserError):
+                        ask(server, "POST", "/close", body, timeout=10.0, retries=0, again=False)
+                path.unlink(missing_ok=True)
+
+    def _write(self) -> None:
+        path = _folder() / f"{os.getpid()}-{int(psutil.Process().create_time())}.json"
+        rows = [[session.server, {session.protocol.session: session.number}] for session in self._sessions]
+        if not rows:
+            path.unlink(missing_ok=True)
+            return
+        partial = path.with_suffix(f".{threading.get_ident()}.tmp")
+        partial.write_text(json.dumps(rows))
+        partial.replace(path)
+
+
+_OPEN = _Open()
+
+
+def _folder() -> Path:
+    """One of this user's alone: what stands in it is sent to servers."""
+    folder = Path(tempfile.gettempdir()) / f"userrl-agentgym-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+        raise UserError(f"{folder} belongs to somebody else; remove it.")
+    return folder
+
+
+def _alive(process: int, started: int) -> bool:
+    try:
+        return int(psutil.Process(process).create_time()) == started
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _left(path: Path) -> Iterator[tuple[str, dict[str, int]]]:
+    try:
+        rows = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return
+    for server, body in rows:
+        yield str(server), body

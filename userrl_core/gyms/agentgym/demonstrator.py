@@ -1,0 +1,41 @@
+"""Demonstrates what can be demonstrated on a server: TextCraft, whose first observation holds all that there is to know."""
+
+from __future__ import annotations
+
+import random
+
+from userrl_core.errors import GymError
+from userrl_core.gyms.base import GymConfig
+from userrl_core.gyms.textcraft.crafting import Book
+from userrl_core.gyms.textcraft.demonstrator import TextCraftDemonstrator
+from userrl_core.gyms.textcraft.gym import TextCraftConfig
+from userrl_core.interact import InteractCall
+from userrl_core.records import Task
+
+KINDS = ("planks", "wool")
+"""The kinds of the published recipes; their members are the things of that last word."""
+
+
+class AgentGymDemonstrator:
+    """Reads the recipes from the first observation and plays them as TextCraft's own demonstrator does."""
+
+    def __init__(self, task: Task, rng: random.Random, skill: float, config: GymConfig) -> None:
+        self._task, self._rng, self._skill = task, rng, skill
+        self._inner: TextCraftDemonstrator | None = None
+
+    def act(self, observation: str) -> InteractCall:
+        """The next call. Raises GymError for an environment without a demonstrator."""
+        if self._inner is None:
+            self._inner = TextCraftDemonstrator(self._read(observation), self._rng, self._skill, TextCraftConfig())
+        return self._inner.act(observation)
+
+    def _read(self, observation: str) -> Task:
+        recipes, marked, goal = observation.partition("\n\nGoal: craft ")
+        if not marked:
+            env = self._task.payload["env"]
+            raise GymError(f"Environment {env} has no scripted demonstrator; name a model in demonstrations.policy.")
+        lines = recipes.removeprefix("Crafting commands:\n").splitlines()
+        made = Book.read(lines, {}).by_made
+        kinds = {kind: [thing for thing in made if thing.endswith(f" {kind}")] for kind in KINDS}
+        payload = {"goal": goal.rstrip("."), "recipes": lines, "kinds": {k: m for k, m in kinds.items() if m}}
+        return Task("textcraft", self._task.id, self._task.split, payload)

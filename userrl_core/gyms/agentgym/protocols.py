@@ -1,0 +1,140 @@
+"""What AgentGym's environment servers have in common, and where each differs (AgentGym @3ef9235).
+
+All answer POST /create, /reset, /step, /close and GET /observation. A session is ``id`` or ``env_idx``; a failure is an
+``error`` field of an answer with status 200. What a turn is worth and what counts as success is said here, per environment:
+"done with a score above 0" is neither.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Json = Mapping[str, Any]
+_ACTION = re.compile(r"Action:\s*")
+
+
+def _whole(text: str) -> str:
+    return text
+
+
+def _marked(text: str) -> str | None:
+    """What follows the only ``Action:``; the text itself without one; None where there are several."""
+    parts = _ACTION.split(text)
+    return None if len(parts) > 2 else parts[-1].strip()
+
+
+def _last(text: str) -> str:
+    return _ACTION.split(text)[-1].strip()
+
+
+def _unit(value: float) -> float:
+    return min(max(value, 0.0), 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """One environment's dialect.
+
+    tasks: how many item ids it has, from 0. session: the name of a session's number in every request and in what /create
+    answers; there it may also be the whole answer. item: the name of the task's number in /reset; asked: further fields of
+    it. created: the body of /create for a task (None: no body). score: what the answer to a step says of the episode so far,
+    in [0, 1]. solved: whether that is success. ends: fields that say that the episode is over. read: the action in what the
+    agent says, None for more than one. per_turn: the answer's reward is that of the turn, and its score the gym's metric (our own
+    server); else a turn's reward is what it adds to the score. goal: the instruction of the system message.
+    """
+
+    name: str
+    tasks: int
+    goal: str
+    session: str = "id"
+    item: str = "data_idx"
+    asked: Json | None = None
+    created: Callable[[int], Json | None] = lambda item: None
+    score: Callable[[Json], float] = lambda answer: _unit(float(answer["reward"]))
+    solved: float = 1.0
+    ends: tuple[str, ...] = ("done",)
+    read: Callable[[str], str | None] = _whole
+    per_turn: bool = False
+    actions: str = "one action in words"
+
+    def opening(self, answer: Any) -> str:
+        """The first observation, from what /reset answers: a string, or an object with a field for it."""
+        if isinstance(answer, str):
+            return answer
+        shown = [answer[key] for key in ("task_description", "observation") if answer.get(key)]
+        if isinstance(answer.get("object"), Mapping) and answer["object"].get("intent"):
+            shown.append(f"OBJECTIVE: {answer['object']['intent']}")
+        return "\n".join(map(str, shown))
+
+
+PROTOCOLS: Mapping[str, Protocol] = {
+    protocol.name: protocol
+    for protocol in (
+        Protocol(
+            "textcraft",
+            544,
+            "You are given crafting recipes and a goal. Get what no recipe makes, and craft the rest until you have crafted "
+            "the goal. Use only the recipes shown, fill a kind such as planks by one thing of that kind, and always say how "
+            "many.",
+            created=lambda item: {},
+            read=_marked,
+            actions="one command: get 2 oak log; or craft 4 oak planks using 1 oak log; or inventory",
+        ),
+        Protocol(
+            "babyai",
+            # 40 levels; every further 40 ids are the same levels under the next seed.
+            4000,
+            "You are in a world of rooms and have a goal to reach in it. Every observation lists the actions that are "
+            "possible; take one of them at a time, in exactly those words.",
+            score=lambda answer: _unit(float(answer["score"])),
+            # A success pays 1 - 0.9 t/T, never 1; a late one is not said to be done.
+            solved=0.1,
+            read=_marked,
+            actions="one of the available actions, as it is written: go to red ball 1; or turn left; or pickup red ball 1",
+        ),
+        Protocol(
+            "sciworld",
+            # 23 kinds of tasks and their variations, in scienceworld 1.2; a server that has fewer answers with an error.
+            4639,
+            "You are in a house with a laboratory and have a scientific task to carry out. Look around, go through the rooms, "
+            "and act on things until the task is done. Focus only on what the task names: another focus ends it.",
+            score=lambda answer: _unit(float(answer["score"]) / 100.0),
+            read=_last,
+            actions="one action: look around; open door to kitchen; pick up OBJ; move OBJ to OBJ; use OBJ on OBJ; focus on OBJ",
+        ),
+        Protocol(
+            "searchqa",
+            221_328,
+            "Answer the question. Search as often as you need, and answer with a few words.",
+            session="env_idx",
+            item="id",
+            created=lambda item: {"id": item},
+            actions="<search>what to look for</search> or <answer>a few words</answer>",
+        ),
+        Protocol(
+            "webarena",
+            812,
+            "You are given a web page as an accessibility tree and an objective to reach on it. Act on elements by their "
+            "numbers, and stop with the answer once the objective is reached.",
+            session="env_idx",
+            item="idx",
+            asked={"seed": 0},
+            score=lambda answer: _unit(float(answer["reward"])) if answer["terminated"] else 0.0,
+            ends=("terminated", "truncated"),
+            actions="one action in backticks: ```click [12]```, ```type [12] [text] [1]```, ```scroll [down]```, "
+            "```goto [address]```, ```go_back```, ```stop [answer]```",
+        ),
+        Protocol(
+            "userrl",
+            1000,
+            "Reach what the first message asks for. Say with every action which kind of step it is.",
+            score=lambda answer: float(answer["score"]),
+            per_turn=True,
+            actions="the kind of step and its content: action: what to say; or search: what to look up; or answer: the answer",
+        ),
+    )
+}
+"""The five environments of AgentGym-RL, and a gym of ours behind our own server (`userrl serve-gym`)."""

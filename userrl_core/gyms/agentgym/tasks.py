@@ -1,0 +1,62 @@
+"""Item ids of AgentGym's environments (``textcraft_12``); what they mean, the server knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from random import Random
+from typing import Any
+
+from userrl_core.errors import ConfigError
+from userrl_core.gyms.agentgym.protocols import PROTOCOLS
+from userrl_core.records import Task
+from userrl_core.seeding import content_hash, split_of
+from userrl_core.suggest import nearest
+
+MOST = 10_000
+"""Items that are listed without ``count``; searchqa has 221,328."""
+
+
+def tasks(
+    split: str,
+    *,
+    env: str = "textcraft",
+    first: int = 0,
+    count: int | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Sequence[Task]:
+    """The items ``first`` to ``first + count`` of an environment, split by a hash of the id.
+
+    env: an AgentGym environment, or ``userrl`` for a gym behind `userrl serve-gym`. options: what /create is asked for besides.
+    Raises ConfigError for an environment or items that there are not.
+    """
+    if env not in PROTOCOLS:
+        raise ConfigError(
+            f"There is no environment '{env}'{nearest(env, PROTOCOLS)}; there are {', '.join(PROTOCOLS)}."
+        )
+    most = PROTOCOLS[env].tasks
+    last = min(most, first + MOST) if count is None else first + count
+    if not 0 <= first < last <= most:
+        raise ConfigError(f"Environment {env} has the items 0 to {most - 1}; set first and count to some of them.")
+    return [task for task in _items(env, first, last, tuple(sorted((options or {}).items()))) if task.split == split]
+
+
+def generate(n: int, seed: int, *, env: str = "textcraft") -> list[Task]:
+    """n items, the same for the same seed."""
+    every = [task for split in ("train", "validation", "test") for task in tasks(split, env=env)]
+    return Random(seed).sample(every, n)
+
+
+@lru_cache(maxsize=8)
+def _items(env: str, first: int, last: int, options: tuple[tuple[str, Any], ...]) -> tuple[Task, ...]:
+    return tuple(
+        Task(
+            "agentgym",
+            f"{env}_{number}",
+            split_of(content_hash([env, number])),
+            {"env": env, "item": number} | ({"options": dict(options)} if options else {}),
+            source=f"agentgym:{env}",
+            tier=env,
+        )
+        for number in range(first, last)
+    )

@@ -1,0 +1,113 @@
+"""The scripted demonstrator of BabyAI: minigrid's own bot knows the way, and its moves are said in our actions.
+
+It keeps a copy of the level, which it changes as the gym changes its own, and asks the bot for its next deed: a thing to pick up, a
+door to open, a place to drop at. What can be said as one action is.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from minigrid.utils.baby_ai_bot import BabyAIBot
+
+from userrl_core.gyms.babyai.gym import carry_out, make_env
+from userrl_core.gyms.babyai.view import DROP, FORWARD, LEFT, PICKUP, RIGHT, TOGGLE, Action, Cell, actions
+from userrl_core.gyms.base import GymConfig
+from userrl_core.interact import InteractCall
+from userrl_core.records import Task
+
+_MOST = 400
+"""Moves after which the bot has lost its way."""
+
+
+class BabyAIDemonstrator:
+    """Plays one episode. With probability 1 - skill a turn is any action that is possible, as it is once the bot gave up."""
+
+    def __init__(self, task: Task, rng: random.Random, skill: float, config: GymConfig) -> None:
+        self._env, self._short = make_env(task), task.payload.get("short", False)
+        self._rng, self._skill = rng, skill
+        self._bot: Any = BabyAIBot(self._env)
+        self._last: int | None = None
+        """The move that the bot has not heard of."""
+        self._said: list[str] = []
+
+    def act(self, observation: str) -> InteractCall:
+        """The next call."""
+        possible = actions(self._env)
+        text = self._next(possible) if self._rng.random() < self._skill else None
+        text = text or self._rng.choice(list(possible))
+        self._said = [*self._said[-3:], text]
+        if len(self._said) == 4 and self._said[:2] == self._said[2:]:
+            self._begin_anew()
+        carry_out(self._env, possible[text].moves, self._tell)
+        return InteractCall("action", text.removesuffix(" 1") if self._short else text)
+
+    def _begin_anew(self) -> None:
+        """A bot undoes what it would not have done, and may go round in a circle with us: a new one knows what the old one saw."""
+        seen = None if self._bot is None else self._bot.vis_mask
+        self._bot, self._last = BabyAIBot(self._env), None
+        if seen is not None:
+            self._bot.vis_mask = seen
+
+    def _tell(self, move: int) -> None:
+        """The bot hears of the last move before the next one is made; what it would do instead does not matter."""
+        if self._bot is not None:
+            try:
+                self._bot.replan(self._last)
+            except Exception:  # noqa: BLE001  it raises what it likes, such as where a box that held the key is gone
+                self._bot = None
+        self._last = move
+
+    def _next(self, possible: Mapping[str, Action]) -> str | None:
+        """The action that the bot's way begins with; None where it has none."""
+        way = _way(self._bot, self._last)
+        if way is None:
+            return None
+        wanted = {PICKUP: "pickup", TOGGLE: "toggle", DROP: "drop", None: "goto"}[way.then]
+        for text, action in possible.items():
+            if action.what == wanted and action.cell == way.cell and action.moves:
+                return text
+        for text, action in possible.items():
+            if action.what == "through" and action.cell in way.walked:
+                return text
+        said = {LEFT: "turn left", RIGHT: "turn right", FORWARD: "move forward", TOGGLE: "toggle", DROP: "drop"}
+        return said[way.first] if said.get(way.first) in possible else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """What the bot does up to its next deed. then: that deed's move, None at the end. cell: what it is done to."""
+
+    first: int
+    then: int | None
+    cell: Cell
+    walked: frozenset[Cell]
+
+
+def _way(bot: Any, last: int | None) -> _Way | None:
+    """What the bot would do next, tried out in a copy; None where it does not know."""
+    if bot is None:
+        return None
+    trial_bot = copy.deepcopy(bot)
+    trial = trial_bot.mission
+    first, move = None, last
+    walked: set[Cell] = set()
+    try:
+        for _ in range(_MOST):
+            move = int(trial_bot.replan(move))
+            first = move if first is None else first
+            front = (int(trial.front_pos[0]), int(trial.front_pos[1]))
+            if move in (PICKUP, DROP, TOGGLE):
+                return _Way(first, move, front, frozenset(walked))
+            _, _, terminated, truncated, _ = trial.step(move)
+            walked.add((int(trial.agent_pos[0]), int(trial.agent_pos[1])))
+            if terminated or truncated:
+                front = (int(trial.front_pos[0]), int(trial.front_pos[1]))
+                return _Way(first, None, front, frozenset(walked))
+    except Exception:  # noqa: BLE001  as above
+        return None
+    return None

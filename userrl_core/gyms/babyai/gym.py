@@ -1,0 +1,112 @@
+"""BabyAI in words (AgentGym-RL B.4): the rooms are minigrid's, what is said of them and what can be done is ours.
+
+A success pays 1 - 0.9 t/T, t being the moves that were made and T the level's most (minigrid's reward); everything else pays 0.
+Success is any reward above 0. The released server prints actions as ``pickup`` where its instruction says ``pick up``: here both
+are taken, and a thing without its number is the nearest of that name. There a late success is not the end of the episode, and its
+score goes on rising: here a success ends it, whenever. In the tiny tier, for models of laptop size, things are names alone.
+
+Needs the extra ``envs`` (minigrid).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from io import StringIO
+from typing import Any, ClassVar
+
+import gymnasium
+import minigrid  # noqa: F401  registers its environments
+
+from userrl_core.gyms.babyai.levels import environment_id
+from userrl_core.gyms.babyai.view import actions, describe, look
+from userrl_core.gyms.base import Gym, GymConfig, Reply
+from userrl_core.records import Task
+
+LIST = "check available actions"
+NO, NOTHING = "no", "nothing"
+"""What the tiny tier says to what is not possible, and where nothing is in view."""
+
+
+class BabyAIGym(Gym[GymConfig]):
+    """Reach the goal of a level."""
+
+    name = "babyai"
+    metric = "Success, less with every move"
+    full_score = 0.1
+    """What the last possible move pays; the first pays almost 1."""
+    goal = (
+        "You are in a world of rooms and have a goal to reach. You see what lies before you; things of one name are numbered, the "
+        "nearest first. A closed door can be opened, a locked one only with a key of its colour that you carry."
+    )
+    hint = "If what you look for is not in view, turn, and go through doors that you have not been through."
+    choice_help: ClassVar = {
+        "action": "one of the available actions, in its own words: go to red ball 1; or pick up green key 1; or turn left"
+    }
+
+    def opening(self) -> str:
+        """The goal, what is in view and what can be done."""
+        self._env = make_env(self.task)
+        self._short: bool = self.task.payload.get("short", False)
+        return f"Your goal: {self._env.mission}\n{self._seen()}"
+
+    def brief(self) -> str:
+        """In the tiny tier the goal without its articles, and the names of what is in view; else the opening."""
+        goal = " ".join(word for word in self._env.mission.split() if word not in ("a", "the"))
+        return f"{goal}\n{self._seen()}" if self._short else f"Your goal: {self._env.mission}\n{self._seen()}"
+
+    async def action(self, content: str) -> Reply:
+        """Carry out one action, until it is done or something is in the way."""
+        text = " ".join(content.lower().split()).rstrip(".").replace("pickup ", "pick up ")
+        possible = actions(self._env)
+        if text == LIST:
+            return Reply(self._seen())
+        text = f"{text} 1" if f"{text} 1" in possible else text  # without a number it is the nearest
+        if text not in possible:
+            return Reply(NO if self._short else f"'{text[:60]}' is not possible now.\n{self._seen()}")
+        reward, over = carry_out(self._env, possible[text].moves)
+        if over:
+            return Reply("The goal is reached." if reward > 0 else "It is over.", reward, True, success=reward > 0)
+        return Reply(self._seen(), reward)
+
+    def _seen(self) -> str:
+        if self._short:
+            return ",".join(dict.fromkeys(seen.name.rpartition(" ")[0] for seen in look(self._env))) or NOTHING
+        listed = ", ".join(f'"{text}"' for text in (*actions(self._env), LIST))
+        return f"{describe(self._env)}\nAvailable actions: [{listed}]"
+
+    async def aclose(self) -> None:
+        """Close the environment."""
+        await super().aclose()
+        if hasattr(self, "_env"):
+            self._env.close()
+
+
+def make_env(task: Task) -> Any:
+    """The level's environment, in the state in which an episode of the task begins."""
+    env = gymnasium.make(environment_id(task.payload["level"])).unwrapped
+    with redirect_stdout(StringIO()):  # it prints every world that it throws away
+        env.reset(seed=task.payload["seed"])
+    return env
+
+
+def carry_out(env: Any, moves: tuple[int, ...], watch: Callable[[int], None] = lambda move: None) -> tuple[float, bool]:
+    """Make the moves until one changes nothing or ends the episode; the reward, and whether it has ended.
+
+    watch: called with each move before it is made.
+    """
+    for move in moves:
+        before = _state(env)
+        watch(move)
+        _, reward, terminated, truncated, _ = env.step(move)
+        if terminated or truncated:
+            return float(reward), True
+        if _state(env) == before:
+            break
+    return 0.0, False
+
+
+def _state(env: Any) -> tuple[Any, ...]:
+    """What a move can change."""
+    ahead = env.grid.get(*env.front_pos)
+    return tuple(env.agent_pos), env.agent_dir, env.carrying, ahead, getattr(ahead, "is_open", None)

@@ -1,0 +1,66 @@
+"""Tasks of BabyAI: a level and a seed each, ids as AgentGym counts them. The family of a level is the task's tier."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from random import Random
+
+from userrl_core.errors import ConfigError
+from userrl_core.gyms.babyai.levels import FAMILIES, FAMILY, LEVELS
+from userrl_core.records import Task
+from userrl_core.seeding import content_hash, split_of
+from userrl_core.suggest import nearest
+
+SEEDS = 20
+"""Seeds of each level in our own tasks: 800 in all."""
+TINY = ("GoToRedBallGrey", "GoToRedBall", "GoToObjS6", "GoToLocalS8N7", "PickupDistDebug")
+"""The levels of the tiny tier: one room, one thing to go to or to pick up."""
+TINY_SEEDS = 200
+
+
+def tasks(
+    split: str, *, tier: str = "full", families: Iterable[str] = tuple(FAMILIES), levels: Iterable[str] = LEVELS
+) -> Sequence[Task]:
+    """Our tasks of a split: the chosen levels of the chosen families. tier: ``full``, or ``tiny`` for a small model.
+
+    Raises ConfigError for a tier, family or level that there is not.
+    """
+    if tier not in ("full", "tiny"):
+        raise ConfigError(f"BabyAI has the tiers full and tiny, not '{tier}'.")
+    chosen_families, chosen_levels = list(families), list(levels)
+    for name, known, what in ((chosen_families, FAMILIES, "family"), (chosen_levels, FAMILY, "level")):
+        for wrong in (one for one in name if one not in known):
+            raise ConfigError(f"BabyAI has no {what} '{wrong}'{nearest(wrong, known)}; it has {', '.join(known)}.")
+    return [
+        task
+        for task in (_full() if tier == "full" else _tiny())
+        if task.split == split and task.tier in chosen_families and task.payload["level"] in chosen_levels
+    ]
+
+
+def generate(n: int, seed: int) -> list[Task]:
+    """n tasks on seeds that our own tasks do not use, the same for the same seed."""
+    rng = Random(f"babyai/{seed}")
+    numbers = rng.sample(range(SEEDS * len(LEVELS), 10_000 * len(LEVELS)), n)
+    return [_task(number) for number in numbers]
+
+
+@lru_cache(maxsize=1)
+def _full() -> tuple[Task, ...]:
+    return tuple(_task(number) for number in range(SEEDS * len(LEVELS)))
+
+
+@lru_cache(maxsize=1)
+def _tiny() -> tuple[Task, ...]:
+    numbers = (seed * len(LEVELS) + LEVELS.index(level) for seed in range(TINY_SEEDS) for level in TINY)
+    return tuple(_task(number, short=True) for number in numbers)
+
+
+def _task(number: int, *, short: bool = False) -> Task:
+    seed, index = divmod(number, len(LEVELS))
+    level = LEVELS[index]
+    payload = {"level": level, "seed": seed}
+    split = split_of(content_hash(payload))
+    key = f"babyai_{number}{'_tiny' * short}"
+    return Task("babyai", key, split, payload | ({"short": True} if short else {}), tier=FAMILY[level])

@@ -1,0 +1,151 @@
+"""What the agent sees, in words, and what it can do from where it stands.
+
+An action in words is a list of minigrid's moves: walking there, then what the action says. Only cells in view are walked over.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+LEFT, RIGHT, FORWARD, PICKUP, DROP, TOGGLE = range(6)
+STEPS = ((1, 0), (0, 1), (-1, 0), (0, -1))
+"""A step forward, by direction, as minigrid counts them."""
+HELD = ("key", "ball", "box")
+Cell = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A thing in view. name: with its number among things of that name, the nearest first. ahead, right: in steps."""
+
+    name: str
+    kind: str
+    cell: Cell
+    ahead: int
+    right: int
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What can be done. moves: minigrid's. what: goto, pickup, through, toggle, drop or move. cell: what it is done to."""
+
+    moves: tuple[int, ...]
+    what: str
+    cell: Cell | None = None
+
+
+def look(env: Any) -> list[Seen]:
+    """The things in view, the nearest first. env: an unwrapped minigrid environment."""
+    found = []
+    for cell, thing in _visible(env).items():
+        if thing is None or thing.type in ("wall", "floor") or cell == tuple(map(int, env.agent_pos)):
+            continue
+        vx, vy = env.relative_coords(*cell)
+        state = ""
+        if thing.type == "door":
+            state = "open " if thing.is_open else "locked " if thing.is_locked else "closed "
+        ahead, right = env.agent_view_size - 1 - vy, vx - env.agent_view_size // 2
+        found.append(Seen(f"{thing.color} {state}{thing.type}", thing.type, cell, ahead, right))
+    found.sort(key=lambda seen: (seen.ahead + abs(seen.right), seen.right))
+    counts: dict[str, int] = {}
+    numbered = []
+    for seen in found:
+        counts[seen.name] = counts.get(seen.name, 0) + 1
+        numbered.append(Seen(f"{seen.name} {counts[seen.name]}", seen.kind, seen.cell, seen.ahead, seen.right))
+    return numbered
+
+
+def describe(env: Any) -> str:
+    """What is in view, where walls end it, and what is carried."""
+    said = []
+    for seen in look(env):
+        side = f" and {abs(seen.right)} to the {'right' if seen.right > 0 else 'left'}" if seen.right else ""
+        said.append(f"{seen.name} is {seen.ahead} ahead{side}")
+    things = f"In view: {'; '.join(said)}." if said else "Nothing is in view."
+    held = f"You carry a {env.carrying.color} {env.carrying.type}." if env.carrying else "You carry nothing."
+    return f"{things} {_wall(env)} {held}"
+
+
+def actions(env: Any) -> Mapping[str, Action]:
+    """Every action that is possible now, by its words."""
+    front = (int(env.front_pos[0]), int(env.front_pos[1]))
+    ahead = env.grid.get(*front)
+    found = {"turn left": Action((LEFT,), "move"), "turn right": Action((RIGHT,), "move")}
+    if ahead is None or ahead.can_overlap():
+        found["move forward"] = Action((FORWARD,), "move")
+    visible = _visible(env)
+    paths = _paths(env, visible)
+    for seen in look(env):
+        path = paths.get(seen.cell)
+        if path is None:
+            continue
+        found[f"go to {seen.name}"] = Action(path, "goto", seen.cell)
+        if seen.kind in HELD and env.carrying is None:
+            found[f"pick up {seen.name}"] = Action((*path, PICKUP), "pickup", seen.cell)
+        if seen.kind == "door":
+            door = visible[seen.cell]
+            if door.is_open:
+                found[f"go through {seen.name}"] = Action((*path, FORWARD, FORWARD), "through", seen.cell)
+            elif not door.is_locked or _fits(env.carrying, door):
+                found[f"toggle and go through {seen.name}"] = Action(
+                    (*path, TOGGLE, FORWARD, FORWARD), "toggle", seen.cell
+                )
+    if ahead is not None and ahead.type in ("door", "box"):
+        found["toggle"] = Action((TOGGLE,), "toggle", front)
+    if ahead is None and env.carrying is not None:
+        found["drop"] = Action((DROP,), "drop", front)
+    return found
+
+
+def _visible(env: Any) -> dict[Cell, Any]:
+    """The cells in view, and what is on each."""
+    _, mask = env.gen_obs_grid()
+    cells = {}
+    for x in range(env.grid.width):
+        for y in range(env.grid.height):
+            at = env.relative_coords(x, y)
+            if at is not None and mask[at]:
+                cells[x, y] = env.grid.get(x, y)
+    return cells
+
+
+def _wall(env: Any) -> str:
+    """How far it is to the next wall straight ahead, where that is in view."""
+    x, y = map(int, env.agent_pos)
+    dx, dy = STEPS[env.agent_dir]
+    visible = _visible(env)
+    for steps in range(1, env.agent_view_size):
+        cell = (x + steps * dx, y + steps * dy)
+        if cell in visible and visible[cell] is not None and visible[cell].type == "wall":
+            return f"A wall is {steps} ahead."
+    return "No wall is in sight ahead."
+
+
+def _paths(env: Any, visible: Mapping[Cell, Any]) -> dict[Cell, tuple[int, ...]]:
+    """Per cell the fewest moves after which the agent stands before it and faces it."""
+    x, y = map(int, env.agent_pos)
+    start = (x, y, int(env.agent_dir))
+    came: dict[tuple[int, int, int], tuple[int, ...]] = {start: ()}
+    queue = deque([start])
+    facing: dict[Cell, tuple[int, ...]] = {}
+    while queue:
+        x, y, direction = state = queue.popleft()
+        dx, dy = STEPS[direction]
+        front = (x + dx, y + dy)
+        facing.setdefault(front, came[state])
+        walked = (*front, direction)
+        options = [(LEFT, (x, y, (direction - 1) % 4)), (RIGHT, (x, y, (direction + 1) % 4))]
+        if front in visible and (visible[front] is None or visible[front].can_overlap()):
+            options.insert(0, (FORWARD, walked))
+        for move, after in options:
+            if after not in came:
+                came[after] = (*came[state], move)
+                queue.append(after)
+    return facing
+
+
+def _fits(carried: Any, door: Any) -> bool:
+    return carried is not None and carried.type == "key" and carried.color == door.color

@@ -1,0 +1,26 @@
+"""The scripted demonstrator of SciWorld: the simulator's own solution, with looks around in between."""
+
+from __future__ import annotations
+
+import random
+
+from userrl_core.gyms.base import GymConfig
+from userrl_core.gyms.sciworld.simulator import solution
+from userrl_core.interact import InteractCall
+from userrl_core.records import Task
+
+IDLE = ("look around", "inventory", "task")
+
+
+class SciWorldDemonstrator:
+    """Plays one episode. With probability 1 - skill a turn only looks; where time counts, a solution can fail for that."""
+
+    def __init__(self, task: Task, rng: random.Random, skill: float, config: GymConfig) -> None:
+        self._steps = list(solution(task.payload["task"], task.payload["variation"]))
+        self._rng, self._skill = rng, skill
+
+    def act(self, observation: str) -> InteractCall:
+        """The next call."""
+        if not self._steps or self._rng.random() >= self._skill:
+            return InteractCall("action", self._rng.choice(IDLE))
+        return InteractCall("action", self._steps.pop(0))

@@ -1,0 +1,75 @@
+"""SciWorld (AgentGym-RL B.5): the simulator is `scienceworld`'s.
+
+The simulator's score runs from -100 to 100; here it is max(score, 0) / 100, and a turn's reward is what it adds to that. A score
+below 0 (the wrong thing was focused on) ends the episode, as in the released server. Success is the full score.
+
+Needs the extra ``envs`` and Java.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, ClassVar
+
+from userrl_core.gyms.base import Gym, GymConfig, Reply
+from userrl_core.gyms.sciworld.simulator import load, missing, release, solution
+from userrl_core.interact import InteractCall
+from userrl_core.records import Task
+
+
+class SciWorldGym(Gym[GymConfig]):
+    """Carry out one task."""
+
+    name = "sciworld"
+    metric = "Score"
+    reward_range = (-1.0, 1.0)
+    goal = (
+        "You are in a house with a laboratory, a greenhouse and a yard, and have a scientific task to carry out. Focus only on "
+        "what the task names: another focus ends it."
+    )
+    hint = "Look around in each room, take along what is needed, and read the task again when in doubt (action: task)."
+    choice_help: ClassVar = {
+        "action": "one action, with things (OBJ) and places (LOC) by name: look around; look at OBJ; look in OBJ; go to LOC; "
+        "open OBJ; close OBJ; activate OBJ; deactivate OBJ; pick up OBJ; put down OBJ; move OBJ to OBJ; pour OBJ into OBJ; "
+        "dunk OBJ into OBJ; mix OBJ; use OBJ on OBJ; connect OBJ to OBJ; disconnect OBJ; read OBJ; eat OBJ; focus on OBJ; wait; "
+        "inventory; task"
+    }
+
+    @classmethod
+    def unavailable(cls) -> str:
+        """Java and the package have to be there."""
+        return missing()
+
+    @classmethod
+    def gold(cls, task: Task, config: GymConfig) -> list[InteractCall]:
+        """The simulator's own solution."""
+        steps = solution(task.payload["task"], task.payload["variation"])
+        return [InteractCall("action", step) for step in steps]
+
+    def opening(self) -> str:
+        """The task, and the room in which it begins. Raises ConfigError where there is no Java."""
+        self._simulator = load(self.task.payload["task"], self.task.payload["variation"])
+        self._score = 0.0
+        return f"{self._simulator.getTaskDescription()}\n{self._simulator.step('look around')}"
+
+    def brief(self) -> str:
+        """The task alone."""
+        return str(self._simulator.getTaskDescription())
+
+    async def action(self, content: str) -> Reply:
+        """Carry out one action."""
+        return await asyncio.to_thread(self._act, " ".join(content.split()))
+
+    def _act(self, text: str) -> Reply:
+        said = str(self._simulator.step(text))
+        score = round(100 * self._simulator.getScore())
+        before, self._score = self._score, max(score, 0) / 100
+        ended = bool(self._simulator.getCompleted()) or score < 0
+        return Reply(said, self._score - before, ended, success=score >= 100)
+
+    async def aclose(self) -> None:
+        """Give the simulator back."""
+        await super().aclose()
+        simulator: Any = self.__dict__.pop("_simulator", None)
+        if simulator is not None:
+            release(simulator)

@@ -1,0 +1,78 @@
+"""Tasks of SciWorld: a kind of task and its variation, ids as AgentGym counts them (``sciworld_N``).
+
+AgentGym leaves out seven of the simulator's thirty kinds (growing, inclined planes, genetics). The family of a kind is the
+task's tier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from random import Random
+
+from userrl_core.errors import ConfigError
+from userrl_core.records import Task
+from userrl_core.seeding import content_hash, split_of
+from userrl_core.suggest import nearest
+
+FAMILIES: dict[str, dict[str, int]] = {
+    "matter": {"boil": 30, "melt": 30, "freeze": 30, "change-the-state-of-matter-of": 30},
+    "measure": {
+        "use-thermometer": 540,
+        "measure-melting-point-known-substance": 436,
+        "measure-melting-point-unknown-substance": 300,
+    },
+    "power": {"power-component": 20, "power-component-renewable-vs-nonrenewable-energy": 20},
+    "test-cond": {"test-conductivity": 900, "test-conductivity-of-unknown-substances": 600},
+    "find": {"find-living-thing": 300, "find-non-living-thing": 300, "find-plant": 300, "find-animal": 300},
+    "chem-mix": {
+        "chemistry-mix": 32,
+        "chemistry-mix-paint-secondary-color": 36,
+        "chemistry-mix-paint-tertiary-color": 36,
+    },
+    "lifespan": {
+        "lifespan-longest-lived": 125,
+        "lifespan-shortest-lived": 125,
+        "lifespan-longest-lived-then-shortest-lived": 125,
+    },
+    "life-stages": {"identify-life-stages-1": 14, "identify-life-stages-2": 10},
+}
+"""Per family its kinds of tasks with their numbers of variations, in the simulator's order."""
+PER_KIND = 40
+"""Variations of each kind in our own tasks; all of them would be 4,639, nearly half about conductivity."""
+
+
+def tasks(
+    split: str, *, families: Iterable[str] = tuple(FAMILIES), kinds: Iterable[str] | None = None
+) -> Sequence[Task]:
+    """Our tasks of a split and of the given families and kinds. Raises ConfigError for one that there is not."""
+    chosen_families, chosen_kinds = list(families), None if kinds is None else list(kinds)
+    known = [kind for family in FAMILIES.values() for kind in family]
+    for names, of, what in ((chosen_families, list(FAMILIES), "family"), (chosen_kinds or [], known, "kind")):
+        for wrong in (name for name in names if name not in of):
+            raise ConfigError(f"SciWorld has no {what} '{wrong}'{nearest(wrong, of)}; it has {', '.join(of)}.")
+    return [
+        task
+        for task in _all()
+        if task.split == split
+        and task.tier in chosen_families
+        and (chosen_kinds is None or task.payload["task"] in chosen_kinds)
+        and task.payload["variation"] < PER_KIND
+    ]
+
+
+def generate(n: int, seed: int) -> list[Task]:
+    """n of the variations that our own tasks leave out, the same for the same seed."""
+    return Random(seed).sample([task for task in _all() if task.payload["variation"] >= PER_KIND], n)
+
+
+@lru_cache(maxsize=1)
+def _all() -> tuple[Task, ...]:
+    found: list[Task] = []
+    for family, kinds in FAMILIES.items():
+        for kind, variations in kinds.items():
+            for variation in range(variations):
+                payload = {"task": kind, "variation": variation}
+                split = split_of(content_hash(payload))
+                found.append(Task("sciworld", f"sciworld_{len(found)}", split, payload, tier=family))
+    return tuple(found)

@@ -1,0 +1,134 @@
+"""Crafting recipes as TextCraft shows them, and what follows from a list of them.
+
+A recipe is its line, ``craft 4 stick using 2 planks``. What no recipe makes can be fetched. A *kind* (``planks``) stands for
+any one of its members; neither a kind nor what a recipe makes can be fetched.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from userrl_core.errors import TaskError
+
+_COUNTED = re.compile(r"(\d{1,6})\s+(\S.*)")
+_CRAFT = re.compile(r"craft\s+(.+?)\s+using\s+(.+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Makes `count` of a thing from its parts, each a thing or a kind with the number that is needed."""
+
+    made: str
+    count: int
+    parts: tuple[tuple[str, int], ...]
+
+    def __str__(self) -> str:
+        return f"craft {self.count} {self.made} using {', '.join(f'{count} {part}' for part, count in self.parts)}"
+
+
+def counted(text: str) -> tuple[str, int] | None:
+    """``9 emerald`` as the thing and its number; None where it does not read so, or the number is 0."""
+    match = _COUNTED.fullmatch(text.strip())
+    return (match[2], int(match[1])) if match and int(match[1]) > 0 else None
+
+
+def parse_craft(line: str) -> Recipe | None:
+    """A crafting command as a recipe, parts that are named twice added up; None where it does not read so.
+
+    The number of what is made may be left out: the recipe that the command stands for says it.
+    """
+    match = _CRAFT.fullmatch(line.strip())
+    if match is None:
+        return None
+    made, count = counted(match[1]) or (match[1], 1)
+    parts: dict[str, int] = {}
+    for text in match[2].split(","):
+        part = counted(text)
+        if part is None:
+            return None
+        parts[part[0]] = parts.get(part[0], 0) + part[1]
+    return Recipe(made, count, tuple(parts.items()))
+
+
+@dataclass(frozen=True)
+class Book:
+    """Recipes and the kinds that their parts may name."""
+
+    recipes: Sequence[Recipe]
+    kinds: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, lines: Iterable[str], kinds: Mapping[str, Sequence[str]]) -> Book:
+        """A book from recipes' lines. Raises TaskError for one that cannot be read."""
+        recipes = []
+        for line in lines:
+            recipe = parse_craft(line)
+            if recipe is None:
+                raise TaskError(f"'{line}' is no recipe; write craft 4 stick using 2 planks.")
+            recipes.append(recipe)
+        return cls(recipes, kinds)
+
+    @cached_property
+    def by_made(self) -> Mapping[str, Sequence[Recipe]]:
+        """The recipes of each thing that can be made."""
+        found: dict[str, list[Recipe]] = {}
+        for recipe in self.recipes:
+            found.setdefault(recipe.made, []).append(recipe)
+        return found
+
+    @cached_property
+    def fetchable(self) -> frozenset[str]:
+        """Things that a recipe or a kind names and no recipe makes."""
+        named = {thing for recipe in self.recipes for part, _ in recipe.parts for thing in self.members(part)}
+        return frozenset(named - self.by_made.keys())
+
+    def members(self, part: str) -> Sequence[str]:
+        """What a part of a recipe may be: the thing itself, or each member of the kind."""
+        return self.kinds.get(part, (part,))
+
+    def match(self, command: Recipe) -> Recipe | None:
+        """The recipe that a crafting command stands for: the same parts in the same numbers, kinds filled by one member each."""
+        return next(
+            (recipe for recipe in self.by_made.get(command.made, ()) if self._stands_for(command, recipe)), None
+        )
+
+    def needed(self, goal: str) -> list[Recipe]:
+        """Every recipe that can take part in making the goal, the goal's own first."""
+        found: dict[Recipe, None] = {}
+        seen, open_ends = {goal}, [goal]
+        while open_ends:
+            for recipe in self.by_made.get(open_ends.pop(0), ()):
+                found[recipe] = None
+                for thing in (thing for part, _ in recipe.parts for thing in self.members(part)):
+                    if thing not in seen:
+                        seen.add(thing)
+                        open_ends.append(thing)
+        return list(found)
+
+    def _stands_for(self, command: Recipe, recipe: Recipe) -> bool:
+        given = dict(command.parts)
+        # Things before kinds: a kind may not take what is asked for by name.
+        for part, count in sorted(recipe.parts, key=lambda part: part[0] in self.kinds):
+            fit = next((thing for thing in self.members(part) if given.get(thing) == count), None)
+            if fit is None:
+                return False
+            del given[fit]
+        return not given
+
+
+def depths(book: Book) -> dict[str, int]:
+    """How many recipes lie below each other under each thing, by its shallowest recipe; 0 for what is fetched."""
+    found = dict.fromkeys(book.fetchable, 0)
+    # Level by level: a thing has depth d when a recipe of it has only parts of less, and none of its recipes had before.
+    for depth in range(1, len(book.by_made) + 1):
+        level = [
+            thing
+            for thing, recipes in book.by_made.items()
+            if thing not in found
+            and any(all(any(m in found for m in book.members(part)) for part, _ in r.parts) for r in recipes)
+        ]
+        found |= dict.fromkeys(level, depth)
+    return found

@@ -1,0 +1,148 @@
+"""TextCraft: make the goal from what the shown recipes name (AgentGym-RL B.3).
+
+Commands are those of the published environment: ``get 2 oak log``, ``craft 4 stick using 2 oak planks``, ``inventory``. A kind in
+a recipe (``planks``) is filled by one of its members. The reward is 1 for the goal and 0 otherwise, and the score is the
+reward.
+
+Departures from the released server: parts that are named twice are added up (there, each is checked alone); at most six digits
+(there, any number); a finished episode takes no further commands. A thing that only a recipe outside the task's list makes can
+be fetched here, which serves nothing: all that the goal needs is in the list.
+
+In the tiny tier the name of a thing is a whole command, so that a turn costs few tokens: it is fetched where no recipe makes it,
+else made once, and what is missing is named.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import ClassVar, Literal
+
+from userrl_core.gyms.base import Gym, GymConfig, Reply
+from userrl_core.gyms.textcraft.crafting import Book, Recipe, counted, parse_craft
+from userrl_core.gyms.textcraft.planner import Plan, plan
+from userrl_core.interact import InteractCall
+from userrl_core.records import Task
+
+OK, NO, DONE = "ok", "no", "done"
+"""What the tiny tier answers, beside the name of what is missing."""
+CRAFTED = "Crafted"
+"""How it is said outside the tiny tier that a thing was made."""
+
+
+class TextCraftConfig(GymConfig):
+    """Nothing but what every gym has, and what the demonstrator knows."""
+
+    demonstrator_depth: int = 4
+    """Deepest goal that the scripted demonstrator knows how to make; for deeper ones it acts at random."""
+
+    demonstrator: Literal["plan", "trial"] = "plan"
+    """plan: it plays a shortest plan; trial (tiny tier): it tries to make the goal and gets what is said to be missing."""
+
+
+class TextCraftGym(Gym[TextCraftConfig]):
+    """Craft the goal."""
+
+    name = "textcraft"
+    config_type = TextCraftConfig
+    metric = "Success"
+    goal = (
+        "You are given crafting recipes and a goal. Get what no recipe makes, and craft the rest until you have crafted the "
+        "goal. Only the recipes shown may be used; where a recipe names a kind of thing, such as planks, use one thing of "
+        "that kind, such as oak planks. Say in every command how many."
+    )
+    hint = "Work down from the goal to what can be got, add up the numbers, and then craft from the bottom up."
+    choice_help: ClassVar = {
+        "action": "one command: get 2 oak log; or craft 4 oak planks using 1 oak log; or inventory",
+    }
+
+    @staticmethod
+    def min_turns(task: Task, config: GymConfig) -> int:
+        """One turn for each thing that is fetched and each use of a recipe, in the shortest plan."""
+        return len(shortest(task))
+
+    @classmethod
+    def gold(cls, task: Task, config: TextCraftConfig) -> list[InteractCall]:
+        """The shortest plan."""
+        return [InteractCall("action", command(step, task)) for step in shortest(task)]
+
+    def opening(self) -> str:
+        """The recipes and the goal."""
+        self._goal: str = self.task.payload["goal"]
+        self._short: bool = self.task.payload.get("short", False)
+        self._book = book_of(self.task)
+        self._held: dict[str, int] = {}
+        recipes = "\n".join(self.task.payload["recipes"])
+        return f"Crafting commands:\n{recipes}\n\nGoal: craft {self._goal}."
+
+    def brief(self) -> str:
+        """In the tiny tier the goal alone, since what is missing is named when it is tried; else the opening."""
+        return self._goal if self._short else self.opening()
+
+    async def action(self, content: str) -> Reply:
+        """Carry out one command; what cannot be carried out changes nothing and earns nothing."""
+        text = " ".join(content.lower().replace("minecraft:", "").replace("_", " ").split()).rstrip(".")
+        if self._short and text in self._book.by_made:
+            return self._make_once(text)
+        if self._short and text in self._book.fetchable:
+            text = f"get 1 {text}"
+        if text == "inventory":
+            held = ", ".join(f"[{thing}] ({count})" for thing, count in self._held.items())
+            return Reply(f"Inventory: {held or 'You are not carrying anything.'}")
+        if text.startswith("get ") and (fetched := counted(text[4:])):
+            return self._get(*fetched)
+        if text.startswith("craft ") and (recipe := parse_craft(text)):
+            return self._craft(recipe)
+        return self._refuse(f"execute {text}")
+
+    def _get(self, thing: str, count: int) -> Reply:
+        if thing not in self._book.fetchable:
+            return self._refuse(f"find {thing}")
+        self._held[thing] = self._held.get(thing, 0) + count
+        return Reply(OK if self._short else f"Got {count} {thing}")
+
+    def _craft(self, command: Recipe) -> Reply:
+        if any(self._held.get(part, 0) < count for part, count in command.parts):
+            return self._refuse(f"find enough items to craft {command.made}")
+        recipe = self._book.match(command)
+        if recipe is None:
+            return self._refuse(f"find a valid recipe for {command.made}")
+        for part, count in command.parts:
+            self._held[part] -= count
+            if not self._held[part]:
+                del self._held[part]
+        self._held[recipe.made] = self._held.get(recipe.made, 0) + recipe.count
+        done = recipe.made == self._goal
+        said = (DONE if done else OK) if self._short else f"{CRAFTED} {recipe.count} {recipe.made}"
+        return Reply(said, float(done), done)
+
+    def _make_once(self, thing: str) -> Reply:
+        """The tiny tier's craft: by its one recipe, or the first part that is missing."""
+        recipe = self._book.by_made[thing][0]
+        missing = [part for part, count in recipe.parts if self._held.get(part, 0) < count]
+        return Reply(missing[0]) if missing else self._craft(recipe)
+
+    def _refuse(self, what: str) -> Reply:
+        return Reply(NO if self._short else f"Could not {what}")
+
+
+def book_of(task: Task) -> Book:
+    """The recipes that the task shows."""
+    return Book.read(task.payload["recipes"], task.payload["kinds"])
+
+
+def shortest(task: Task) -> Plan:
+    """A plan of the fewest turns. Raises TaskError where the goal cannot be made."""
+    kinds = tuple((kind, tuple(members)) for kind, members in task.payload["kinds"].items())
+    return _shortest(task.payload["goal"], tuple(task.payload["recipes"]), kinds)
+
+
+@lru_cache(maxsize=4096)
+def _shortest(goal: str, recipes: tuple[str, ...], kinds: tuple[tuple[str, tuple[str, ...]], ...]) -> Plan:
+    return plan(Book.read(recipes, dict(kinds)), goal)
+
+
+def command(step: tuple[str, int] | Recipe, task: Task) -> str:
+    """A step of a plan as the task's tier takes it."""
+    if isinstance(step, Recipe):
+        return step.made if task.payload.get("short") else str(step)
+    return step[0] if task.payload.get("short") else f"get {step[1]} {step[0]}"

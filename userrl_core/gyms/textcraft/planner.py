@@ -1,0 +1,92 @@
+"""The fewest turns in which a goal can be made: one turn for each thing that is fetched, one for each time a recipe is used.
+
+A thing is fetched once, in whatever number is needed. The search goes from the goal down, a thing only after everything that
+is made of it, so that all that is needed of it is known when its recipes are chosen: each choice of recipes, and of members
+for kinds, is tried, the cheapest first (A*).
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+
+from userrl_core.errors import TaskError
+from userrl_core.gyms.textcraft.crafting import Book, Recipe
+
+Plan = list[tuple[str, int] | Recipe]
+"""Turns in order: a thing to fetch with its number, or a recipe to use with kinds filled in."""
+
+
+def plan(book: Book, goal: str) -> Plan:
+    """A shortest way to the goal. Raises TaskError where there is none."""
+    order = _top_down(book, goal)
+    ways = {thing: list(_filled(book, thing)) for thing in order}
+    ticket = itertools.count()
+    start = ({goal: 1}, frozenset[str](), ())
+    queue: list[tuple[int, int, int, tuple[dict[str, int], frozenset[str], tuple[Recipe, ...]]]] = [(0, 0, 0, start)]
+    best: dict[tuple[frozenset[tuple[str, int]], frozenset[str]], int] = {}
+    while queue:
+        _, _, _, (needs, fetched, used) = heapq.heappop(queue)
+        thing = next((thing for thing in order if thing in needs), None)
+        if thing is None:
+            return _in_order(used, order)
+        for recipes in _covers(ways[thing], needs[thing]):
+            after, got = {other: count for other, count in needs.items() if other != thing}, fetched
+            for part, count in (part for recipe in recipes for part in recipe.parts):
+                if part in ways:
+                    after[part] = after.get(part, 0) + count
+                else:
+                    got = got | {part}
+            cost = len(used) + len(recipes) + len(got)
+            state = (frozenset(after.items()), got)
+            if cost < best.get(state, cost + 1):
+                best[state] = cost
+                bound = cost + sum(-(-count // max(way.count for way in ways[other])) for other, count in after.items())
+                heapq.heappush(queue, (bound, -cost, next(ticket), (after, got, used + recipes)))
+    raise TaskError(f"'{goal}' cannot be made of what its recipes name.")
+
+
+def _top_down(book: Book, goal: str) -> list[str]:
+    """What can be made on the way to the goal, each thing after all that is made of it."""
+    sorter: TopologicalSorter[str] = TopologicalSorter({goal: ()})
+    for recipe in book.needed(goal):
+        for thing in (thing for part, _ in recipe.parts for thing in book.members(part)):
+            if thing in book.by_made:
+                sorter.add(thing, recipe.made)
+    try:
+        return list(sorter.static_order())
+    except CycleError as error:
+        raise TaskError(f"The recipes of '{goal}' go in a circle: {' -> '.join(error.args[1])}.") from None
+
+
+def _filled(book: Book, thing: str) -> Iterator[Recipe]:
+    """The thing's recipes with every choice of members for their kinds."""
+    for recipe in book.by_made.get(thing, ()):
+        for members in itertools.product(*(book.members(part) for part, _ in recipe.parts)):
+            parts: dict[str, int] = {}
+            for member, (_, count) in zip(members, recipe.parts, strict=True):
+                parts[member] = parts.get(member, 0) + count
+            if len(parts) == len(recipe.parts):
+                yield Recipe(thing, recipe.count, tuple(parts.items()))
+
+
+def _covers(ways: list[Recipe], needed: int, first: int = 0) -> Iterator[tuple[Recipe, ...]]:
+    """Every choice of recipes, in any number, that makes enough and of which the last is not superfluous."""
+    for number, way in enumerate(ways[first:], first):
+        if way.count >= needed:
+            yield (way,)
+        else:
+            for others in _covers(ways, needed - way.count, number):
+                yield (way, *others)
+
+
+def _in_order(used: tuple[Recipe, ...], order: list[str]) -> Plan:
+    """What is fetched, then the recipes from the bottom up."""
+    place: Mapping[str, int] = {thing: number for number, thing in enumerate(order)}
+    fetched: dict[str, int] = {}
+    for part, count in (part for recipe in used for part in recipe.parts):
+        if part not in place:
+            fetched[part] = fetched.get(part, 0) + count
+    return [*fetched.items(), *sorted(used, key=lambda recipe: -place[recipe.made])]

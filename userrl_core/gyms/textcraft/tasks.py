@@ -1,0 +1,126 @@
+"""Tasks of TextCraft: our own world of recipes, a tiny tier for models of laptop size, and the published 544 goals.
+
+A task shows every recipe that can take part in making its goal, and up to ten others that use the same things (AgentGym shows
+as many). Goals of our own world are split by goal, so that no test goal was trained on with other distractors. A task of the
+tiny tier has recipes of its own, drawn anew, so that nothing can be learnt by heart.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import chain, pairwise
+from pathlib import Path
+from random import Random
+
+from userrl_core.errors import ConfigError
+from userrl_core.gyms.textcraft.crafting import Book, Recipe, depths
+from userrl_core.gyms.textcraft.minecraft import Minecraft, read_recipes
+from userrl_core.records import Task
+from userrl_core.seeding import content_hash, split_of
+
+DEPTHS = (1, 2, 3, 4)
+DISTRACTORS = 10
+DRAWS = 8
+"""Tasks of one goal of our own world, which differ in the distractors and the order of recipes."""
+TEST_GOALS = 100
+"""Published goals held out, as many as AgentGym-RL's list of test ids has; which it holds is not in the repository."""
+WORDS = tuple(
+    "bell book cart coin dish drum fork gate harp jar key kite lamp mask nail oar pipe quilt ring rope sack salt seed tent".split()  # noqa: SIM905
+)
+PER_DEPTH = 552
+
+
+def tasks(split: str, *, tier: str = "full", depths: Iterable[int] = DEPTHS) -> Sequence[Task]:
+    """Our tasks of a split and of the given depths. tier: ``full`` (our world) or ``tiny``. Raises ConfigError for others."""
+    chosen = list(depths)
+    wrong = [depth for depth in chosen if depth not in DEPTHS]
+    if wrong or not chosen:
+        raise ConfigError(f"TextCraft has depths 1 to 4, not {wrong or 'none'}; set depths.")
+    if tier not in ("full", "tiny"):
+        raise ConfigError(f"TextCraft has the tiers full and tiny, not '{tier}'.")
+    pool = _world() if tier == "full" else tuple(chain.from_iterable(_tiny(depth) for depth in chosen))
+    tiers = {f"depth-{depth}" for depth in chosen}
+    return [task for task in pool if task.split == split and task.tier in tiers]
+
+
+def generate(n: int, seed: int, *, depth: int = 2) -> list[Task]:
+    """n tasks of the tiny tier and of one depth, the same for the same seed. Raises ConfigError for a depth there is not."""
+    if depth not in DEPTHS:
+        raise ConfigError(f"TextCraft has depths 1 to 4, not {depth}.")
+    return _draw(n, depth, Random(f"textcraft/{depth}/{seed}"))
+
+
+def load_published(root: Path) -> list[Task]:
+    """The 544 published goals, ids ``textcraft_N`` as AgentGym counts them, from a copy of its repository or its recipes.
+
+    Raises MissingFileError where there are no recipes, TaskError for one that cannot be read.
+    """
+    minecraft = Minecraft(read_recipes(root))
+    ids = [f"textcraft_{number}" for number in range(len(minecraft.goals))]
+    test = set(sorted(ids, key=lambda key: content_hash(["textcraft", key]))[:TEST_GOALS])
+    found = []
+    for key, (goal, depth) in zip(ids, minecraft.goals, strict=True):
+        payload = _shown(minecraft.book, goal, Random(key))
+        split = "test" if key in test else "train"
+        found.append(Task("textcraft", key, split, payload, source="published:agentgym", tier=f"depth-{depth}"))  # type: ignore[arg-type]
+    return found
+
+
+@lru_cache(maxsize=1)
+def _world() -> tuple[Task, ...]:
+    data = json.loads((Path(__file__).parent / "world.json").read_text(encoding="utf-8"))
+    book = Book.read(data["recipes"], data["kinds"])
+    found = []
+    for goal, depth in depths(book).items():
+        for draw in range(DRAWS if depth else 0):
+            payload = _shown(book, goal, Random(f"textcraft/{goal}/{draw}"))
+            split = split_of(content_hash(["textcraft", goal]))
+            found.append(Task("textcraft", content_hash(payload), split, payload, tier=f"depth-{depth}"))
+    return tuple({task.id: task for task in found}.values())
+
+
+def _shown(book: Book, goal: str, rng: Random) -> dict[str, object]:
+    """What a task shows: all that is needed, and others that use the same things."""
+    needed = book.needed(goal)
+    parts = {part for recipe in needed for part, _ in recipe.parts}
+    others = [r for r in book.recipes if r not in needed and any(part in parts for part, _ in r.parts)]
+    others = list(dict.fromkeys(others))
+    lines = [str(recipe) for recipe in (*needed, *rng.sample(others, min(len(others), DISTRACTORS)))]
+    rng.shuffle(lines)
+    named = {part for line in Book.read(lines, {}).recipes for part, _ in line.parts}
+    return {
+        "goal": goal,
+        "recipes": lines,
+        "kinds": {kind: list(members) for kind, members in book.kinds.items() if kind in named},
+    }
+
+
+@lru_cache(maxsize=len(DEPTHS))
+def _tiny(depth: int) -> tuple[Task, ...]:
+    return tuple(_draw(PER_DEPTH, depth, Random(f"textcraft/{depth}")))
+
+
+def _draw(n: int, depth: int, rng: Random) -> list[Task]:
+    """n different tasks: a chain of recipes, some with a second thing that is fetched, and recipes that lead elsewhere."""
+    drawn: dict[str, Task] = {}
+    while len(drawn) < n:
+        names = rng.sample(WORDS, len(WORDS))
+        links = [names.pop() for _ in range(depth + 1)]
+        fetched = [links[-1]]
+        recipes = []
+        for made, part in pairwise(links):
+            parts = [part]
+            if rng.random() < 0.5:
+                fetched.append(names.pop())
+                parts.append(fetched[-1])
+            recipes.append(Recipe(made, 1, tuple((part, 1) for part in parts)))
+        recipes += [
+            Recipe(names.pop(), 1, ((rng.choice([*links[1:], *fetched]), 1),)) for _ in range(rng.randint(0, 2))
+        ]
+        rng.shuffle(recipes)
+        payload = {"goal": links[0], "recipes": [str(recipe) for recipe in recipes], "kinds": {}, "short": True}
+        digest = content_hash(payload)
+        drawn[digest] = Task("textcraft", digest, split_of(digest), payload, tier=f"depth-{depth}")
+    return list(drawn.values())
