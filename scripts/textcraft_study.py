@@ -1,0 +1,125 @@
+"""ScalingInter, a short and a long fixed horizon, and an adaptive one on the laptop's TextCraft, at equal tokens.
+
+    python scripts/textcraft_study.py [--seeds 1-5] [--tier "textcraft depth-3"]
+
+Each seed of each arm is an ordinary run of the home in $USERRL_HOME, with a cold start, training and draws of its own: one that is
+finished is reported as it is. The seed is the unit of every interval (Student's t, paired by seed); the held-out tasks are the
+same for all, and all arms are evaluated at 16 turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from flows.run.report import Report
+from userrl_core.measure.interval import Interval, t_interval
+from userrl_core.measure.recipes import contrast
+
+ARMS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "scaling-inter": ("scaling-inter-textcraft", {}),
+    "fixed-short": ("fixed-textcraft", {"schedule.turns": 6}),
+    "fixed-long": ("fixed-textcraft", {}),
+    "adaptive": (
+        "fixed-textcraft",
+        {
+            "schedule": {
+                "kind": "adaptive",
+                "horizons": [6, 11, 16],
+                "gate": {"success": 0.7, "window": 5, "hold": 2, "at_most": 40},
+            }
+        },
+    ),
+}
+PROGRAM = """
+import json, sys
+from flows.train import train
+print("RESULT " + json.dumps(train(**json.loads(sys.argv[1])), default=str))
+"""
+
+
+def main() -> int:
+    """Run what is missing, then print the tables; 1 when a run failed."""
+    parser = argparse.ArgumentParser(description="Four schedules on the laptop's TextCraft.")
+    parser.add_argument("--seeds", default="1-5", help="first-last")
+    parser.add_argument("--tier", default="textcraft depth-3")
+    arguments = parser.parse_args()
+    first, last = map(int, arguments.seeds.split("-"))
+    reports: dict[str, dict[int, Report]] = {arm: {} for arm in ARMS}
+    for seed in range(first, last + 1):
+        for arm in ARMS:
+            report = run(arm, seed)
+            if report is None:
+                return 1
+            reports[arm][seed] = report
+            spent = sum(report.cpu_seconds.values())
+            print(f"{arm}, seed {seed}: {report.run}, {spent:.0f} CPU-s", file=sys.stderr, flush=True)
+    print(table(reports, arguments.tier))
+    return 0
+
+
+def run(arm: str, seed: int) -> Report | None:
+    """A run's report, None where it failed."""
+    recipe, overrides = ARMS[arm]
+    asked = {"recipe": recipe, "profile": "laptop", "seed": seed, "wandb": "off", "overrides": dict(overrides)}
+    environment = {**os.environ, "PREFECT_API_URL": "", "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180"}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, json.dumps(asked)], env=environment, capture_output=True, text=True, check=False
+    )
+    line = next((line for line in done.stdout.splitlines() if line.startswith("RESULT ")), None)
+    if line is None:
+        print(f"{arm}, seed {seed} failed:\n{(done.stdout + done.stderr)[-2000:]}", file=sys.stderr)
+        return None
+    return Report.model_validate(json.loads(line.removeprefix("RESULT ")))
+
+
+def table(reports: Mapping[str, Mapping[int, Report]], tier: str) -> str:
+    """Every run, then each arm's mean and ScalingInter's difference from the others."""
+    lines = [f"| arm | seed | SFT | best | last | {tier}: best, last |", "| --- | ---: | ---: | ---: | ---: | ---: |"]
+    for arm, runs in reports.items():
+        for seed, report in runs.items():
+            best, last = report.table["RL"], report.table[_last(report)]
+            lines.append(
+                f"| {arm} | {seed} | {report.table['SFT']['textcraft'].score:.3f} | {best['textcraft'].score:.3f} | "
+                f"{last['textcraft'].score:.3f} | {_at(report, 'RL', tier):.2f}, {_at(report, _last(report), tier):.2f} |"
+            )
+    lines.append("")
+    for arm, runs in reports.items():
+        finals = np.array([_score(report) for report in runs.values()])
+        if len(finals) > 1:
+            lines.append(f"- `{arm}`, last step: {_said(t_interval(finals))}.")
+    ours = {seed: _score(report) for seed, report in reports["scaling-inter"].items()}
+    for arm, runs in reports.items():
+        if arm != "scaling-inter" and len(runs) > 1:
+            difference = contrast({seed: _score(report) for seed, report in runs.items()}, ours)
+            lines.append(f"- `scaling-inter` less `{arm}`, last step: {_said(difference.interval)}.")
+    lines.append(f"\nIntervals: 95 %, Student's t over {len(ours)} seeds, differences paired by seed.")
+    return "\n".join(lines)
+
+
+def _last(report: Report) -> str:
+    """What the report's tables call the last step."""
+    return "RL last step" if "RL last step" in report.table else "RL"
+
+
+def _score(report: Report) -> float:
+    return report.table[_last(report)]["textcraft"].score or 0.0
+
+
+def _at(report: Report, actor: str, tier: str) -> float:
+    return report.tiers[actor][tier].score or 0.0
+
+
+def _said(interval: Interval) -> str:
+    return f"{interval.estimate:+.3f} [{interval.low:+.3f}, {interval.high:+.3f}]"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
