@@ -90,6 +90,7 @@ async def test_replicas_share_the_sessions_evenly() -> None:
         assert [len(server) for server in servers] == [0, 0, 0]
 
 
+@pytest.mark.slow
 def test_sessions_of_a_process_that_was_killed_are_closed_by_the_next_one() -> None:
     play = textwrap.dedent(
         """
@@ -132,6 +133,7 @@ class _Killer:
         return Played()
 
 
+@pytest.mark.slow
 async def test_a_server_that_is_killed_and_restarted_in_mid_episode_costs_null_rewards_and_nothing_else() -> None:
     port = free_port()
     command = [sys.executable, "-m", "flows.cli.main", "serve-gym", "textcraft", "--tier", "tiny", "--port", str(port)]
