@@ -39,7 +39,7 @@ class Task:
 
     id: unique within the gym and never changed (a content hash for our tasks, the published id for imported ones).
     payload: JSON-serialisable, everything the gym needs, including the hidden answer.
-    source: ``ours`` or ``published:<where>``.
+    source: ``ours``, ``published:<where>``, or the package that makes the problem (``minigrid``).
     tier: difficulty tier where the gym has tiers, else "".
     """
 

@@ -63,4 +63,5 @@ def _task(number: int, *, short: bool = False) -> Task:
     payload = {"level": level, "seed": seed}
     split = split_of(content_hash(payload))
     key = f"babyai_{number}{'_tiny' * short}"
-    return Task("babyai", key, split, payload | ({"short": True} if short else {}), tier=FAMILY[level])
+    payload |= {"short": True} if short else {}
+    return Task("babyai", key, split, payload, source="minigrid", tier=FAMILY[level])

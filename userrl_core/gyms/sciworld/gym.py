@@ -12,9 +12,7 @@ import asyncio
 from typing import Any, ClassVar
 
 from userrl_core.gyms.base import Gym, GymConfig, Reply
-from userrl_core.gyms.sciworld.simulator import load, missing, release, solution
-from userrl_core.interact import InteractCall
-from userrl_core.records import Task
+from userrl_core.gyms.sciworld.simulator import load, missing, release
 
 
 class SciWorldGym(Gym[GymConfig]):
@@ -39,12 +37,6 @@ class SciWorldGym(Gym[GymConfig]):
     def unavailable(cls) -> str:
         """Java and the package have to be there."""
         return missing()
-
-    @classmethod
-    def gold(cls, task: Task, config: GymConfig) -> list[InteractCall]:
-        """The simulator's own solution."""
-        steps = solution(task.payload["task"], task.payload["variation"])
-        return [InteractCall("action", step) for step in steps]
 
     def opening(self) -> str:
         """The task, and the room in which it begins. Raises ConfigError where there is no Java."""

@@ -74,5 +74,7 @@ def _all() -> tuple[Task, ...]:
             for variation in range(variations):
                 payload = {"task": kind, "variation": variation}
                 split = split_of(content_hash(payload))
-                found.append(Task("sciworld", f"sciworld_{len(found)}", split, payload, tier=family))
+                found.append(
+                    Task("sciworld", f"sciworld_{len(found)}", split, payload, source="scienceworld", tier=family)
+                )
     return tuple(found)
