@@ -157,6 +157,21 @@ async def test_each_environment_s_answers_become_rewards_that_add_up_to_its_scor
     assert asked[-1] == ("/close", {name: 3})
 
 
+@pytest.mark.parametrize(
+    ("env", "text", "sent"),
+    [
+        ("textcraft", "Thought: wood.\nAction: get 2 oak log.\nThen more", "get 2 oak log"),
+        ("textcraft", "craft 4 stick using 1 oak planks, 1 log", "craft 4 stick using 1 oak planks, 1 log"),
+        ("babyai", "Thought: left.\nAction: turn left", "turn left"),
+        ("sciworld", "Action: wait\nAction: look around", "look around"),
+        ("searchqa", "<search>Action: films</search>", "<search>Action: films</search>"),
+        ("webarena", "```click [12]```", "```click [12]```"),
+    ],
+)
+def test_the_action_is_read_as_each_environment_s_own_client_reads_it(env: str, text: str, sent: str) -> None:
+    assert PROTOCOLS[env].read(text) == sent
+
+
 async def test_more_than_one_action_in_a_message_is_no_step() -> None:
     routes = {"/create": [{"id": 1}], "/reset": [{"observation": "o"}], "/close": [True]}
     with scripted_server(routes) as (address, asked):

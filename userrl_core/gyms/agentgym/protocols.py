@@ -14,6 +14,7 @@ from typing import Any
 
 Json = Mapping[str, Any]
 _ACTION = re.compile(r"Action:\s*")
+_PUNCTUATION = re.compile(r"[^A-Za-z0-9, ]+")
 
 
 def _whole(text: str) -> str:
@@ -24,6 +25,12 @@ def _marked(text: str) -> str | None:
     """What follows the only ``Action:``; the text itself without one; None where there are several."""
     parts = _ACTION.split(text)
     return None if len(parts) > 2 else parts[-1].strip()
+
+
+def _command(text: str) -> str | None:
+    """The first line of what is marked, without punctuation but commas, as AgentGym's TextCraft client sends it."""
+    marked = _marked(text)
+    return None if marked is None else " ".join(_PUNCTUATION.sub("", marked.partition("\n")[0]).split())
 
 
 def _last(text: str) -> str:
@@ -80,7 +87,7 @@ PROTOCOLS: Mapping[str, Protocol] = {
             "the goal. Use only the recipes shown, fill a kind such as planks by one thing of that kind, and always say how "
             "many.",
             created=lambda item: {},
-            read=_marked,
+            read=_command,
             actions="one command: get 2 oak log; or craft 4 oak planks using 1 oak log; or inventory",
         ),
         Protocol(
