@@ -26,7 +26,7 @@ from flows.machine.slots import named, slots
 from flows.run.request import Backend
 from flows.run.tasks import count_published, demonstrated_gyms, evaluation_gyms, own_user_url, users_of
 from userrl_core.errors import ConfigError
-from userrl_core.gyms.registry import gym_class, names
+from userrl_core.gyms.registry import names, unavailable
 from userrl_core.served.client import ChatServer
 from userrl_core.served.health import served_users
 from userrl_core.training.verl.config import Resume, compose, rl_overrides, sft_overrides
@@ -159,11 +159,7 @@ def _refuse_unplayable(recipe: Recipe, gyms: tuple[str, ...]) -> None:
             f"have; choose a recipe on one of {', '.join(sorted(names()))}.",
         )
     for gym in dict.fromkeys(gyms):
-        try:
-            reason = gym_class(gym).unavailable()
-        except ModuleNotFoundError as error:
-            reason = f"Gym '{gym}' needs the module {error.name}, which is not installed; install the extra envs."
-        if reason:
+        if reason := unavailable(gym):
             raise _Refusal("environment", reason)
 
 

@@ -10,7 +10,7 @@ from curricula.suites import Suite
 from flows.machine.home import published_data
 from userrl_core.errors import ConfigError
 from userrl_core.gyms.published import PAPER_GYMS, why_absent
-from userrl_core.gyms.registry import names
+from userrl_core.gyms.registry import gym_class, names, unavailable
 
 BASE = "_evaluation"
 """The recipe of actors that bring none."""
@@ -20,7 +20,9 @@ def gyms_of(suite: Suite) -> tuple[str, ...]:
     """The gyms that a suite plays here."""
     if suite.gyms == "paper":
         return PAPER_GYMS
-    return names() if suite.gyms == "every" else suite.gyms
+    if suite.gyms == "every":
+        return tuple(name for name in names() if not unavailable(name) and not gym_class(name).elsewhere)
+    return suite.gyms
 
 
 def settings_of(suite: Suite, gyms: Sequence[str] | None = None, *, pretrained: bool) -> dict[str, Any]:

@@ -104,6 +104,9 @@ class Gym(Generic[C]):
     aliases: ClassVar[Mapping[str, str]] = {}
     """Other names of allowed choices, which prompts of other code use; they are taken and never offered."""
 
+    elsewhere: ClassVar[bool] = False
+    """Whether its episodes are played by a server that its configuration has to name."""
+
     _methods: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

@@ -60,6 +60,14 @@ def gym_class(name: str) -> type[Gym[Any]]:
     return gym_type
 
 
+def unavailable(name: str) -> str:
+    """Why a gym cannot be played on this machine, in a sentence; "" where it can."""
+    try:
+        return gym_class(name).unavailable()
+    except ModuleNotFoundError as error:
+        return f"Gym '{name}' needs the module {error.name}, which is not installed; install the extra envs."
+
+
 def make(name: str, task: Task | None = None, user: Any = "rule", **config: Any) -> Gym[Any]:
     """A gym for one episode.
 
