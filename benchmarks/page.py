@@ -3,8 +3,10 @@
     python benchmarks/page.py --turns 1000000 --out figures.json
 
 A real server (`userrl view`) is asked over HTTP; a page's answer holds everything it shows at first, so the time is that of its
-queries and of drawing it, without the browser's own. Each page is asked by a new server once (``first``) and then ten times more
-(median, worst). The warehouse is that of `benchmarks/warehouse.py`: packed, indexed, about 870 bytes of text a turn.
+queries and of drawing it, without the browser's own. Each page is asked of a new server once (``first``) and then ten times more
+(median, worst; ``cpu``: the server's own processor time, which other work on the machine does not change much). The warehouse is
+that of `benchmarks/warehouse.py`: packed, indexed, about 870 bytes of text a turn. The run that is written
+meanwhile logs a thousand turns a second.
 """
 
 from __future__ import annotations
@@ -38,8 +40,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=1_000_000)
     parser.add_argument("--home", type=Path, help="a home that an earlier call filled, or where this one keeps it")
+    parser.add_argument("--write", help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help="write the figures here as JSON")
     given = parser.parse_args()
+    if given.write:
+        write(given.home / "warehouse", given.write)
     with tempfile.TemporaryDirectory() as folder:
         figures = measure(given.home or Path(folder), given.turns)
     if given.out:
@@ -59,26 +64,38 @@ def measure(home: Path, turns: int) -> dict[str, Any]:
     figures: dict[str, Any] = {"machine": machine(), "load_average": round(os.getloadavg()[0], 1), "turns": turns}
     with server(home) as (base, process):
         figures["at rest"] = asked(base, process, root)
-    command = [
-        sys.executable,
-        WRITER,
-        "--root",
-        root,
-        "--turns",
-        "100000000",
-        "--write",
-        f"live-{int(time.time())}",
-        "1",
-    ]
-    writer = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    name = f"live-{int(time.time())}"
+    writer = subprocess.Popen([sys.executable, __file__, "--home", home, "--write", name])
     try:
-        time.sleep(2)
+        while not list(root.glob(f"runs/run={name}/live/turns.*")):
+            time.sleep(0.1)
         with server(home) as (base, process):
             figures["beside a writing run"] = asked(base, process, root)
     finally:
         writer.kill()
         writer.wait()
     return figures
+
+
+def write(root: Path, run: str) -> None:
+    """Log conversations of eight turns, a thousand turns a second, until killed."""
+    from userrl_core.records import RolloutContext, Task, Trajectory, Turn
+    from warehouse import TurnLog
+
+    text, began = "a word or two " * 20, time.monotonic()
+    log = TurnLog.open(root, run, run_fields={"name": "live", "recipe": "equalized-r2g"})
+    for played in range(10**9):
+        task = Task("tau", f"t{played // 8}", "train", {})
+        context = RolloutContext("rl-1", played // 128, "train", "model")
+        trajectory = Trajectory(task, played % 8, 16, 0, context, f"{played // 8}")
+        log.begin(trajectory)
+        for number in range(1, 9):
+            turn = Turn(number, "action", text, text, text, text, 0.5, 0, 900, 60, 0.4, 0.2)
+            trajectory.turns.append(turn)
+            log.turn(trajectory, turn)
+        trajectory.score, trajectory.stop_reason = 0.5, "horizon"
+        log.end(trajectory)
+        time.sleep(max(0.0, began + played * 8 / 1000 - time.monotonic()))
 
 
 @contextlib.contextmanager
@@ -123,16 +140,18 @@ def asked(base: str, process: psutil.Process, root: Path) -> dict[str, Any]:
     figures: dict[str, Any] = {}
     peak = process.memory_info().rss
     for name, path in pages.items():
-        took = []
+        took, cpu = [], []
         for _ in range(1 + REPEATS):
-            began = time.perf_counter()
+            began, before = time.perf_counter(), sum(process.cpu_times()[:2])
             assert httpx.get(base + path, timeout=120).status_code == 200
             took.append(time.perf_counter() - began)
+            cpu.append(sum(process.cpu_times()[:2]) - before)
             peak = max(peak, process.memory_info().rss)
         figures[name] = {
             "first_s": round(took[0], 3),
             "median_s": round(statistics.median(took[1:]), 3),
             "worst_s": round(max(took[1:]), 3),
+            "cpu_s": round(statistics.median(cpu[1:]), 3),
         }
     return {**figures, "memory_MB": round(peak / 2**20)}
 

@@ -171,6 +171,8 @@ def test_a_list_is_filtered_and_turned_page_by_page_and_its_address_says_it(view
     viewer.until(lambda: viewer.element("tbody tr a").text != first)
     viewer.until(lambda: viewer.driver.find_element(By.PARTIAL_LINK_TEXT, "previous page")).click()
     viewer.until(lambda: viewer.element("tbody tr a").text == first)
+    viewer.open("/trajectories?gym=travel")
+    viewer.sees("160 trajectories")
     box = viewer.element('input[aria-label="score from"]')
     box.send_keys("0.7" + Keys.ENTER)
     viewer.until(lambda: "score_from=0.7" in viewer.driver.current_url)
