@@ -13,11 +13,13 @@ from typing import Any  # noqa: E402
 
 from prefect import flow  # noqa: E402
 
+from curricula import Recipe  # noqa: E402
 from curricula.host import AUTO  # noqa: E402
 from curricula.options import check_url  # noqa: E402
 from curricula.suites import Suite, load_suite  # noqa: E402
 from flows.run.artifacts import publish  # noqa: E402
 from flows.run.budget import check_budget  # noqa: E402
+from flows.run.families import other_families  # noqa: E402
 from flows.run.job import Actor, StageJob, server_of  # noqa: E402
 from flows.run.plan import RunPlan, plan_run  # noqa: E402
 from flows.run.readiness import refuse_missing_key, resolve  # noqa: E402
@@ -37,12 +39,14 @@ class PlannedEvaluation:
     request: EvaluateRequest
     plan: RunPlan
     actors: tuple[Actor, ...]
+    families: tuple[Recipe, ...] = ()
+    """Gyms that are played as well, since the checkpoint was trained on them."""
 
     def job(self, run: Run) -> StageJob:
         """The stage, within its budget. Raises TrainingError where that is spent already."""
         job = self.plan.job(run, "evaluate")
         options = job.options.model_copy(update={"concurrency": self.request.concurrency})
-        job = job.model_copy(update={"actors": self.actors, "options": options})
+        job = job.model_copy(update={"actors": self.actors, "families": self.families, "options": options})
         if job.result() is None:
             check_budget(job)
         return job
@@ -91,7 +95,11 @@ def plan_evaluation(request: EvaluateRequest) -> PlannedEvaluation:
     )
     if actor.kind == "served":
         refuse_missing_key(server_of(actor))
-    return PlannedEvaluation(request, plan, (actor,) if suite is None else _under(suite, actor))
+    if suite is not None:
+        return PlannedEvaluation(request, plan, _under(suite, actor))
+    # Of a checkpoint all that it was trained on, unless gyms were named.
+    trained = actor.kind == "checkpoint" and request.gyms is None
+    return PlannedEvaluation(request, plan, (actor,), other_families(plan.recipe, actor.path) if trained else ())
 
 
 def _under(suite: Suite, actor: Actor) -> tuple[Actor, ...]:

@@ -55,7 +55,8 @@ def train(request: TrainRequest) -> dict[str, Any]:
         inputs = Inputs(before=cold, distill=demonstrations, reference=cold)
         newest = stages.chain(plan.rl_stages(), inputs)
         ends = stages.side_by_side(inputs.model_copy(update={"before": newest}))
-        reached = Inputs(distill=demonstrations, sft=cold, rl=newest, ends=ends)
+        forgettable = plan.start if "sft" in plan.stages and plan.families else None
+        reached = Inputs(distill=demonstrations, init=forgettable, sft=cold, rl=newest, ends=ends)
         scores = stages.do("evaluate", EvaluateResult, reached)
         written = write_report(plan, run, demonstrations=demonstrations, newest=newest, ends=ends, scores=scores)
         return publish(run, written)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -34,12 +34,19 @@ WINDOW = 3
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One alarm. Trips when the window's mean is ``below`` or ``above`` the threshold, times its best window if relative."""
+    """One alarm. Trips when the window's mean is ``below`` or ``above`` the threshold, times its best window if relative.
+
+    unless_solved: silent while the window's mean success is at least `SOLVED`: who has nothing left to learn varies little too.
+    """
 
     what: str
     threshold: float
     side: Literal["below", "above"]
     relative: bool = False
+    unless_solved: bool = False
+
+
+SOLVED = 0.9
 
 
 VALIDATION_FELL = "validation_fell"
@@ -49,6 +56,10 @@ RULES: Mapping[str, Rule] = {
     "reply_length": Rule("replies are less than half as long as they were", 0.5, "below", relative=True),
     "format_valid": Rule("too few replies hold a readable call", 0.8, "below"),
     "entropy": Rule("the policy hardly varies any more (entropy in nats)", 0.001, "below"),
+    "entropy_collapse": Rule(
+        "entropy is less than a tenth of what it was, far from success", 0.1, "below", relative=True, unless_solved=True
+    ),
+    "signal": Rule("few groups still differ, so little is learnt, far from success", 0.2, "below", unless_solved=True),
     "kl": Rule("the policy has moved far from where it started (KL in nats)", 2.0, "above"),
     "zero_variance": Rule("nearly all groups have equal scores, so nothing is learnt", 0.95, "above"),
     "null_reward": Rule("too many trajectories could not be scored", 0.1, "above"),
@@ -60,19 +71,22 @@ ALONG = "(stage not similar to 'rl-[0-9]+-.*' or suffix(stage, '-' || $branch))"
 """Of a run with branches, the stages of one and those that all share."""
 
 SERIES = f"""
-with t as (select step, group_id, admitted, score_r2g, traj_id from trajectories
+with t as (select step, group_id, admitted, score_r2g, stop_reason from trajectories
            where run_id = $run and phase = 'train' and {ALONG}),
  groups as (select step, group_id, coalesce(stddev_pop(score_r2g), 0) < 1e-6 as flat from t where admitted group by all),
  replies as (select step, avg(completion_tokens) as reply_length, avg(((flags & 1) = 0)::int) as format_valid
              from turns where run_id = $run and phase = 'train' and {ALONG} group by step),
- scored as (select step, avg((not admitted)::int) as null_reward from t group by step),
- varied as (select step, avg(flat::int) as zero_variance from groups group by step),
- numbers as (select step, max(value) filter (where name = 'policy/entropy/mean') as entropy,
+ scored as (select step, avg((not admitted)::int) as null_reward,
+                   avg((stop_reason = 'success')::int) filter (admitted) as success from t group by step),
+ varied as (select step, avg(flat::int) as zero_variance, avg((not flat)::int) as signal from groups group by step),
+ numbers as (select step, coalesce(max(value) filter (where name = 'rollout/entropy/mean'),
+                             max(value) filter (where name = 'policy/entropy/mean')) as entropy,
                     max(value) filter (where name = 'policy/kl_reference/mean') as kl
              from metrics where run_id = $run and {ALONG} group by step),
  calls as (select step, avg((error is not null)::int) as user_errors
            from model_calls where run_id = $run and phase = 'train' and role = 'user' and {ALONG} group by step)
-select step, reply_length, format_valid, entropy, kl, zero_variance, null_reward, user_errors
+select step, reply_length, format_valid, entropy, entropy as entropy_collapse, kl, zero_variance, signal, null_reward,
+       user_errors, success
 from replies left join scored using (step) left join varied using (step) left join numbers using (step)
      left join calls using (step)
 where step > 0 order by step
@@ -109,16 +123,18 @@ def alarm_rules(alarms: Mapping[str, Any]) -> dict[str, tuple[Rule, Action]]:
         if action is None:
             raise ConfigError(f"alarms.{name} does '{chosen}'; it can be {', '.join(ACTIONS)}.")
         threshold = float(given.get("threshold", rule.threshold))
-        rules[name] = (Rule(rule.what, threshold, rule.side, rule.relative), action)
+        rules[name] = (replace(rule, threshold=threshold), action)
     return rules
 
 
 def tripped(rows: Sequence[Mapping[str, Any]], alarms: Mapping[str, tuple[Rule, Action]]) -> list[Alarm]:
     """Alarms that sound at the last of these steps. rows: one mapping per step with ``step`` and a number per alarm."""
     sounding = []
+    successes = [float(row["success"]) for row in rows[-WINDOW:] if row.get("success") is not None]
+    solved = bool(successes) and sum(successes) / len(successes) >= SOLVED
     for name, (rule, action) in alarms.items():
         series = [float(row[name]) for row in rows if row.get(name) is not None]
-        if action == "off" or len(series) < WINDOW:
+        if action == "off" or len(series) < WINDOW or (rule.unless_solved and solved):
             continue
         means = [sum(series[i : i + WINDOW]) / WINDOW for i in range(len(series) - WINDOW + 1)]
         bound = rule.threshold * max(means) if rule.relative else rule.threshold

@@ -148,6 +148,9 @@ class StageJob(Settings):
     actors: tuple[Actor, ...] = ()
     """Who is evaluated."""
 
+    families: tuple[Recipe, ...] = ()
+    """Evaluation: gyms that were trained on and are no part of the recipe's evaluation, a recipe each (`flows.run.families`)."""
+
     options: StageOptions = StageOptions()
     """What does not change the result."""
 
@@ -165,7 +168,9 @@ class StageJob(Settings):
         actors = [actor.identity for actor in self.actors]
         recipe = self.recipe.identity
         inputs = self.inputs.identity
-        return content_hash([self.run_id, self.kind, self.stage, recipe, self.seed, self.backend, inputs, actors])
+        families = [family.identity for family in self.families]
+        hashed = [self.run_id, self.kind, self.stage, recipe, self.seed, self.backend, inputs, actors]
+        return content_hash([*hashed, families] if families else hashed)
 
     @property
     def run_folder(self) -> Path:

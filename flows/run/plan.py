@@ -17,6 +17,7 @@ from flows.machine.home import warehouse_dir
 from flows.machine.slots import alone
 from flows.run.alarms import alarm_rules
 from flows.run.estimate import warning
+from flows.run.families import other_families
 from flows.run.job import Actor, Inputs, Kind, StageJob, StageOptions
 from flows.run.readiness import here, playing_verdict, resolve, verdict
 from flows.run.request import Backend, RunBudget, TrainRequest
@@ -80,7 +81,10 @@ class RunPlan:
         """What is said before anything starts: a long run's estimate, and what the profile replaced."""
         recipe = self.recipe
         long = warning(recipe, here().gpus)
-        return (*([long] if long else []), *(f"replaced: {replacement(row)}" for row in recipe.replaced))
+        also = [
+            f"evaluated as well, since it was trained on: {gym}" for r in self.families for gym in r.evaluation_gyms
+        ]
+        return (*([long] if long else []), *also, *(f"replaced: {replacement(row)}" for row in recipe.replaced))
 
     def describe(self) -> str:
         """The resolved recipe's stage table in plain text."""
@@ -122,6 +126,11 @@ class RunPlan:
             run.forget_stop()
             yield run
 
+    @property
+    def families(self) -> tuple[Recipe, ...]:
+        """Gyms that are evaluated beside the recipe's, because the run or its checkpoint was trained on them."""
+        return other_families(self.recipe, self.init_from)
+
     def selects(self, stage: str) -> bool:
         """Whether the stage lies between from_stage and until."""
         return stage in self.selected
@@ -153,6 +162,7 @@ class RunPlan:
             backend=self.backend,
             inputs=inputs,
             actors=actors(self.recipe, inputs) if kind == "evaluate" else (),
+            families=self.families if kind == "evaluate" else (),
             options=StageOptions(
                 keep_checkpoints=self.request.keep_checkpoints,
                 wandb=self.request.wandb,
@@ -187,13 +197,16 @@ def plan_run(request: TrainRequest, *, only: Literal["distill", "evaluate"] | No
 def actors(recipe: Recipe, inputs: Inputs) -> tuple[Actor, ...]:
     """Who is compared on held-out tasks: the scripted demonstrator, the cold start, RL's best checkpoint and its last.
 
-    Of a run with branches, those of each branch, called by its name, in place of the common beginning's.
+    The start stands before them where it is a checkpoint that other training made, so that what is forgotten shows. Of a run
+    with branches, those of each branch, called by its name, in place of the common beginning's.
     A recipe without a cold start that trains from scratch has what RL started from in its place.
     """
     compared = []
     if recipe.demonstrations.policy == "scripted" and inputs.distill is not None:
         compared.append(Actor(label="demonstrator", kind="demonstrator"))
     cold, rl = inputs.sft, inputs.rl
+    if inputs.init is not None:
+        compared.append(_checkpoint("start", inputs.init, step=0))
     if cold is not None:
         compared.append(_checkpoint("SFT" if recipe.cold_start.enabled else "start", cold, step=0))
     if rl is not None and not inputs.ends and (cold is None or rl.checkpoint != cold.checkpoint):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,16 @@ from curricula.shown import replacement
 from flows.machine.home import warehouse_dir
 from flows.run.alarms import alarm_rules, fell, sounded, validations
 from flows.run.plan import RunPlan, last_step
-from flows.run.results import Demonstrations, DistillResult, EvaluateResult, GymScore, Table, TrainResult, stage_results
+from flows.run.results import (
+    Demonstrations,
+    DistillResult,
+    EvaluateResult,
+    GymScore,
+    Solved,
+    Table,
+    TrainResult,
+    stage_results,
+)
 from flows.run.run import Run
 from flows.run.tasks import data_used
 from userrl_core.json_files import write_json
@@ -42,6 +52,12 @@ class Report(BaseModel):
     """The best of training on validation, of all branches, else the last."""
     tiers: Table = Field(default_factory=dict)
     """Scores by actor and tier, of gyms with more than one."""
+    solved: Solved = Field(default_factory=dict)
+    """Share solved within 1, 2 ... turns, by actor and by gym or tier."""
+    told_horizon: bool = True
+    """Whether the agent was told how many turns it had: then it might have acted otherwise with fewer."""
+    forgotten: tuple[str, ...] = ()
+    """What a checkpoint solves less often than an earlier one did, a sentence each."""
     best: Reached | None = None
     """The checkpoint that validation chose; none where nothing was trained."""
     last: Reached | None = None
@@ -133,6 +149,9 @@ def write_report(
         from_scratch=plan.from_scratch and evaluated is None,
         table=scores.table if scores else {},
         tiers=scores.tiers if scores else {},
+        solved=scores.solved if scores else {},
+        forgotten=_forgotten(scores.table) if scores else (),
+        told_horizon=plan.recipe.model.prompt_style != "brief",
         horizon=scores.horizon if scores else None,
         test_tasks=scores.tasks if scores else None,
         checkpoint=str(chosen.chosen) if chosen else None,
@@ -191,6 +210,34 @@ def _fork(plan: RunPlan) -> str:
         f"After the common beginning: {'; '.join(ways)}. One seed: how these runs differ, not the schedules. For the "
         "schedules, compare the same fork over many seeds."
     )
+
+
+LEAST_FALL = 0.05
+
+
+def _forgotten(table: Table) -> tuple[str, ...]:
+    """Gyms at which a trained checkpoint is worse than an earlier one, by more than two standard errors of the difference.
+
+    Earlier than all are the start and the cold start; the last step also has its own best checkpoint before it.
+    """
+    said: list[str] = []
+    first = [actor for actor in ("start", "SFT") if actor in table]
+    for actor in (actor for actor in table if actor not in ("demonstrator", "start")):
+        whole = actor.removesuffix(last_step(""))
+        earlier = first[: first.index(actor)] if actor in first else [*first, *([whole] if whole in table else [])]
+        for gym, row in table[actor].items():
+            before = {name: table[name].get(gym, GymScore()) for name in earlier if name != actor}
+            scored = {name: score.score for name, score in before.items() if score.score is not None}
+            if row.score is None or not scored:
+                continue
+            best = max(scored, key=lambda name: scored[name])
+            fall, error = scored[best] - row.score, math.hypot(row.stderr or 0.0, before[best].stderr or 0.0)
+            if fall > max(LEAST_FALL, 2 * error):
+                said.append(
+                    f"Forgotten at {gym}: {actor} scores {number(row.score)} ± {number(row.stderr)}, {best} scored "
+                    f"{number(scored[best])} ± {number(before[best].stderr)}."
+                )
+    return tuple(said)
 
 
 def _overall(rows: Mapping[str, GymScore]) -> dict[str, float | None]:
@@ -256,11 +303,14 @@ def markdown(report: Report) -> str:
     lines = [f"# {report.run}", ""]
     lines += [f"**{sentence}**" if strong else sentence for sentence, strong in facts(report, code="`")]
     lines += best_and_last(report)
+    lines += [f"**{sentence}**" for sentence in report.forgotten]
     lines.append("")
     if report.table:
         lines += _table(report) + _without_calls(report)
     if report.tiers and any(report.tiers.values()):
         lines += _tiers(report)
+    if any(report.solved.values()):
+        lines += _by_turns(report)
     lines += ["![learning curve](curve.png)", ""] if (Path(report.folder) / "curve.png").is_file() else []
     seconds, cpu = sum(report.seconds.values()), sum(report.cpu_seconds.values())
     checkpoint = f" Checkpoint: `{report.checkpoint}`." if report.checkpoint else ""
@@ -325,6 +375,31 @@ def _tiers(report: Report) -> list[str]:
         lines.append(
             f"| {tier} | " + " | ".join(f"{number(row.score, 2)} ± {number(row.stderr, 2)}" for row in found) + " |"
         )
+    return [*lines, ""]
+
+
+TURNS_SHOWN = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32)
+
+
+def _by_turns(report: Report) -> list[str]:
+    """A row per gym or tier and number of turns allowed, a column an actor; rows that add nothing are left out."""
+    if report.told_horizon:
+        title = f"Share solved within so many turns, by agents that were told they had {report.horizon}:"
+    else:
+        title = (
+            f"Score by turns allowed: the share solved within so many, of one evaluation at {report.horizon}. The agent does "
+            "not see how many are left, so what it solves in t turns it solves at every horizon from t on:"
+        )
+    lines = [title, "", "| task | turns | " + " | ".join(report.solved) + " |"]
+    lines.append("| --- | ---: |" + " ---: |" * len(report.solved))
+    for label in dict.fromkeys(label for rows in report.solved.values() for label in rows):
+        before: list[str] = []
+        for turns in TURNS_SHOWN:
+            found = [rows.get(label, ()) for rows in report.solved.values()]
+            cells = [number(shares[turns - 1], 2) if turns <= len(shares) else "–" for shares in found]
+            if turns <= (report.horizon or 0) and cells != before and any(cell != "0.00" for cell in cells):
+                lines.append(f"| {label} | {turns} | " + " | ".join(cells) + " |")
+                before = cells
     return [*lines, ""]
 
 

@@ -98,6 +98,9 @@ class GymScore(BaseModel):
 Table = dict[str, dict[str, GymScore]]
 """Scores by actor and gym."""
 
+Solved = dict[str, dict[str, tuple[float, ...]]]
+"""Share of the admitted trajectories that were solved within 1, 2 ... turns, by actor and by gym or tier."""
+
 
 class EvaluateResult(Result):
     """What an evaluation leaves."""
@@ -105,6 +108,8 @@ class EvaluateResult(Result):
     table: Table
     tiers: Table = Field(default_factory=dict)
     """The same by tier (``errand depth-3``), of gyms whose test tasks have more than one."""
+    solved: Solved = Field(default_factory=dict)
+    """Share solved within 1, 2 ... horizon turns, by actor and by gym or tier; results of old do not say."""
     horizon: int
     tasks: int
     turns: int

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
+from curricula import Recipe
 from flows.machine.slots import threads
 from flows.run.job import Actor, ProgressWriter, StageJob, server_of
 from flows.run.results import EvaluateResult, GymScore
@@ -34,7 +35,9 @@ def evaluate(job: StageJob, sink: Sink, progress: ProgressWriter) -> EvaluateRes
     What earlier starts of the same job have played counts, and is not played again.
     """
     recipe = job.recipe
-    tasks = test_tasks(recipe)
+    # A gym that was trained on and is no part of the recipe's evaluation is played as its training set it up.
+    plays = [(family, test_tasks(family)) for family in (recipe, *job.families)]
+    tasks = [task for _, some in plays for task in some]
     wanted = {(task.key, attempt) for task in tasks for attempt in range(recipe.evaluate.attempts)}
     earlier = [one for one in begin(job, sink) if (one.task, one.attempt) in wanted]
     missing = _missing(job, tasks, earlier)
@@ -43,12 +46,16 @@ def evaluate(job: StageJob, sink: Sink, progress: ProgressWriter) -> EvaluateRes
     _check_servers(job, playing)
     sink.tasks(tasks)
     for actor in playing:
-        _play(job, actor, tasks, sink, counter, {(p.task, p.attempt) for p in _of(earlier, job, actor)})
+        before = {(one.task, one.attempt) for one in _of(earlier, job, actor)}
+        for family, some in plays:
+            if any((task.key, attempt) not in before for task in some for attempt in range(recipe.evaluate.attempts)):
+                _play(job, family, actor, some, sink, counter, before)
     counter.last()
     every = [*earlier, *counter.played]
     played = {actor.label: _of(every, job, actor) for actor in job.actors}
     table = {label: _rows(some, lambda one: one.gym) for label, some in played.items()}
     tiers = {label: _rows(_in_tiers(some), lambda one: tier_label(one.gym, one.tier)) for label, some in played.items()}
+    solved = {label: _solved(some) for label, some in played.items()}
     scores = {
         f"evaluate/{actor}/{gym}": row.score
         for actor, gyms in table.items()
@@ -59,7 +66,13 @@ def evaluate(job: StageJob, sink: Sink, progress: ProgressWriter) -> EvaluateRes
     sink.metrics(scores, stage=job.stage, step=step)
     turns = sum(one.turns for one in every)
     return EvaluateResult(
-        table=table, tiers=tiers, horizon=recipe.evaluate.horizon, tasks=len(tasks), turns=turns, step=step
+        table=table,
+        tiers=tiers,
+        solved=solved,
+        horizon=recipe.evaluate.horizon,
+        tasks=len(tasks),
+        turns=turns,
+        step=step,
     )
 
 
@@ -126,13 +139,20 @@ def _check_servers(job: StageJob, actors: list[Actor]) -> None:
     ):
         check_server(policy.server, "demonstrator")
     if actors:
-        check_users(users_of(job.recipe, evaluation_gyms(job.recipe), role="evaluate"))
+        for recipe in (job.recipe, *job.families):
+            check_users(users_of(recipe, evaluation_gyms(recipe), role="evaluate"))
 
 
 def _play(
-    job: StageJob, actor: Actor, tasks: list[Task], sink: Sink, count: _Counter, skip: set[tuple[str, int]]
+    job: StageJob,
+    recipe: Recipe,
+    actor: Actor,
+    tasks: list[Task],
+    sink: Sink,
+    count: _Counter,
+    skip: set[tuple[str, int]],
 ) -> None:
-    recipe, policy = job.recipe, _policy(job, actor)
+    policy = _policy(job, recipe, actor)
     where = RolloutContext(stage=job.stage, step=actor.step, phase="evaluate", policy=policy.name, checkpoint=actor.id)
     asyncio.run(
         run_episodes(
@@ -174,8 +194,25 @@ def _rows(played: list[Played], label: Callable[[Played], str]) -> dict[str, Gym
     return {row: _row([one for one in played if label(one) == row]) for row in labels}
 
 
-def _policy(job: StageJob, actor: Actor) -> Policy | BatchPolicy:
-    recipe = job.recipe
+def _solved(played: list[Played]) -> dict[str, tuple[float, ...]]:
+    """By gym, and by tier where there are several: the share that was solved within 1, 2 ... horizon turns.
+
+    An agent that does not see how many turns are left acts the same at every horizon until it ends, so one evaluation at a
+    generous horizon gives the score at each shorter one.
+    """
+    labelled = [(one.gym, one) for one in played] + [(tier_label(one.gym, one.tier), one) for one in _in_tiers(played)]
+    admitted: dict[str, list[Played]] = {}
+    for label, one in labelled:
+        if one.admitted:
+            admitted.setdefault(label, []).append(one)
+    ends = {label: [one.turns for one in some if one.solved] for label, some in admitted.items()}
+    return {
+        label: tuple(sum(end <= turns for end in ends[label]) / len(some) for turns in range(1, some[0].horizon + 1))
+        for label, some in admitted.items()
+    }
+
+
+def _policy(job: StageJob, recipe: Recipe, actor: Actor) -> Policy | BatchPolicy:
     if actor.kind == "demonstrator":
         return demonstrator(recipe)
     if actor.kind == "served":

@@ -19,7 +19,7 @@ BEGUN = "evaluation"
 
 
 class Played(NamedTuple):
-    """One conversation that ended. policy and checkpoint: who acted. task: its key."""
+    """One conversation that ended. policy and checkpoint: who acted. task: its key. horizon: the turns that it was allowed."""
 
     policy: str
     checkpoint: str | None
@@ -31,6 +31,8 @@ class Played(NamedTuple):
     admitted: bool
     reject_reason: str | None
     turns: int
+    horizon: int
+    solved: bool
     format_error: bool
 
     @classmethod
@@ -48,6 +50,8 @@ class Played(NamedTuple):
             trajectory.admitted,
             trajectory.reject_reason,
             len(trajectory.turns),
+            trajectory.horizon,
+            trajectory.stop_reason == "success",
             any(turn.flags & Flag.FORMAT_ERROR for turn in trajectory.turns),
         )
 
@@ -68,7 +72,7 @@ def _earlier(job: StageJob) -> tuple[list[Played], bool]:
     starts = """select distinct incarnation from events
                 where run_id = $run and kind = $kind and stage = $stage and fields->>'key' = $key"""
     ended = """select policy, checkpoint, gym, tier, gym || '/' || task_id, attempt, score, admitted, reject_reason, turns,
-                      flags & $format > 0
+                      horizon, coalesce(stop_reason = 'success', false), flags & $format > 0
                from trajectories where run_id = $run and stage = $stage and phase = 'evaluate'
                     and list_contains($starts, incarnation)"""
     with open_warehouse(job.warehouse) as warehouse:

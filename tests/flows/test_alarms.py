@@ -1,4 +1,7 @@
-"""Collapse alarms over synthetic series, and what a recipe may say about them."""
+"""Collapse alarms over synthetic series and recorded curves, and what a recipe may say about them."""
+
+import csv
+from pathlib import Path
 
 import pytest
 
@@ -51,6 +54,7 @@ def test_a_healthy_series_trips_nothing():
         ("entropy", 0.0),
         ("kl", 5.0),
         ("zero_variance", 1.0),
+        ("signal", 0.1),
         ("null_reward", 0.5),
         ("user_errors", 0.9),
     ],
@@ -79,3 +83,43 @@ def test_an_unknown_alarm_or_action_is_refused_with_the_nearest_name():
         alarm_rules({"entropi": "warn"})
     with pytest.raises(ConfigError, match=r"alarms\.kl does 'explode'"):
         alarm_rules({"kl": "explode"})
+
+
+RECORDED = Path(__file__).parents[1] / "data" / "curves.csv"
+"""Entropy of what was trained on (none where nothing was), share of groups that differ and success per step, of runs on the laptop:
+naive-sum and equalized-r2g under `laptop-quick` (seeds 10, 11), both branches of horizon-fork (seeds 1, 2)."""
+
+
+def recorded():
+    runs = {}
+    with RECORDED.open() as file:
+        for row in csv.DictReader(file):
+            known = {name: float(row[name]) for name in ("signal", "success", "entropy") if row[name]}
+            known["entropy_collapse"] = known.pop("entropy", None)
+            runs.setdefault(row["run"], []).append({"step": int(row["step"]), **known})
+    return runs
+
+
+def first_step(rows, name):
+    number = first_alarm(rows, name)
+    return None if number is None else rows[number - 1]["step"]
+
+
+def test_of_recorded_runs_those_sound_for_a_vanished_signal_whose_credit_rule_collapses_and_no_others():
+    sounded = {run: first_step(rows, "signal") for run, rows in recorded().items()}
+    assert sounded == {"naive-10": 31, "naive-11": 45} | dict.fromkeys(set(sounded) - {"naive-10", "naive-11"})
+    assert len(sounded) == 7
+
+
+def test_a_run_at_its_ceiling_has_lost_its_signal_and_sounds_no_alarm():
+    rows = recorded()["equalized-10"]
+    assert sum(row["signal"] for row in rows[-3:]) / 3 < 0.4
+    assert first_step(rows, "signal") is None
+    assert first_step([row | {"success": 0.5, "signal": row["signal"] / 2} for row in rows], "signal") is not None
+
+
+def test_entropy_of_recorded_healthy_runs_falls_to_a_fifth_without_an_alarm_and_to_a_tenth_with_one():
+    rows = recorded()["short-2"]
+    assert first_step(rows, "entropy_collapse") is None
+    collapsed = [row | {"entropy_collapse": row["entropy_collapse"] ** 2} for row in rows]
+    assert first_step(collapsed, "entropy_collapse") is not None

@@ -339,3 +339,52 @@ async def test_the_timing_of_choices_preferences_and_replies_are_those_of_the_me
         for way in ("elicited", "active", "passive"):
             expected = sum(count * share[way] for count, share in found) / preferences
             assert aspects[name][way] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("gym", ["errand", "wish"])
+async def test_one_evaluation_at_a_generous_horizon_gives_the_score_at_every_shorter_one(
+    gym: str, tmp_path: Path
+) -> None:
+    user = ("rule", {"manner": "vague"}) if gym == "wish" else "rule"
+    chosen = list(tasks(gym, "test"))[:40]
+
+    def play_at(horizon: int, log: TurnLog | None = None) -> Any:
+        where = RolloutContext(stage="evaluate", phase="evaluate", policy="p")
+        return run_episodes(
+            chosen, ScriptedPolicy(0.7), horizon=horizon, sink=log, user=user, context=where, prompt_style="brief"
+        )
+
+    with TurnLog.open(tmp_path, "r1") as log:
+        await play_at(20, log)
+    with open_warehouse(tmp_path) as warehouse:
+        by_turns = {row["turns_allowed"]: row for row in rows(warehouse, "score_by_turns") if row["tier"] is None}
+    assert sorted(by_turns) == list(range(1, 21))
+    assert by_turns[20]["solved"] > by_turns[6]["solved"] > 0
+    for horizon in range(1, 21):
+        there = metrics.mean([t.score for t in await play_at(horizon)])
+        assert (by_turns[horizon]["n"], by_turns[horizon]["solved"]) == (40, pytest.approx(there))
+
+
+def test_the_training_log_adds_up_what_steps_cost_along_each_branch(tmp_path: Path) -> None:
+    with TurnLog.open(tmp_path, "r1") as log:
+        for stage, step, tokens in (("rl-1", 1, 10.0), ("rl-1", 2, 20.0), ("rl-2-a", 3, 3.0), ("rl-3-b", 3, 5.0)):
+            costs = {"tokens/all/sum": tokens, "rollout/attempts/count": 4.0, "seconds/cpu/sum": 0.5}
+            log.metrics(costs | {"rollout/entropy/mean": 0.25}, stage=stage, step=step)
+        log.metrics({"validate/attempts/count": 7.0}, stage="rl-1", step=2)
+    with open_warehouse(tmp_path) as warehouse:
+        found = rows(warehouse, "training_log", run="r1")
+    assert [(row["stage"], row["step"], row["all_tokens_so_far"], row["episodes_so_far"]) for row in found] == [
+        ("rl-1", 1, 10.0, 4.0), ("rl-1", 2, 30.0, 8.0), ("rl-2-a", 3, 33.0, 12.0), ("rl-3-b", 3, 35.0, 12.0),
+    ]  # fmt: skip
+    assert (found[1]["validation_episodes"], found[1]["cpu_seconds_so_far"], found[1]["entropy"]) == (7.0, 1.0, 0.25)
+
+
+def test_forgetting_is_the_fall_from_a_gyms_best_validation_to_its_last(tmp_path: Path) -> None:
+    with TurnLog.open(tmp_path, "r1") as log:
+        for stage, step, score in (("rl-1", 0, 0.25), ("rl-1", 4, 1.0), ("rl-2-a", 8, 0.5), ("rl-3-b", 8, 0.75)):
+            play(log, [score], gym="wish", phase="validate", stage=stage, step=step, score=score)
+    with open_warehouse(tmp_path) as warehouse:
+        found = rows(warehouse, "forgetting")
+    assert [tuple(row.values()) for row in found] == [
+        ("r1", "a", "wish", 1.0, 4, 0.5, 8, 0.5), ("r1", "b", "wish", 1.0, 4, 0.75, 8, 0.25),
+    ]  # fmt: skip

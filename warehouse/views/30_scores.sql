@@ -25,6 +25,23 @@ CREATE OR REPLACE MACRO tier_scores(run := NULL, in_phase := 'evaluate', in_spli
     GROUP BY t.run_id, t.policy, t.checkpoint, t.phase, t.split, t.stage, t.step, t.gym, t.tier
     ORDER BY t.run_id, t.stage, t.step, t.policy, t.gym, t.tier;
 
+-- Share of an evaluation's admitted trajectories that were solved within 1, 2 ... horizon turns, per gym and tier (tier null:
+-- all of the gym). Where the agent is not told how many turns it has (brief prompts), this is its score by turns allowed.
+CREATE OR REPLACE MACRO score_by_turns(run := NULL, in_phase := 'evaluate', in_split := NULL) AS TABLE
+    WITH allowed AS (
+        SELECT t.run_id, t.policy, t.checkpoint, t.phase, t.split, t.stage, t.step, t.gym, t.tier,
+               unnest(range(1, t.horizon + 1)) AS turns_allowed, t.turns, t.stop_reason
+        FROM trajectories t
+        WHERE t.admitted AND (run IS NULL OR t.run_id = run) AND (in_phase IS NULL OR t.phase = in_phase)
+          AND (in_split IS NULL OR t.split = in_split)
+    )
+    SELECT run_id, policy, checkpoint, phase, split, stage, step, gym, tier, turns_allowed,
+           count(*) AS n, avg((stop_reason = 'success' AND turns <= turns_allowed)::INT) AS solved
+    FROM allowed
+    GROUP BY GROUPING SETS ((run_id, policy, checkpoint, phase, split, stage, step, gym, tier, turns_allowed),
+                            (run_id, policy, checkpoint, phase, split, stage, step, gym, turns_allowed))
+    ORDER BY run_id, stage, step, policy, gym, tier NULLS FIRST, turns_allowed;
+
 -- Mean over all tasks of all gyms, each task weighing the same (UserRL table 3, "micro average").
 CREATE OR REPLACE MACRO micro_average(run := NULL, in_phase := 'evaluate', in_split := NULL) AS TABLE
     SELECT run_id, policy, checkpoint, phase, split, count(*) AS gyms, sum(n)::BIGINT AS n, sum(rejected)::BIGINT AS rejected,

@@ -33,6 +33,7 @@ def conversation_metrics(trajectories: Sequence[Trajectory], scope: str) -> dict
         metrics[f"{scope}/stop_{reason}/share"] = sum(t.stop_reason == reason for t in trajectories) / count
     metrics[f"{scope}/admitted/share"] = sum(t.admitted for t in trajectories) / count
     metrics[f"{scope}/attempts/count"] = float(len(trajectories))
+    metrics[f"{scope}/turns/sum"] = float(len(turns))
     return metrics
 
 

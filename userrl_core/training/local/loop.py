@@ -141,6 +141,9 @@ class _Stage:
         }
         tokens, agent_tokens = batch.tokens
         metrics |= {"tokens/all/sum": float(tokens), "tokens/agent/sum": float(agent_tokens)}
+        if agent_tokens:
+            # Of all that was sampled: the update measures only what it trains on, which is nothing where no group differs.
+            metrics["rollout/entropy/mean"] = sum(sum(s.entropies) for s in batch.samples) / agent_tokens
         self.curriculum.record(step, metrics)
         outcome = {name: metrics.get(f"rollout/{name}/mean") for name in ("success", "return_sum")}
         drawn = {"tokens": tokens, "tasks": tasks + resampled} if self.config.batch_tokens else {}
