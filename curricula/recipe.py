@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PositiveInt, PrivateAttr, StringConstraints, model_validator
 
 from curricula.identity import identity_values
-from curricula.schedule import AnySchedule, History, Level, Span, Stages, place
+from curricula.schedule import Adaptive, AnySchedule, History, Level, Span, Stages, place
 from curricula.spec import (
     FOLDER,
     Demonstrations,
@@ -80,6 +80,9 @@ class Replaced:
     new: Any
     by: str
 
+
+MOST_STEPS = 10_000
+"""Of a stage that is given in seconds: its steps are numbered up to here, until training shows where it ended."""
 
 BranchName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9]{0,15}$")]
 
@@ -187,6 +190,14 @@ class Recipe(Settings):
                 raise ValueError(f"{at} has no horizon; give one, or a schedule for the whole run")
             if self.horizons is not None and (stage.horizon is not None or stage.gates is not None):
                 raise ValueError(f"{at} has a horizon or gates of its own beside the schedule; leave one of them out")
+            if stage.timed and self.horizons is not None:
+                raise ValueError(
+                    f"{at} is given in seconds; give it a horizon in place of the schedule, or the gate cpu_seconds"
+                )
+            if stage.timed and any(other.gates for other in self.stages):
+                raise ValueError(
+                    f"{at} is given in seconds, and another stage has gates; give those cpu_seconds instead"
+                )
             if stage.epochs is not None and stage.pool is None and self.rl_tasks is None:
                 raise ValueError(f"{at} is given in epochs; set rl_tasks, or give its length in steps")
             if stage.tokens is not None and self.algorithm.batch_tokens is None:
@@ -208,6 +219,8 @@ class Recipe(Settings):
     @cached_property
     def schedule(self) -> AnySchedule:
         """The horizon of every step: the schedule named, or the stages' own horizons. ConfigError without any stage."""
+        if isinstance(self.horizons, Adaptive):
+            return self.horizons.within(self.total_steps) if self.stages else self.horizons
         if self.horizons is not None:
             return self.horizons
         if not self.stages:
@@ -323,6 +336,8 @@ class Recipe(Settings):
                 "mix": dict.fromkeys(planned.stage.alternate, 1.0) or dict(planned.stage.mix),
                 "alternate": bool(planned.stage.alternate),
                 "gates": planned.stage.gates.model_dump(exclude_none=True) if planned.stage.gates else None,
+                "cpu_seconds": planned.stage.cpu_seconds,
+                "gpu_seconds": planned.stage.gpu_seconds,
             }
             for planned in self.planned_stages
         ]
@@ -362,6 +377,8 @@ class Recipe(Settings):
     def _steps(self, stage: Stage) -> int:
         if stage.steps is not None:
             return stage.steps
+        if stage.timed:
+            return MOST_STEPS
         if stage.tokens is not None:
             return max(round(stage.tokens / (self.algorithm.batch_tokens or stage.tokens)), 1)
         # Whole batches only, as in the released training: what is left of an epoch is not trained on.

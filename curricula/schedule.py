@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from userrl_core.errors import ConfigError
 from userrl_core.settings import Settings
 
 Entry = Mapping[str, Any]
 """What a gate reads of one finished step: ``step`` and a success rate, the share of the step's admitted trajectories that
-succeeded. Trainers append one entry per step and keep the list in the checkpoint."""
+succeeded; `SIGNALS` and `SPENT` beside it. Trainers append one entry per step and keep the list in the checkpoint."""
 
 History = Sequence[Entry]
 
@@ -27,14 +27,31 @@ SUCCESS = ("success", "train/all/success")
 the step before it; without any, 0, which opens no success gate."""
 
 
+SIGNALS = ("success", "signal", "entropy", "length")
+"""What a gate reads of a step. An entry without one of them has that of the step before it; without any, no such gate opens."""
+
+SPENT = ("tokens", "cpu_seconds", "gpu_seconds")
+"""What a step used up; an entry that does not say used nothing."""
+
+
 class Gate(Settings):
-    """When to go on: success is high enough, has stopped rising, or the time is up. Any of those given suffices."""
+    """When to go on: success is high enough, has stopped rising, there is little left to learn here, or a budget is spent. Any
+    of those given suffices."""
 
     success: float | None = Field(default=None, gt=0.0, le=1.0)
     """Opens when the mean success rate of the window is at least this."""
 
     plateau: float | None = Field(default=None, ge=0.0)
     """Opens when the window's mean exceeds that of the window before by less than this."""
+
+    signal: float | None = Field(default=None, ge=0.0, le=1.0)
+    """Opens when the window's mean share of groups that differ is at most this: little is left to learn at this horizon."""
+
+    entropy: NonNegativeFloat | None = None
+    """Opens when the window's mean entropy, in nats, is at most this: before the policy has lost what a longer horizon needs."""
+
+    length: float | None = Field(default=None, gt=0.0, le=1.0)
+    """Opens when conversations use at least this share of the horizon's turns, on average: the horizon is what limits them."""
 
     window: PositiveInt = 10
     """Steps that are averaged."""
@@ -43,39 +60,73 @@ class Gate(Settings):
     """Never opens before this many steps."""
 
     at_most: PositiveInt | None = None
-    """Opens after this many steps in any case."""
+    """Opens after this many steps in any case. An adaptive schedule whose gate has none divides the run's steps evenly among
+    its horizons, so that none waits for ever for a policy that has collapsed."""
+
+    tokens: PositiveInt | None = None
+    """Opens in any case once the span's steps have played this many tokens, openings and observations included."""
+
+    cpu_seconds: PositiveFloat | None = None
+    """Opens in any case once the span's steps have used this much processor time, validations apart (local backend)."""
+
+    gpu_seconds: PositiveFloat | None = None
+    """The same in seconds on the GPU (local backend)."""
 
     hold: PositiveInt = 1
-    """Consecutive steps for which success or plateau must hold: one lucky step does not open it."""
+    """Consecutive steps for which what is watched must hold: one lucky step does not open it."""
 
     @model_validator(mode="after")
     def _can_open(self) -> Gate:
-        if self.success is None and self.plateau is None and self.at_most is None:
+        watched = (self.success, self.plateau, self.signal, self.entropy, self.length)
+        if all(value is None for value in (*watched, self.at_most, self.tokens, self.cpu_seconds, self.gpu_seconds)):
             raise ValueError("the gate can never open; give success, plateau or at_most")
         return self
 
-    def opens_after(self, success: Sequence[float]) -> int | None:
+    @property
+    def timed(self) -> bool:
+        """Whether it looks at the clock, so that steps have to be timed."""
+        return self.cpu_seconds is not None or self.gpu_seconds is not None
+
+    def opens_after(self, steps: Sequence[Mapping[str, float]]) -> int | None:
         """Number of steps after which the gate opens, None while it is closed.
 
-        success: the success rates of the span's steps so far, in order.
+        steps: what the span's steps so far recorded, in order (`SIGNALS`, `SPENT`).
         """
         held = 0
-        for done in range(1, len(success) + 1):
+        spent = dict.fromkeys(SPENT, 0.0)
+        budgets = [(name, most) for name in SPENT if (most := getattr(self, name)) is not None]
+        for done in range(1, len(steps) + 1):
+            for name in SPENT:
+                spent[name] += steps[done - 1].get(name, 0.0)
             if self.at_most is not None and done >= self.at_most:
                 return done
-            held = held + 1 if self._holds(success[:done]) else 0
+            if any(spent[name] >= most for name, most in budgets):
+                return done
+            held = held + 1 if self._holds(steps[:done]) else 0
             if held >= self.hold and done >= self.at_least:
                 return done
         return None
 
-    def _holds(self, success: Sequence[float]) -> bool:
-        w = self.window
-        if len(success) < w:
-            return False
-        now = sum(success[-w:]) / w
-        if self.success is not None and now >= self.success:
-            return True
-        return self.plateau is not None and len(success) >= 2 * w and now - sum(success[-2 * w : -w]) / w < self.plateau
+    def _holds(self, steps: Sequence[Mapping[str, float]]) -> bool:
+        success, before = self._mean("success", steps), self._mean("success", steps[: -self.window])
+        signal, entropy, length = (self._mean(name, steps) for name in SIGNALS[1:])
+        return (
+            (self.success is not None and success is not None and success >= self.success)
+            or (
+                self.plateau is not None
+                and success is not None
+                and before is not None
+                and success - before < self.plateau
+            )
+            or (self.signal is not None and signal is not None and signal <= self.signal)
+            or (self.entropy is not None and entropy is not None and entropy <= self.entropy)
+            or (self.length is not None and length is not None and length >= self.length)
+        )
+
+    def _mean(self, name: str, steps: Sequence[Mapping[str, float]]) -> float | None:
+        """Mean over the window; None where it is not full."""
+        values = [step[name] for step in steps[-self.window :] if name in step]
+        return sum(values) / self.window if len(values) == self.window else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,37 +167,41 @@ def place(levels: Sequence[Level], step: int, history: History = ()) -> tuple[in
     if step < 1:
         raise ConfigError(f"Training steps count from 1; there is no step {step}.")
     gated = any(level.gate is not None for level in levels)
-    success = _rates(history) if gated else {}
+    recorded = _recorded(history) if gated else {}
     first = 1
     for index, level in enumerate(levels):
         last = None if level.steps is None else first + level.steps - 1
         if level.gate is not None and index < len(levels) - 1:
-            last = _gated_end(level.gate, first, last, step, success)
+            last = _gated_end(level.gate, first, last, step, recorded)
         if last is None or step <= last or index == len(levels) - 1:
             return index, first, last
         first = last + 1
     raise ConfigError("The schedule has no span; give at least one horizon.")
 
 
-def _gated_end(gate: Gate, first: int, last: int | None, step: int, success: Mapping[int, float]) -> int | None:
+def _gated_end(
+    gate: Gate, first: int, last: int | None, step: int, recorded: Mapping[int, Mapping[str, float]]
+) -> int | None:
     """The span's last step as the history before ``step`` shows it."""
     known = []
     for s in range(first, step if last is None else min(step, last + 1)):
-        if s not in success:
+        if s not in recorded:
             raise ConfigError(f"The history lacks step {s}, so the gate cannot say which horizon step {step} has.")
-        known.append(success[s])
+        known.append(recorded[s])
     opened = gate.opens_after(known)
     return last if opened is None else first + opened - 1
 
 
-def _rates(history: History) -> dict[int, float]:
-    """Success rate by step. Of two entries of a step the later counts."""
-    rates: dict[int, float] = {}
-    rate = 0.0
+def _recorded(history: History) -> dict[int, dict[str, float]]:
+    """What a gate reads, by step. Of two entries of a step the later counts."""
+    steps: dict[int, dict[str, float]] = {}
+    latest: dict[str, float] = {"success": 0.0}
     for step, entry in sorted({int(entry["step"]): entry for entry in history}.items()):
-        rate = next((float(entry[name]) for name in SUCCESS if entry.get(name) is not None), rate)
-        rates[step] = rate
-    return rates
+        rate = next((float(entry[name]) for name in SUCCESS if entry.get(name) is not None), latest["success"])
+        known = {name: float(entry[name]) for name in (*SIGNALS, *SPENT) if entry.get(name) is not None}
+        latest = {name: value for name, value in (latest | known).items() if name in SIGNALS} | {"success": rate}
+        steps[step] = latest | {name: value for name, value in known.items() if name in SPENT}
+    return steps
 
 
 class Fixed(Schedule):
@@ -250,6 +305,13 @@ class Adaptive(Schedule):
     def _never_shrinks(self) -> Adaptive:
         _check_rising(self.horizons)
         return self
+
+    def within(self, steps: int) -> Adaptive:
+        """The same in a run of so many steps: a gate without at_most gets its horizon's even share of them."""
+        if self.gate.at_most is not None:
+            return self
+        share = max(steps // len(self.horizons), 1)
+        return self.model_copy(update={"gate": self.gate.model_copy(update={"at_most": share})})
 
     def levels(self) -> tuple[Level, ...]:
         """One gated span per horizon, the last one open."""

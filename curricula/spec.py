@@ -119,6 +119,12 @@ class Stage(Settings):
     """Length in tokens, openings and observations included, in place of steps; needs algorithm.batch_tokens, which divides it
     into steps."""
 
+    cpu_seconds: PositiveFloat | None = None
+    """Length in processor time of its training steps, validations apart (local backend); steps beside it: at most so many."""
+
+    gpu_seconds: PositiveFloat | None = None
+    """The same in seconds on the GPU."""
+
     horizon: Turns | None = None
     """Most agent turns; left out where a schedule gives it."""
 
@@ -143,14 +149,24 @@ class Stage(Settings):
 
     @model_validator(mode="after")
     def _sensible(self) -> Stage:
-        if sum(length is not None for length in (self.steps, self.epochs, self.tokens)) != 1:
-            raise ValueError("give steps, epochs or tokens, one of them")
+        if self.cpu_seconds is not None and self.gpu_seconds is not None:
+            raise ValueError("give cpu_seconds or gpu_seconds, one of them")
+        lengths = (self.steps, self.epochs, self.tokens) if not self.timed else (self.epochs, self.tokens)
+        if sum(length is not None for length in lengths) != (not self.timed):
+            raise ValueError("give steps, epochs, tokens, cpu_seconds or gpu_seconds, one of them")
+        if self.timed and self.gates is not None:
+            raise ValueError("a stage in seconds has no gates; give gates.cpu_seconds, or leave them out")
         if not self.mix and not self.alternate:
             raise ValueError("the mix is empty; name at least one gym, such as mix: {travel: 1}")
         for gym in self.alternate:
             if self.mix and gym not in self.mix:
                 raise ValueError(f"alternate names '{gym}', which the mix lacks")
         return self
+
+    @property
+    def timed(self) -> bool:
+        """Whether its length is in seconds, so that only training shows how many steps it has."""
+        return self.cpu_seconds is not None or self.gpu_seconds is not None
 
     @property
     def gyms(self) -> tuple[str, ...]:

@@ -161,7 +161,7 @@ def stage_lines(recipe: Recipe) -> Iterator[str]:
         mix = (" / " if row["alternate"] else " + ").join(
             gym if weight == 1 else f"{gym} x{weight:g}" for gym, weight in row["mix"].items()
         )
-        gates = f"  (ends early: {shown(row['gates'])})" if row["gates"] else ""
+        gates = f"  (ends early: {shown(row['gates'])})" if row["gates"] else _seconds(row)
         yield f"{row['stage']:<6} {row['steps']:>6} {row['first']:>5} {row['last']:>5} {row['horizon']!s:>8}  {mix}{gates}"
 
 
@@ -172,3 +172,9 @@ def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
             yield from leaves(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
+
+
+def _seconds(row: Mapping[str, Any]) -> str:
+    """How long a stage lasts that is given in seconds: its steps are numbered up to a bound, and end before."""
+    kinds = [kind for kind in ("cpu", "gpu") if row[f"{kind}_seconds"] is not None]
+    return "".join(f"  (ends when {row[f'{kind}_seconds']:g} {kind.upper()}-seconds are used)" for kind in kinds)

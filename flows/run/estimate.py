@@ -27,17 +27,19 @@ def hours(recipe: Recipe) -> float | None:
     algorithm, cold = recipe.algorithm, recipe.cold_start
     per_turn = TOKEN_SHARE * algorithm.max_response_tokens / max(recipe.most_turns, 1)
     played = trained = 0.0
-    for stage in recipe.planned_stages:
+    seconds = sum(stage.stage.cpu_seconds or stage.stage.gpu_seconds or 0.0 for stage in recipe.planned_stages)
+    for stage in (stage for stage in recipe.planned_stages if not stage.stage.timed):
         turns = stage.steps * algorithm.batch * algorithm.group * (stage.horizon or recipe.most_turns) * TURN_SHARE
         played += turns * per_turn
         trained += turns * per_turn * algorithm.inner_epochs
     conversation = recipe.evaluate.horizon * TURN_SHARE * per_turn
-    validations = recipe.total_steps // recipe.evaluate.every + 1
+    steps = sum(stage.steps for stage in recipe.planned_stages if not stage.stage.timed)
+    validations = min(recipe.total_steps, steps) // recipe.evaluate.every + 1
     evaluated = 3 * (recipe.evaluate.tasks or 200) * recipe.evaluate.attempts * max(len(recipe.training_gyms), 1)
     played += (validations * recipe.evaluate.validation_tasks + evaluated) * conversation
-    steps = cold.steps or round(cold.epochs * recipe.demonstrations.top_k / cold.batch)
-    trained += steps * cold.batch * conversation if cold.enabled else 0.0
-    return (2 * played + 6 * trained) * parameters / RATE / 3600
+    cold_steps = cold.steps or round(cold.epochs * recipe.demonstrations.top_k / cold.batch)
+    trained += cold_steps * cold.batch * conversation if cold.enabled else 0.0
+    return (2 * played + 6 * trained) * parameters / RATE / 3600 + seconds / 3600
 
 
 def warning(recipe: Recipe, gpus: int) -> str | None:

@@ -192,6 +192,12 @@ def _refuse_settings(recipe: Recipe, backend: Backend, init_from: str, trained: 
             f"verl trains a checkpoint, and profile {recipe.profile} makes a model from scratch; set model.path, or take a "
             "profile such as qwen3-8b.",
         )
+    if backend == "verl" and any(planned.stage.timed for planned in trained):
+        raise _Refusal(
+            "backend",
+            "A stage is given in seconds, which only the local backend measures; give it in steps or epochs, or set backend to "
+            "local.",
+        )
     if backend == "verl" and recipe.algorithm.batch_tokens is not None:
         raise _Refusal(
             "backend",

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from curricula.recipe import PlannedStage
 from curricula.shown import replacement
 from flows.machine.home import warehouse_dir
 from flows.run.alarms import alarm_rules, fell, sounded, validations
@@ -203,13 +204,20 @@ def _fork(plan: RunPlan) -> str:
         return ""
     stages = {name: [stage for stage in recipe.planned_stages if stage.branch == name] for name in recipe.branches}
     ways = [
-        f"`{name}`: {', '.join(f'{stage.horizon} turns for {stage.steps} steps' for stage in own)}"
+        f"`{name}`: {', '.join(f'{stage.horizon} turns for {_length(stage)}' for stage in own)}"
         for name, own in stages.items()
     ]
     return (
         f"After the common beginning: {'; '.join(ways)}. One seed: how these runs differ, not the schedules. For the "
         "schedules, compare the same fork over many seeds."
     )
+
+
+def _length(stage: PlannedStage) -> str:
+    """How long a stage lasts."""
+    seconds = stage.stage.cpu_seconds or stage.stage.gpu_seconds
+    kind = "CPU" if stage.stage.cpu_seconds else "GPU"
+    return f"{stage.steps} steps" if seconds is None else f"{seconds:g} {kind}-seconds"
 
 
 LEAST_FALL = 0.05

@@ -11,6 +11,10 @@ from flows.run.tasks import rl_tasks
 from userrl_core.records import Task
 from userrl_core.training.protocols import History
 
+RECORDED = {"signal": "groups/mixed/share", "entropy": "rollout/entropy/mean", "tokens": "tokens/all/sum"}
+TIMES = {"cpu_seconds": "seconds/cpu/sum", "gpu_seconds": "seconds/gpu/sum"}
+"""Kept only where a gate asks: two runs of the same seed agree in all else that a checkpoint holds."""
+
 SHUFFLED = "all"
 """Name of the one pool when a stage weighs tasks, not gyms."""
 
@@ -18,19 +22,22 @@ SHUFFLED = "all"
 class RecipeCurriculum:
     """Implements `userrl_core.training.protocols.Curriculum` over a recipe's schedule, mix and sampler."""
 
-    def __init__(self, recipe: Recipe, used: Collection[str], seed: int, branch: str = "") -> None:
-        """used: keys of the tasks that demonstrations took out of the RL set. branch: the one that is trained."""
-        self._recipe, self._branch = recipe, branch
+    def __init__(self, recipe: Recipe, used: Collection[str], seed: int, branch: str = "", ahead: int = 0) -> None:
+        """used: keys of the tasks that demonstrations took out of the RL set. branch: the one that is trained. ahead: by how many
+        steps the recipe's numbers lead, since stages in seconds before this one took fewer than were set aside."""
+        self._recipe, self._branch, self._ahead = recipe, branch, ahead
         self._used = frozenset(used)
         self._history: list[dict[str, float | None]] = []
         self._stage = 0
         self._sampler = TaskSampler({}, seed)
+        self._timed = timed_gates(recipe)
 
     def horizon(self, step: int, history: History) -> int:
         """The most turns in this step."""
-        if self._branch:
+        if self._branch or self._ahead:
             return self._at(step).horizon or 1
-        return self._recipe.schedule.horizon(step, list(history) or self._history)
+        # Ours, which holds all that gates read; a trainer's own list is shorter.
+        return self._recipe.schedule.horizon(step, self._history or list(history))
 
     def stage_of(self, step: int) -> str:
         """``rl-1`` ... ``rl-n``."""
@@ -41,14 +48,21 @@ class RecipeCurriculum:
         stage = self._at(step)
         if stage.number != self._stage:
             self._enter(stage)
-        mix = stage.mix(step)
+        mix = stage.mix(step + self._ahead)
         if stage.stage.weigh == "tasks" and not stage.stage.alternate:
             mix = {SHUFFLED: 1.0}
         return self._sampler.batch(n, mix, oversample=stage.stage.oversample, by_tokens=stage.stage.weigh == "tokens")
 
     def record(self, step: int, stats: Mapping[str, float]) -> None:
-        """Note the step's success, for gates; None where no trajectory of the step could be scored."""
-        self._history.append({"step": float(step), "success": stats.get("rollout/success/mean")})
+        """Note what gates look at; success is None where no trajectory of the step could be scored."""
+        known: dict[str, float | None] = {"step": float(step), "success": stats.get("rollout/success/mean")}
+        known |= {name: stats[metric] for name, metric in RECORDED.items() if metric in stats}
+        turns, horizon = stats.get("rollout/turns/mean"), stats.get("curriculum/horizon/value")
+        if turns is not None and horizon:
+            known["length"] = turns / horizon
+        if self._timed:
+            known |= {name: stats[metric] for name, metric in TIMES.items() if metric in stats}
+        self._history.append(known)
 
     def observe(self, task_key: str, success: float, tokens: float | None = None) -> None:
         """Tell the sampler how a task's group went."""
@@ -71,7 +85,7 @@ class RecipeCurriculum:
             self._sampler.load_state_dict(state["sampler"])
 
     def _at(self, step: int) -> PlannedStage:
-        return self._recipe.stage_of(step, self._history, self._branch)
+        return self._recipe.stage_of(step + self._ahead, self._history, self._branch)
 
     def _enter(self, stage: PlannedStage) -> None:
         self._stage = stage.number
@@ -82,3 +96,9 @@ class RecipeCurriculum:
         if stage.stage.weigh == "tasks" and not stage.stage.alternate:
             pools = {SHUFFLED: [task for tasks in pools.values() for task in tasks]}
         self._sampler.use(pools)
+
+
+def timed_gates(recipe: Recipe) -> bool:
+    """Whether a gate of the recipe looks at the clock."""
+    gates = [level.gate for level in recipe.schedule.levels()] if recipe.stages else []
+    return any(gate is not None and gate.timed for gate in gates)

@@ -13,7 +13,7 @@ from flows.machine.slots import threads
 from flows.run.job import ProgressWriter, StageJob
 from flows.run.results import TrainResult, file_hash
 from flows.run.tasks import gym_config, users_of, validation_tasks
-from flows.worker.curriculum import RecipeCurriculum
+from flows.worker.curriculum import RecipeCurriculum, timed_gates
 from flows.worker.device import device
 from userrl_core.errors import TrainingError
 from userrl_core.served.health import check_users
@@ -65,7 +65,8 @@ def rl_job(kind: type[R], job: StageJob, **backend: Any) -> R:
     recipe, before, reference = job.recipe, job.inputs.before, job.inputs.reference
     if before is None:
         raise TrainingError(f"Stage {job.stage} has no checkpoint to start from; run the stages before it.")
-    planned = _planned(job)
+    planned, ahead = _planned(job), _ahead(job)
+    budget = planned.stage.cpu_seconds or planned.stage.gpu_seconds
     return kind(
         model=recipe.model,
         algorithm=recipe.algorithm,
@@ -78,9 +79,11 @@ def rl_job(kind: type[R], job: StageJob, **backend: Any) -> R:
         reference=reference.checkpoint if reference else None,
         best=before.best if planned.number > 1 else None,
         stage=job.stage,
-        first_step=planned.first,
-        last_step=planned.last,
-        total_steps=max(stage.last for stage in recipe.along(planned.branch)),
+        first_step=planned.first - ahead,
+        last_step=planned.last - ahead,
+        total_steps=max(stage.last for stage in recipe.along(planned.branch)) - ahead,
+        seconds=None if budget is None else (("cpu" if planned.stage.cpu_seconds else "gpu"), budget),
+        timed=planned.stage.timed or timed_gates(recipe),
         validation=validation_tasks(recipe),
         validate_every=recipe.evaluate.every,
         validation_horizon=recipe.evaluate.horizon,
@@ -97,7 +100,16 @@ def curriculum(job: StageJob) -> RecipeCurriculum:
     """The recipe's, without the tasks that demonstrations used up."""
     distilled = job.inputs.distill
     used = json.loads(distilled.used_tasks.read_text())["tasks"] if distilled else []
-    return RecipeCurriculum(job.recipe, used, job.seed, _planned(job).branch)
+    return RecipeCurriculum(job.recipe, used, job.seed, _planned(job).branch, _ahead(job))
+
+
+def _ahead(job: StageJob) -> int:
+    """How many steps fewer than the recipe sets aside were taken before this stage: earlier ones may be given in seconds."""
+    planned, before = _planned(job), job.inputs.before
+    earlier = [stage for stage in job.recipe.along(planned.branch) if stage.number < planned.number]
+    if before is None or not any(stage.stage.timed for stage in earlier):
+        return 0
+    return planned.first - 1 - before.step
 
 
 def _planned(job: StageJob) -> PlannedStage:

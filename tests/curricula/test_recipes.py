@@ -313,7 +313,10 @@ def test_a_recipe_of_ones_own(write):
         ("- a\n- b\n", "holds no mapping"),
         ("name: [1\n", "no readable YAML"),
         ("name: mine\nextends: mine.yaml\n", "There is no recipe file"),
-        ("name: mine\nstages: [{horizon: 4, mix: {travel: 1}}]\n", "give steps, epochs or tokens"),
+        (
+            "name: mine\nstages: [{horizon: 4, mix: {travel: 1}}]\n",
+            "give steps, epochs, tokens, cpu_seconds or gpu_seconds",
+        ),
         ("name: mine\nstages: [{steps: 4, mix: {travel: 1}}]\n", "has no horizon"),
         ("name: mine\nstages: [{epochs: 4, horizon: 4, mix: {travel: 1}}]\n", "set rl_tasks"),
         ("name: mine\nstages: [{tokens: 9000, horizon: 4, mix: {travel: 1}}]\n", "set algorithm.batch_tokens"),

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from curricula.recipe import Recipe
 from curricula.schedule import Adaptive, Fixed, Gate, ScalingInter, Span, Stages
 from userrl_core.errors import ConfigError
 
@@ -142,3 +143,97 @@ def test_a_step_in_which_nothing_could_be_scored_moves_no_gate():
     assert schedule.horizon(4, [{**entry, "success": entry["success"] or 0.0} for entry in history[:3]]) == 4
     nothing = [{"step": i, "success": None} for i in (1, 2, 3)]
     assert schedule.horizon(4, nothing) == 4
+
+
+@pytest.mark.parametrize(
+    ("gate", "name", "value", "shut"),
+    [
+        (Gate(signal=0.2, window=2), "signal", 0.1, 0.5),
+        (Gate(entropy=0.1, window=2), "entropy", 0.05, 0.3),
+        (Gate(length=0.8, window=2), "length", 0.9, 0.4),
+    ],
+)
+def test_a_gate_opens_when_signal_or_entropy_is_low_or_the_horizon_is_used_up(gate, name, value, shut):
+    schedule = Adaptive(horizons=(4, 6), gate=gate)
+
+    def history(*values):
+        return [{"step": step, "success": 0.0, name: number} for step, number in enumerate(values, 1)]
+
+    assert schedule.horizon(4, history(shut, value, shut)) == 4
+    assert schedule.horizon(4, history(shut, value, value)) == 6
+    assert schedule.horizon(4, history(None, None, value)) == 4
+    assert schedule.horizon(4, [{"step": step, "success": 1.0} for step in (1, 2, 3)]) == 4
+
+
+@pytest.mark.parametrize("name", ["tokens", "cpu_seconds", "gpu_seconds"])
+def test_a_gate_opens_when_its_span_has_used_up_its_budget(name):
+    schedule = Adaptive(horizons=(4, 5, 6), gate=Gate(**{name: 100}))
+    history = [{"step": step, "success": 0.0, name: 40.0} for step in range(1, 9)]
+    assert [schedule.horizon(step, history[: step - 1]) for step in range(1, 9)] == [4, 4, 4, 5, 5, 5, 6, 6]
+
+
+NUMBERS = st.none() | st.floats(0, 1)
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {}, optional=dict.fromkeys(("success", "signal", "entropy", "length", "tokens", "cpu_seconds"), NUMBERS)
+        ),
+        min_size=12,
+        max_size=60,
+    ),
+    st.fixed_dictionaries(
+        {"window": st.integers(1, 12), "hold": st.integers(1, 12)},
+        optional={
+            "success": st.floats(0.01, 1), "plateau": st.floats(0, 1), "signal": st.floats(0, 1), "entropy": st.floats(0, 1),
+            "length": st.floats(0.01, 1), "cpu_seconds": st.floats(0.1, 1e9), "tokens": st.integers(1, 10**9),
+        },
+    ),
+    st.integers(1, 6),
+)  # fmt: skip
+def test_no_adaptive_schedule_waits_for_ever_whatever_the_policy_does(recorded, gate, count):
+    gate = gate if len(gate) > 2 else gate | {"success": 1.0}
+    total = len(recorded)
+    recipe = Recipe.model_validate(
+        {
+            "name": "x",
+            "stages": [{"steps": total, "mix": {"travel": 1}}],
+            "schedule": {"kind": "adaptive", "horizons": list(range(4, 4 + count)), "gate": gate},
+        }
+    )
+    history = [{"step": step, **entry} for step, entry in enumerate(recorded, 1)]
+    horizons = [recipe.schedule.horizon(step, history[: step - 1]) for step in range(1, total + 1)]
+    assert horizons == sorted(horizons)
+    assert recipe.schedule.horizon(total + 1, history) == 3 + count
+    written = gate.get("at_most")
+    assert recipe.horizons.gate.at_most == written
+
+
+def test_an_at_most_that_was_written_is_kept():
+    adaptive = Adaptive(horizons=(4, 6), gate=Gate(success=0.5, at_most=7))
+    assert adaptive.within(100).gate.at_most == 7
+    assert Adaptive(horizons=(4, 6), gate=Gate(success=0.5)).within(100).gate.at_most == 50
+
+
+def test_a_stage_in_seconds_stands_alone_and_is_numbered_up_to_its_bound():
+    stages = [{"cpu_seconds": 5, "horizon": 6, "mix": {"travel": 1}}, {"steps": 3, "horizon": 8, "mix": {"travel": 1}}]
+    recipe = Recipe.model_validate({"name": "x", "stages": stages})
+    assert [(stage.first, stage.last) for stage in recipe.planned_stages] == [(1, 10_000), (10_001, 10_003)]
+    bounded = Recipe.model_validate({"name": "x", "stages": [{**stages[0], "steps": 20}, stages[1]]})
+    assert [(stage.first, stage.last) for stage in bounded.planned_stages] == [(1, 20), (21, 23)]
+    for changes, why in (
+        ({"gpu_seconds": 5}, "one of them"),
+        ({"tokens": 5}, "one of them"),
+        ({"gates": {"at_most": 3}}, "no gates"),
+    ):
+        with pytest.raises(ValidationError, match=why):
+            Recipe.model_validate({"name": "x", "stages": [{**stages[0], **changes}]})
+    with pytest.raises(ValidationError, match="in place of the schedule"):
+        Recipe.model_validate(
+            {
+                "name": "x",
+                "stages": [{"cpu_seconds": 5, "mix": {"travel": 1}}],
+                "schedule": {"kind": "fixed", "turns": 4},
+            }
+        )

@@ -5,10 +5,12 @@ import json
 import pytest
 
 from curricula import load
-from flows.run.job import ProgressWriter, StageJob
+from flows.run.job import Inputs, ProgressWriter, StageJob
+from flows.run.results import TrainResult
 from flows.run.tasks import rl_tasks, sample, tasks_of, validation_tasks
 from flows.worker.curriculum import RecipeCurriculum
 from flows.worker.distill import distill
+from flows.worker.train import curriculum, rl_job
 from tests.flows.small import OVERRIDES
 from tests.published import published
 from userrl_core.episode import EpisodeRules
@@ -17,6 +19,7 @@ from userrl_core.gyms import generate
 from userrl_core.gyms.taskfile import write_tasks
 from userrl_core.records import RolloutContext
 from userrl_core.rollout import build_episode
+from userrl_core.training.jobs import RlJob
 from warehouse import TurnLog, open_warehouse
 
 
@@ -147,3 +150,24 @@ def test_in_an_evaluation_the_attempts_of_two_actors_are_no_group():
     assert script == f"evaluate/0/script/{task.key}"
     assert cold == f"evaluate/0/SFT/abc/{task.key}"
     assert group(phase="train", policy="SFT", step=3) == f"evaluate/3/{task.key}"
+
+
+def test_after_a_stage_in_seconds_the_next_one_begins_where_it_ended(tmp_path):
+    mix = {"travel": 1}
+    settings = recipe(
+        stages=[{"cpu_seconds": 5, "horizon": 4, "mix": mix}, {"steps": 3, "horizon": 5, "mix": mix}],
+    )
+    before = TrainResult(checkpoint=tmp_path, sha256="a", step=7)
+    job = StageJob(
+        kind="rl", stage="rl-2", run_id="r", folder=tmp_path, warehouse=tmp_path, recipe=settings,
+        inputs=Inputs(before=before),
+    )  # fmt: skip
+    made = rl_job(RlJob, job)
+    assert (made.first_step, made.last_step, made.seconds) == (8, 10, None)
+    steps = curriculum(job)
+    assert [(steps.stage_of(step), steps.horizon(step, ())) for step in (8, 10)] == [("rl-2", 5)] * 2
+    first = job.model_copy(
+        update={"stage": "rl-1", "inputs": Inputs(before=TrainResult(checkpoint=tmp_path, step=200))}
+    )
+    made = rl_job(RlJob, first)
+    assert (made.first_step, made.last_step, made.seconds) == (1, 10_000, ("cpu", 5.0))

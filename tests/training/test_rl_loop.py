@@ -395,3 +395,26 @@ def test_after_the_deletion_of_a_stages_folder_its_logged_turns_are_rewound(tmp_
     sink = RecordingSink()
     train_rl(job, make_curriculum(), sink)
     assert ("rewind", -1) in [(kind, fields.get("step")) for kind, fields in sink.events]
+
+
+def test_a_stage_in_seconds_ends_when_they_are_used_up_and_ends_there_again_after_a_kill(
+    tmp_path: Path, start: StageResult
+) -> None:
+    job = rl_job(tmp_path / "a", start.checkpoint, last_step=4, seconds=("cpu", 1e-9), timed=True)
+    assert train_rl(job, make_curriculum(), RecordingSink()).step == 1
+
+    job = rl_job(tmp_path / "b", start.checkpoint, last_step=4, seconds=("cpu", 1e9), timed=True, checkpoint_every=1)
+    with pytest.raises(Interrupted):
+        train_rl(job, make_curriculum(), RecordingSink(), interrupt_after(2))
+    clock = job.out_dir / "clock.jsonl"
+    took = [json.loads(line) for line in clock.read_text().splitlines()]
+    assert [line["step"] for line in took] == [1, 2]
+    # As if the process had been killed in the step that used up the time: written down, and no checkpoint yet.
+    ended = {"step": 3, "cpu": 1e9, "gpu": 0.0}
+    clock.write_text("".join(json.dumps(line) + "\n" for line in (*took, ended)))
+    sink = RecordingSink()
+    assert train_rl(job, make_curriculum(), sink).step == 3
+    assert [step for _, step, _ in sink.measured] == [3]
+    again = RecordingSink()
+    assert train_rl(job, make_curriculum(), again).step == 3
+    assert (again.measured, again.events) == ([], [])

@@ -5,7 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
 
 from userrl_core.records import Task
 from userrl_core.rewards import CreditConfig
@@ -92,6 +101,12 @@ class RlJob(TrainingJob):
 
     total_steps: PositiveInt | None = None
     """Steps of the whole run, for progress; last_step when not given."""
+
+    seconds: tuple[Literal["cpu", "gpu"], PositiveFloat] | None = None
+    """The stage ends once its steps have used this much time on the processor or the GPU, validations apart; last_step at most."""
+
+    timed: bool = False
+    """Whether what a step took decides anything: then it is written down, and a step that is played again took the same."""
 
     validation: list[Task] = Field(default_factory=list)
     """Tasks that checkpoints are chosen on; none turns validation off."""

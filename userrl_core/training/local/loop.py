@@ -34,6 +34,7 @@ from userrl_core.training.local.checkpoint import (
     step_folder,
     write_checkpoint,
 )
+from userrl_core.training.local.clock import CPU, GPU, StepClock
 from userrl_core.training.local.diagnostics import conversation_metrics
 from userrl_core.training.local.logprobs import reference_logprobs
 from userrl_core.training.local.optimizer import adamw, set_lr
@@ -81,6 +82,7 @@ class _Stage:
         # Without a weight on the distance nobody needs it, and its forward pass is a tenth of a step.
         measured = job.reference if self.config.kl_coef > 0 else None
         self.reference = load_checkpoint(measured, job.model, job.device)[0] if measured else None
+        self.clock = StepClock(job.out_dir)
         self.user_was_down = False
         self.policy = self._policy(self.config.temperature, self.config.top_p, train=True)
 
@@ -92,20 +94,21 @@ class _Stage:
             score, values = await self._validate(0)
             self.sink.metrics(values, stage=self.stage, step=0)
             self._save(score)
-        updated = self.state.step >= job.last_step
-        while self.state.step < job.last_step:
+        updated = self._over()
+        while not self._over():
             step = self.state.step + 1
             metrics = await self._step(step)
             updated = updated or metrics["policy/updates/count"] > 0
             score = None
-            if job.validation and (step % job.validate_every == 0 or step == job.last_step):
+            ends = self._over()
+            if job.validation and (step % job.validate_every == 0 or ends):
                 score, values = await self._validate(step)
                 metrics |= values
             self.sink.metrics(metrics, stage=self._stage_of(step), step=step)
-            if score is not None or step % job.checkpoint_every == 0 or step == job.last_step:
+            if score is not None or step % job.checkpoint_every == 0 or ends:
                 self._save(score)
             if self.progress is not None:
-                self.progress(step, job.total_steps or job.last_step, metrics)
+                self.progress(step, self._total(), metrics)
         if not updated and not self.resumed:
             # Not an error: without a cold start all groups may be equal, and reports show that.
             self.sink.event("nothing_learnt", stage=self.stage, step=self.state.step)
@@ -119,6 +122,23 @@ class _Stage:
             best=self.best,
             metrics=metrics,
         )
+
+    def _over(self) -> bool:
+        """Whether the stage has had its last step: by number, or because its time is used up."""
+        job = self.job
+        if self.state.step >= job.last_step or job.seconds is None:
+            return self.state.step >= job.last_step
+        kind, most = job.seconds
+        return self.clock.used(kind, job.first_step, self.state.step) >= most
+
+    def _total(self) -> int:
+        """The run's last step as far as can be told: of a stage in seconds, at the pace so far."""
+        job, done = self.job, self.state.step - self.job.first_step + 1
+        if job.seconds is None:
+            return job.total_steps or job.last_step
+        kind, most = job.seconds
+        used = self.clock.used(kind, job.first_step, self.state.step)
+        return job.first_step - 1 + max(done, round(done * most / max(used, 1e-9)))
 
     async def _step(self, step: int) -> dict[str, float]:
         """One training step; afterwards it is the state's last step."""
@@ -144,6 +164,8 @@ class _Stage:
         if agent_tokens:
             # Of all that was sampled: the update measures only what it trains on, which is nothing where no group differs.
             metrics["rollout/entropy/mean"] = sum(sum(s.entropies) for s in batch.samples) / agent_tokens
+        took = time.process_time() - cpu_started, self._gpu_seconds(started)
+        metrics |= self.clock.taken(step, *took) if self.job.timed else {CPU: took[0], GPU: took[1]}
         self.curriculum.record(step, metrics)
         outcome = {name: metrics.get(f"rollout/{name}/mean") for name in ("success", "return_sum")}
         drawn = {"tokens": tokens, "tasks": tasks + resampled} if self.config.batch_tokens else {}
@@ -151,11 +173,17 @@ class _Stage:
         self.state.step = step
         self.state.curriculum = self.curriculum.state_dict()
         return metrics | {
-            "seconds/cpu/sum": time.process_time() - cpu_started,
             "seconds/rollout/sum": rollout_ended - started,
             "seconds/update/sum": update_ended - rollout_ended,
             "rollout/tokens/per_second": agent_tokens / max(rollout_ended - started, 1e-9),
         }
+
+    def _gpu_seconds(self, started: float) -> float:
+        """Seconds on the GPU since then; 0 on a CPU."""
+        if self.job.device == "cpu":
+            return 0.0
+        torch.cuda.synchronize()
+        return time.perf_counter() - started
 
     def _tasks_of(self, step: int) -> int:
         """How many tasks this step draws: with `batch_tokens` what is owed up to this step, at the last step's price."""
@@ -295,7 +323,7 @@ class _Stage:
         """After a restart, void what earlier processes of this stage logged after the step that we continue from."""
         marker = begun_marker(self.job.out_dir)
         # No rewind for a finished stage, which only returns its result: it would void the log of later stages.
-        if marker.exists() and self.state.step < self.job.last_step:
+        if marker.exists() and not self._over():
             repeats_first_validation = not self.resumed and self.job.first_step == 1
             step = self.state.step - 1 if repeats_first_validation else self.state.step
             self.sink.event("rewind", stage=self.stage, step=step)
