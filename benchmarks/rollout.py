@@ -3,13 +3,16 @@
     python -m benchmarks.rollout [--episodes 512] [--turns 8]
 
 A peer's figure or a limit stands beside each of ours. Efficiency is (sum of latencies / concurrency) / wall: 1 means that
-the engine adds nothing to the model's own waiting time. The peers' figures are from their own engines on two CPU cores.
+the engine adds nothing to the model's own waiting time. No engine reaches 1, since at the end some slots have nothing left to
+do: the list-scheduling bound is what the same conversations, started in the same order, come to when every slot takes the next
+one at once and nothing else takes time. The peers' figures are from their own engines on two CPU cores.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import heapq
 import math
 import random
 import shutil
@@ -36,18 +39,26 @@ class AskingPolicy:
         self.median = median
         self.waited = 0.0
 
+        self.conversations: list[float] = []
+        """Seconds waited in each conversation, in the order in which they started."""
+
     def session(self, gym: Any, seed: int) -> AskingPolicy._Session:
-        return AskingPolicy._Session(self, random.Random(seed))
+        self.conversations.append(0.0)
+        return AskingPolicy._Session(self, random.Random(seed), gym, len(self.conversations) - 1)
 
     class _Session:
-        def __init__(self, policy: AskingPolicy, rng: random.Random) -> None:
-            self.policy, self.rng = policy, rng
+        def __init__(self, policy: AskingPolicy, rng: random.Random, gym: Any, number: int) -> None:
+            self.policy, self.rng, self.number = policy, rng, number
+            self.gold = iter(type(gym).gold(gym.task, gym.config)) if gym.name != "function" else None
 
         async def act(self, new: Sequence[Message]) -> PolicyReply:
             if self.policy.median:
                 wait = self.policy.median * math.exp(self.rng.gauss(0, 0.5))
                 self.policy.waited += wait
+                self.policy.conversations[self.number] += wait
                 await asyncio.sleep(wait)
+            if self.gold is not None:  # the solution of the other gyms, which take 3 to 18 turns
+                return PolicyReply(render_call(next(self.gold), "Let me look at one more value."))
             content = " ".join(str(self.rng.randint(20, 99)) for _ in range(4))
             return PolicyReply(render_call(InteractCall("action", content), "Let me look at one more value."))
 
@@ -85,21 +96,38 @@ class TimedLog:
 
 
 def measure(
-    episodes: int, turns: int, *, median: float, concurrency: int, folder: Path | None
-) -> tuple[float, float, TimedLog | None]:
-    """Wall seconds, seconds waited for the mock model, and the timed log (None without a folder)."""
+    episodes: int, turns: int, *, median: float, concurrency: int, folder: Path | None, mixed: bool = False
+) -> tuple[float, AskingPolicy, TimedLog | None]:
+    """Wall seconds, the mock model with what it waited, and the timed log (None without a folder).
+
+    mixed: gyms of different length, one after the other, in place of one gym with as many turns for all.
+    """
     problems = (list(tasks("function", "train")) * (episodes // 50 + 1))[:episodes]
+    if mixed:
+        third = episodes // 3
+        chains = list(tasks("errand", "train"))
+        problems = [*list(tasks("wish", "train"))[:third], *problems[:third], *chains[-third:]]
     policy = AskingPolicy(median)
     log = TimedLog(TurnLog.open(folder, "benchmark")) if folder is not None else None
     began = time.perf_counter()
     if log is not None:
         log.tasks(problems)  # as a trainer does before it plays a batch
-    played = asyncio.run(run_episodes(problems, policy, horizon=turns, concurrency=concurrency, sink=log))  # type: ignore[arg-type]
+    played = asyncio.run(
+        run_episodes(problems, policy, horizon=20 if mixed else turns, concurrency=concurrency, sink=log)
+    )  # type: ignore[arg-type]
     wall = time.perf_counter() - began
     if log is not None:
         log.close()
-    assert sum(len(t.turns) for t in played) == episodes * turns
-    return wall, policy.waited, log
+    assert mixed or sum(len(t.turns) for t in played) == episodes * turns
+    return wall, policy, log
+
+
+def list_scheduled(seconds: Sequence[float], slots: int) -> float:
+    """When the last of these jobs ends, each started on the first slot that is free, in this order."""
+    free = [0.0] * slots
+    for job in seconds:
+        heapq.heapreplace(free, free[0] + job)
+    return max(free)
 
 
 def main() -> None:
@@ -119,13 +147,25 @@ def main() -> None:
         print(f"| turns/s, zero-latency model, every turn logged | {count / wall:,.0f} | Inspect 140 |")
         print(f"| log call, us a turn | {1e6 * log.seconds / log.turns:.1f} | 10 |")
         for median, concurrency, peer in ((0.05, 64, 0.72), (0.2, 128, 0.66)):
-            wall, waited, log = measure(
-                arguments.episodes, arguments.turns, median=median, concurrency=concurrency, folder=folder / str(median)
-            )
-            assert log is not None
-            label = f"{1000 * median:.0f} ms log-normal, concurrency {concurrency}"
-            print(f"| efficiency, {label} | {waited / concurrency / wall:.2f} | verifiers {peer} |")
-            print(f"| log's share of rollout time, {label} | {100 * log.seconds / wall:.2f} % | 2 % |")
+            for mixed in (False, True):
+                wall, policy, log = measure(
+                    arguments.episodes,
+                    arguments.turns,
+                    median=median,
+                    concurrency=concurrency,
+                    folder=folder / f"{median}-{mixed}",
+                    mixed=mixed,
+                )
+                assert log is not None
+                label = (
+                    f"{1000 * median:.0f} ms log-normal, concurrency {concurrency}{', gyms of 3 to 18 turns' * mixed}"
+                )
+                bound = list_scheduled(policy.conversations, concurrency)
+                ideal = policy.waited / concurrency
+                beside = "" if mixed else f"; verifiers {peer}"
+                print(f"| efficiency, {label} | {ideal / wall:.2f} | list scheduling {ideal / bound:.2f}{beside} |")
+                print(f"| of the list-scheduling bound, {label} | {100 * bound / wall:.1f} % | 97 % |")
+                print(f"| log's share of rollout time, {label} | {100 * log.seconds / wall:.2f} % | 2 % |")
     finally:
         shutil.rmtree(folder)
 

@@ -11,6 +11,7 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,7 +35,7 @@ class GymCount:
     cut: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Selection:
     """kept: best first within each gym, gyms in order of appearance. dropped: number of trajectories per reason."""
 
@@ -42,7 +43,7 @@ class Selection:
     dropped: dict[str, int]
     by_gym: dict[str, GymCount]
 
-    @property
+    @cached_property
     def task_keys(self) -> frozenset[str]:
         """Tasks of the kept demonstrations; they are excluded from the RL task set."""
         return frozenset(trajectory.task.key for trajectory in self.kept)

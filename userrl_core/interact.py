@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 TOOL_NAME = "interact_with_env"
@@ -85,6 +86,7 @@ def render_call(call: InteractCall, thought: str = "") -> str:
     return f"{thought}\n{body}" if thought else body
 
 
+@lru_cache(1024)
 def parse_text(text: str) -> ParsedReply:
     """Parse a reply with ``<tool_call>`` JSON in its text. Never raises.
 

@@ -17,6 +17,7 @@ from userrl_core.policies.base import BatchPolicy, Policy
 from userrl_core.records import RolloutContext, Task, Trajectory
 from userrl_core.seeding import derive_seed
 from userrl_core.sink import Sink
+from userrl_core.waiting import WaitingEpisodes
 
 Progress = Callable[[Trajectory], None]
 
@@ -26,7 +27,7 @@ async def run_episodes(
     policy: Policy | BatchPolicy,
     *,
     horizon: int,
-    n: int = 1,
+    n: int | Mapping[str, int] = 1,
     concurrency: int = 64,
     sink: Sink | None = None,
     user: Any = "rule",
@@ -40,16 +41,19 @@ async def run_episodes(
     progress: Progress | None = None,
     skip: Collection[tuple[str, int]] = (),
 ) -> list[Trajectory]:
-    """Play every task n times; returns n trajectories per task, in the order of the tasks.
+    """Play every task n times; returns n trajectories per task, in the order of the tasks. Those that are expected to take
+    longest start first.
 
+    n: of every task, or by gym.
     user: a user kind, ``(kind, options)``, or a mapping of those by gym. gym_config: options by gym. seed: determines, with
     the task's key, the step and the attempt, every random draw, so that the order of execution does not matter.
     concurrency: episodes in flight at once. progress: called once per finished trajectory. skip: task keys with attempts (from
     0) that were played before and are left out.
     Raises ConfigError for bad arguments and LogError when the sink cannot write; nothing else ends the batch.
     """
-    if n < 1:
-        raise ConfigError(f"n is the number of trajectories per task; give 1 or more, not {n}.")
+    fewest = min(n.values(), default=1) if isinstance(n, Mapping) else n
+    if fewest < 1:
+        raise ConfigError(f"n is the number of trajectories per task; give 1 or more, not {fewest}.")
     if concurrency < 1:
         raise ConfigError(f"concurrency {concurrency} would start no episode; give 1 or more.")
     rules = EpisodeRules(horizon, on_format_error, step_timeout, prompt_style)
@@ -63,29 +67,30 @@ async def run_episodes(
         for episode in episodes:
             await _close(episode.gym)
         return [episode.trajectory for episode in episodes]
-    limit = asyncio.Semaphore(concurrency)
+    waiting = WaitingEpisodes(episodes, horizon)
 
-    async def run(episode: Episode) -> Trajectory:
-        async with limit:
+    async def slot() -> None:
+        while (episode := waiting.next()) is not None:
             await drive(episode, policy, episode_timeout)
-        if progress is not None:
-            progress(episode.trajectory)
-        return episode.trajectory
+            waiting.ended(episode)
+            if progress is not None:
+                progress(episode.trajectory)
 
     # A task group, not gather: when the log fails, the other episodes are cancelled at once instead of played unlogged.
     try:
         async with asyncio.TaskGroup() as group:
-            running = [group.create_task(run(episode)) for episode in episodes]
+            for _ in range(min(concurrency, len(episodes))):
+                group.create_task(slot())
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None
-    return [task.result() for task in running]
+    return [episode.trajectory for episode in episodes]
 
 
 def build_episodes(
     tasks: Sequence[Task],
     rules: EpisodeRules,
     *,
-    n: int = 1,
+    n: int | Mapping[str, int] = 1,
     sink: Sink | None = None,
     user: Any = "rule",
     context: RolloutContext | None = None,
@@ -93,11 +98,11 @@ def build_episodes(
     gym_config: Mapping[str, Mapping[str, Any]] | None = None,
     skip: Collection[tuple[str, int]] = (),
 ) -> list[Episode]:
-    """n new episodes per task, grouped by task, not started; without those of ``skip``."""
+    """n new episodes per task, or by gym, grouped by task, not started; without those of ``skip``."""
     return [
         build_episode(task, attempt, rules, sink=sink, user=user, context=context, seed=seed, gym_config=gym_config)
         for task in tasks
-        for attempt in range(n)
+        for attempt in range(n[task.gym] if isinstance(n, Mapping) else n)
         if (task.key, attempt) not in skip
     ]
 

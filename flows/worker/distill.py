@@ -56,25 +56,25 @@ def distill(job: StageJob, sink: Sink, progress: ProgressWriter) -> DistillResul
         if len(ended) % 50 == 0 or len(ended) == total:
             progress(len(ended), total, reward=_mean(ended[-50:]))
 
-    played: list[Trajectory] = []
-    for tasks, n in plan.values():
+    for tasks, _ in plan.values():
         sink.tasks(tasks)
-        played += asyncio.run(
-            run_episodes(
-                tasks,
-                policy,
-                horizon=horizon,
-                n=n,
-                sink=sink,
-                user=users,
-                context=where,
-                seed=job.seed,
-                gym_config=gym_config(recipe),
-                on_format_error=recipe.on_format_error,
-                prompt_style=recipe.model.prompt_style,
-                progress=count,
-            )
+    # All gyms at once: a served demonstrator's slots stay full while the last conversations of one gym end.
+    played = asyncio.run(
+        run_episodes(
+            [task for tasks, _ in plan.values() for task in tasks],
+            policy,
+            horizon=horizon,
+            n={gym: n for gym, (_, n) in plan.items()},
+            sink=sink,
+            user=users,
+            context=where,
+            seed=job.seed,
+            gym_config=gym_config(recipe),
+            on_format_error=recipe.on_format_error,
+            prompt_style=recipe.model.prompt_style,
+            progress=count,
         )
+    )
     chosen = select_top_k(played, setup.top_k)
     if not chosen.kept:
         why = ", ".join(f"{count} {reason}" for reason, count in chosen.dropped.items()) or "none was played"

@@ -8,6 +8,7 @@ to keep start-up short.
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
@@ -119,8 +120,15 @@ def tasks(name: str, split: str, **options: Any) -> Sequence[Task]:
     if split not in ("train", "validation", "test"):
         raise ConfigError(f"There is no split '{split}'; there are train, validation and test.")
     sorted_options = tuple(sorted(options.items()))
-    load = _tasks if hashable(sorted_options) else _tasks.__wrapped__
-    return load(name, split, sorted_options)
+    if hashable(sorted_options):
+        return _tasks(name, split, sorted_options)
+    # A recipe's options may hold lists, such as depths: they are known by their JSON.
+    known_by = (name, split, json.dumps(sorted_options, default=repr))
+    if known_by not in _BY_JSON:
+        if len(_BY_JSON) >= _MOST:
+            _BY_JSON.clear()
+        _BY_JSON[known_by] = _tasks.__wrapped__(name, split, sorted_options)
+    return _BY_JSON[known_by]
 
 
 def hashable(value: object) -> bool:
@@ -132,7 +140,11 @@ def hashable(value: object) -> bool:
     return True
 
 
-@lru_cache(maxsize=64)
+_MOST = 64
+_BY_JSON: dict[tuple[str, str, str], Sequence[Task]] = {}
+
+
+@lru_cache(maxsize=_MOST)
 def _tasks(name: str, split: str, options: tuple[tuple[str, Any], ...]) -> Sequence[Task]:
     module = part(name, "tasks")
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from userrl_core.errors import TrainingError
@@ -16,6 +17,8 @@ from userrl_core.records import Message
 
 _REPLY = "reply-marker-7f3a"
 _OBSERVATION = "answer-marker-7f3a"
+_REMEMBERED = 1024
+"""Texts and replies whose coding is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,9 @@ class ChatFormat:
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
         self._control = control_tokens(tokenizer)
+        # Short tasks say the same few words again and again: a twelfth of a step at the laptop's sizes was their coding.
+        self._ids_of = lru_cache(_REMEMBERED)(self._ids)
+        self._text_of = lru_cache(_REMEMBERED)(self._decoded)
         if tokenizer.eos_token_id is None:
             raise TrainingError("This tokenizer has no end-of-turn token; set its eos_token.")
         between = self._between("tool")
@@ -82,9 +88,12 @@ class ChatFormat:
 
     def text(self, ids: Sequence[int]) -> str:
         """A sampled reply as text, without its end token."""
+        return self._text_of(tuple(ids))
+
+    def _decoded(self, ids: tuple[int, ...]) -> str:
         ended = bool(ids) and ids[-1] == self.end_id
         body = self.tokenizer.decode(
-            ids[:-1] if ended else ids, skip_special_tokens=False, clean_up_tokenization_spaces=False
+            list(ids[:-1] if ended else ids), skip_special_tokens=False, clean_up_tokenization_spaces=False
         )
         return f"{body}{self._ending}" if ended else str(body)
 
@@ -106,7 +115,10 @@ class ChatFormat:
         return Encoded(ids[:cutoff], turns[:cutoff])
 
     def _encode(self, text: str) -> list[int]:
-        return list(self.tokenizer.encode(text, add_special_tokens=False))
+        return list(self._ids_of(text))
+
+    def _ids(self, text: str) -> tuple[int, ...]:
+        return tuple(self.tokenizer.encode(text, add_special_tokens=False))
 
     def _between(self, role: str) -> str | None:
         """The template's text after a reply, with an observation of this role; None when it refuses or drops one of the two."""
