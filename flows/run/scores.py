@@ -56,10 +56,13 @@ class ScoreRow(BaseModel):
         )
 
 
-def score_rows(run_id: str, actors: Sequence[Actor], metrics: Sequence[str] = ()) -> list[ScoreRow]:
-    """A row for every actor and gym of an evaluation, and one over all gyms where an actor played several.
+def score_rows(
+    run_id: str, actors: Sequence[Actor], gyms: Sequence[str], metrics: Sequence[str] = ()
+) -> list[ScoreRow]:
+    """A row for every actor and gym of an evaluation, and one over all of ``gyms`` where an actor played several.
 
-    actors: of the evaluation that is meant, since a run may hold another checkpoint's too. metrics: further ones of a suite.
+    actors: of the evaluation that is meant, since a run may hold another checkpoint's too. gyms: those of the recipe's
+    evaluation; others, which the checkpoint was trained on, keep a setting of their own. metrics: further ones of a suite.
     """
     with open_warehouse(warehouse_dir()) as warehouse:
         settings = warehouse.query("evaluation_setting", run=run_id).pl().to_dicts()
@@ -72,7 +75,8 @@ def score_rows(run_id: str, actors: Sequence[Actor], metrics: Sequence[str] = ()
         if actor is None:
             continue
         own = [row for row in settings if (row["policy"], row["checkpoint"]) == who]
-        parts = [(row["gym"], [row]) for row in own] + ([(ALL, own)] if len(own) > 1 else [])
+        together = [row for row in own if row["gym"] in gyms]
+        parts = [(row["gym"], [row]) for row in own] + ([(ALL, together)] if len(together) > 1 else [])
         for gym, said in parts:
             tasks = [attempts for row in said for attempts in scores[(*who, row["gym"])].values()]
             interval = mean_score(tasks) if tasks else None
@@ -137,8 +141,8 @@ def _more(warehouse: Warehouse, run_id: str, metrics: Sequence[str]) -> dict[Key
     return found
 
 
-def paired(before: str, after: str) -> Difference:
-    """The second run's scores less the first's, paired over the tasks that both played: tasks are the unit.
+def paired(before: str, after: str, gyms: Sequence[str]) -> Difference:
+    """The second run's scores less the first's, paired over the tasks of ``gyms`` that both played: tasks are the unit.
 
     Each run is an evaluation of one actor.
     """
@@ -147,6 +151,7 @@ def paired(before: str, after: str) -> Difference:
             {
                 (key[2], task): found
                 for key, tasks in _scores(warehouse, run)[0].items()
+                if key[2] in gyms
                 for task, found in tasks.items()
             }
             for run in (before, after)

@@ -57,17 +57,20 @@ class Played(NamedTuple):
 
 
 def begin(job: StageJob, sink: Sink) -> list[Played]:
-    """Say in the log that this job is played; returns what earlier starts of it have played."""
-    marker = begun_marker(job.folder)
-    earlier, known = _earlier(job)
-    if not known and marker.exists() and marker.read_text() == job.key:
+    """Say in the log that this job is played; returns what earlier starts of it have played.
+
+    Families add to what is played and change nothing of the rest: the same job with others, or none, is an earlier start too.
+    """
+    marker, key = begun_marker(job.folder), job.model_copy(update={"families": ()}).key
+    earlier, known = _earlier(job, key)
+    if not known and marker.exists() and marker.read_text() == key:
         sink.event("rewind", stage=job.stage)  # a version that began again from the start said nothing of its job
-    marker.write_text(job.key)
-    sink.event(BEGUN, stage=job.stage, key=job.key)
+    marker.write_text(key)
+    sink.event(BEGUN, stage=job.stage, key=key)
     return earlier
 
 
-def _earlier(job: StageJob) -> tuple[list[Played], bool]:
+def _earlier(job: StageJob, key: str) -> tuple[list[Played], bool]:
     """What earlier starts of this very job have played, and whether there was one that said so."""
     starts = """select distinct incarnation from events
                 where run_id = $run and kind = $kind and stage = $stage and fields->>'key' = $key"""
@@ -76,7 +79,7 @@ def _earlier(job: StageJob) -> tuple[list[Played], bool]:
                from trajectories where run_id = $run and stage = $stage and phase = 'evaluate'
                     and list_contains($starts, incarnation)"""
     with open_warehouse(job.warehouse) as warehouse:
-        found = warehouse.sql(starts, run=job.run_id, kind=BEGUN, stage=job.stage, key=job.key).fetchall()
+        found = warehouse.sql(starts, run=job.run_id, kind=BEGUN, stage=job.stage, key=key).fetchall()
         incarnations = [row[0] for row in found]
         if not incarnations:
             return [], False

@@ -16,9 +16,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import curricula
 from curricula.suites import load_suite
 from flows.cli.measuring.grid import Axes, Grid, horizons
 from flows.evaluate import PlannedEvaluation, plan_evaluation
+from flows.run.families import other_families
 from flows.run.job import ProgressWriter, StageJob
 from flows.run.request import EvaluateRequest
 from flows.run.results import EvaluateResult
@@ -32,6 +34,7 @@ from tests.mock_server import Answer, Body, MockServer, tool_call
 from tests.published import published
 from userrl_core.errors import ConfigError
 from userrl_core.gyms.registry import names, unavailable
+from userrl_core.json_files import write_json
 from userrl_core.records import Trajectory
 from warehouse import TurnLog, open_warehouse
 
@@ -204,13 +207,49 @@ def test_an_evaluation_that_was_cut_off_plays_only_what_is_missing(here: Path) -
     assert [count for _, count, _ in starts[:2]] == [50, 30]
     assert sum(count for _, count, _ in starts) == different == 400
     assert sum(row.attempts for row in result.table["demonstrator"].values()) == 400
-    [function, maths, every] = score_rows(job.run_id, planned.actors, ["best_at_k"])
+    [function, maths, every] = score_rows(job.run_id, planned.actors, ["function", "math"], ["best_at_k"])
     assert (function.gym, maths.gym, every.gym) == ("function", "math", "all")
     assert (every.trajectories, every.tasks, every.attempts, every.user) == (400, 200, 2, "rule")
     assert every.more == {"best@1": 1.0, "best@2": 1.0}
     last = json.loads(job.progress_file.read_text().splitlines()[-1])
     assert last["step"] == last["total"] == 400
     assert {"per_second", "left_seconds", "dollars"} <= last.keys()
+
+
+def test_gyms_that_were_trained_on_are_played_beside_what_was_played_and_resumed_like_it(here: Path) -> None:
+    planned = plan("quick", gyms=["function"], tasks=3)
+    with planned.plan.begin() as run:
+        alone = planned.job(run)
+        alone.write()
+        first = evaluate_until(alone, None)
+        trained = curricula.load("horizon-fork", "laptop")
+        write_json(here / "made" / "run.json", {"id": "made", "created": 0.0, "resolved": trained.resolved()})
+        beside = other_families(alone.recipe, str(here / "made" / "sft" / "checkpoint"))
+        assert [family.evaluation_gyms for family in beside] == [("errand",), ("wish",)]
+        job = alone.model_copy(update={"families": beside})
+        assert evaluate_until(job, 4) is None
+        result = evaluate_until(job, None)
+        assert evaluate_until(alone, None) == first
+    assert first is not None
+    assert result is not None
+    [table], [solved] = result.table.values(), result.solved.values()
+    assert {gym: (row.attempts, len(solved[gym])) for gym, row in table.items()} == {
+        "function": (3, alone.recipe.evaluate.horizon), "errand": (3, 16), "wish": (3, 16),
+    }  # fmt: skip
+    assert table["function"] == first.table["demonstrator"]["function"]
+    assert result.tasks == 9
+    for gym, row in table.items():
+        assert solved[gym][-1] == row.score
+    with open_warehouse(here / "warehouse") as warehouse:
+        starts = warehouse.sql("select gym, count(*) from trajectories group by all order by all").fetchall()
+        by_turns = warehouse.query("score_by_turns", run=alone.run_id).pl().to_dicts()
+    assert starts == [("errand", 3), ("function", 3), ("wish", 3)]
+    for gym in table:
+        of_log = [row["solved"] for row in by_turns if (row["gym"], row["tier"]) == (gym, None)]
+        assert solved[gym] == tuple(of_log)
+    *rows, every = score_rows(alone.run_id, planned.actors, ["function", "errand"])
+    assert [row.gym for row in rows] == ["errand", "function", "wish"]
+    assert every.tasks == 6
 
 
 def test_another_job_in_the_same_place_takes_nothing_of_it(here: Path) -> None:

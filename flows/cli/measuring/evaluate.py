@@ -108,7 +108,8 @@ def _one(request: Any, as_json: bool) -> None:
     suite = load_suite(request.suite) if request.suite else None
     planned = plan_evaluation(request)
     report = evaluate_here(planned, _watch())
-    rows = score_rows(report.run, planned.actors, suite.metrics if suite else ())
+    gyms = planned.plan.recipe.evaluation_gyms
+    rows = score_rows(report.run, planned.actors, gyms, suite.metrics if suite else ())
     unscored = all(row.score is None for row in rows)
     if as_json:
         said = {**report.model_dump(mode="json"), "suite": suite.label if suite else None}

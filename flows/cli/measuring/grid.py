@@ -11,7 +11,7 @@ import io
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
@@ -103,14 +103,17 @@ class Grid:
 
 def play(grid: Grid, *, out: str | None, as_json: bool, watch: Callable[[dict[str, Any]], None]) -> None:
     """Play every cell, print one table, write one plot data. What cannot be played is refused before the first is."""
-    planned = [(cell, plan_evaluation(cell.request)) for cell in grid.cells()]
+    # A cell has one user and one horizon: what a checkpoint was trained on besides is played by a single evaluation.
+    planned = [(cell, replace(plan_evaluation(cell.request), families=())) for cell in grid.cells()]
     setting = planned[-1][1].plan.recipe.evaluate
     if setting.attempts > 1 and setting.temperature == 0:
         print("note: greedy attempts differ only where users do; --temperature samples them.", file=sys.stderr)
     played: list[tuple[Cell, str, list[ScoreRow]]] = []
     for cell, evaluation in planned:
         report = evaluate_here(evaluation, watch)
-        played.append((cell, report.run, score_rows(report.run, evaluation.actors)))
+        gyms = evaluation.plan.recipe.evaluation_gyms
+        rows = score_rows(report.run, evaluation.actors, gyms)
+        played.append((cell, report.run, [row for row in rows if row.gym in (*gyms, ALL)]))
     data = [line for cell, run, rows in played for line in _plot_data(cell, run, rows)]
     path = Path(out) if out else home() / "grids" / f"{played[-1][1]}.csv"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -184,7 +187,7 @@ def _added(played: Sequence[tuple[Cell, str, list[ScoreRow]]]) -> list[dict[str,
     added = []
     for before, after in pairwise(played):
         if before[0].start and not after[0].start:
-            found = paired(before[1], after[1])
+            found = paired(before[1], after[1], [row.gym for row in after[2]])
             interval = found.interval
             added.append(
                 {
