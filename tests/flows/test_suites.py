@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -327,6 +328,8 @@ def test_a_grid_of_horizons_and_attempts_is_one_table_and_one_plot_data(here: Pa
     assert [(row["horizon"], row["k"]) for row in rows] == [(h, k) for h in ("4", "8", "16") for k in "1234"]
     best = {row["horizon"]: float(row["best_at_k"]) for row in rows if row["k"] == "4"}
     assert best["4"] < best["16"]
+    drawn = (here / "grid.svg").read_text()
+    assert {"score by turns allowed", "best of k attempts, 16 turns"} <= set(re.findall(r">([^<>]+)</text>", drawn))
 
 
 @pytest.mark.slow

@@ -41,7 +41,9 @@ def evaluate(
     dollars: Annotated[float | None, typer.Option(help="Stop when model calls have cost this much.")] = None,
     hours: Annotated[float | None, typer.Option(help="Stop after this many hours of work.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Play again what was played before.")] = False,
-    out: Annotated[str | None, typer.Option(help="Where a grid's plot data goes (.csv).")] = None,
+    out: Annotated[
+        str | None, typer.Option(help="Where a grid's plot data goes (.csv), the plot beside it (.svg).")
+    ] = None,
     list_suites: Annotated[bool, typer.Option("--list", help="Show the suites and their settings.")] = False,
     as_json: Json = False,
 ) -> None:

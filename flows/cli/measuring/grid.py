@@ -1,4 +1,4 @@
-"""Several evaluations as one table and one plot data: horizons by attempts (AgentGym-RL figures 8 and 9), users by users.
+"""Several evaluations as one table and one plot: horizons by attempts (AgentGym-RL figures 8 and 9), users by users.
 
 Every cell is an evaluation of its own: what was played before is taken, and a grid that was killed goes on. Of a trained run
 the model that RL started from stands beside the trained one where horizons or attempts are varied.
@@ -21,6 +21,7 @@ from curricula.suites import load_suite
 from flows.cli.terminal import plain, plain_json
 from flows.evaluate import evaluate_here, plan_evaluation
 from flows.machine.home import home, warehouse_dir
+from flows.run.reports.figures import Line, Panel, panels
 from flows.run.request import EvaluateRequest
 from flows.run.results import TrainResult
 from flows.run.run import Run, find
@@ -102,7 +103,7 @@ class Grid:
 
 
 def play(grid: Grid, *, out: str | None, as_json: bool, watch: Callable[[dict[str, Any]], None]) -> None:
-    """Play every cell, print one table, write one plot data. What cannot be played is refused before the first is."""
+    """Play every cell, print one table, write one plot and its data. What cannot be played is refused before the first is."""
     # A cell has one user and one horizon: what a checkpoint was trained on besides is played by a single evaluation.
     planned = [(cell, replace(plan_evaluation(cell.request), families=())) for cell in grid.cells()]
     setting = planned[-1][1].plan.recipe.evaluate
@@ -118,8 +119,10 @@ def play(grid: Grid, *, out: str | None, as_json: bool, watch: Callable[[dict[st
     path = Path(out) if out else home() / "grids" / f"{played[-1][1]}.csv"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(_csv(data), encoding="utf-8")
+    plot = path.with_suffix(".svg")
+    plot.write_text(panels(list(_panels(played, data))), encoding="utf-8")
     if as_json:
-        print(plain_json({"rows": data, "added": _added(played), "file": str(path)}, indent=1))
+        print(plain_json({"rows": data, "added": _added(played), "file": str(path), "plot": str(plot)}, indent=1))
         return
     print(_table(grid.axes, played), end="")
     for line in _added(played):
@@ -127,7 +130,7 @@ def play(grid: Grid, *, out: str | None, as_json: bool, watch: Callable[[dict[st
             f"RL adds at {line['horizon']} turns with user {plain(line['user'])}: {line['difference']:+.3f} "
             f"[{line['low']:+.3f}, {line['high']:+.3f}], p {_p(line['p'])}, paired over {line['tasks']} tasks of one run"
         )
-    print(f"plot data: {path}")
+    print(f"plot: {plot}, its data: {path}")
 
 
 def _table(axes: Axes, played: Sequence[tuple[Cell, str, list[ScoreRow]]]) -> str:
@@ -180,6 +183,32 @@ def _plot_data(cell: Cell, run: str, rows: Sequence[ScoreRow]) -> Iterator[dict[
                 "version": row.version,
                 "run": run,
             }
+
+
+def _panels(played: Sequence[tuple[Cell, str, list[ScoreRow]]], data: Sequence[dict[str, Any]]) -> Iterator[Panel]:
+    """Scores over all gyms by turns allowed, and the best of k attempts, with limits over tasks where they are known."""
+    wholes = [(cell, _whole(rows)) for cell, _, rows in played]
+    several = len({cell.user for cell, _ in wholes}) > 1
+    lines: dict[str, list[ScoreRow]] = {}
+    for cell, row in wholes:
+        lines.setdefault(f"{cell.who}, user {cell.user}" if several else cell.who, []).append(row)
+    yield Panel("score by turns allowed", [_line(name, rows) for name, rows in lines.items()], x="turns allowed")
+    longest = max(row.horizon for _, row in wholes)
+    gym = _whole(played[0][2]).gym
+    best: dict[str, list[tuple[float, float]]] = {}
+    for line in data:
+        if line["horizon"] == longest and line["gym"] == gym:
+            name = f"{line['who']}, user {line['user']}" if several else line["who"]
+            best.setdefault(name, []).append((line["k"], line["best_at_k"]))
+    if any(len(points) > 1 for points in best.values()):
+        drawn = [Line(name, points, markers=True) for name, points in best.items()]
+        yield Panel(f"best of k attempts, {longest} turns", drawn, x="attempts")
+
+
+def _line(name: str, rows: Sequence[ScoreRow]) -> Line:
+    scored = [row for row in rows if row.score is not None]
+    band = [(row.horizon, row.low, row.high) for row in scored if row.low is not None and row.high is not None]
+    return Line(name, [(row.horizon, row.score or 0.0) for row in scored], band=band, markers=True)
 
 
 def _added(played: Sequence[tuple[Cell, str, list[ScoreRow]]]) -> list[dict[str, Any]]:
