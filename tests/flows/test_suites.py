@@ -39,6 +39,9 @@ from userrl_core.json_files import write_json
 from userrl_core.records import Trajectory
 from warehouse import TurnLog, open_warehouse
 
+PLAYED_HERE = {name for name in names() if name != "agentgym" and not unavailable(name)}
+"""Every gym but the one whose episodes a server plays, and those that lack a package or Java."""
+
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -79,7 +82,7 @@ def test_quick_plays_two_hundred_tasks_over_every_gym(here: Path) -> None:
     planned = plan("quick")
     tasks = tasks_played(planned.plan.recipe)
     assert len(tasks) == 200
-    assert {task.gym for task in tasks} == {name for name in names() if name != "agentgym" and not unavailable(name)}
+    assert {task.gym for task in tasks} == PLAYED_HERE
     assert {task.source for task in tasks} <= {"ours", "minigrid", "scienceworld"}
     assert planned.plan.name == "evaluate-quick-demonstrator"
 
@@ -280,7 +283,7 @@ def userrl(home: Path, *words: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.slow
-def test_the_quick_suite_plays_all_gyms_in_a_minute_and_goes_on_after_kill_9(here: Path) -> None:
+def test_the_quick_suite_killed_half_way_plays_only_what_is_missing(here: Path) -> None:
     words = ("evaluate", "quick", "--demonstrator", "--attempts", "4", "--json")
     first = userrl(here, *words)
     while ended(here) < 100:
@@ -291,13 +294,11 @@ def test_the_quick_suite_plays_all_gyms_in_a_minute_and_goes_on_after_kill_9(her
     with open_warehouse(here / "warehouse") as warehouse:
         [(before,)] = warehouse.sql("select count(*) from trajectories").fetchall()
     assert 100 <= before < 800
-    began = time.monotonic()
     second = userrl(here, *words)
     said, complaints = second.communicate(timeout=300)
     assert second.returncode == 0, complaints
-    assert time.monotonic() - began < 60
     rows = {row["gym"]: row for row in json.loads(said)["rows"]}
-    assert set(rows) == {*names(), "all"}
+    assert set(rows) == {*PLAYED_HERE, "all"}
     assert rows["all"]["trajectories"] == 800
     with open_warehouse(here / "warehouse") as warehouse:
         text = "select count(*), count(distinct (gym, task_id, attempt)) from trajectories_all"
