@@ -386,11 +386,11 @@ def _tiers(report: Report) -> list[str]:
     return [*lines, ""]
 
 
-TURNS_SHOWN = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32)
+TURNS_SHOWN = (1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32)
 
 
 def _by_turns(report: Report) -> list[str]:
-    """A row per gym or tier and number of turns allowed, a column an actor; rows that add nothing are left out."""
+    """A row per gym and number of turns allowed, a column an actor; rows that add nothing are left out."""
     if report.told_horizon:
         title = f"Share solved within so many turns, by agents that were told they had {report.horizon}:"
     else:
@@ -400,7 +400,8 @@ def _by_turns(report: Report) -> list[str]:
         )
     lines = [title, "", "| task | turns | " + " | ".join(report.solved) + " |"]
     lines.append("| --- | ---: |" + " ---: |" * len(report.solved))
-    for label in dict.fromkeys(label for rows in report.solved.values() for label in rows):
+    gyms = dict.fromkeys(gym for rows in report.table.values() for gym in rows)
+    for label in (gym for gym in gyms if any(gym in rows for rows in report.solved.values())):
         before: list[str] = []
         for turns in TURNS_SHOWN:
             found = [rows.get(label, ()) for rows in report.solved.values()]
@@ -408,7 +409,7 @@ def _by_turns(report: Report) -> list[str]:
             if turns <= (report.horizon or 0) and cells != before and any(cell != "0.00" for cell in cells):
                 lines.append(f"| {label} | {turns} | " + " | ".join(cells) + " |")
                 before = cells
-    return [*lines, ""]
+    return [*lines, "", f"By tier: userrl sql \"from score_by_turns(run := '{report.run}')\"", ""]
 
 
 REPLACED = "## Replaced values"
