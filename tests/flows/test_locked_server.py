@@ -428,7 +428,6 @@ def test_a_home_keeps_its_password_and_shows_it_to_its_owner_alone(tmp_path: Pat
 
 
 def test_userrl_server_says_in_a_sentence_that_it_runs_already(server: Server) -> None:
-    began = time.monotonic()
     done = subprocess.run(
         [str(PROGRAMS / "userrl"), "server"],
         cwd=server.folder,
@@ -439,7 +438,6 @@ def test_userrl_server_says_in_a_sentence_that_it_runs_already(server: Server) -
     )
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert "runs already" in done.stderr
-    assert time.monotonic() - began < 60
 
 
 def test_the_doctor_finds_a_server_from_any_folder_and_looks_behind_it(server: Server, tmp_path: Path) -> None:

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader
 
+from flows.machine.foreign_text import plain
+
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~!&])")
-_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _NUMBER = re.compile(r"[-+−–.,\d\s%$±\[\]∞()]*|–")
 
 
@@ -83,7 +84,7 @@ class Document:
 
     def html(self) -> str:
         """One file that needs no other."""
-        return _TEMPLATE.render(title=visible(self.title), blocks=self.blocks)
+        return _TEMPLATE.render(title=plain(self.title), blocks=self.blocks)
 
     def markdown(self, figures: Sequence[str] = ()) -> str:
         """figures: addresses of the drawings, in order."""
@@ -118,13 +119,8 @@ class Document:
         return [path, *drawings]
 
 
-def visible(text: str) -> str:
-    """The text with control characters, and marks that turn the order of letters around, written out."""
-    return _UNSEEN.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
-
-
 def _one_line(text: str) -> str:
-    return " ".join(visible(text).split())
+    return " ".join(plain(text).split())
 
 
 def _escaped(text: str) -> str:
@@ -158,5 +154,5 @@ def _table(table: Table, said: Callable[[str], str]) -> list[str]:
 
 
 _ENVIRONMENT = Environment(loader=PackageLoader("flows.run.reports", "."), autoescape=True, trim_blocks=True)
-_ENVIRONMENT.filters["visible"] = visible
+_ENVIRONMENT.filters["visible"] = plain
 _TEMPLATE = _ENVIRONMENT.get_template("page.html")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.ndimage import gaussian_filter1d
 
-from flows.run.reports.document import visible
+from flows.machine.foreign_text import plain
 
 SIGMA = 2.0
 """Of the Gaussian that smooths training curves, in logged steps (UserRL appendix F)."""
@@ -94,7 +94,7 @@ def _panel(axes: Any, panel: Panel) -> None:
     for number, line in enumerate(panel.lines):
         color = COLORS[number % len(COLORS)]
         if not line.points:
-            axes.plot([], [], color=color, label=visible(line.label))
+            axes.plot([], [], color=color, label=plain(line.label))
             continue
         steps, values = zip(*line.points, strict=True)
         for each in line.single:
@@ -112,14 +112,14 @@ def _panel(axes: Any, panel: Panel) -> None:
             values,
             color=color,
             lw=1.8,
-            label=visible(line.label),
+            label=plain(line.label),
             marker="o" if line.markers else None,
             markersize=3.5,
         )
     for number, (name, value) in enumerate(panel.level.items()):
         axes.axhline(value, color="#57606a", lw=0.9, ls=(0, (1, 1 + number)))
         axes.annotate(
-            visible(name),
+            plain(name),
             (1, value),
             xycoords=("axes fraction", "data"),
             ha="right",
@@ -135,7 +135,7 @@ def _panel(axes: Any, panel: Panel) -> None:
         axes.axvline(step, color="#b0b8c1", lw=0.9, zorder=0.5)
         row = heights[step] = heights.get(step, -1) + 1
         axes.annotate(
-            visible(name),
+            plain(name),
             (step, 1 - 0.07 * row),
             xycoords=("data", "axes fraction"),
             xytext=(3, -1),
@@ -144,7 +144,7 @@ def _panel(axes: Any, panel: Panel) -> None:
             fontsize=7.5,
             color="#57606a",
         )
-    axes.set_title(visible(panel.title), loc="left", fontsize=9.5)
+    axes.set_title(plain(panel.title), loc="left", fontsize=9.5)
     axes.set(xlabel=panel.x)
 
 
@@ -159,7 +159,7 @@ def intervals(rows: Sequence[tuple[str, float, float, float]], *, x: str, zero: 
         for place, (_, estimate, low, high) in enumerate(rows):
             axes.plot([low, high], [place, place], color=COLORS[0], lw=2, solid_capstyle="butt", alpha=0.55)
             axes.plot([estimate], [place], "o", color=COLORS[0], markersize=5)
-        axes.set_yticks(range(len(rows)), [visible(label) for label, *_ in rows])
+        axes.set_yticks(range(len(rows)), [plain(label) for label, *_ in rows])
         axes.set_ylim(len(rows) - 0.5, -0.5)
         axes.grid(visible=False, axis="y")
         if zero:
