@@ -67,6 +67,21 @@ def test_families_enter_an_evaluations_key_only_where_there_are_any(tmp_path: Pa
     assert len({key(()), key(others[:1]), key(others)}) == 3
 
 
+def test_a_job_with_families_has_one_key_before_and_after_it_was_written(tmp_path: Path) -> None:
+    recipe = curricula.load(*QUICK)
+    assert recipe.hash  # as a run's id has it computed, before anything is copied from the recipe
+    job = StageJob(
+        kind="evaluate",
+        stage="evaluate",
+        run_id="r",
+        folder=tmp_path,
+        warehouse=tmp_path,
+        recipe=recipe,
+        families=other_families(recipe, str(made_by(tmp_path, "a", curricula.load("horizon-fork", "laptop")))),
+    )
+    assert StageJob.read(job.write()).key == job.key
+
+
 def test_a_report_says_which_gym_was_forgotten_by_whom_and_since_when() -> None:
     table = {
         "demonstrator": {"wish": GymScore(score=1.0, stderr=0.0)},
