@@ -35,6 +35,8 @@ class Answer:
     tool_calls: list[dict[str, Any]] | None = None
     finish_reason: str = "stop"
     body: bytes | None = None
+    status: int = 200
+    headers: Mapping[str, str] | None = None
 
 
 Body = dict[str, Any]
@@ -168,7 +170,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.flush()
             self.close_connection = True
             return None
-        return self._send(200, payload)
+        return self._send(answer.status, payload, answer.headers)
 
     def _send(self, status: int, payload: bytes, headers: Mapping[str, str] | None = None) -> None:
         self.send_response(status)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, Literal
@@ -19,7 +19,7 @@ from userrl_core.errors import ConfigError, GymError, JudgeError, PolicyError, U
 from userrl_core.gyms.base import Gym
 from userrl_core.gyms.prompt import EpisodeStyle, opening_messages
 from userrl_core.interact import ParsedReply, parse_text, parse_tool_calls
-from userrl_core.records import Flag, Message, PolicyReply, RolloutContext, StopReason, Trajectory, Turn
+from userrl_core.records import Flag, Message, ModelCall, PolicyReply, RolloutContext, StopReason, Trajectory, Turn
 from userrl_core.seeding import derive_seed
 from userrl_core.sink import Sink
 
@@ -97,7 +97,11 @@ class Episode:
             raise GymError(f"The episode of {self.trajectory.task.key} is over; start a new one to submit a reply.")
         parsed = parse_tool_calls(reply.text, reply.tool_calls) if reply.tool_calls else parse_text(reply.text)
         turn = self._new_turn(reply, parsed, policy_seconds)
-        stop_reason, reject_reason = await self._step(turn, parsed, reply)
+        try:
+            stop_reason, reject_reason = await self._step(turn, parsed, reply)
+        except BaseException:  # cancelled: the turn never came about, its calls were paid for
+            self.trajectory.unfinished_calls.extend(turn.model_calls)
+            raise
         if stop_reason is None and turn.number >= self.rules.horizon:
             stop_reason = "horizon"
         self._record(turn)
@@ -109,9 +113,13 @@ class Episode:
             shown += f"\nReward: {turn.reward}"
         return [{"role": "tool", "content": shown}]
 
-    def fail(self, error: Exception) -> None:
-        """The policy gave no reply: end without a score. The turns so far stay in the log; the trajectory is not admitted."""
+    def fail(self, error: Exception, calls: Sequence[ModelCall] = ()) -> None:
+        """The policy gave no reply: end without a score. The turns so far stay in the log; the trajectory is not admitted.
+
+        calls: what the reply that did not come has cost.
+        """
         if not self.finished:
+            self.trajectory.unfinished_calls.extend(calls)
             self._finish("error", _reason("policy", error))
 
     def out_of_tokens(self) -> None:

@@ -62,6 +62,8 @@ class ModelCall:
 
     role: ``policy``, ``user`` or ``judge``. price: US dollars, None where the model's price is not known.
     attempts: HTTP attempts made, 1 when the first succeeded. error: the last error's name when all failed, else None.
+    estimated: the tokens are reckoned from the texts, since the server gave none that can be true. prompt: the messages
+    sent to a user or judge. reply: what it answered, as it came.
     """
 
     role: str
@@ -72,6 +74,9 @@ class ModelCall:
     attempts: int = 1
     price: float | None = None
     error: str | None = None
+    estimated: bool = False
+    prompt: list[Message] | None = None
+    reply: str | None = None
 
 
 @dataclass(slots=True)
@@ -144,6 +149,7 @@ class Trajectory:
     score: the gym's metric for the whole trajectory; None when it is not admitted. messages: opening messages (before
     turn 1), so that the conversation can be rebuilt. traj_id: assigned by the sink, None without one.
     admitted: False when scoring did not run; such a trajectory is never trained or averaged on, and reject_reason says why.
+    unfinished_calls: calls of served models in a turn that never came about; they cost what the others cost.
     """
 
     task: Task
@@ -160,6 +166,7 @@ class Trajectory:
     reject_reason: str | None = None
     user: str = "rule"
     traj_id: int | None = None
+    unfinished_calls: list[ModelCall] = field(default_factory=list)
 
     @property
     def rewards(self) -> list[float | None]:

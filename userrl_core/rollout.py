@@ -13,8 +13,8 @@ from userrl_core.errors import ConfigError, PolicyError
 from userrl_core.gyms.base import Gym
 from userrl_core.gyms.prompt import EpisodeStyle
 from userrl_core.gyms.registry import make
-from userrl_core.policies.base import BatchPolicy, Policy
-from userrl_core.records import RolloutContext, Task, Trajectory
+from userrl_core.policies.base import BatchPolicy, Policy, Session
+from userrl_core.records import ModelCall, RolloutContext, Task, Trajectory
 from userrl_core.seeding import derive_seed
 from userrl_core.sink import Sink
 from userrl_core.waiting import WaitingEpisodes
@@ -146,13 +146,19 @@ async def drive(episode: Episode, policy: Policy, timeout: float) -> None:
                         session = policy.session(episode.gym, derive_seed("policy", episode.trajectory.seed))
                     reply = await session.act(messages)
                 except Exception as error:  # noqa: BLE001  PolicyError or a bug in a policy fails one rollout
-                    episode.fail(error)
+                    episode.fail(error, _open_calls(session))
                     return
                 messages = await episode.submit(reply, time.perf_counter() - started)
     except TimeoutError:
-        episode.fail(PolicyError(f"the conversation took longer than {timeout:g} s"))
+        episode.fail(PolicyError(f"the conversation took longer than {timeout:g} s"), _open_calls(session))
     finally:
         await _close(episode.gym)
+
+
+def _open_calls(session: Session | None) -> Sequence[ModelCall]:
+    """The served model's calls for a reply that did not come; of local models there are none."""
+    calls: Sequence[ModelCall] = getattr(session, "open_calls", ())
+    return calls
 
 
 async def _close(gym: Gym[Any]) -> None:

@@ -62,9 +62,9 @@ class Services:
         log.unlink(missing_ok=True)
         return spawn([str(program), *command[1:]], output=log, env=self.environment, with_parent=with_us)
 
-    def once(self, name: str, *command: str) -> None:
-        """Run a program to its end. Raises ConfigError with its last line when it fails."""
-        if self.begin(name, *command).wait():
+    def ended(self, name: str, process: subprocess.Popen[bytes]) -> None:
+        """Wait for a program. Raises ConfigError with its last line when it fails."""
+        if process.wait():
             last = self.log(name).read_text(errors="replace").strip().splitlines()[-1:]
             raise ConfigError(f"`{name}` failed ({''.join(last)}); see {self.log(name)}.")
 
@@ -145,19 +145,34 @@ def services(deployment: str, before: Callable[[], None] = lambda: None) -> Iter
     with _own_queue(running), _ended_with_signals_ignored() as ending:
         ending.enter_context(SharedServer(port).in_use(lambda: _begin(running, deployment, port)))
         ending.callback(running.stop)
-        queues = [word for queue in (running.queue, *QUEUES) for word in ("--work-queue", queue)]
-        command = ("prefect", "worker", "start", "--pool", "gpu", "--type", "process", "--install-policy", "never")
-        running.spawn("worker", *command, *queues)
         yield running
 
 
 def _begin(running: Services, deployment: str, port: int) -> None:
-    """What is there for all: server, pool, queues, limits, deployments. Called by one command at a time."""
-    _server(running, port)
-    running.once("provision", PYTHON, "-m", "flows.machine.provision", running.queue, *QUEUES)
+    """What is there for all: server, pool, queues, limits, deployments; and our worker. Called by one command at a time.
+
+    The worker starts beside the deployment, which it needs no more than its pool and queues: both import for seconds.
+    """
+    # Beside the server, which it waits for: both import Prefect for seconds.
+    provisioning = running.begin(
+        "provision", PYTHON, "-m", "flows.machine.provision", "--port", str(port), running.queue, *QUEUES
+    )
+    try:
+        _server(running, port)
+        running.ended("provision", provisioning)
+    finally:
+        stop_group(provisioning, 0.0)
     # A sweep's trials are runs of a train deployment.
     also = ("--name", "train/equalized-r2g") if deployment.startswith("sweep/") else ()
-    running.once("deploy", "prefect", "deploy", "--no-prompt", "--name", deployment, *also)
+    deploying = running.begin("deploy", "prefect", "deploy", "--no-prompt", "--name", deployment, *also)
+    queues = [word for queue in (running.queue, *QUEUES) for word in ("--work-queue", queue)]
+    worker = ("prefect", "worker", "start", "--pool", "gpu", "--type", "process", "--install-policy", "never")
+    running.spawn("worker", *worker, *queues)
+    try:
+        running.ended("deploy", deploying)
+    except BaseException:
+        running.stop()  # before the server, which ends with whoever enters this last
+        raise
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """What a server needs besides deployments: the work pool, a limit per slot, and the automation that finds dead runs.
 
-``python -m flows.machine.provision [QUEUE ...]`` may be run again and again.
+``python -m flows.machine.provision [--port PORT] [QUEUE ...]`` may be run again and again. With a port it waits until the server
+there is up and ours: it can start beside the server, since both import Prefect for seconds.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ settle()
 
 import asyncio  # noqa: E402
 import sys  # noqa: E402
+import time  # noqa: E402
 from collections.abc import Sequence  # noqa: E402
 from datetime import UTC, datetime, timedelta  # noqa: E402
 
@@ -29,6 +31,7 @@ from prefect.events.schemas.automations import EventTrigger, Posture  # noqa: E4
 from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound  # noqa: E402
 from prefect.states import Cancelled  # noqa: E402
 
+from flows.machine.prefect_server import server_state  # noqa: E402
 from flows.machine.slots import slots  # noqa: E402
 
 POOL = "gpu"
@@ -132,5 +135,15 @@ async def _skip_missed(client: PrefectClient) -> None:
             )
 
 
+def _wait_for(port: int) -> None:
+    """Until the home's own server answers there; whoever started this ends it where none comes."""
+    while server_state(port) != "ours":
+        time.sleep(0.1)
+
+
 if __name__ == "__main__":
-    asyncio.run(provision(sys.argv[1:]))
+    names = sys.argv[1:]
+    if names[:1] == ["--port"]:
+        _wait_for(int(names[1]))
+        names = names[2:]
+    asyncio.run(provision(names))

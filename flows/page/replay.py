@@ -127,6 +127,8 @@ class Replay:
                     "seconds": "seconds", "attempts": "requests", "price": "dollars", "error": "error",
                 }  # fmt: skip
                 frame.table([{**row, "id": str(row["n"])} for row in rows], columns)
+                for row in rows:
+                    _asked(row)
 
         with place:
             ui.button(f"{calls} model call{'s' if calls > 1 else ''}", on_click=show).props(
@@ -294,6 +296,18 @@ def _outcome(row: Mapping[str, Any]) -> tuple[str, str]:
 def _cost(turn: Mapping[str, Any]) -> str:
     read, written = turn["prompt_tokens"] or 0, turn["completion_tokens"] or 0
     return f"{read:,} + {written:,} tokens · {turn['policy_seconds'] or 0:.2f} s agent, {turn['env_seconds'] or 0:.2f} s user"
+
+
+def _asked(call: Mapping[str, Any]) -> None:
+    """What a user or judge was asked and answered; in training it is not kept, and an earlier version kept none."""
+    if call["prompt"] is None and call["reply"] is None:
+        return
+    with ui.expansion(f"{call['role']} {call['n']}: prompt and reply").classes("w-full").props("dense"):
+        for message in json.loads(call["prompt"] or "[]"):
+            ui.label(str(message["role"])).classes("quiet text-sm")
+            frame.said(str(message["content"]))
+        ui.label("reply").classes("quiet text-sm")
+        frame.said(call["reply"] or "(none)", "agent")
 
 
 def _calls(warehouse: Warehouse, traj_id: int) -> dict[int, int]:

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable
+from itertools import chain
 
 from curricula import Recipe
 from flows.machine.slots import threads
@@ -106,7 +107,8 @@ class _Counter:
     def __call__(self, trajectory: Trajectory) -> None:
         """One more."""
         self.played.append(Played.of(trajectory))
-        self._dollars += sum(call.price or 0.0 for turn in trajectory.turns for call in turn.model_calls)
+        calls = chain(trajectory.unfinished_calls, *(turn.model_calls for turn in trajectory.turns))
+        self._dollars += sum(call.price or 0.0 for call in calls)
         if time.monotonic() >= self._due:
             self._write()
 

@@ -102,6 +102,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     credits=credits,
                     calls=1,
                 )
+        play(log, [1.0], gym="tau", step=40, phase="evaluate", calls=1)
         play(log, [0.25, 1.0], gym="turtle", step=41, text=HOSTILE, credits=[1.0, 1.0])
         play(log, [1.0], gym="wish", step=42, text="m" * 2**20)
     return folder
@@ -202,6 +203,16 @@ def test_a_conversation_is_replayed_with_keys(viewer: Viewer, home: Path) -> Non
     viewer.sees("next →")
     viewer.press("g")
     viewer.until(lambda: "/group/" in viewer.driver.current_url)
+
+
+def test_what_a_user_was_asked_and_answered_is_shown_as_text(viewer: Viewer, home: Path) -> None:
+    [found] = rows(home, "SELECT traj_id FROM trajectories WHERE gym = 'tau'")
+    viewer.open(f"/trajectory/{found['traj_id']}")
+    viewer.click("1 model call")
+    viewer.click("user 1: prompt and reply")
+    viewer.sees("You are a guest.")
+    viewer.sees("<b>Which room?</b>")
+    viewer.sees("As you say.")
 
 
 def test_credit_is_recomputed_under_another_shaping(viewer: Viewer, home: Path) -> None:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import gzip
 import json
 import logging
 import weakref
 from collections.abc import AsyncIterator
 from typing import Any, Literal
 
+import psutil
 import pytest
 from pydantic import BaseModel, ValidationError
 
 from tests.mock_server import FAULTS, Answer, Body, MockServer, modest_user
 from userrl_core.errors import ConfigError, JudgeError, PolicyError, UserError
 from userrl_core.records import ModelCall
+from userrl_core.served.bounded import MOST_BYTES
 from userrl_core.served.client import ChatServer, ToolsRefused, client_for, close_clients
 from userrl_core.served.health import probe
 from userrl_core.served.prices import price_of
@@ -346,13 +349,98 @@ async def test_a_body_that_is_not_a_completion_is_retried(body: bytes) -> None:
     assert (answer.text, ledger[0].attempts) == ("Hi", 2)
 
 
-async def test_missing_usage_counts_as_zero_tokens() -> None:
-    body = {"choices": [{"message": {"content": "x"}, "finish_reason": "length"}], "usage": {"prompt_tokens": "many"}}
+def completion(content: Any, usage: Any = None, **message: Any) -> bytes:
+    """A body whose message holds whatever a server may put there."""
+    choice = {"message": {"content": content, **message}, "finish_reason": "stop"}
+    return json.dumps({"choices": [choice], "usage": usage}).encode()
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ([{"type": "text", "text": "Hi "}, {"type": "text", "text": "you"}], "Hi you"),
+        (["Hi ", "you"], "Hi you"),
+        ([{"type": "refusal"}, {"type": "text", "text": "Hi you"}], "Hi you"),
+        ({"type": "text", "text": "Hi you"}, "Hi you"),
+    ],
+)
+async def test_content_as_parts_is_their_text(content: Any, text: str) -> None:
+    with MockServer(lambda _: Answer(body=completion(content))) as server:
+        answer = await client_for(server_at(server)).complete(HELLO, role="policy", ledger=[])
+    assert answer.text == text
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        completion(3.5),
+        completion([1, 2]),
+        completion([{"text": 4}]),
+        completion("Hi", tool_calls=7),
+        completion("Hi", tool_calls=["a"]),
+        completion("Hi", tool_calls={"id": "a"}),
+    ],
+)
+async def test_content_and_tool_calls_of_another_kind_are_an_error_and_no_reply(body: bytes) -> None:
     ledger: list[ModelCall] = []
-    with MockServer(lambda _: Answer(body=json.dumps(body).encode())) as server:
-        answer = await client_for(server_at(server)).complete(HELLO, role="user", ledger=ledger)
-    assert (answer.truncated, answer.prompt_tokens, answer.completion_tokens) == (True, 0, 0)
-    assert (ledger[0].prompt_tokens, ledger[0].completion_tokens) == (0, 0)
+    with MockServer(lambda _: Answer(body=body)) as server:
+        with pytest.raises(PolicyError, match="gave no usable reply"):
+            await client_for(server_at(server, retries=1)).complete(HELLO, role="policy", ledger=ledger)
+        assert len(server.requests) == 2
+    assert (ledger[0].attempts, ledger[0].error) == (2, "Unreadable")
+
+
+@pytest.mark.parametrize(
+    ("usage", "expected", "estimated"),
+    [
+        ({"prompt_tokens": 9, "completion_tokens": 500}, (9, 500), False),  # reasoning is paid for, and not shown
+        ({"prompt_tokens": -1000, "completion_tokens": 8}, (None, 8), True),
+        ({"prompt_tokens": 9, "completion_tokens": 10**12}, (9, None), True),
+        ({"prompt_tokens": 10**12, "completion_tokens": 1}, (None, 1), True),
+        ({"prompt_tokens": True, "completion_tokens": 2.5}, (None, None), True),
+        ({"prompt_tokens": "many"}, (None, None), True),
+        (None, (None, None), True),
+        ([], (None, None), True),
+    ],
+)
+async def test_usage_that_cannot_be_true_is_reckoned_from_the_texts_and_said_to_be(
+    usage: Any, expected: tuple[int | None, int | None], estimated: bool
+) -> None:
+    ledger: list[ModelCall] = []
+    words = [{"role": "user", "content": "Hello. " * 100}]
+    with MockServer(lambda _: Answer(body=completion("x" * 400, usage))) as server:
+        answer = await client_for(server_at(server)).complete(words, role="user", ledger=ledger)
+    counted = (answer.prompt_tokens, answer.completion_tokens)
+    assert all(e is None or c == e for c, e in zip(counted, expected, strict=True))
+    assert expected[0] is not None or 175 <= counted[0] <= 225
+    assert expected[1] is not None or 100 <= counted[1] <= 105
+    assert (ledger[0].estimated, ledger[0].price is not None and 0 < ledger[0].price < 0.01) == (estimated, True)
+
+
+async def test_the_ledger_keeps_what_a_user_was_asked_and_said_and_of_a_policy_neither() -> None:
+    ledger: list[ModelCall] = []
+    with MockServer(replying("<think>so</think>Hi", "Hi")) as server:
+        for role in ("judge", "policy"):
+            await client_for(server_at(server)).complete(HELLO, role=role, ledger=ledger)
+    assert [(call.prompt, call.reply) for call in ledger] == [(HELLO, "<think>so</think>Hi"), (None, None)]
+
+
+@pytest.mark.parametrize("status", [200, 500])
+async def test_a_small_reply_that_unpacks_to_a_gigabyte_is_refused(status: int) -> None:
+    bomb = gzip.compress(b" " * 2**28)
+    with MockServer(lambda _: Answer(body=bomb, status=status, headers={"content-encoding": "gzip"})) as server:
+        before = psutil.Process().memory_info().rss
+        with pytest.raises(UserError, match="gave no usable reply"):
+            await client_for(server_at(server, retries=1)).complete(HELLO, role="user", ledger=[])
+        assert psutil.Process().memory_info().rss - before < 2**27
+
+
+async def test_a_reply_without_an_end_is_cut_off() -> None:
+    with (
+        MockServer(lambda _: Answer(body=b" " * (MOST_BYTES + 1))) as server,
+        pytest.raises(UserError, match="gave no usable reply"),
+    ):
+        await client_for(server_at(server, retries=0)).complete(HELLO, role="user", ledger=[])
 
 
 def test_prices_are_per_million_tokens_and_unknown_models_have_none() -> None:

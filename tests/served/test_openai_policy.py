@@ -114,17 +114,52 @@ async def test_only_the_first_of_several_calls_is_executed_and_the_others_have_a
     assert [m.get("tool_call_id") for m in messages if m["role"] == "tool"] == ["call_1", "call_2"]
 
 
-async def test_after_one_refusal_of_tools_the_tool_is_described_in_the_prompt() -> None:
-    train_tasks = tasks("intention", "train")[:3]
+async def test_after_a_refusal_of_tools_the_tool_is_described_in_the_prompt_and_after_three_in_a_row_from_the_start() -> (
+    None
+):
+    train_tasks = tasks("intention", "train")[:5]
     with MockServer(DemonstratorAgent(train_tasks), tools=False) as server:
         policy = OpenAIPolicy(server_at(server))
         trajectories = await run_episodes(train_tasks, policy, horizon=12, concurrency=1)
         refused = [body for body in server.requests if "tools" in body]
         systems = {body["messages"][0]["content"] for body in server.requests if "tools" not in body}
-    assert len(refused) == 1
+    assert len(refused) == 3
     assert all("<tool_call>" in system and '"enum": ["action"]' in system for system in systems)
     assert all(t.stop_reason == "success" for t in trajectories)
     assert [call.error for call in trajectories[0].turns[0].model_calls] == ["HTTP400", None]
+
+
+async def test_one_bad_request_costs_one_conversation_its_tools_and_no_other() -> None:
+    train_tasks = tasks("intention", "train")[:4]
+    brain, bad = DemonstratorAgent(train_tasks), [Answer(body=b'{"error": {"message": "bad"}}', status=400)]
+    with MockServer(lambda body: bad.pop() if bad else brain(body)) as server:
+        policy = OpenAIPolicy(server_at(server))
+        trajectories = await run_episodes(train_tasks, policy, horizon=12, concurrency=1)
+        first = [body for body in server.requests if len(body["messages"]) <= 2]
+    assert ["tools" in body for body in first] == [True, False, True, True, True]
+    assert all(t.stop_reason == "success" for t in trajectories)
+
+
+async def test_every_request_to_a_server_is_in_the_ledger_also_where_no_reply_came() -> None:
+    [task] = tasks("persuade", "train")[:1]
+    brain, replies = DemonstratorAgent([task]), itertools.count()
+
+    def dies(body: Body) -> Answer:
+        return brain(body) if next(replies) < 2 else Answer(body=b"{", status=500)
+
+    with MockServer(dies) as server:
+        [t] = await run_episodes([task], OpenAIPolicy(server_at(server, retries=2)), horizon=12)
+        sent = len(server.requests)
+    assert (len(t.turns), t.score, sent) == (2, None, 5)
+    assert [(call.attempts, call.error) for call in t.unfinished_calls] == [(3, "HTTP500")]
+    assert sum(call.attempts for turn in t.turns for call in turn.model_calls) == 2
+
+
+async def test_a_conversation_that_takes_too_long_has_its_open_call_in_the_ledger() -> None:
+    with MockServer(modest_user, faults={"timeout": 1.0}) as server:
+        policy = OpenAIPolicy(server_at(server, timeout=60.0))
+        [t] = await run_episodes(tasks("intention", "train")[:1], policy, horizon=2, episode_timeout=1.0)
+    assert (t.admitted, [(call.attempts, call.error) for call in t.unfinished_calls]) == (False, [(1, "Cancelled")])
 
 
 async def test_tools_on_does_not_fall_back() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import json
 import os
 import re
 import shutil
@@ -16,7 +17,7 @@ from optuna.trial import TrialState
 
 from sweeps.space import load_space
 from sweeps.study import open_study
-from tests.sweeps.rig import Machine, free_port, small_space, wait_for
+from tests.sweeps.rig import SMALL, Machine, free_port, small_space, wait_for
 from warehouse import open_warehouse
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
@@ -63,6 +64,33 @@ def test_a_cron_schedule_fires_a_sweep_that_trains(tmp_path: Path) -> None:
             assert warehouse.sql("select study, number, state from trials where study = 'tiny'").fetchall() == [
                 ("tiny", 0, "complete")
             ]
+        (trial,) = [run for run in machine.flow_runs() if "attempt" in (run["idempotency_key"] or "")]
+        link = machine.post(f"task_runs/{trial['parent_task_run_id']}", method="GET")
+        assert (link["flow_run_id"], trial["name"]) == (first["id"], "gamma=0.8")
+    finally:
+        machine.kill_everything()
+
+
+def test_a_run_that_is_watched_by_prefect_shows_its_steps_and_a_failure_its_sentence(tmp_path: Path) -> None:
+    machine = Machine(tmp_path / "home")
+
+    def watched(overrides: dict[str, object]) -> str:
+        parameters = {"profile": "laptop-quick", "wandb": "off", "overrides": overrides}
+        given = [part for key, value in parameters.items() for part in ("-p", f"{key}={json.dumps(value)}")]
+        command = machine.found(("prefect", "deployment", "run", "train/equalized-r2g", "--watch", *given))
+        wide = {**machine.environment, "COLUMNS": "400"}
+        return subprocess.run(command, env=wide, capture_output=True, text=True, timeout=600, check=False).stdout
+
+    try:
+        machine.server()
+        machine.provision("train/equalized-r2g")
+        machine.worker("one")
+        said = watched(SMALL)
+        assert re.search(r"rl-1: step 4 of 4, reward \d\.\d", said), said
+        assert "Flow run finished successfully in 'Completed'." in said
+        said = watched({**SMALL, "model.path": str(tmp_path)})
+        assert f"No model can be loaded from {tmp_path}" in said
+        assert "Flow run finished in state 'Failed'" in said
     finally:
         machine.kill_everything()
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from userrl_core.records import ModelCall, Phase, RolloutContext, StopReason, Task, Trajectory, Turn
 from userrl_core.sink import Sink
 
+ASKED = [{"role": "system", "content": "You are a guest."}, {"role": "user", "content": "<b>Which room?</b>"}]
+
 
 def make_task(gym: str = "travel", id: str = "t1", *, split: str = "train") -> Task:
     return Task(gym, id, split, {"question": id})  # type: ignore[arg-type]
@@ -28,7 +30,9 @@ def make_turn(number: int, reward: float | None, *, calls: int = 0, text: str = 
         token_ids=[1, 2, number],
         logprobs=[-0.5, -0.25, -1.0],
         info={"number": number},
-        model_calls=[ModelCall("user", "gpt-4o", 100, 20, 0.2, price=0.001) for _ in range(calls)],
+        model_calls=[
+            ModelCall("user", "gpt-4o", 100, 20, 0.2, price=0.001, prompt=ASKED, reply="As you say.") for _ in range(calls)
+        ],
     )
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -11,7 +12,7 @@ import pytest
 
 from tests.warehouse.makers import make_task, make_turn, play
 from userrl_core.errors import ConfigError, LogError
-from userrl_core.records import CheckpointRecord, Flag, Task, Trajectory
+from userrl_core.records import CheckpointRecord, Flag, ModelCall, Phase, Task, Trajectory
 from warehouse import TurnLog, open_warehouse
 from warehouse.upkeep.compact import compact
 
@@ -135,6 +136,28 @@ def test_other_records_reach_their_tables(tmp_path: Path) -> None:
             (1, "user", 0.001),
             (2, "user", 0.001),
             (3, "user", 0.001),
+        ]
+
+
+@pytest.mark.parametrize("phase", ["train", "evaluate"])
+def test_a_call_says_what_was_asked_outside_training_and_one_without_a_turn_is_kept(
+    tmp_path: Path, phase: Phase
+) -> None:
+    asked = [{"role": "user", "content": "Is it \u201cyes\u201d?"}]
+    with TurnLog.open(tmp_path, "r1") as log:
+        trajectory = play(log, [1.0], end=False, phase=phase)
+        trajectory.unfinished_calls = [
+            ModelCall("policy", "gpt-4o", attempts=3, error="HTTP500"),
+            ModelCall("judge", "gpt-4o", 7, 1, estimated=True, prompt=asked, reply="No"),
+        ]
+        log.end(trajectory)
+    kept = (json.dumps(asked, ensure_ascii=False), "No") if phase == "evaluate" else (None, None)
+    with open_warehouse(tmp_path) as warehouse:
+        assert warehouse.sql(
+            "SELECT turn, n, role, attempts, error, estimated, prompt, reply FROM model_calls ORDER BY n"
+        ).fetchall() == [
+            (2, 1, "policy", 3, "HTTP500", False, None, None),
+            (2, 2, "judge", 1, None, True, *kept),
         ]
 
 

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 
 class Session(Protocol):
-    """A policy within one conversation; single-use."""
+    """A policy within one conversation; single-use.
+
+    One that calls a served model has `open_calls`: the calls (`ModelCall`) for a reply that has not come.
+    """
 
     async def act(self, new: Sequence[Message]) -> PolicyReply:
         """The next agent message. new: the messages since the last call (first the opening), never the whole conversation.

@@ -15,7 +15,7 @@ from userrl_core.gyms.base import Gym
 from userrl_core.interact import TOOL_NAME, InteractCall
 from userrl_core.policies.base import Session
 from userrl_core.policies.openai import OpenAIPolicy, OpenAISession
-from userrl_core.records import Message, PolicyReply
+from userrl_core.records import Message, ModelCall, PolicyReply
 from userrl_core.served.client import ChatServer
 
 
@@ -35,6 +35,11 @@ class NativePolicy:
 class _NativeSession:
     def __init__(self, served: OpenAISession, gym: Gym[Any]) -> None:
         self._served, self._gym = served, gym
+
+    @property
+    def open_calls(self) -> list[ModelCall]:
+        """The served session's."""
+        return self._served.open_calls
 
     async def act(self, new: Sequence[Message]) -> PolicyReply:
         """The model's next message, as interact calls. Raises PolicyError as the served model does."""

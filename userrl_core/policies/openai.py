@@ -18,6 +18,8 @@ from userrl_core.records import Message, ModelCall, PolicyReply
 from userrl_core.served.client import ChatServer, ToolsRefused, client_for
 
 Tools = Literal["auto", "on", "off"]
+REFUSALS = 3
+"""After so many conversations in a row a server is not offered tools again."""
 
 
 class OpenAIPolicy:
@@ -33,6 +35,14 @@ class OpenAIPolicy:
         self.server = server if server is not None else ChatServer()
         self.name = name or self.server.model
         self.tools: Tools = tools
+        self.refusals = 0
+        """Conversations in a row that the server took only without tools."""
+
+    def refused(self) -> None:
+        """The server took a conversation without tools that it had refused with them: it knows none, or had one bad moment."""
+        self.refusals += 1
+        if self.refusals >= REFUSALS:
+            self.tools = "off"
 
     def session(self, gym: Gym[Any], seed: int) -> Session:
         """A session; the model sees the gym's opening messages and its tool, never its task."""
@@ -47,33 +57,39 @@ class OpenAISession:
         self._tools = list(tools)
         self._use_api_tools = policy.tools != "off"
         self._messages: list[Message] = []
-        self._open_calls: list[str] = []
+        self._unanswered: list[str] = []
+        self.open_calls: list[ModelCall] = []
+        """Calls of the server for a reply that has not come."""
 
     async def act(self, new: Sequence[Message]) -> PolicyReply:
         """The model's next message. Raises PolicyError when the server gave none after all retries."""
         if not self._messages and self._policy.tools == "off":
             self._use_api_tools = False
         self._append(new)
-        ledger: list[ModelCall] = []
         try:
-            return await self._ask(ledger)
+            reply = await self._ask()
         except ToolsRefused:
             # Not `policy.tools == "off"`: many sessions may be refused at once, and each has to fall back by itself.
             if self._policy.tools == "on" or any(m["role"] == "assistant" for m in self._messages):
                 raise
-            self._policy.tools = "off"
             self._use_api_tools = False
             self._messages = _with_tool_in_prompt(self._messages, self._tools[0])
-            return await self._ask(ledger)
+            reply = await self._ask()
+            self._policy.refused()
+        else:
+            if self._use_api_tools:
+                self._policy.refusals = 0
+        return reply
 
-    async def _ask(self, ledger: list[ModelCall]) -> PolicyReply:
+    async def _ask(self) -> PolicyReply:
         client = client_for(self._policy.server)
         tools = self._tools if self._use_api_tools else None
-        answer = await client.complete(self._messages, role="policy", ledger=ledger, tools=tools)
+        answer = await client.complete(self._messages, role="policy", ledger=self.open_calls, tools=tools)
+        ledger, self.open_calls = self.open_calls, []
         message: Message = {"role": "assistant", "content": answer.text}
         if answer.tool_calls:
             message["tool_calls"] = answer.tool_calls
-        self._open_calls = [str(call.get("id")) for call in answer.tool_calls or ()]
+        self._unanswered = [str(call.get("id")) for call in answer.tool_calls or ()]
         self._messages.append(message)
         return PolicyReply(
             text=answer.text,
@@ -92,16 +108,16 @@ class OpenAISession:
         for message in new:
             if message["role"] != "tool":
                 self._messages.append(dict(message))
-            elif not self._open_calls:
+            elif not self._unanswered:
                 self._messages.append({"role": "user", "content": message["content"]})
             else:
-                first, *rest = self._open_calls
+                first, *rest = self._unanswered
                 self._messages.append({"role": "tool", "tool_call_id": first, "content": message["content"]})
                 for call_id in rest:
                     self._messages.append(
                         {"role": "tool", "tool_call_id": call_id, "content": "This call was not carried out."}
                     )
-                self._open_calls = []
+                self._unanswered = []
 
 
 def _with_tool_in_prompt(messages: Sequence[Message], tool: dict[str, Any]) -> list[Message]:

@@ -9,6 +9,7 @@ never a zero.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -173,6 +174,8 @@ class ChatClient:
         Raises UserError, JudgeError or PolicyError by role, ToolsRefused for a server without tools.
         """
         call = ModelCall(role=role, model=self.server.model, attempts=0, error="Cancelled")
+        if role != "policy":  # what a policy is asked is the conversation itself
+            call.prompt = list(messages)
         started = time.perf_counter()
         request = _Request(
             list(messages), schema, temperature, max_tokens, tools, self._structured and schema is not None
@@ -217,14 +220,16 @@ class ChatClient:
                 # For the whole attempt: the HTTP client's own time-out restarts with every byte that arrives.
                 async with asyncio.timeout(self.server.timeout):
                     raw = await self._api.chat.completions.with_raw_response.create(**fields)
-                    body = await raw.http_response.aread()
+                    body = raw.http_response.content
             except self._api_errors as error:
                 raise read_failure(error) from None
-        message, truncated, usage = _parse_body(body)
+        text, calls, truncated, stated = _parse_body(body)
+        usage, estimated = _plausible(stated, sent=_size(fields), received=_size([text, calls]), limit=_limit(fields))
         call.prompt_tokens += usage[0]
         call.completion_tokens += usage[1]
-        text = str(message.get("content") or "")
-        calls = message.get("tool_calls") or None
+        call.estimated = call.estimated or estimated
+        if call.role != "policy":
+            call.reply = text
         # A reply that starts as a JSON object has no reasoning, even if it quotes the tags.
         is_object = request.schema is not None and text.lstrip().startswith("{")
         if call.role != "policy" and calls is None and not is_object:
@@ -295,17 +300,21 @@ def _connect(server: ChatServer, key: str) -> tuple[AsyncOpenAI, tuple[type[Exce
     # Imported here for start-up time: the library takes most of a second to load, and rule users never need it.
     from openai import AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError
 
+    from userrl_core.served.bounded import bounded
+
     url = server.base_url or os.environ.get("OPENAI_BASE_URL")
     host = urlsplit(url).hostname if url else None
     local = host in ("localhost", "127.0.0.1", "::1")
     # A proxy from the environment cannot reach this machine's loopback interface.
-    http = DefaultAsyncHttpxClient(trust_env=False) if local else None
+    http = DefaultAsyncHttpxClient(
+        trust_env=not local, headers={"Accept-Encoding": "identity"}, event_hooks={"response": [bounded]}
+    )
     api = AsyncOpenAI(api_key=key, base_url=url, timeout=server.timeout, max_retries=0, http_client=http)
     return api, (OpenAIError, OSError, ValueError)
 
 
-def _parse_body(body: bytes) -> tuple[dict[str, Any], bool, tuple[int, int]]:
-    """The first choice's message, whether it was cut, and (prompt, completion) tokens; by hand, because servers differ."""
+def _parse_body(body: bytes) -> tuple[str, list[dict[str, Any]] | None, bool, Any]:
+    """The first choice's text and tool calls, whether it was cut, and the stated usage; by hand, because servers differ."""
     try:
         value = orjson.loads(body)
         choice = value["choices"][0]
@@ -314,14 +323,51 @@ def _parse_body(body: bytes) -> tuple[dict[str, Any], bool, tuple[int, int]]:
         raise Failure("Unreadable", "the body is not a chat completion", retryable=True) from None
     if not isinstance(message, dict):
         raise Failure("Unreadable", "the body is not a chat completion", retryable=True)
+    text, calls = _text(message.get("content")), message.get("tool_calls") or None
+    if calls is not None and not (isinstance(calls, list) and all(isinstance(call, dict) for call in calls)):
+        raise Failure("Unreadable", "the tool calls are no list of calls", retryable=True)
     # An empty reply is a server's failure, unless the model spent its token limit on reasoning.
-    if not message.get("content") and not message.get("tool_calls") and reason != "length":
+    if not text and not calls and reason != "length":
         raise Failure("Empty", "the reply is empty", retryable=True)
-    usage = value.get("usage") or {}
-    tokens = (_count(usage, "prompt_tokens"), _count(usage, "completion_tokens"))
-    return message, reason == "length", tokens
+    return text, calls, reason == "length", value.get("usage")
 
 
-def _count(usage: Any, name: str) -> int:
-    value = usage.get(name) if isinstance(usage, dict) else None
-    return value if isinstance(value, int) else 0
+def _text(content: Any) -> str:
+    """A message's content: a text, or a list of parts whose texts are joined (parts of another kind are no words)."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    parts = content if isinstance(content, list) else [content]
+    words = [part if isinstance(part, str) else part.get("text") for part in parts if isinstance(part, (str, dict))]
+    if len(words) < len(parts) or not all(word is None or isinstance(word, str) for word in words):
+        raise Failure("Unreadable", "the content is no text", retryable=True)
+    return "".join(word for word in words if word)
+
+
+BYTES_PER_TOKEN = 4
+OVERHEAD = 1024
+"""Tokens of a chat template, which no text shows."""
+
+
+def _plausible(stated: Any, *, sent: int, received: int, limit: int) -> tuple[tuple[int, int], bool]:
+    """(prompt, completion) tokens, and whether they are reckoned from the bytes because the server's cannot be true.
+
+    A token is at least a byte, so no prompt has more tokens than the request has bytes; a completion may hold reasoning that
+    is not sent, but no more than its limit.
+    """
+    usage = stated if isinstance(stated, dict) else {}
+    bounds = {"prompt_tokens": sent + OVERHEAD, "completion_tokens": max(received, limit) + OVERHEAD}
+    reckoned = {"prompt_tokens": sent // BYTES_PER_TOKEN, "completion_tokens": received // BYTES_PER_TOKEN}
+    counts = {name: usage.get(name) for name in bounds}
+    held = {name: type(count) is int and 0 <= count <= bounds[name] for name, count in counts.items()}
+    prompt, completion = (counts[name] if held[name] else reckoned[name] for name in bounds)
+    return (int(prompt or 0), int(completion or 0)), not all(held.values())
+
+
+def _size(value: Any) -> int:
+    """Bytes as JSON, with escapes: so a sign of a script with a token or more per sign counts as such."""
+    return len(json.dumps(value, default=str))
+
+
+def _limit(fields: Mapping[str, Any]) -> int:
+    """The most tokens that the request allows the reply; a million where it says nothing."""
+    return int(fields.get("max_tokens") or fields.get("max_completion_tokens") or 10**6)

@@ -13,6 +13,7 @@ after that.
 from __future__ import annotations
 
 import itertools
+import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from userrl_core.errors import ConfigError, LogError
-from userrl_core.records import CheckpointRecord, Task, Trajectory, Turn
+from userrl_core.records import CheckpointRecord, ModelCall, Task, Trajectory, Turn
 from userrl_core.seeding import content_hash
 from warehouse.files import encode
 from warehouse.files.layout import claim, run_dir
@@ -137,7 +138,7 @@ class TurnLog:
         }
         line = self._line(row, place)
         if turn.model_calls:
-            self._model_calls(trajectory, turn)
+            self._model_calls(trajectory, turn.number, turn.model_calls)
         self._wrote = True
         self._wal.append("turns", line)
 
@@ -148,6 +149,8 @@ class TurnLog:
         if place is None:
             raise LogError("A trajectory was ended that was not begun in this log, or ended twice.")
         turns, context, task = trajectory.turns, trajectory.context, trajectory.task
+        if trajectory.unfinished_calls:
+            self._model_calls(trajectory, len(turns) + 1, trajectory.unfinished_calls)
         # One pass: between a model's replies the turns have left the processor's caches, and loading them is the cost.
         flags = prompt_tokens = completion_tokens = 0
         policy_seconds = env_seconds = 0.0
@@ -300,12 +303,14 @@ class TurnLog:
         if rows:
             self._wal.append(table, b"".join(map(self._line, rows)), len(rows))
 
-    def _model_calls(self, trajectory: Trajectory, turn: Turn) -> None:
+    def _model_calls(self, trajectory: Trajectory, turn: int, calls: Sequence[ModelCall]) -> None:
         context, rows = trajectory.context, []
-        for n, call in enumerate(turn.model_calls, 1):
+        # A prompt repeats the conversation so far: in training that would be more than everything else together.
+        shown = context.phase != "train"
+        for n, call in enumerate(calls, 1):
             row = {
                 "traj_id": trajectory.traj_id,
-                "turn": turn.number,
+                "turn": turn,
                 "n": n,
                 "stage": context.stage,
                 "step": context.step,
@@ -319,6 +324,9 @@ class TurnLog:
                 "attempts": call.attempts,
                 "price": call.price,
                 "error": call.error,
+                "estimated": call.estimated,
+                "prompt": json.dumps(call.prompt, ensure_ascii=False) if shown and call.prompt else None,
+                "reply": call.reply if shown else None,
             }
             rows.append(row)
         self._append("model_calls", rows)

@@ -206,7 +206,6 @@ def _trajectory(each: Conversation) -> Trajectory:
         reject_reason=row["reject_reason"],
         user=row["user_name"] or "",
     )
-    names = {field.name for field in fields(ModelCall)}
     trajectory.turns = [
         Turn(
             turn["turn"],
@@ -224,12 +223,16 @@ def _trajectory(each: Conversation) -> Trajectory:
             turn["token_ids"],
             turn["logprobs"],
             orjson.loads(turn["info"] or "{}"),
-            [
-                ModelCall(**{k: v for k, v in call.items() if k in names})
-                for call in calls
-                if call["turn"] == turn["turn"]
-            ],
+            [_call(call) for call in calls if call["turn"] == turn["turn"]],
         )
         for turn in each.turns
     ]
+    trajectory.unfinished_calls = [_call(call) for call in calls if call["turn"] > len(each.turns)]
     return trajectory
+
+
+def _call(row: Mapping[str, Any]) -> ModelCall:
+    """A stored call as it was; one of an earlier version has no prompt, and its tokens are the server's."""
+    known = {field.name: row[field.name] for field in fields(ModelCall) if field.name in row}
+    prompt = orjson.loads(row["prompt"]) if row.get("prompt") else None
+    return ModelCall(**known | {"prompt": prompt, "estimated": bool(row.get("estimated"))})
