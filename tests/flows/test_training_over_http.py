@@ -36,13 +36,17 @@ allow_short_horizon: true
 
 
 LONG = {
+    "cold_start.steps": 200,
+    "demonstrations.episodes": 200,
+    "demonstrations.top_k": 100,
     "model.max_context": 640,
     "cold_start.cutoff": 640,
     "algorithm.max_prompt_tokens": 320,
     "algorithm.max_response_tokens": 300,
     "algorithm.max_tokens": 48,
 }
-"""Of a server's whole openings and commands."""
+"""Of a server's whole openings and commands, and of an agent that has learnt to act: what it does is then on the way to the
+server at most times."""
 
 
 class Server:
@@ -88,7 +92,8 @@ def test_training_goes_on_when_its_gym_server_is_killed_and_restarted(
     def kill_once_training_has_begun() -> None:
         stages = tmp_path / "home" / "runs"
         while not stop.wait(0.05):
-            if list(stages.glob("*/stages/rl-1")) and httpx.get(server.health).json()["sessions"]:
+            begun = [path for path in stages.glob("*/stages/rl-1/progress.jsonl") if path.stat().st_size]
+            if begun and httpx.get(server.health).json()["sessions"]:
                 server.kill()
                 server.start()
                 return

@@ -31,7 +31,8 @@ def make_turn(number: int, reward: float | None, *, calls: int = 0, text: str = 
         logprobs=[-0.5, -0.25, -1.0],
         info={"number": number},
         model_calls=[
-            ModelCall("user", "gpt-4o", 100, 20, 0.2, price=0.001, prompt=ASKED, reply="As you say.") for _ in range(calls)
+            ModelCall("user", "gpt-4o", 100, 20, 0.2, price=0.001, prompt=ASKED, reply="As you say.")
+            for _ in range(calls)
         ],
     )
 
