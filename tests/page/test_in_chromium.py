@@ -174,9 +174,12 @@ def test_a_list_is_filtered_and_turned_page_by_page_and_its_address_says_it(view
     viewer.until(lambda: viewer.element("tbody tr a").text == first)
     viewer.open("/trajectories?gym=travel")
     viewer.sees("160 trajectories")
-    box = viewer.element('input[aria-label="score from"]')
-    box.send_keys("0.7" + Keys.ENTER)
-    viewer.until(lambda: "score_from=0.7" in viewer.driver.current_url)
+
+    def filtered() -> bool:  # a key that comes before the page is connected is lost
+        viewer.element('input[aria-label="score from"]').send_keys(Keys.CONTROL + "a" + Keys.NULL + "0.7" + Keys.ENTER)
+        return WebDriverWait(viewer.driver, 5, 0.1).until(lambda d: "score_from=0.7" in d.current_url)
+
+    viewer.until(filtered)
     viewer.sees("80 trajectories")
 
 
@@ -237,7 +240,7 @@ def test_a_group_stands_side_by_side_with_the_two_that_differ_most(viewer: Viewe
 
 def test_sql_is_answered_and_what_writes_is_refused(viewer: Viewer, home: Path) -> None:
     viewer.open("/ask?q=SELECT+gym,+count(*)+AS+n+FROM+trajectories+GROUP+BY+ALL+ORDER+BY+n+DESC")
-    viewer.sees("3 rows")
+    viewer.sees("4 rows")
     viewer.sees("160")
     before = rows(home, "SELECT count(*) AS n FROM turns")
     for statement in ("DELETE FROM turns", "COPY turns TO 'x.csv'", "SELECT * FROM read_text('/etc/passwd')"):
