@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from userrl_core.gyms.tau.database import Database, Record
-from userrl_core.gyms.tau.tools import COMMON, TRANSFER, Tool, ToolError, need
+from userrl_core.gyms.tau.tools import COMMON, TRANSFER, Tool, ToolError, need, schemas
 
 INSURANCE_PER_DAY = 4
 REASONS = ("plans changed", "weather", "illness")
@@ -160,40 +160,9 @@ def _charge(db: Database, customer: Record, payment_id: str, amount: int) -> Non
         db.edit("customers", customer["customer_id"])["payments"][payment_id]["balance"] -= amount
 
 
-def _schema(tool: Tool, **parameters: Any) -> dict[str, Any]:
-    about = {"name": tool.__name__, "description": tool.__doc__}
-    properties = {
-        name: ({"type": "string", "description": p} if isinstance(p, str) else p) for name, p in parameters.items()
-    }
-    return {
-        "type": "function",
-        "function": {**about, "parameters": {"type": "object", "properties": properties, "required": list(parameters)}},
-    }
-
-
 _DAYS = {"type": "integer", "description": "number of days"}
 _INSURANCE = {"type": "string", "enum": ["yes", "no"], "description": "whether the booking is insured"}
 _REASON = {"type": "string", "enum": list(REASONS), "description": "why"}
-
-SCHEMAS: tuple[dict[str, Any], ...] = (
-    _schema(find_customer_by_email, email="the customer's e-mail address"),
-    _schema(find_customer_by_name, first_name="first name", last_name="last name", postcode="postcode"),
-    _schema(get_customer, customer_id="id such as C7"),
-    _schema(get_booking, booking_id="id such as B107"),
-    _schema(list_bikes, station="name of the station", kind="kind of bike, such as city or cargo"),
-    _schema(book_bike, customer_id="id such as C7", bike_id="id such as K12", date="first day, YYYY-MM-DD", days=_DAYS,
-            insurance=_INSURANCE, payment_id="a payment method of the customer"),
-    _schema(cancel_booking, booking_id="id such as B107", reason=_REASON),
-    _schema(move_booking, booking_id="id such as B107", date="new first day, YYYY-MM-DD"),
-    _schema(set_days, booking_id="id such as B107", days=_DAYS),
-    _schema(add_insurance, booking_id="id such as B107"),
-    _schema(change_bike, booking_id="id such as B107", bike_id="id such as K12"),
-    _schema(change_address, customer_id="id such as C7", street="street and number", city="city", postcode="postcode"),
-    _schema(COMMON["calculate"], expression="such as 3 * (14 + 4)"),
-    _schema(COMMON["think"], thought="what to keep in mind"),
-    {**(last := _schema(COMMON[TRANSFER], summary="what the customer needs")),
-     "function": {**last["function"], "name": TRANSFER}},
-)  # fmt: skip
 
 TOOLS: dict[str, Tool] = {
     **COMMON,
@@ -215,6 +184,39 @@ TOOLS: dict[str, Tool] = {
         )
     },
 }
+SCHEMAS = schemas(
+    TOOLS,
+    {
+        "find_customer_by_email": {"email": "the customer's e-mail address"},
+        "find_customer_by_name": {"first_name": "first name", "last_name": "last name", "postcode": "postcode"},
+        "get_customer": {"customer_id": "id such as C7"},
+        "get_booking": {"booking_id": "id such as B107"},
+        "list_bikes": {"station": "name of the station", "kind": "kind of bike, such as city or cargo"},
+        "book_bike": {
+            "customer_id": "id such as C7",
+            "bike_id": "id such as K12",
+            "date": "first day, YYYY-MM-DD",
+            "days": _DAYS,
+            "insurance": _INSURANCE,
+            "payment_id": "a payment method of the customer",
+        },
+        "cancel_booking": {"booking_id": "id such as B107", "reason": _REASON},
+        "move_booking": {"booking_id": "id such as B107", "date": "new first day, YYYY-MM-DD"},
+        "set_days": {"booking_id": "id such as B107", "days": _DAYS},
+        "add_insurance": {"booking_id": "id such as B107"},
+        "change_bike": {"booking_id": "id such as B107", "bike_id": "id such as K12"},
+        "change_address": {
+            "customer_id": "id such as C7",
+            "street": "street and number",
+            "city": "city",
+            "postcode": "postcode",
+        },
+        "calculate": {"expression": "such as 3 * (14 + 4)"},
+        "think": {"thought": "what to keep in mind"},
+        TRANSFER: {"summary": "what the customer needs"},
+    },
+)
+
 WRITES = frozenset(
     {"book_bike", "cancel_booking", "move_booking", "set_days", "add_insurance", "change_bike", "change_address"}
 )

@@ -56,7 +56,7 @@ class Database:
 
     def digest(self) -> str:
         """A hash of the state: equal for equal states over one base. 5 and 5.0 are equal."""
-        text = json.dumps(_with_integers(self.changes()), sort_keys=True, ensure_ascii=False)
+        text = json.dumps(with_integers(self.changes()), sort_keys=True, ensure_ascii=False)
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
@@ -66,10 +66,10 @@ def duplicate(record: Record) -> Record:
     return copy
 
 
-def _with_integers(value: Any) -> Any:
+def with_integers(value: Any) -> Any:
     """JSON data with integers in place of floats without a fraction."""
     if isinstance(value, dict):
-        return {key: _with_integers(item) for key, item in value.items()}
+        return {key: with_integers(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_with_integers(item) for item in value]
+        return [with_integers(item) for item in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value

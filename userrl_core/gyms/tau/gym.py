@@ -1,8 +1,8 @@
 """TauGym: serve a customer by talking and by calling internal tools (UserRL appendix C; tau-bench).
 
-The only reward is at the end. The episode ends when the user stops or is transferred to a person; it then earns 1.0 if the
-database is in the state that the gold actions lead to and every output that the task demands occurs in a message of the
-agent, else 0.0.
+The only reward is at the end, when the user stops or is transferred to a person: 1.0 or 0.0, by one of two rules (`verifier`).
+tau-bench's: the database is in the state that the gold actions lead to, and every output that the task demands occurs in a
+message of the agent. TARL's: the agent's successful writes are the gold ones. Both verdicts are in the last turn's info.
 
 Departures from the released code: the agent is given the policy; a finished episode accepts no further step (there an invalid
 choice with ``[finish]`` was rewarded again); nothing blocks the event loop. From tau-bench: commas and case are ignored in
@@ -12,22 +12,29 @@ outputs, 5 and 5.0 are equal, and after a night flight a connection has the pric
 from __future__ import annotations
 
 import json
+import random
 import re
 from collections.abc import Mapping
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from userrl_core.errors import TaskError
 from userrl_core.gyms.base import Gym, GymConfig, Reply, RewardBounds
 from userrl_core.gyms.lazy import lazily
 from userrl_core.gyms.tau.database import Database
+from userrl_core.gyms.tau.outfitter import tiny
+from userrl_core.gyms.tau.outfitter.tiny import TerseUser
 from userrl_core.gyms.tau.rule_user import STOP, RuleTauUser, disclosures
-from userrl_core.gyms.tau.tasks import load_domain, replay
-from userrl_core.gyms.tau.tools import TRANSFER, ToolError, read_call
+from userrl_core.gyms.tau.tasks import load_domain
+from userrl_core.gyms.tau.tools import TRANSFER, ToolError
+from userrl_core.gyms.tau.verifier import Verdict, Write, replay, verify
 from userrl_core.interact import InteractCall
 from userrl_core.records import Task
 
 STOP_TOKEN = re.compile(r"#{2,3}STOP#{2,3}")
 """Both spellings: tau-bench's ``###STOP###`` and TARL's ``##STOP##``."""
+
+BY_WRITES = ("outfitter", tiny.DOMAIN)
+"""Domains whose conversations are verified by their writes unless the config says otherwise."""
 
 
 class TauUser(Protocol):
@@ -44,8 +51,12 @@ class TauConfig(GymConfig):
     success: float = 1.0
     """Reward at the end of a fulfilled task (tau-bench: 1)."""
 
-    check_outputs: bool = True
-    """Whether outputs are checked too (tau-bench: yes; TARL's verifier: no)."""
+    verifier: Literal["auto", "database", "writes"] = "auto"
+    """database: the final state (tau-bench). writes: the successful writes, exactly and in any order (TARL 2.1). auto: writes for
+    the outfitter's tasks, which stand for TARL's, database for all others."""
+
+    check_outputs: bool | None = None
+    """Whether outputs are checked too; none: with verifier database yes (tau-bench), with writes no (TARL's verifier)."""
 
     policy_in_opening: bool = True
     """Whether the opening holds the domain's policy (ours; the released code never shows it). ``search help`` always does."""
@@ -54,13 +65,21 @@ class TauConfig(GymConfig):
     """Folder with the domain's data, in place of the one that the task was imported from."""
 
 
+def _rule_user(task: Task, rng: random.Random) -> TauUser:
+    """The customer by rules: a terse one where the domain is."""
+    return (TerseUser if task.payload["domain"] == tiny.DOMAIN else RuleTauUser)(task, rng)
+
+
 class TauGym(Gym[TauConfig]):
-    """Serve a customer of a domain (bikes, retail, airline)."""
+    """Serve a customer of a domain (outfitter, bikes, retail, airline)."""
 
     name = "tau"
     config_type = TauConfig
     metric = "Task Completion"
-    success_rule = "the database is as the gold actions leave it, and every output was told where outputs are checked"
+    success_rule = (
+        "the database is as the gold actions leave it, or the writes are the gold ones (verifier), and every output was told "
+        "where outputs are checked"
+    )
     hint = "Read the policy and the tools first, look up what the user says, and ask before you change anything."
     goal = (
         "You serve a customer of a service desk. Find out what the customer wants, use the desk's tools to do it, keep to its "
@@ -71,16 +90,19 @@ class TauGym(Gym[TauConfig]):
         "search": "'tools' for the tools and their arguments, or 'help' for the policy and how to call a tool",
         "answer": 'one tool call as JSON, e.g. {"name": "get_booking", "arguments": {"booking_id": "B100"}}',
     }
-    users: ClassVar = {"rule": RuleTauUser, "openai": lazily("userrl_core.gyms.tau.llm_user:LLMTauUser")}
+    users: ClassVar = {"rule": _rule_user, "openai": lazily("userrl_core.gyms.tau.llm_user:LLMTauUser")}
     user: TauUser
 
     def __init__(self, task: Task, user: Any = None, config: TauConfig | None = None) -> None:
         """Raises TaskError when the domain's data is missing."""
         super().__init__(task, user, config)
         self.domain = load_domain(task.payload["domain"], self.config.database or task.payload["database"])
-        self.database = Database(self.domain.base)
+        self.base = task.payload.get("tables", self.domain.base)
+        self.database = Database(self.base)
         self.messages: list[str] = []
         """The agent's messages to the customer, in order."""
+        self.writes: list[Write] = []
+        """The agent's writes that succeeded, in order."""
 
     @staticmethod
     def min_turns(task: Task, config: GymConfig) -> int:
@@ -131,6 +153,8 @@ class TauGym(Gym[TauConfig]):
 
     async def search(self, content: str) -> Reply:
         """Show the tools, or the policy."""
+        if self.domain.terse:
+            return Reply(" ".join(self.domain.tools))
         topic = content.strip().lower()
         if topic == "tools":
             return Reply(
@@ -143,29 +167,42 @@ class TauGym(Gym[TauConfig]):
     async def answer(self, content: str) -> Reply:
         """Execute a tool call."""
         try:
-            name, arguments = read_call(content)
+            name, arguments = self.domain.read(content)
             result = self.domain.call(self.database, name, arguments)
         except ToolError as error:
-            return Reply(f"Error: {error}", info={"tool_error": True})
+            return Reply("no" if self.domain.terse else f"Error: {error}", info={"tool_error": True})
         info = {"tool": name, "write": name in self.domain.writes}
+        if info["write"]:
+            self.writes.append((name, arguments))
         return self._end(result, info) if name == TRANSFER else Reply(result, info=info)
 
     def _end(self, observation: str, info: dict[str, Any] | None = None) -> Reply:
-        gold, _ = replay(self.domain, self.task.payload["actions"])
-        database_right = self.database.digest() == gold.digest()
-        missing = [output for output in self.task.payload["outputs"] if not self._was_told(output)]
-        success = database_right and not (missing and self.config.check_outputs)
-        info = {**(info or {}), "database_right": database_right, "outputs_missing": len(missing)}
+        verdict = self.verdict()
+        by_writes = self.config.verifier == "writes" or (
+            self.config.verifier == "auto" and self.task.payload["domain"] in BY_WRITES
+        )
+        checks_outputs = not by_writes if self.config.check_outputs is None else self.config.check_outputs
+        success = (verdict.writes if by_writes else verdict.database) and not (verdict.missing and checks_outputs)
+        info = {
+            **(info or {}),
+            "writes_right": verdict.writes,
+            "database_right": verdict.database,
+            "outputs_missing": len(verdict.missing),
+        }
         return Reply(observation, self.config.success if success else 0.0, done=True, success=success, info=info)
 
-    def _was_told(self, output: str) -> bool:
-        text = output.lower().replace(",", "")
-        return any(text in message.lower().replace(",", "") for message in self.messages)
+    def verdict(self) -> Verdict:
+        """Both verdicts on what was done and said so far."""
+        payload = self.task.payload
+        gold = replay(self.domain, payload["actions"], self.base)
+        return verify(gold, self.writes, self.database, payload["outputs"], self.messages)
 
 
 def conversation(task: Task) -> list[InteractCall]:
     """The gold conversation: ask the customer for everything, act, tell the outputs (before a transfer, which ends it)."""
     payload = task.payload
+    if payload["domain"] == tiny.DOMAIN:
+        return tiny.conversation(payload)
     calls = [InteractCall("action", "Please tell me who you are and what I can do for you.")]
     further_questions = disclosures(payload["instruction"]) - 1
     calls += [InteractCall("action", "Thank you. Please tell me more.")] * further_questions

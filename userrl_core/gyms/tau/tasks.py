@@ -1,12 +1,13 @@
-"""TauGym's tasks: our own in the bikes domain, and the published ones of tau-bench (retail and airline).
+"""TauGym's tasks: our own of two shops (bikes and outfitter), and the published ones of tau-bench (retail and airline).
 
 A payload holds the domain, the folder of its data, the user's instruction, the gold actions and the outputs that the user
-must be told. ``unprovable`` holds the error where replaying the gold actions fails.
+must be told. ``unprovable`` holds the error where replaying the gold actions fails, ``tables`` records of the task's own in place
+of the domain's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,18 @@ from typing import Any
 from userrl_core.errors import ConfigError, TaskError
 from userrl_core.gyms.released import read_json, text_field
 from userrl_core.gyms.tau import airline, bikes, bikes_tasks, retail
-from userrl_core.gyms.tau.database import Database
-from userrl_core.gyms.tau.tools import Domain, ToolError
+from userrl_core.gyms.tau.outfitter import requests, shop, tiny
+from userrl_core.gyms.tau.tools import Domain
+from userrl_core.gyms.tau.verifier import replay
 from userrl_core.records import Task
 from userrl_core.seeding import Split, content_hash, split_of, validation_of
 
-SET_SIZE, SET_SEED = 200, 7
-VALIDATION = 0.1
-"""Share of our non-test tasks in the validation split."""
+Payloads = Callable[[int, int], list[dict[str, Any]]]
+OWN: Mapping[str, tuple[Payloads, int, int, float]] = {
+    "bikes": (bikes_tasks.payloads, 200, 7, 0.1),
+    "outfitter": (requests.payloads, 1200, 11, 0.05),
+}
+"""Our domains: their generator, how many tasks are ours, with which seed, and the share of validation in those outside test."""
 
 TABLES = {"retail": ("users", "orders", "products"), "airline": ("users", "flights", "reservations")}
 FILES: tuple[tuple[str, str, Split], ...] = (
@@ -37,21 +42,39 @@ OPENINGS = {
 }
 
 
-def tasks(split: str, *, domain: str = "bikes") -> Sequence[Task]:
-    """Our tasks of a split. Raises ConfigError for a domain without tasks of ours."""
-    if domain != "bikes":
-        raise ConfigError(f"TauGym has no tasks of its own for '{domain}'; import the published ones, or use 'bikes'.")
-    return [task for task in _all() if task.split == split]
+def tasks(
+    split: str, *, domain: str = "bikes", tier: str | None = None, sizes: Iterable[int] = (1, 2, 3)
+) -> Sequence[Task]:
+    """Our tasks of a split. tier: ``tiny`` for outfitter's laptop tier, whose tasks are of the given sizes.
+
+    Raises ConfigError for a domain without tasks of ours, and for a tier that it does not have.
+    """
+    if _is_tiny(domain, tier):
+        return tiny.tasks(split, sizes)
+    return [task for task in _all(domain) if task.split == split]
 
 
-def generate(n: int, seed: int) -> list[Task]:
-    """n tasks of the bikes domain. Raises ConfigError when its bookings give fewer."""
-    generated = [_own(payload) for payload in bikes_tasks.payloads(n, seed)]
+def generate(n: int, seed: int, *, domain: str = "bikes", tier: str | None = None) -> list[Task]:
+    """n tasks of a domain of ours. Raises ConfigError when its data gives fewer."""
+    if _is_tiny(domain, tier):
+        return tiny.generate(n, seed)
+    payloads, _, _, validation = OWN[domain]
+    generated = [_own(payload, validation) for payload in payloads(n, seed)]
     if len(generated) < n:
         raise ConfigError(
-            f"The bikes domain has only {len(generated)} different tasks with this seed; ask for fewer than {n}."
+            f"The {domain} domain has only {len(generated)} different tasks with this seed; ask for fewer than {n}."
         )
     return generated
+
+
+def _is_tiny(domain: str, tier: str | None) -> bool:
+    if domain not in OWN:
+        raise ConfigError(
+            f"TauGym has no tasks of its own for '{domain}'; import the published ones, or use one of {', '.join(OWN)}."
+        )
+    if tier is not None and (domain, tier) != ("outfitter", "tiny"):
+        raise ConfigError(f"The {domain} domain has no tier '{tier}'; outfitter has 'tiny'.")
+    return tier is not None
 
 
 def load_published(root: Path) -> list[Task]:
@@ -107,6 +130,10 @@ def load_domain(name: str, database: str | None) -> Domain:
     policy = (Path(__file__).parent / "policies" / f"{name}.txt").read_text(encoding="utf-8")
     if name == "bikes":
         return Domain(name, bikes.TOOLS, bikes.WRITES, bikes.SCHEMAS, policy, bikes_tasks.tables())
+    if name == "outfitter":
+        return Domain(name, retail.TOOLS, retail.WRITES, shop.SCHEMAS, policy, shop.tables())
+    if name == tiny.DOMAIN:
+        return tiny.domain(policy)
     if database is None or not Path(database).is_dir():
         raise TaskError(
             f"The database of the {name} domain is not at {database}; import the tasks again from its new folder."
@@ -125,20 +152,8 @@ def policy_file(database: Path) -> Path:
     return database / "wiki.md"
 
 
-def replay(domain: Domain, actions: Sequence[dict[str, Any]]) -> tuple[Database, list[str]]:
-    """The database after the gold writes, and the errors of failed ones, which leave it unchanged."""
-    database, errors = Database(domain.base), []
-    for action in actions:
-        if action["name"] in domain.writes:
-            try:
-                domain.execute(database, action["name"], action["kwargs"])
-            except ToolError as error:
-                errors.append(f"gold action {action['name']} fails on replay: {error}")
-    return database, errors
-
-
 def _replay_errors(domain: Domain, payload: dict[str, Any]) -> str:
-    return "; ".join(replay(domain, payload["actions"])[1])
+    return "; ".join(replay(domain, payload["actions"]).errors)
 
 
 def _read(row: Any, path: Path, index: int) -> dict[str, Any]:
@@ -155,11 +170,12 @@ def _is_action(value: Any) -> bool:
     return isinstance(value, dict) and isinstance(value.get("name"), str) and isinstance(value.get("kwargs"), dict)
 
 
-@lru_cache(maxsize=1)
-def _all() -> list[Task]:
-    return generate(SET_SIZE, SET_SEED)
+@lru_cache(maxsize=len(OWN))
+def _all(domain: str) -> list[Task]:
+    _, size, seed, _ = OWN[domain]
+    return generate(size, seed, domain=domain)
 
 
-def _own(payload: dict[str, Any]) -> Task:
+def _own(payload: dict[str, Any], validation: float) -> Task:
     name = content_hash(["tau", payload["instruction"]])
-    return Task("tau", name, split_of(name, validation=VALIDATION), payload, tier="bikes")
+    return Task("tau", name, split_of(name, validation=validation), payload, tier=payload["domain"])

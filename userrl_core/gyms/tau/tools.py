@@ -30,7 +30,8 @@ class ToolError(ValueError):
 class Domain:
     """A domain of customer service: its tools, their schemas (OpenAI function JSON), its policy and its data.
 
-    writes: names of the tools that change the database.
+    writes: names of the tools that change the database. terse: calls are written ``name value``, and an error is the word no:
+    for models of laptop size.
     """
 
     name: str
@@ -39,7 +40,15 @@ class Domain:
     schemas: tuple[dict[str, Any], ...]
     policy: str
     base: Tables
+    terse: bool = False
     checkers: dict[str, Any] = field(default_factory=dict)
+
+    def read(self, text: str) -> tuple[str, dict[str, Any]]:
+        """The call that a text holds. Raises ToolError."""
+        if not self.terse or text.lstrip().startswith("{"):
+            return read_call(text)
+        name, *values = text.split() or [""]
+        return name, dict(zip(_parameters(self.schemas, name).get("properties", {}), values, strict=False))
 
     def call(self, database: Database, name: str, arguments: Mapping[str, Any]) -> str:
         """Execute one tool; returns its result as text. Raises ToolError, always before any change."""
@@ -130,6 +139,22 @@ def _value(node: ast.AST) -> float:
     if isinstance(node, ast.UnaryOp) and type(node.op) in _OPERATORS:
         return float(_OPERATORS[type(node.op)](_value(node.operand)))
     raise ToolError("an expression may hold numbers, + - * / and brackets only")
+
+
+def schemas(tools: Mapping[str, Tool], parameters: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Any], ...]:
+    """OpenAI function JSON of a domain's tools, in the order of `parameters`; a tool's docstring is its description.
+
+    parameters: by tool, what each argument is: a text for a string, or a JSON schema.
+    """
+    return tuple(_schema(name, str(tools[name].__doc__), about) for name, about in parameters.items())
+
+
+def _schema(name: str, description: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    properties = {
+        key: {"type": "string", "description": p} if isinstance(p, str) else p for key, p in parameters.items()
+    }
+    arguments = {"type": "object", "properties": properties, "required": list(parameters)}
+    return {"type": "function", "function": {"name": name, "description": description, "parameters": arguments}}
 
 
 def _parameters(schemas: tuple[dict[str, Any], ...], name: str) -> dict[str, Any]:

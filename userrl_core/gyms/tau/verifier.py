@@ -1,0 +1,69 @@
+"""What a conversation earns: its writes against the gold writes (TARL 2.1), or its database against gold's (tau-bench).
+
+A write is a call that changed the database: one that failed counts on neither side, so a gold write that fails in the published
+data is asked of nobody. The two verdicts differ where other writes lead to the same state, or where writes beyond the gold ones
+undo each other. Both are recorded with every conversation, whichever of them is paid.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from userrl_core.gyms.tau.database import Database, Tables, with_integers
+from userrl_core.gyms.tau.tools import Domain, ToolError
+
+Write = tuple[str, Mapping[str, Any]]
+"""A tool that changes the database, and its arguments."""
+
+
+class Replay(NamedTuple):
+    """Gold actions carried out. errors: of the failed writes, which leave the database as it was. writes: the others, in order."""
+
+    database: Database
+    errors: list[str]
+    writes: list[Write]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """writes: the same ones as gold's, in any order. database: the state that gold leads to. missing: outputs not told."""
+
+    writes: bool
+    database: bool
+    missing: tuple[str, ...]
+
+
+def replay(domain: Domain, actions: Sequence[Mapping[str, Any]], base: Tables | None = None) -> Replay:
+    """Carry out the gold writes. base: records of the task's own in place of the domain's."""
+    done = Replay(Database(domain.base if base is None else base), [], [])
+    for action in actions:
+        if action["name"] in domain.writes:
+            try:
+                domain.execute(done.database, action["name"], action["kwargs"])
+                done.writes.append((action["name"], action["kwargs"]))
+            except ToolError as error:
+                done.errors.append(f"gold action {action['name']} fails on replay: {error}")
+    return done
+
+
+def verify(
+    gold: Replay, writes: Iterable[Write], database: Database, outputs: Iterable[str], messages: Sequence[str]
+) -> Verdict:
+    """Compare what an agent did and said with what was wanted.
+
+    writes: those of the agent that succeeded. outputs: texts that the task demands; commas and case do not matter.
+    """
+    told = [message.lower().replace(",", "") for message in messages]
+    missing = tuple(text for text in outputs if not any(text.lower().replace(",", "") in message for message in told))
+    same_writes = Counter(map(_exact, writes)) == Counter(map(_exact, gold.writes))
+    return Verdict(same_writes, database.digest() == gold.database.digest(), missing)
+
+
+def _exact(write: Write) -> str:
+    """A write as text: the same for the same name and arguments. 5 and 5.0 are equal, lists in another order are not."""
+    name, arguments = write
+    return f"{name} {json.dumps(with_integers(arguments), sort_keys=True, ensure_ascii=False)}"
