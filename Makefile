@@ -23,7 +23,7 @@ $(VENV)/.run: pyproject.toml constraints.txt | $(VENV)/bin/python
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(SAY) 'installing what tests need (once; two to five minutes)'
-	@$(PIP) -e '.[dev,verl,view,envs,s3,postgres]' 2>&1 | { grep -v '^WARNING' || true; }
+	@$(PIP) -e '.[dev,verl,view,envs,s3,postgres,mcp]' 2>&1 | { grep -v '^WARNING' || true; }
 	@$(VENV)/bin/python -c 'import pytest, verl'
 	@touch $@ $(VENV)/.run
 

@@ -32,6 +32,7 @@ COMMANDS = {
     "schedule": "schedule",
     "serve-user": "serve",
     "serve-gym": "serve",
+    "serve-tools": "serve",
 }
 """Each command and the module under this folder that holds it: as a function of its name, or in its ``app``."""
 

@@ -1,4 +1,4 @@
-"""``userrl serve-user`` and ``userrl serve-gym``: a model that plays users, and a gym that others may play, over HTTP."""
+"""``userrl serve-user``, ``serve-gym`` and ``serve-tools``: a model that plays users, a gym and a domain's tools, over HTTP."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from userrl_core.errors import ConfigError
 if TYPE_CHECKING:
     from flows.machine.front_door import FrontDoor
 
-app = typer.Typer(add_completion=False, help="Serve users and gyms over HTTP.")
+app = typer.Typer(add_completion=False, help="Serve users, gyms and tools over HTTP.")
 
 
 @app.command(name="serve-user")
@@ -107,6 +107,36 @@ def serve_gym(
     door = guarded(app_of(server), host, name or [], home())
     typer.echo(
         f"{gym}: {len(server.pool)} {split} tasks at http://{host}:{port}{_token(door, home())} (Ctrl-C stops it)"
+    )
+    serve(door, host, port)
+
+
+@app.command(name="serve-tools")
+def serve_tools(
+    domain: Annotated[str, typer.Argument(help="outfitter, bikes, retail or airline.")],
+    data: Annotated[
+        Path | None, typer.Option("--data", help="tau-bench's folder, for retail and airline ($USERRL_PUBLISHED_DATA).")
+    ] = None,
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port.")] = 8200,
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    name: Annotated[
+        list[str] | None, typer.Option("--name", help="A name under which other machines reach it; may be repeated.")
+    ] = None,
+    idle: Annotated[float, typer.Option("--idle", min=1.0, help="Seconds until an unused session is closed.")] = 3600.0,
+) -> None:
+    """Serve a domain's tools as REST routes and as MCP tools, each session on its own database, until Ctrl-C."""
+    from flows.machine.front_door import guarded, serve
+    from flows.machine.home import home, published_data
+    from flows.serving.tool_server import ToolServer, app_of
+    from userrl_core.gyms.tau.tasks import domain_tasks, load_domain
+
+    root = (data or published_data() / "tau-bench").resolve()
+    tasks, folder = domain_tasks(domain, root)
+    server = ToolServer(load_domain(domain, folder), folder, tasks, idle=idle)
+    door = guarded(app_of(server), host, name or [], home())
+    typer.echo(
+        f"{domain}: {len(server.domain.tools)} tools, {len(tasks)} tasks at http://{host}:{port}{_token(door, home())} "
+        "(POST /sessions begins one, Ctrl-C stops it)"
     )
     serve(door, host, port)
 

@@ -14,8 +14,9 @@ from userrl_core.gyms import make, min_turns, tasks
 from userrl_core.gyms.tau.database import Database
 from userrl_core.gyms.tau.gym import TauConfig, TauGym, conversation
 from userrl_core.gyms.tau.rule_user import first_person
-from userrl_core.gyms.tau.tasks import load_domain, replay
+from userrl_core.gyms.tau.tasks import load_domain
 from userrl_core.gyms.tau.tools import TRANSFER, ToolError, calculate, read_call
+from userrl_core.gyms.tau.verifier import replay
 from userrl_core.gyms.validate import validate
 from userrl_core.interact import InteractCall
 from userrl_core.policies.scripted import ScriptedPolicy
@@ -285,7 +286,7 @@ async def test_the_served_user_sees_the_agents_text_quoted_and_never_the_gold_ac
     task = ending_with("set_days")
     with MockServer(lambda body: Answer("I am Ann. ##STOP##")) as server:
         gym = started(task, ("openai", {"base_url": server.base_url, "model": "m"}))
-        result = await gym.step(InteractCall("action", "Who is there?"))
+        result = await gym.step(InteractCall("action", "Welcome."))
         (prompt,) = server.texts()
     assert (result.observation, result.terminated) == ("I am Ann.", True)
     assert task.payload["instruction"] in prompt

@@ -51,16 +51,16 @@ ORDER = Task(
         "database": None,
         "tables": {
             "items": {
-                "hat": {"customer": "mia", "status": "open"},
-                "coat": {"customer": "mia", "status": "sent"},
-                "belt": {"customer": "mia", "status": "sent"},
+                "hat": {"status": "open"},
+                "coat": {"status": "sent"},
+                "belt": {"status": "sent"},
             }
         },
-        "opening": "mia",
-        "instruction": "You are mia. You want to give up these items of your order: hat, coat.",
+        "opening": "hello",
+        "instruction": "You want to give up these items that you ordered: hat, coat.",
         "wanted": ["hat", "coat"],
         "actions": [
-            {"name": "look", "kwargs": {"customer": "mia"}},
+            {"name": "look", "kwargs": {"item": "hat"}},
             {"name": "cancel", "kwargs": {"item": "hat"}},
             {"name": "refund", "kwargs": {"item": "coat"}},
         ],
@@ -165,12 +165,13 @@ async def test_on_the_tiny_tier_what_was_sent_must_be_refunded_which_only_a_look
     gym, results = await played(
         ORDER,
         ("action", "what"),
-        ("answer", "look mia"),
+        ("answer", "look hat"),
         ("answer", "cancel hat"),
+        ("answer", "look coat"),
         ("answer", "refund coat"),
         ("action", "done"),
     )
-    assert [text for text, _ in results[:4]] == ["hat,coat", "hat open,coat sent,belt sent", "ok", "ok"]
+    assert [text for text, _ in results[:5]] == ["hat,coat", "open", "ok", "sent", "ok"]
     assert gym.succeeded
     gambled, results = await played(
         ORDER, ("action", "what"), ("answer", "cancel hat"), ("answer", "cancel coat"), ("action", "done")
@@ -185,14 +186,14 @@ async def test_a_tiny_customer_says_what_it_wants_before_it_can_be_told_that_all
     assert [text for text, _ in results] == ["hat,coat", "hat,coat", "look cancel refund", "no"]
 
 
-def test_tiny_tasks_take_four_to_six_turns_and_are_solved_by_three_tools() -> None:
+def test_tiny_tasks_take_four_or_six_turns_and_are_solved_by_three_tools() -> None:
     pool = every_task(**TINY)
-    assert Counter(min_turns(task) for task in pool) == {4: 552, 5: 552, 6: 552}
-    assert len(tasks("tau", "train", **TINY)) == 1255
+    assert Counter(min_turns(task) for task in pool) == {4: 96, 6: 900}
+    assert len(tasks("tau", "train", **TINY)) > 700
     assert {call.content.split()[0] for task in pool for call in conversation(task) if call.choice == "answer"} == {
         "look", "cancel", "refund",
     }  # fmt: skip
-    assert len({json.dumps([t.payload["tables"], t.payload["wanted"]]) for t in pool}) == len(pool)
+    assert len({json.dumps(task.payload["actions"]) for task in pool}) == len(pool)
 
 
 def test_a_wrong_tier_or_size_is_refused_with_those_there_are() -> None:

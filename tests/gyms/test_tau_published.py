@@ -8,15 +8,23 @@ from collections import Counter
 
 import pytest
 
+from benchmarks.tau_recorded import RULES, Recorded, attempts, conversations
 from tests.published import published
 from userrl_core.errors import TaskError
 from userrl_core.gyms import load_published
 from userrl_core.gyms.tau.database import Database
-from userrl_core.gyms.tau.tasks import load_domain, replay
+from userrl_core.gyms.tau.tasks import load_domain
 from userrl_core.gyms.tau.tools import ToolError
+from userrl_core.gyms.tau.verifier import replay, verify
 from userrl_core.gyms.validate import validate_async
+from userrl_core.measure.checkpoints import pass_hat
 
 OVERNIGHT = "search_onestop_flight"
+
+
+@pytest.fixture(scope="module")
+def scored() -> list[Recorded]:
+    return list(conversations(published("tau-bench")))
 
 
 def test_the_published_tasks_keep_their_splits_and_ids():
@@ -40,13 +48,56 @@ async def test_every_published_task_reaches_full_score_or_names_the_gold_write_t
     assert all("fails on replay" in results[name].reason for name in failing)
 
 
-def test_doing_nothing_passes_nineteen_airline_and_seven_retail_test_tasks():
-    loaded = [task for task in load_published("tau", published("tau-bench")) if task.split == "test"]
-    idle = Counter()
-    for task in loaded:
+def test_gold_writes_are_right_on_every_published_task_and_twenty_three_have_one_that_fails():
+    failing: Counter[str] = Counter()
+    for task in load_published("tau", published("tau-bench")):
         domain = load_domain(task.tier, task.payload["database"])
-        idle[task.tier] += not replay(domain, task.payload["actions"])[0].changes() and not task.payload["outputs"]
-    assert idle == {"airline": 19, "retail": 7}
+        gold, again = (replay(domain, task.payload["actions"]) for _ in range(2))
+        verdict = verify(gold, again.writes, again.database, (), ())
+        assert (verdict.writes, verdict.database) == (True, True)
+        failing[task.id.rpartition("-")[0]] += bool(gold.errors)
+    assert +failing == {"retail-train": 19, "retail": 4}
+
+
+def test_doing_nothing_passes_by_writes_and_fewer_tasks_where_outputs_are_checked():
+    by_writes: Counter[str] = Counter()
+    with_outputs: Counter[str] = Counter()
+    for task in load_published("tau", published("tau-bench")):
+        domain = load_domain(task.tier, task.payload["database"])
+        verdict = verify(
+            replay(domain, task.payload["actions"]), [], Database(domain.base), task.payload["outputs"], []
+        )
+        assert verdict.writes == verdict.database
+        by_writes[task.id.rpartition("-")[0]] += verdict.writes
+        with_outputs[task.id.rpartition("-")[0]] += verdict.writes and not verdict.missing
+    assert by_writes == {"airline": 20, "retail": 11, "retail-train": 5, "retail-dev": 1}
+    assert with_outputs == {"airline": 19, "retail": 7, "retail-train": 5, "retail-dev": 1}
+
+
+@pytest.mark.parametrize(
+    ("rule", "passed", "estimates"),
+    [
+        ("recorded", 84, [0.42, 0.273333, 0.22, 0.2]),
+        ("database and outputs (tau-bench)", 84, [0.42, 0.273333, 0.22, 0.2]),
+        ("writes (TARL)", 85, [0.425, 0.29, 0.24, 0.22]),
+        ("writes and outputs", 83, [0.415, 0.273333, 0.22, 0.2]),
+    ],
+)
+def test_pass_hat_k_of_the_recorded_conversations_under_each_verdict(
+    rule: str, passed: int, estimates: list[float], scored: list[Recorded]
+):
+    table = attempts(scored, RULES[rule])
+    assert sum(map(sum, table)) == passed
+    assert [pass_hat(table, k).estimate for k in range(1, 5)] == pytest.approx(estimates, abs=1e-6)
+
+
+def test_every_disagreement_with_a_recorded_reward_is_known(scored: list[Recorded]):
+    """docs/tau.md explains each of them."""
+    differing = {(o.task, o.trial) for o in scored if RULES["writes (TARL)"](o) != o.reward}
+    assert differing == {(5, 1), (44, 1), (44, 3)}
+    assert all(RULES["database and outputs (tau-bench)"](one) == one.reward for one in scored)
+    assert {(o.task, o.trial) for o in scored if not o.ended} == {(2, 1), (9, 2), (9, 3), (33, 0), (46, 3)}
+    assert {(o.task, o.trial) for o in scored if not o.ended and o.verdict.writes} == {(2, 1), (46, 3)}
 
 
 def test_the_airline_tools_answer_as_in_the_recorded_conversations():

@@ -1,4 +1,4 @@
-"""TauGym's database: a shared, immutable base, and per episode a layer with the edited records.
+"""TauGym's database in memory, as training uses it: a shared, immutable base, and per episode a layer with the edited records.
 
 Creating one costs nothing however large the base is; a record is copied at its first edit. Two episodes end in the same state
 exactly when the records that differ from the base are the same, so the digest covers those alone.
@@ -45,6 +45,12 @@ class Database:
         for (name, key), record in self._changed.items():
             if name == table and key not in self._base[table]:
                 yield key, record
+
+    def commit(self) -> None:
+        """The end of a call; here changes are in place already."""
+
+    def close(self) -> None:
+        """The end of the episode."""
 
     def changes(self) -> dict[str, Record]:
         """The records that differ from the base, by ``table/id``, in a fixed order."""

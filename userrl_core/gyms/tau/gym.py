@@ -13,25 +13,22 @@ from __future__ import annotations
 
 import json
 import random
-import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Protocol
 
 from userrl_core.errors import TaskError
 from userrl_core.gyms.base import Gym, GymConfig, Reply, RewardBounds
 from userrl_core.gyms.lazy import lazily
-from userrl_core.gyms.tau.database import Database
 from userrl_core.gyms.tau.outfitter import tiny
 from userrl_core.gyms.tau.outfitter.tiny import TerseUser
-from userrl_core.gyms.tau.rule_user import STOP, RuleTauUser, disclosures
+from userrl_core.gyms.tau.rule_user import RuleTauUser, disclosures
+from userrl_core.gyms.tau.stopping import STOP, STOP_TOKEN
+from userrl_core.gyms.tau.stores import Store, open_database
 from userrl_core.gyms.tau.tasks import load_domain
 from userrl_core.gyms.tau.tools import TRANSFER, ToolError
 from userrl_core.gyms.tau.verifier import Verdict, Write, replay, verify
 from userrl_core.interact import InteractCall
 from userrl_core.records import Task
-
-STOP_TOKEN = re.compile(r"#{2,3}STOP#{2,3}")
-"""Both spellings: tau-bench's ``###STOP###`` and TARL's ``##STOP##``."""
 
 BY_WRITES = ("outfitter", tiny.DOMAIN)
 """Domains whose conversations are verified by their writes unless the config says otherwise."""
@@ -60,6 +57,9 @@ class TauConfig(GymConfig):
 
     policy_in_opening: bool = True
     """Whether the opening holds the domain's policy (ours; the released code never shows it). ``search help`` always does."""
+
+    store: Store = "memory"
+    """Where an episode's records lie: over shared ones in memory, or in a private SQLite copy (TARL 2.1)."""
 
     database: str | None = None
     """Folder with the domain's data, in place of the one that the task was imported from."""
@@ -96,9 +96,10 @@ class TauGym(Gym[TauConfig]):
     def __init__(self, task: Task, user: Any = None, config: TauConfig | None = None) -> None:
         """Raises TaskError when the domain's data is missing."""
         super().__init__(task, user, config)
-        self.domain = load_domain(task.payload["domain"], self.config.database or task.payload["database"])
+        folder = self.config.database or task.payload["database"]
+        self.domain = load_domain(task.payload["domain"], folder)
         self.base = task.payload.get("tables", self.domain.base)
-        self.database = Database(self.base)
+        self.database = open_database(self.domain, folder, self.base, self.config.store)
         self.messages: list[str] = []
         """The agent's messages to the customer, in order."""
         self.writes: list[Write] = []
@@ -175,6 +176,11 @@ class TauGym(Gym[TauConfig]):
         if info["write"]:
             self.writes.append((name, arguments))
         return self._end(result, info) if name == TRANSFER else Reply(result, info=info)
+
+    async def aclose(self) -> None:
+        """Give the database's memory back."""
+        await super().aclose()
+        self.database.close()
 
     def _end(self, observation: str, info: dict[str, Any] | None = None) -> Reply:
         verdict = self.verdict()

@@ -10,21 +10,16 @@ import random
 import re
 
 from userrl_core.gyms.stemming import content_words, stems
+from userrl_core.gyms.tau.stopping import STOP, announces, asks
 from userrl_core.records import ModelCall, Task
 
 SENTENCES_PER_REPLY = 3
 """Sentences of the instruction in one reply (ours)."""
 
-STOP = "###STOP###"
-
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'])")
 _CONFIRM = re.compile(
     r"\b(confirm|proceed|yes/no|\(yes|go ahead|shall i|should i|would you like me|is that (?:right|ok|correct))", re.I
 )
-_WAITING = re.compile(
-    r"\b(one moment|a moment|let me|please wait|hold on|i will now|i'll now|i am going to)\b", re.IGNORECASE
-)
-_CLOSING = re.compile(r"\b(anything|something) else\b|\bfurther\b", re.I)
 _PRONOUNS = (
     (r"\byou are\b", "I am"), (r"\byou're\b", "I'm"), (r"\byou were\b", "I was"), (r"\byou've\b", "I've"),
     (r"\byou'd\b", "I'd"), (r"\byou'll\b", "I'll"), (r"\byourself\b", "myself"), (r"\byours\b", "mine"),
@@ -50,9 +45,9 @@ class RuleTauUser:
         if self._unstated:
             sentences = self._next_sentences(message)
             return f"Yes. {sentences}" if _CONFIRM.search(message) else sentences
-        if "?" in message and not _CLOSING.search(message):
+        if asks(message):
             return "Yes, please go ahead." if _CONFIRM.search(message) else "I have told you everything I know."
-        if _WAITING.search(message) and not _CLOSING.search(message):
+        if announces(message):
             return "All right, I will wait."
         return f"Thank you, that is all. {STOP}"
 

@@ -43,7 +43,7 @@ OPENINGS = {
 
 
 def tasks(
-    split: str, *, domain: str = "bikes", tier: str | None = None, sizes: Iterable[int] = (1, 2, 3)
+    split: str, *, domain: str = "bikes", tier: str | None = None, sizes: Iterable[int] = (1, 2)
 ) -> Sequence[Task]:
     """Our tasks of a split. tier: ``tiny`` for outfitter's laptop tier, whose tasks are of the given sizes.
 
@@ -97,6 +97,24 @@ def load_published(root: Path) -> list[Task]:
             prefix = name if part == "test" else f"{name}-{part}"
             loaded.append(Task("tau", f"{prefix}-{index:03d}", split, payload, "published:tau-bench", name))
     return loaded
+
+
+def domain_tasks(name: str, root: Path) -> tuple[list[Task], str | None]:
+    """Every task of a domain, ours or published, and the folder of its data (none for ours).
+
+    root: tau-bench's folder. Raises ConfigError for an unknown domain, TaskError where a published one is not there.
+    """
+    if name in OWN:
+        return list(_all(name)), None
+    if name == tiny.DOMAIN:
+        return [task for split in ("train", "validation", "test") for task in tiny.tasks(split, (1, 2, 3))], None
+    if name not in TABLES:
+        raise ConfigError(f"There is no domain '{name}'; there are {', '.join((*OWN, tiny.DOMAIN, *TABLES))}.")
+    if not (root / name).is_dir():
+        raise TaskError(
+            f"{root} has no folder {name}; bring the published data with userrl tasks import --from tau-bench."
+        )
+    return [task for task in load_published(root) if task.tier == name], str((root / name).resolve())
 
 
 def _released(root: Path) -> list[Task]:

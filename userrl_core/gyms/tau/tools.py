@@ -62,7 +62,10 @@ class Domain:
             raise ToolError(f"there is no tool '{name}'; search 'tools' for a list")
         self._check(name, arguments)
         # A copy: a tool that stores its arguments must not share them with the task's gold actions.
-        return tool(database, **duplicate(dict(arguments)))
+        try:
+            return tool(database, **duplicate(dict(arguments)))
+        finally:
+            database.commit()
 
     def _check(self, name: str, arguments: Mapping[str, Any]) -> None:
         """Raise ToolError unless the arguments fit the tool's schema."""

@@ -69,9 +69,8 @@ def _user(names: Record, rng: Random, number: int) -> tuple[str, Record]:
     methods: Record = {}
     for kind in rng.sample(["credit_card", "paypal", "gift_card"], rng.choice([2, 3])):
         key = f"{kind}_{3000 + 3 * number + len(methods)}"
-        methods[key] = {"source": kind, "id": key}
-        if kind == "gift_card":
-            methods[key]["balance"] = rng.randint(20, 90)
+        balance = {"balance": rng.randint(20, 90)} if kind == "gift_card" else {}
+        methods[key] = {"source": kind, **balance, "id": key}
     return f"{first}_{last}_{500 + number}".lower(), {
         "name": {"first_name": first, "last_name": last},
         "address": new_address(rng),

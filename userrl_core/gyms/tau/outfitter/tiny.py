@@ -1,10 +1,10 @@
-"""The shop at laptop size: three tools, one word an item, four to six turns (ours).
+"""The shop at laptop size: three tools, one word an item, four turns for one item and two for each further one (ours).
 
-A customer wants some items of an order given up. An item that is still open is cancelled, one that was sent is refunded; which
-is which is seen by looking at the order. The tools check little, as those of tau-bench: cancelling what was sent is carried
-out, and the task is lost. So without looking every item is a gamble, and an item that nobody wanted given up is lost at once.
+A customer wants some items given up. An item that is still open is cancelled, one that was sent is refunded; which it is only a
+look at the item tells. The tools check little, as those of tau-bench: cancelling what was sent is carried out, and the task is
+lost. So without looking every item is a gamble, and an item that nobody wanted given up is lost at once.
 
-Each task has an order of its own, so that nothing can be known by heart. Calls are written in short, ``cancel hat``.
+Each task has items of its own, so that nothing can be known by heart. Calls are written in short, ``cancel hat``.
 """
 
 from __future__ import annotations
@@ -16,25 +16,31 @@ from random import Random
 from typing import Any
 
 from userrl_core.errors import ConfigError
-from userrl_core.gyms.tau.database import Database, Record
-from userrl_core.gyms.tau.rule_user import STOP
+from userrl_core.gyms.tau.database import Database
+from userrl_core.gyms.tau.stopping import STOP
 from userrl_core.gyms.tau.tools import Domain, Tool, ToolError, need, schemas
 from userrl_core.interact import InteractCall
 from userrl_core.records import ModelCall, Task
 from userrl_core.seeding import content_hash, split_of
 
 DOMAIN = "outfitter-tiny"
-CUSTOMERS = ("ada", "ben", "cleo", "dan", "eva", "finn", "gus", "hana", "ivo", "jen", "kim", "leo")
-ITEMS = ("belt", "boots", "cap", "coat", "gloves", "hat", "scarf", "shirt", "shoes", "socks")
+ITEMS = tuple(
+    "anorak apron bag belt beret blanket blazer boots bowl brooch cap cape cardigan cloak coat dress flask gloves gown hat hood "  # noqa: SIM905
+    "jacket jeans jersey kilt lamp mat mittens mug parka poncho pouch robe rope rug sandals scarf shawl shirt shoes skirt "
+    "slippers socks stove sweater tent tie towel".split()
+)
 OPEN, SENT = "open", "sent"
-PER_ORDER, MOST, PER_SIZE = 4, 3, 552
+OTHERS, MOST = 2, 3
+"""Items that nobody wants given up; most that somebody does."""
+PER_SIZE = {1: 2 * len(ITEMS), 2: 900, 3: 900}
+"""Tasks by the number of items to give up; one item is all there are."""
 ASK, BYE = "what", "done"
 """What the demonstrator says: a question, and that all is settled."""
 
 
-def look(db: Database, customer: str) -> str:
-    """The items of a customer's order, and whether each is open or sent."""
-    return ",".join(f"{key} {item['status']}" for key, item in db.rows("items") if item["customer"] == customer) or "no"
+def look(db: Database, item: str) -> str:
+    """Whether an item is open or sent, cancelled or refunded."""
+    return str(need(db, "items", item, "item")["status"])
 
 
 def cancel(db: Database, item: str) -> str:
@@ -56,14 +62,11 @@ def _close(db: Database, item: str, status: str) -> str:
 
 TOOLS: dict[str, Tool] = {"look": look, "cancel": cancel, "refund": refund}
 WRITES = frozenset({"cancel", "refund"})
-SCHEMAS = schemas(
-    TOOLS,
-    {"look": {"customer": "name of the customer"}, "cancel": {"item": "the item"}, "refund": {"item": "the item"}},
-)
+SCHEMAS = schemas(TOOLS, {name: {"item": "the item"} for name in TOOLS})
 
 
 def domain(policy: str) -> Domain:
-    """The three tools; a task brings its own order."""
+    """The three tools; a task brings its own items."""
     return Domain(DOMAIN, TOOLS, WRITES, SCHEMAS, policy, {"items": {}}, terse=True)
 
 
@@ -83,18 +86,16 @@ class TerseUser:
 
 
 def conversation(payload: Mapping[str, Any]) -> list[InteractCall]:
-    """Ask, look, settle every item, say so."""
-    calls = [InteractCall("answer", _short(action)) for action in payload["actions"]]
+    """Ask, look at every item and settle it, say so."""
+    calls = [InteractCall("answer", f"{action['name']} {action['kwargs']['item']}") for action in payload["actions"]]
     return [InteractCall("action", ASK), *calls, InteractCall("action", BYE)]
 
 
 def useless(payload: Mapping[str, Any], rng: Random) -> InteractCall:
-    """Any call that the order allows."""
+    """Any call on any item."""
     if rng.random() < 0.3:
         return InteractCall("action", rng.choice([ASK, BYE]))
-    name = rng.choice(list(TOOLS))
-    value = payload["opening"] if name == "look" else rng.choice(list(payload["tables"]["items"]))
-    return InteractCall("answer", f"{name} {value}")
+    return InteractCall("answer", f"{rng.choice(list(TOOLS))} {rng.choice(list(payload['tables']['items']))}")
 
 
 def tasks(split: str, sizes: Iterable[int]) -> Sequence[Task]:
@@ -118,31 +119,29 @@ def generate(n: int, seed: int) -> list[Task]:
 def _of_size(size: int) -> tuple[Task, ...]:
     rng = Random(f"outfitter/{size}")
     drawn: dict[str, Task] = {}
-    while len(drawn) < PER_SIZE:
+    while len(drawn) < PER_SIZE[size]:
         task = _task(rng, size)
-        drawn[task.id] = task
+        drawn.setdefault(task.id, task)
     return tuple(drawn.values())
 
 
 def _task(rng: Random, size: int) -> Task:
-    customer = rng.choice(CUSTOMERS)
-    items = {key: {"customer": customer, "status": rng.choice([OPEN, SENT])} for key in rng.sample(ITEMS, PER_ORDER)}
-    wanted = rng.sample(list(items), size)
-    closing = [("cancel" if items[key]["status"] == OPEN else "refund", {"item": key}) for key in wanted]
+    """A task; its id is that of what is wanted, so that none differs from another in items that do not matter alone."""
+    keys = rng.sample(ITEMS, size + OTHERS)
+    items = {key: {"status": rng.choice([OPEN, SENT])} for key in rng.sample(keys, len(keys))}
+    wanted = keys[:size]
+    closing = {key: "cancel" if items[key]["status"] == OPEN else "refund" for key in wanted}
+    actions = [{"name": name, "kwargs": {"item": key}} for key in wanted for name in ("look", closing[key])]
     payload: dict[str, Any] = {
         "domain": DOMAIN,
         "database": None,
         "tables": {"items": items},
-        "opening": customer,
-        "instruction": f"You are {customer}. You want to give up these items of your order: {', '.join(wanted)}.",
+        "opening": "hello",
+        "instruction": f"You want to give up these items that you ordered: {', '.join(wanted)}.",
         "wanted": wanted,
-        "actions": [{"name": name, "kwargs": kwargs} for name, kwargs in [("look", {"customer": customer}), *closing]],
+        "actions": actions,
         "outputs": [],
         "unprovable": "",
     }
-    digest = content_hash(["outfitter-tiny", payload["tables"], wanted])
+    digest = content_hash([DOMAIN, actions])
     return Task("tau", digest, split_of(digest), payload, tier=f"tiny-{size}")
-
-
-def _short(action: Record) -> str:
-    return " ".join([action["name"], *action["kwargs"].values()])

@@ -1,0 +1,267 @@
+"""The same records in SQLite: a relational schema per domain, and a private copy in memory per episode (TARL 2.1).
+
+A domain's tables are made once, with their records, and kept as the bytes of a SQLite file; an episode's database begins as a
+copy of those bytes. The tools read and change records as in `Database`; what a call changed is written when it ends. Values are
+kept as they are: columns have no type of their own, and what is no text or number (a list that few records have, a field that
+the schema does not know) is JSON in a blob.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from userrl_core.gyms.tau.database import Database, Record, Tables
+
+Kind = Literal["record", "list", "values", "map", "pairs"]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """An object within a record, as columns of its own: ``address.city`` is the column ``address_city``."""
+
+    name: str
+    fields: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of records, or of what a field of them holds.
+
+    key: its own key column; a table within another has that one's keys before it. fields: in the order of the records; a text
+    that ends with ``?`` is a flag. kind: what the field is: a list of objects or of values, or objects or values by name.
+    """
+
+    table: str
+    key: str
+    fields: tuple[str | Group | Inner, ...] = ()
+    kind: Kind = "record"
+
+
+@dataclass(frozen=True, slots=True)
+class Inner:
+    """A field of a record that has a table of its own."""
+
+    name: str
+    table: Table
+
+
+Schema = Mapping[str, Table]
+"""A domain's tables, by the names under which the tools ask for them."""
+
+
+@dataclass(slots=True)
+class _Plan:
+    """A table with the statements that read and write it."""
+
+    table: Table
+    keys: tuple[str, ...]
+    columns: tuple[str, ...]
+    inner: list[tuple[str, _Plan]] = field(default_factory=list)
+
+    def tree(self) -> Iterator[_Plan]:
+        yield self
+        for _, plan in self.inner:
+            yield from plan.tree()
+
+    @property
+    def create(self) -> str:
+        columns = ", ".join(f'"{column}" ANY' for column in (*self.keys, *self.columns))
+        return f'CREATE TABLE "{self.table.table}" ({columns}, PRIMARY KEY ({_quoted(self.keys)})) STRICT;'
+
+    @property
+    def write(self) -> str:
+        every = (*self.keys, *self.columns)
+        text = f'INSERT INTO "{self.table.table}" VALUES ({", ".join("?" * len(every))})'
+        if self.table.kind != "record":
+            return text
+        # The record keeps its place among the others.
+        return f"{text} ON CONFLICT DO UPDATE SET {', '.join(f'{_q(c)} = excluded.{_q(c)}' for c in self.columns)}"
+
+
+def _plan(table: Table, above: tuple[str, ...] = ()) -> _Plan:
+    columns: list[str] = []
+    for part in table.fields:
+        if isinstance(part, Group):
+            columns += [f"{part.name}_{name}" for name in part.fields]
+        elif isinstance(part, str):
+            columns.append(part.removesuffix("?"))
+    if table.kind in ("values", "pairs"):
+        columns = ["value"]
+    else:
+        columns.append("other")
+    plan = _Plan(table, (*above, table.key), tuple(columns))
+    plan.inner = [(part.name, _plan(part.table, plan.keys)) for part in table.fields if isinstance(part, Inner)]
+    return plan
+
+
+class Template:
+    """A domain's database as bytes, and how its records lie in its tables."""
+
+    def __init__(self, schema: Schema, base: Tables) -> None:
+        self.base = base
+        self.plans = {name: _plan(table) for name, table in schema.items()}
+        connection = sqlite3.connect(":memory:")
+        connection.executescript("".join(plan.create for top in self.plans.values() for plan in top.tree()))
+        for name, records in base.items():
+            for key, record in records.items():
+                _write(connection, self.plans[name], (key,), record)
+        connection.commit()
+        self.image = connection.serialize()
+        connection.close()
+
+
+class SqliteDatabase(Database):
+    """One episode's own copy of a template, with the interface of `Database`."""
+
+    def __init__(self, template: Template) -> None:
+        super().__init__(template.base)
+        self._plans = template.plans
+        self._touched: dict[tuple[str, str], None] = {}
+        # SQLite serialises by itself, and an episode may be closed from another thread than the one that played it.
+        self.connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        self.connection.deserialize(template.image)
+
+    def get(self, table: str, key: str) -> Record | None:
+        """A record to read, None when there is none."""
+        if (table, key) in self._changed:
+            return self._changed[table, key]
+        return next((record for _, record in self._read(table, key)), None)
+
+    def edit(self, table: str, key: str) -> Record:
+        """A record to change in place; written by `commit`. Raises KeyError when there is none."""
+        record = self.get(table, key)
+        if record is None:
+            raise KeyError(key)
+        self._changed[table, key] = record
+        return record
+
+    def rows(self, table: str) -> Iterator[tuple[str, Record]]:
+        """All records of a table, to read, in the order in which they came to be."""
+        self.commit()
+        yield from self._read(table)
+
+    def commit(self) -> None:
+        """Write the records that were changed since the last time."""
+        if not self._changed:
+            return
+        self.connection.execute("BEGIN")
+        for (table, key), record in self._changed.items():
+            plan = self._plans[table]
+            for below in plan.tree():
+                if below is not plan:
+                    self.connection.execute(f'DELETE FROM "{below.table.table}" WHERE {_q(plan.keys[0])} = ?', (key,))
+            _write(self.connection, plan, (key,), record)
+            self._touched[table, key] = None
+        self.connection.execute("COMMIT")
+        self._changed.clear()
+
+    def changes(self) -> dict[str, Record]:
+        """The records that differ from the template's, by ``table/id``, as they lie in the tables."""
+        self.commit()
+        now = {(table, key): self.get(table, key) for table, key in sorted(self._touched)}
+        return {
+            f"{table}/{key}": record
+            for (table, key), record in now.items()
+            if record is not None and record != self._base[table].get(key)
+        }
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self.connection.close()
+
+    def _read(self, table: str, key: str | None = None) -> Iterator[tuple[str, Record]]:
+        plan = self._plans[table]
+        where, values = (f" WHERE {_q(plan.keys[0])} = ?", (key,)) if key is not None else ("", ())
+        found: dict[str, dict[tuple[Any, ...], list[tuple[Any, ...]]]] = {}
+        for part in plan.tree():
+            by_parent = found.setdefault(part.table.table, {})
+            depth = len(part.keys) - 1
+            for row in self.connection.execute(f'SELECT * FROM "{part.table.table}"{where} ORDER BY rowid', values):
+                by_parent.setdefault(row[:depth], []).append(row)
+        for row in found[plan.table.table].get((), ()):
+            yield row[0], _record(plan, row, found)
+
+
+def _write(connection: sqlite3.Connection, plan: _Plan, keys: tuple[Any, ...], value: Any) -> None:
+    """Write a record, or one entry of a field with a table of its own, and all below it."""
+    if plan.table.kind in ("values", "pairs"):
+        connection.execute(plan.write, (*keys, _encoded(value)))
+        return
+    rest, row = dict(value), []
+    for part in plan.table.fields:
+        if isinstance(part, str):
+            name = part.removesuffix("?")
+            given = rest.pop(name, None) if rest.get(name) is not None else None
+            row.append(int(given) if part != name and isinstance(given, bool) else _encoded(given))
+        elif isinstance(part, Group):
+            group = rest.get(part.name)
+            fits = isinstance(group, dict) and set(group) <= set(part.fields) and None not in group.values()
+            row += [_encoded(group.get(name)) if fits and group else None for name in part.fields]
+            if fits and group:
+                del rest[part.name]
+    entries: list[tuple[_Plan, Any, Any]] = []
+    for name, below in plan.inner:
+        held = rest.get(name)
+        by_name = below.table.kind in ("map", "pairs")
+        objects = below.table.kind in ("list", "map")
+        if isinstance(held, dict if by_name else list):
+            pairs = list(held.items()) if isinstance(held, dict) else list(enumerate(held))
+            if not objects or all(isinstance(entry, dict) for _, entry in pairs):
+                entries += [(below, key, entry) for key, entry in pairs]
+                del rest[name]
+                continue
+        if name not in rest:
+            rest[""] = [*rest.get("", ()), name]  # the field is missing, and not empty
+    connection.execute(plan.write, (*keys, *row, json.dumps(rest).encode() if rest else None))
+    for below, key, entry in entries:
+        _write(connection, below, (*keys, key), entry)
+
+
+def _record(plan: _Plan, row: Sequence[Any], found: Mapping[str, Mapping[tuple[Any, ...], Any]]) -> Any:
+    """The record of a row, with what lies in the tables below it."""
+    depth = len(plan.keys)
+    if plan.table.kind in ("values", "pairs"):
+        return _decoded(row[depth])
+    values, keys = iter(row[depth:]), tuple(row[:depth])
+    other = json.loads(row[-1]) if row[-1] is not None else {}
+    missing = other.pop("", ())
+    inner, record = dict(plan.inner), dict[str, Any]()
+    for part in plan.table.fields:
+        if isinstance(part, Inner):
+            if part.name in missing or part.name in other:
+                continue
+            below = inner[part.name]
+            entries = [(line[depth], _record(below, line, found)) for line in found[below.table.table].get(keys, ())]
+            record[part.name] = dict(entries) if below.table.kind in ("map", "pairs") else [one for _, one in entries]
+        elif isinstance(part, Group):
+            group = {name: value for name in part.fields if (value := _decoded(next(values))) is not None}
+            if group:
+                record[part.name] = group
+        else:
+            held, name = _decoded(next(values)), part.removesuffix("?")
+            if held is not None:
+                record[name] = bool(held) if part != name and isinstance(held, int) else held
+    return {**record, **other}
+
+
+def _encoded(value: Any) -> Any:
+    """Texts and numbers as they are, all else as a blob of JSON; None stays None, which is no value."""
+    if value is None or type(value) in (str, int, float):
+        return value
+    return json.dumps(value).encode()
+
+
+def _decoded(value: Any) -> Any:
+    return json.loads(value) if isinstance(value, bytes) else value
+
+
+def _q(name: str) -> str:
+    return f'"{name}"'
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return ", ".join(map(_q, names))

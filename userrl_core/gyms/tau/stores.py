@@ -1,0 +1,31 @@
+"""Which database an episode has: the layer over shared records, or a copy of its own in SQLite.
+
+Both answer every call alike. ``memory`` is for training: beginning an episode costs nothing. ``sqlite`` is what `userrl
+serve-tools` gives each session (TARL 2.1); what it costs is in docs/tau.md.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Literal
+
+from userrl_core.gyms.tau.database import Database, Tables
+from userrl_core.gyms.tau.relational import SqliteDatabase, Template
+from userrl_core.gyms.tau.schemas import SCHEMAS
+from userrl_core.gyms.tau.tasks import load_domain
+from userrl_core.gyms.tau.tools import Domain
+
+Store = Literal["memory", "sqlite"]
+
+
+def open_database(domain: Domain, folder: str | None, base: Tables, store: Store) -> Database:
+    """A database for one episode. folder: of the domain's data. base: the domain's records, or the task's own."""
+    if store == "memory":
+        return Database(base)
+    template = _template(domain.name, folder) if base is domain.base else Template(SCHEMAS[domain.name], base)
+    return SqliteDatabase(template)
+
+
+@lru_cache(maxsize=8)
+def _template(name: str, folder: str | None) -> Template:
+    return Template(SCHEMAS[name], load_domain(name, folder).base)
