@@ -298,6 +298,35 @@ async def test_wish_outcomes_and_tier_scores_are_those_of_the_conversations(tmp_
         assert (tiers[f"size-{size}"]["n"], tiers[f"size-{size}"]["score"]) == (6, pytest.approx(metrics.mean(scores)))
 
 
+async def test_the_two_verdicts_of_tau_are_counted_and_conversations_where_they_differ_are_named(
+    tmp_path: Path,
+) -> None:
+    pool = tasks("tau", "test", domain="outfitter", tier="tiny")[:12]
+    with TurnLog.open(tmp_path, "r1") as log:
+        played = await run_episodes(
+            pool,
+            ScriptedPolicy(0.8),
+            horizon=8,
+            sink=log,
+            context=RolloutContext(stage="evaluate", phase="evaluate", policy="p"),
+        )
+    right = [t for t in played if t.score == 1.0]
+    assert 0 < len(right) < len(played)
+    right[0].turns[-1].info["writes_right"] = False
+    with TurnLog.open(tmp_path, "r2") as log:
+        log.begin(right[0])
+        for turn in right[0].turns:
+            log.turn(right[0], turn)
+        log.end(right[0])
+    with open_warehouse(tmp_path) as warehouse:
+        first, second = rows(warehouse, "tau_verdicts")
+    assert (first["n"], first["score"]) == (12, pytest.approx(len(right) / 12))
+    assert (first["writes_right"], first["database_right"]) == (len(right), len(right))
+    assert (first["disagreements"], first["apart"]) == (0, None)
+    assert (second["writes_right"], second["database_right"], second["disagreements"]) == (0, 1, 1)
+    assert len(second["apart"]) == 1
+
+
 async def test_the_timing_of_choices_preferences_and_replies_are_those_of_the_metrics(tmp_path: Path) -> None:
     chosen = list(tasks("travel", "test")[:12])
     with TurnLog.open(tmp_path, "r1") as log:

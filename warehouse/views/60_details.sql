@@ -86,3 +86,22 @@ CREATE OR REPLACE MACRO wish_outcomes(run := NULL, in_phase := 'evaluate') AS TA
     FROM trajectories t LEFT JOIN ended e USING (traj_id)
     WHERE t.gym = 'wish' AND t.admitted AND (run IS NULL OR t.run_id = run) AND (in_phase IS NULL OR t.phase = in_phase)
     GROUP BY t.run_id, t.policy, t.checkpoint, t.stage, t.step ORDER BY t.run_id, t.stage, t.step, t.policy;
+
+-- How often the two verdicts on a conversation of the tau gym agree, per policy: whether its writes are the gold ones, and whether
+-- the database is as gold leaves it; a conversation that nobody ended has neither. apart: those where they differ, for `userrl show`.
+CREATE OR REPLACE MACRO tau_verdicts(run := NULL, in_phase := 'evaluate') AS TABLE
+    WITH ended AS (
+        SELECT u.traj_id, (u.info->>'writes_right')::BOOLEAN AS writes_right,
+               (u.info->>'database_right')::BOOLEAN AS database_right, (u.info->>'outputs_missing')::INT > 0 AS untold
+        FROM turns u
+        WHERE u.gym = 'tau' AND u.info->>'writes_right' IS NOT NULL
+              AND (run IS NULL OR u.run_id = run) AND (in_phase IS NULL OR u.phase = in_phase)
+    )
+    SELECT t.run_id, t.policy, t.checkpoint, count(*) AS n, avg(t.score) AS score,
+           count(*) FILTER (e.writes_right) AS writes_right, count(*) FILTER (e.database_right) AS database_right,
+           count(*) FILTER (e.untold) AS outputs_missing,
+           count(*) FILTER (e.writes_right <> e.database_right) AS disagreements,
+           list(t.traj_id ORDER BY t.traj_id) FILTER (e.writes_right <> e.database_right) AS apart
+    FROM trajectories t LEFT JOIN ended e USING (traj_id)
+    WHERE t.gym = 'tau' AND t.admitted AND (run IS NULL OR t.run_id = run) AND (in_phase IS NULL OR t.phase = in_phase)
+    GROUP BY t.run_id, t.policy, t.checkpoint ORDER BY t.run_id, t.policy;
