@@ -87,6 +87,12 @@ async def test_every_task_is_solved_by_its_gold_writes_which_all_succeed_and_by_
         assert (await validate_async(task)).ok
 
 
+def test_commands_that_know_tiers_alone_reach_both_tiers() -> None:
+    assert generate("tau", 3, 1, tier="outfitter") == generate("tau", 3, 1, domain="outfitter")
+    assert {task.payload["domain"] for task in generate("tau", 3, 1, tier="tiny")} == {tiny.DOMAIN}
+    assert tasks("tau", "test", tier="bikes") == tasks("tau", "test")
+
+
 def test_its_tools_are_retails_and_every_one_that_changes_something_is_asked_for() -> None:
     domain = load_domain("outfitter", None)
     assert domain.tools is retail.TOOLS
@@ -198,6 +204,6 @@ def test_tiny_tasks_take_four_or_six_turns_and_are_solved_by_three_tools() -> No
 
 def test_a_wrong_tier_or_size_is_refused_with_those_there_are() -> None:
     with pytest.raises(ConfigError, match="The bikes domain has no tier 'tiny'; outfitter has 'tiny'"):
-        tasks("tau", "train", tier="tiny")
+        tasks("tau", "train", domain="bikes", tier="tiny")
     with pytest.raises(ConfigError, match=r"has sizes 1 to 3, not \[7\]"):
         tasks("tau", "train", **TINY, sizes=[7])

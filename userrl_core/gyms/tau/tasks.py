@@ -43,38 +43,46 @@ OPENINGS = {
 
 
 def tasks(
-    split: str, *, domain: str = "bikes", tier: str | None = None, sizes: Iterable[int] = (1, 2)
+    split: str, *, domain: str | None = None, tier: str | None = None, sizes: Iterable[int] = (1, 2)
 ) -> Sequence[Task]:
-    """Our tasks of a split. tier: ``tiny`` for outfitter's laptop tier, whose tasks are of the given sizes.
+    """Our tasks of a split, of the bikes where no domain is named. tier: ``tiny`` for the outfitter's laptop tier, whose tasks are
+    of the given sizes; a domain's name, for commands that know tiers alone.
 
     Raises ConfigError for a domain without tasks of ours, and for a tier that it does not have.
     """
-    if _is_tiny(domain, tier):
+    meant = _meant(domain, tier)
+    if meant == tiny.DOMAIN:
         return tiny.tasks(split, sizes)
-    return [task for task in _all(domain) if task.split == split]
+    return [task for task in _all(meant) if task.split == split]
 
 
-def generate(n: int, seed: int, *, domain: str = "bikes", tier: str | None = None) -> list[Task]:
+def generate(n: int, seed: int, *, domain: str | None = None, tier: str | None = None) -> list[Task]:
     """n tasks of a domain of ours. Raises ConfigError when its data gives fewer."""
-    if _is_tiny(domain, tier):
+    meant = _meant(domain, tier)
+    if meant == tiny.DOMAIN:
         return tiny.generate(n, seed)
-    payloads, _, _, validation = OWN[domain]
+    payloads, _, _, validation = OWN[meant]
     generated = [_own(payload, validation) for payload in payloads(n, seed)]
     if len(generated) < n:
         raise ConfigError(
-            f"The {domain} domain has only {len(generated)} different tasks with this seed; ask for fewer than {n}."
+            f"The {meant} domain has only {len(generated)} different tasks with this seed; ask for fewer than {n}."
         )
     return generated
 
 
-def _is_tiny(domain: str, tier: str | None) -> bool:
-    if domain not in OWN:
+def _meant(domain: str | None, tier: str | None) -> str:
+    """The domain that is named, by its own name or as a tier."""
+    if domain is not None and domain not in OWN:
         raise ConfigError(
             f"TauGym has no tasks of its own for '{domain}'; import the published ones, or use one of {', '.join(OWN)}."
         )
-    if tier is not None and (domain, tier) != ("outfitter", "tiny"):
-        raise ConfigError(f"The {domain} domain has no tier '{tier}'; outfitter has 'tiny'.")
-    return tier is not None
+    if tier is None:
+        return domain or "bikes"
+    if tier == "tiny" and domain in (None, "outfitter"):
+        return tiny.DOMAIN
+    if tier not in OWN or domain not in (None, tier):
+        raise ConfigError(f"The {domain or 'tau'} domain has no tier '{tier}'; outfitter has 'tiny'.")
+    return tier
 
 
 def load_published(root: Path) -> list[Task]:
