@@ -10,15 +10,19 @@ from curricula.merge import Merged, Rank
 from curricula.recipe import Recipe
 from curricula.spec import FOLDER
 from userrl_core.errors import ConfigError
+from userrl_core.gyms.base import parse_config
 from userrl_core.gyms.published import PAPER_GYMS, has_loader, why_absent
 from userrl_core.gyms.registry import gym_class, names
+
+SEARCHED = ("search", "searchqa")
+"""The gyms whose published questions need web search."""
 
 
 def use_published(merged: Merged, folder: Path | None, keys: Collection[str] | None = None) -> dict[str, str]:
     """Write `gyms.NAME.published` for every gym of the recipe that has published tasks; returns those that have none, and why.
 
     folder: where they are looked for when the recipe names no folder; without either nothing is looked for. keys: environment
-    variables that are set, None where nobody looked: the released questions of SearchGym are answered by the web alone.
+    variables that are set, None where nobody looked: released questions are answered by the web alone.
     Raises ConfigError under ``data: published`` for a gym that has none, with both ways round.
     """
     mode = merged.get("data", "ours")
@@ -36,8 +40,8 @@ def use_published(merged: Merged, folder: Path | None, keys: Collection[str] | N
         if gym not in names() or merged.get(f"gyms.{gym}.published") is not None:
             continue
         why = why_absent(gym, place, merged.get("published", "released"))
-        if not why and mode != "published" and keys is not None and gym == "search":
-            why = missing_search_key(merged.get("gyms.search.config") or {}, keys)
+        if not why and mode != "published" and keys is not None and gym in SEARCHED:
+            why = missing_search_key(gym, merged.get(f"gyms.{gym}.config") or {}, keys)
         if not why:
             merged.set(f"gyms.{gym}.published", FOLDER, "data", Rank.OVERRIDE)
         elif mode == "published":
@@ -47,17 +51,17 @@ def use_published(merged: Merged, folder: Path | None, keys: Collection[str] | N
     return absent
 
 
-def missing_search_key(config: Mapping[str, Any], keys: Collection[str]) -> str:
-    """Why released questions cannot be searched for; "" where they can."""
-    key = str(config.get("web_key_env", gym_class("search").config_type.model_fields["web_key_env"].default))
-    if config.get("backend", "auto") == "local" or key in keys:
+def missing_search_key(gym: str, config: Mapping[str, Any], keys: Collection[str]) -> str:
+    """Why a gym's released questions cannot be searched for; "" where they can."""
+    key: str | None = parse_config(gym_class(gym), config).web_key  # type: ignore[attr-defined]  # of both gyms
+    if key is None or key in keys:
         return ""
     return f"the released questions need web search, and {key} is not set"
 
 
 def none_published(recipe: Recipe) -> str | None:
     """The refusal of a recipe that asks for published tasks where none at all were found; None where nothing is missing."""
-    could = [gym for gym in recipe.absent if has_loader(gym) and gym != "search"]
+    could = [gym for gym in recipe.absent if has_loader(gym) and gym not in SEARCHED]
     there = any(setup.published is not None for setup in recipe.gyms.values())
     if recipe.data != "published-or-ours" or not could or there:
         return None

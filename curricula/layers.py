@@ -21,6 +21,7 @@ from userrl_core.training.config import AlgorithmConfig, SftConfig
 EXPERIMENT: Mapping[str, frozenset[str] | None] = {
     "stages": None,
     "schedule": None,
+    "evolve": None,
     "credit": None,
     "judge": None,
     "split": None,

@@ -14,6 +14,7 @@ from curricula.spec import (
     FOLDER,
     Demonstrations,
     Evaluate,
+    Evolve,
     GymSetup,
     Hardware,
     Judge,
@@ -129,6 +130,9 @@ class Recipe(Settings):
     stages: tuple[Stage, ...] = ()
     """Spans of training; empty: no RL."""
 
+    evolve: Evolve | None = None
+    """AgentEvol in place of stages of RL; none: no such loop."""
+
     branches: dict[BranchName, tuple[Stage, ...]] = Field(default_factory=dict)
     """Ways on from the last of the stages: each begins at its checkpoint and has stages of its own. For comparisons of what
     comes after the same beginning; branches run side by side where the machine has room."""
@@ -173,6 +177,8 @@ class Recipe(Settings):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Recipe:
+        if self.evolve is not None and self.stages:
+            raise ValueError("evolve stands in place of stages of RL; leave one of them out")
         if self.branches and self.horizons is not None:
             raise ValueError("branches have horizons of their own; leave the schedule out, or the branches")
         placed = {f"stages[{number}]": stage for number, stage in enumerate(self.stages)}

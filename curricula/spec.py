@@ -103,6 +103,29 @@ class Demonstrations(Settings):
     """Sampling temperature of a served demonstrator."""
 
 
+class Evolve(Settings):
+    """AgentEvol in place of RL: sample, keep what succeeded, fine-tune the first model on all that was kept, again.
+
+    AgentGym-RL 3.2.2. As in AgentGym's released code every iteration begins with the model before any fine-tuning, and what
+    it is trained on grows: demonstrations, then the successes of every iteration.
+    """
+
+    iterations: PositiveInt = 4
+    """How often (released code: 4)."""
+
+    tasks: PositiveInt | None = None
+    """Training tasks sampled per gym and iteration; none: all."""
+
+    attempts: PositiveInt = 1
+    """Trajectories at each of them."""
+
+    temperature: NonNegativeFloat = 1.0
+    """Sampling temperature; the released code samples greedily."""
+
+    horizon: Turns | None = None
+    """Most turns of what is sampled; none: the evaluation's."""
+
+
 class Stage(Settings):
     """A span of training steps with its own horizon and task mix."""
 

@@ -19,7 +19,7 @@ from prefect import flow, get_run_logger  # noqa: E402
 from flows.run.artifacts import flow_run_name, label, notify, publish, show_page  # noqa: E402
 from flows.run.budget import check_budget  # noqa: E402
 from flows.run.job import Inputs  # noqa: E402
-from flows.run.plan import RunPlan, plan_run  # noqa: E402
+from flows.run.plan import RunPlan, iterations, plan_run  # noqa: E402
 from flows.run.report import write_report  # noqa: E402
 from flows.run.request import TrainRequest, takes  # noqa: E402
 from flows.run.results import DistillResult, EvaluateResult, Result, TrainResult  # noqa: E402
@@ -54,7 +54,8 @@ def train(request: TrainRequest) -> dict[str, Any]:
             cold = stages.do("sft", TrainResult, Inputs(distill=demonstrations, init=plan.start))
         inputs = Inputs(before=cold, distill=demonstrations, reference=cold)
         newest = stages.chain(plan.rl_stages(), inputs)
-        ends = stages.side_by_side(inputs.model_copy(update={"before": newest}))
+        branched = stages.side_by_side(inputs.model_copy(update={"before": newest}))
+        ends = {**branched, **stages.evolve(inputs)}
         forgettable = plan.start if "sft" in plan.stages and plan.families else None
         reached = Inputs(distill=demonstrations, init=forgettable, sft=cold, rl=newest, ends=ends)
         scores = stages.do("evaluate", EvaluateResult, reached)
@@ -87,6 +88,18 @@ class _Stages:
                 for name, stages in wanted.items()
             }
             return {name: end for name, future in ends.items() if (end := future.result()) is not None}
+
+    def evolve(self, inputs: Inputs) -> dict[str, TrainResult]:
+        """Every iteration of AgentEvol: what the newest model samples, and the first model trained on all that succeeded."""
+        ends: dict[str, TrainResult] = {}
+        for number in iterations(self.plan.recipe):
+            sampled = self.do(f"explore-{number}", DistillResult, inputs)
+            trained = self.do(f"sft-{number}", TrainResult, Inputs(distill=sampled, init=self.plan.start))
+            if sampled is None or trained is None:
+                break
+            inputs = Inputs(before=trained, distill=sampled)
+            ends[f"evolved-{number}"] = trained
+        return ends
 
     def do(self, stage: str, kind: type[R], inputs: Inputs | None = None, share: Share | None = None) -> R | None:
         """The result of a stage, done now or earlier; None for one that this run does not have, or not yet."""

@@ -21,7 +21,7 @@ from userrl_core.interact import InteractCall, parse_text, render_call, tool_sch
 from userrl_core.metrics import mean
 from userrl_core.records import Flag, Message, Trajectory
 
-DropReason = Literal["not_admitted", "format_error", "no_turns", "below_cut"]
+DropReason = Literal["not_admitted", "format_error", "no_turns", "failed", "below_cut"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,8 @@ class Selection:
         return frozenset(trajectory.task.key for trajectory in self.kept)
 
 
-def select_top_k(trajectories: Iterable[Trajectory], top_k: int) -> Selection:
-    """The best demonstrations of every gym, top_k in total.
+def select_top_k(trajectories: Iterable[Trajectory], top_k: int, *, successes: bool = False) -> Selection:
+    """The best demonstrations of every gym, top_k in total. successes: those that succeeded alone.
 
     The total is shared evenly; what one gym cannot fill goes to the others. Ties are broken by content (fewer turns, task
     key, attempt, seed), so that the order of arrival does not matter. Raises ConfigError for a top_k below 1.
@@ -64,6 +64,8 @@ def select_top_k(trajectories: Iterable[Trajectory], top_k: int) -> Selection:
         gym = trajectory.task.gym
         played[gym].append(trajectory)
         reason = _drop_reason(trajectory)
+        if reason is None and successes and trajectory.stop_reason != "success":
+            reason = "failed"
         if reason is None:
             usable[gym].append(trajectory)
         else:

@@ -1,7 +1,7 @@
 """One conversation as a state machine, independent of how tokens are generated.
 
-The caller (an HTTP client, the local model in lock-step, verl's agent loop) calls `start` once, then `submit` with each
-reply, and passes the returned messages to its model. The episode parses the reply, steps the gym, counts turns against
+The caller (an HTTP client, the local model in lock-step, verl's agent loop) calls `begin` (or `start`) once, then `submit` with
+each reply, and passes the returned messages to its model. The episode parses the reply, steps the gym, counts turns against
 the horizon, logs, and decides when and why the conversation ends. A failure of user, judge or gym becomes a null reward,
 never a zero.
 """
@@ -78,12 +78,27 @@ class Episode:
 
     def start(self) -> list[Message]:
         """Reset the gym and return the opening messages; empty when the gym failed, which ends the episode without a score."""
-        failure: Exception | None = None
+        return self._begun(*self._reset())
+
+    async def begin(self) -> list[Message]:
+        """`start`, in which other episodes go on while a gym's reset waits for another process."""
+        if not self.gym.blocking:
+            return self.start()
+        resetting = asyncio.ensure_future(asyncio.to_thread(self._reset))
+        try:
+            return self._begun(*await asyncio.shield(resetting))
+        except asyncio.CancelledError:
+            await asyncio.wait([resetting])  # else what it opens would be opened after the gym was closed
+            raise
+
+    def _reset(self) -> tuple[list[Message], Exception | None]:
         try:
             opening = self.gym.reset(seed=derive_seed("gym", self.trajectory.seed))
-            messages = opening_messages(self.gym, opening, self.rules.horizon, self.rules.prompt_style)
+            return opening_messages(self.gym, opening, self.rules.horizon, self.rules.prompt_style), None
         except Exception as error:  # noqa: BLE001  a bug in one gym must not end the batch, as in _step
-            failure, messages = error, []
+            return [], error
+
+    def _begun(self, messages: list[Message], failure: Exception | None) -> list[Message]:
         self.trajectory.messages = list(messages)
         if self._sink is not None:
             self.trajectory.traj_id = self._sink.begin(self.trajectory)

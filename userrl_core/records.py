@@ -130,7 +130,8 @@ class Turn:
 class RolloutContext:
     """The part of a run that a rollout belongs to.
 
-    stage: ``distill``, ``sft``, ``rl-1`` ... ``rl-n``, ``evaluate``. step: global RL step from 1, 0 before the first.
+    stage: ``distill``, ``sft``, ``explore-1``, ``sft-1`` ..., ``rl-1`` ... ``rl-n``,
+    ``evaluate``. step: global RL step from 1, 0 before the first.
     policy: the acting policy's name in reports. checkpoint: id of the acting checkpoint, None where there is none.
     """
 

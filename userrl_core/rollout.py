@@ -138,7 +138,7 @@ async def drive(episode: Episode, policy: Policy, timeout: float) -> None:
     session = None
     try:
         async with asyncio.timeout(timeout):
-            messages = episode.start()
+            messages = await episode.begin()
             while messages:
                 started = time.perf_counter()
                 try:

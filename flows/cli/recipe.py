@@ -153,6 +153,9 @@ def as_lines(recipe: Recipe) -> Iterator[str]:
 
 def stage_lines(recipe: Recipe) -> Iterator[str]:
     """The stage table."""
+    if recipe.evolve is not None:
+        yield f"No RL stages: {recipe.evolve.iterations} times AgentEvol, which samples, keeps what succeeded and fine-tunes."
+        return
     if not recipe.planned_stages:
         yield "No RL stages: the cold start is evaluated as it is."
         return

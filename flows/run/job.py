@@ -73,7 +73,7 @@ class Inputs(Settings):
     """Cold start: the model that it starts from."""
 
     before: TrainResult | None = None
-    """RL: the stage before."""
+    """RL: the stage before. AgentEvol: the model that samples."""
 
     reference: TrainResult | None = None
     """RL: the model that the distance is measured to."""
@@ -85,7 +85,7 @@ class Inputs(Settings):
     """Evaluation: the last stage of RL, of those that all branches share."""
 
     ends: dict[str, TrainResult] = Field(default_factory=dict)
-    """Evaluation: the last stage of each branch."""
+    """Evaluation: the last stage of each branch, or of each iteration of AgentEvol."""
 
     @property
     def identity(self) -> dict[str, list[Any]]:
@@ -122,7 +122,7 @@ class StageJob(Settings):
     """What is done."""
 
     stage: str
-    """Name in records: distill, sft, rl-1 ... rl-n, evaluate."""
+    """Name in records: distill, sft, explore-1, sft-1 ..., rl-1 ... rl-n, evaluate."""
 
     run_id: str
     """The run in the warehouse."""

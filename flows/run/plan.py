@@ -31,8 +31,8 @@ from warehouse.files.runs import register_run
 HOPELESS = ("environment", "judge", "settings", "backend")
 """What no other machine, key or file would change: refused in a dry run as well."""
 
-KINDS: dict[str, Kind] = {"distill": "distill", "sft": "sft", "evaluate": "evaluate"}
-"""Kinds of the stages that are no ``rl-n``."""
+KINDS: dict[str, Kind] = {"distill": "distill", "explore": "distill", "sft": "sft", "evaluate": "evaluate"}
+"""Kinds of the stages that are no ``rl-n``, by their name without its number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class RunPlan:
 
     def job(self, run: Run, stage: str, inputs: Inputs | None = None) -> StageJob:
         """The stage as data."""
-        kind, inputs = KINDS.get(stage, "rl"), inputs or Inputs()
+        kind, inputs = KINDS.get(stage.partition("-")[0], "rl"), inputs or Inputs()
         return StageJob(
             kind=kind,
             stage=stage,
@@ -243,7 +243,13 @@ def _stages(recipe: Recipe) -> tuple[str, ...]:
     # Without a cold start, too: the tokenizer of a model from scratch is trained on demonstrations, and weights have to come
     # from somewhere.
     cold = ("distill", "sft") if recipe.cold_start.enabled or recipe.model.path is None else ()
-    return (*cold, *(planned.name for planned in recipe.planned_stages), "evaluate")
+    evolved = [f"{part}-{number}" for number in iterations(recipe) for part in ("explore", "sft")]
+    return (*cold, *evolved, *(planned.name for planned in recipe.planned_stages), "evaluate")
+
+
+def iterations(recipe: Recipe) -> range:
+    """Numbers of AgentEvol's iterations; none where the recipe has no such loop."""
+    return range(1, 1 + (recipe.evolve.iterations if recipe.evolve else 0))
 
 
 def _between(stages: tuple[str, ...], first: str | None, last: str | None) -> tuple[str, ...]:

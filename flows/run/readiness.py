@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from curricula import PlannedStage, Recipe
-from curricula.data import missing_search_key, none_published
+from curricula.data import SEARCHED, missing_search_key, none_published
 from curricula.feasibility import check_credit
 from curricula.host import AUTO, Host, choose_profile, needs
 from curricula.load import load
@@ -192,6 +192,12 @@ def _refuse_settings(recipe: Recipe, backend: Backend, init_from: str, trained: 
             f"verl trains a checkpoint, and profile {recipe.profile} makes a model from scratch; set model.path, or take a "
             "profile such as qwen3-8b.",
         )
+    if backend == "verl" and recipe.evolve is not None:
+        raise _Refusal(
+            "backend",
+            "AgentEvol samples and trains in turn, which only the local backend does; set backend to local, or take profile "
+            "h200-1.",
+        )
     if backend == "verl" and any(planned.stage.timed for planned in trained):
         raise _Refusal(
             "backend",
@@ -250,15 +256,15 @@ def _refuse_unserved(recipe: Recipe, host: Host, kinds: tuple[str, ...]) -> None
             raise _Refusal(
                 "data", f"gyms.{gym}.published names {published}, and nothing is there; give the right path."
             )
-    search = recipe.gym("search")
     chats = recipe.cold_start.data
     if "distill" in kinds and chats is not None and not Path(chats).expanduser().is_file():
         raise _Refusal("data", f"cold_start.data names {chats}, and nothing is there; give the right path.")
-    searched = "evaluate" in kinds and "search" in evaluation_gyms(recipe) and search.published == FOLDER
-    if searched and (missing := missing_search_key(search.config, host.keys)):
-        raise _Refusal(
-            "key", f"In gym 'search' {missing}; set it, or data: published-or-ours to play our own questions."
-        )
+    asked = (*evaluation_gyms(recipe),) * ("evaluate" in kinds) + (*recipe.training_gyms,) * ("rl" in kinds)
+    for gym in (gym for gym in SEARCHED if gym in asked and recipe.gym(gym).published == FOLDER):
+        if missing := missing_search_key(gym, recipe.gym(gym).config, host.keys):
+            raise _Refusal(
+                "key", f"In gym '{gym}' {missing}; set it, or data: published-or-ours to play our own questions."
+            )
     if "OPENAI_BASE_URL" in host.keys:
         return
     for what, server in _servers(recipe, kinds):

@@ -131,9 +131,10 @@ def write_report(
 ) -> Report:
     """Write report.md, report.json and curve.png into the run's folder.
 
-    newest: of the trained stages' results. ends: the last of each branch. evaluated: who was, where the run is an evaluation alone.
+    newest: of the trained stages' results. ends: the last of each branch, or of each iteration. evaluated: who was, where
+    the run is an evaluation alone.
     """
-    chosen = max(ends.values(), key=lambda end: end.best.score if end.best else 0.0) if ends else newest
+    chosen = max(reversed([*ends.values()]), key=lambda end: end.best.score if end.best else 0.0) if ends else newest
     reached = {"RL": newest} if newest is not None and not ends else dict(ends or {})
     found = {label: both for label, end in reached.items() if (both := _reached(run, label, end, scores)) is not None}
     best, last = found.pop("RL", (None, None))

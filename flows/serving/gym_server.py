@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import Body, FastAPI, Query, Request
@@ -101,7 +102,9 @@ class GymServer:
             if session.gym is not None:
                 await session.gym.aclose()
             session.gym = make(self.name, pool[data_idx % len(pool)], self.user, **session.config)
-            session.observation, session.reward, session.done = session.gym.reset(seed=seed), 0.0, False
+            reset = partial(session.gym.reset, seed=seed)
+            opening = await asyncio.to_thread(reset) if session.gym.blocking else reset()
+            session.observation, session.reward, session.done = opening, 0.0, False
             self._counts["reset"] += 1
         return self._state(number, session)
 

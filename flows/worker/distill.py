@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,10 @@ from curricula.recipe import Recipe
 from flows.run.job import ProgressWriter, StageJob
 from flows.run.results import DistillResult, file_hash
 from flows.run.tasks import demonstrated_gyms, demonstration_tasks, gym_config, users_of
-from userrl_core.distill import select_top_k, write_chats
+from userrl_core.distill import Selection, select_top_k, write_chats
 from userrl_core.errors import TrainingError
 from userrl_core.json_files import write_json
-from userrl_core.policies import Policy, ScriptedPolicy
+from userrl_core.policies import BatchPolicy, Policy, ScriptedPolicy
 from userrl_core.policies.openai import OpenAIPolicy
 from userrl_core.records import RolloutContext, Trajectory
 from userrl_core.rollout import run_episodes
@@ -43,11 +44,33 @@ def distill(job: StageJob, sink: Sink, progress: ProgressWriter) -> DistillResul
     if recipe.cold_start.data is not None:
         return _given(job, Path(recipe.cold_start.data).expanduser())
     policy = demonstrator(recipe)
-    where = RolloutContext(stage=job.stage, phase="distill", policy=policy.name)
-    horizon = setup.horizon or recipe.evaluate.horizon
-    gyms = demonstrated_gyms(recipe)
-    users = users_of(recipe, gyms, role="demonstrate")
-    plan = {gym: _attempts(recipe, gym, job.seed) for gym in gyms}
+    plan = {gym: _attempts(recipe, gym, job.seed) for gym in demonstrated_gyms(recipe)}
+    played = play(job, policy, plan, sink, progress, horizon=setup.horizon, role="demonstrate")
+    chosen = select_top_k(played, setup.top_k)
+    if not chosen.kept:
+        why = ", ".join(f"{count} {reason}" for reason, count in chosen.dropped.items()) or "none was played"
+        raise TrainingError(
+            f"No demonstration of {policy.name} can be learnt from ({why}); see the turns of stage distill."
+        )
+    chats, used = job.folder / "chats.jsonl", job.folder / "used_tasks.json"
+    write_chats(chats, chosen.kept)
+    sink.demonstrations(t.traj_id for t in chosen.kept if t.traj_id is not None)
+    write_json(used, {"tasks": sorted(chosen.task_keys)})
+    return result_of(policy.name, played, chosen, chats, used)
+
+
+def play(
+    job: StageJob,
+    policy: Policy | BatchPolicy,
+    plan: Mapping[str, tuple[list[Any], int]],
+    sink: Sink,
+    progress: ProgressWriter,
+    *,
+    horizon: int | None,
+    role: str,
+) -> list[Trajectory]:
+    """What the policy does at each gym's tasks, so often each. horizon: none for the evaluation's. role: whose users answer."""
+    recipe = job.recipe
     total = sum(len(tasks) * n for tasks, n in plan.values())
     ended: list[Trajectory] = []
 
@@ -59,15 +82,15 @@ def distill(job: StageJob, sink: Sink, progress: ProgressWriter) -> DistillResul
     for tasks, _ in plan.values():
         sink.tasks(tasks)
     # All gyms at once: a served demonstrator's slots stay full while the last conversations of one gym end.
-    played = asyncio.run(
+    return asyncio.run(
         run_episodes(
             [task for tasks, _ in plan.values() for task in tasks],
             policy,
-            horizon=horizon,
+            horizon=horizon or recipe.evaluate.horizon,
             n={gym: n for gym, (_, n) in plan.items()},
             sink=sink,
-            user=users,
-            context=where,
+            user=users_of(recipe, tuple(plan), role=role),
+            context=RolloutContext(stage=job.stage, phase="distill", policy=policy.name),
             seed=job.seed,
             gym_config=gym_config(recipe),
             on_format_error=recipe.on_format_error,
@@ -75,20 +98,14 @@ def distill(job: StageJob, sink: Sink, progress: ProgressWriter) -> DistillResul
             progress=count,
         )
     )
-    chosen = select_top_k(played, setup.top_k)
-    if not chosen.kept:
-        why = ", ".join(f"{count} {reason}" for reason, count in chosen.dropped.items()) or "none was played"
-        raise TrainingError(
-            f"No demonstration of {policy.name} can be learnt from ({why}); see the turns of stage distill."
-        )
-    chats, used = job.folder / "chats.jsonl", job.folder / "used_tasks.json"
-    write_chats(chats, chosen.kept)
-    sink.demonstrations(t.traj_id for t in chosen.kept if t.traj_id is not None)
-    write_json(used, {"tasks": sorted(chosen.task_keys)})
+
+
+def result_of(policy: str, played: list[Trajectory], chosen: Selection, chats: Path, used: Path) -> DistillResult:
+    """What was played and kept, and the files that say it."""
     return DistillResult(
         chats=chats,
         used_tasks=used,
-        policy=policy.name,
+        policy=policy,
         played=len(played),
         kept=len(chosen.kept),
         dropped=chosen.dropped,

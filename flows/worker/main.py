@@ -106,6 +106,10 @@ def _work(job: StageJob) -> Any:
         for package in UNUSED:
             sys.modules.setdefault(package, None)  # type: ignore[arg-type]  # Python's way to say: not in this process
     if job.kind == "distill":
+        if job.inputs.before is not None:
+            from flows.worker.explore import explore
+
+            return explore
         from flows.worker.distill import distill
 
         return distill

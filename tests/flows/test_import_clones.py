@@ -91,7 +91,9 @@ def test_what_is_no_literal_is_refused_with_file_and_line_and_never_run(tmp_path
 
 
 def test_a_folder_that_is_no_clone_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(TaskError, match="is no clone of UserRL, UserBench, tau-bench or AgentGym"):
+    with pytest.raises(
+        TaskError, match="is no clone of UserRL, UserBench, tau-bench, AgentGym or of the question sets"
+    ):
         import_clone(tmp_path, tmp_path / "data")
 
 

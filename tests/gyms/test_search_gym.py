@@ -77,7 +77,7 @@ def test_the_corpus_has_120_articles_and_every_split_has_four_questions():
 
 
 async def test_two_searches_find_every_answer_and_one_does_not():
-    backend = LocalBackend()
+    backend = LocalBackend(corpus())
     for question in corpus().questions:
         first, second = [await backend.search(hop, 5) for hop in question.hops]
         subject = question.hops[1].split(" town ")[0].removesuffix(" born")

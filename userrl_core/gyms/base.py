@@ -107,6 +107,9 @@ class Gym(Generic[C]):
     elsewhere: ClassVar[bool] = False
     """Whether its episodes are played by a server that its configuration has to name."""
 
+    blocking: ClassVar[bool] = False
+    """Whether `reset` waits for another process: it is then called in a thread, so that other episodes go on."""
+
     _methods: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

@@ -19,6 +19,7 @@ COPIED = {
     "userrl": ("LICENSE*", "data/*/*.parquet", "gyms/*/*/data/*.json"),
     "userbench": ("LICENSE*", "data/*/*.parquet", "travelgym/data/*.json"),
     "agentgym": ("LICENSE*", "agentenv-textcraft/agentenv_textcraft/recipes/*.json"),
+    "agentgym/searchqa": ("*/train.jsonl", "*/dev.jsonl", "*/test.jsonl"),
 }
 """The files of a clone that are kept, under the paths that they have there."""
 DOMAINS = ("retail", "airline")
@@ -42,8 +43,13 @@ def import_clone(clone: Path, folder: Path) -> str:
         part = "userbench"
     elif (clone / "agentenv-textcraft").is_dir():
         part = "agentgym"
+    elif any((clone / name).is_dir() for name in ("nq", "hotpotqa", "bamboogle")):
+        part = "agentgym/searchqa"
     else:
-        raise TaskError(f"{clone} is no clone of UserRL, UserBench, tau-bench or AgentGym; give the root of one.")
+        raise TaskError(
+            f"{clone} is no clone of UserRL, UserBench, tau-bench, AgentGym or of the question sets (nq/test.jsonl and so on); "
+            "give the root of one."
+        )
     for source in (path for pattern in COPIED[part] for path in sorted(clone.glob(pattern))):
         _copy(source, folder / part / source.relative_to(clone))
     return part

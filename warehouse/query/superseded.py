@@ -20,7 +20,8 @@ UNTOUCHED_STAGES = ("distill", "sft", "evaluate", "play")
 """Stages whose metrics a rewind to a training step leaves alone (metrics carry no phase)."""
 
 COLD_START = "sft"
-"""Its steps are counted apart from those of reinforcement learning: a rewind of it to a step reaches its own rows alone."""
+"""Its steps, and those of the fine-tunings ``sft-1`` ... after it, are counted apart from those of reinforcement learning: a
+rewind of one to a step reaches its own rows alone."""
 
 ADVICE = "turns may count twice. `userrl warehouse check --repair` sets it aside."
 
@@ -37,6 +38,11 @@ class Rewind:
     incarnation: int
     stage: str | None
     step: int | None
+
+    @property
+    def supervised(self) -> bool:
+        """Whether it is one of supervised training."""
+        return self.stage == COLD_START or (self.stage or "").startswith(f"{COLD_START}-")
 
     @property
     def branch(self) -> str | None:
@@ -78,10 +84,8 @@ def unreadable_lines(path: Path) -> int:
 def definitions(rewinds: Sequence[Rewind]) -> list[str]:
     """SQL that fills `store.rewound`, `store.refitted` and `store.restarted` and makes the views that they hide rows of."""
     to_step = [r for r in rewinds if r.step is not None]
-    rewound = [
-        (r.run_id, p, r.incarnation, r.step, r.branch) for r in to_step if r.stage != COLD_START for p in _PHASES
-    ]
-    refitted = [(r.run_id, r.stage, r.incarnation, r.step) for r in to_step if r.stage == COLD_START]
+    rewound = [(r.run_id, p, r.incarnation, r.step, r.branch) for r in to_step if not r.supervised for p in _PHASES]
+    refitted = [(r.run_id, r.stage, r.incarnation, r.step) for r in to_step if r.supervised]
     restarted = [(r.run_id, r.stage, r.incarnation) for r in rewinds if r.step is None]
     statements = [
         "CREATE OR REPLACE TABLE store.rewound (run_id VARCHAR, phase VARCHAR, incarnation INTEGER, step INTEGER, "
@@ -114,7 +118,7 @@ def definitions(rewinds: Sequence[Rewind]) -> list[str]:
 
 def visible(source: str, rewinds: Sequence[Rewind]) -> str:
     """SQL of the rows of `source` (turns, trajectories or model calls, as SQL) that no rewind hides."""
-    rewound = any(r.step is not None and r.stage != COLD_START for r in rewinds)
+    rewound = any(r.step is not None and not r.supervised for r in rewinds)
     restarted = any(r.step is None for r in rewinds)
     return _hiding(
         source,

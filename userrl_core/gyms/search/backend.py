@@ -1,16 +1,19 @@
-"""SearchGym's search engines: BM25 over the local corpus, or the web through Serper, with one interface."""
+"""Search engines with one interface: BM25 over a local corpus, or any HTTP search service."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 from urllib.parse import urlsplit
 
+from pydantic import BaseModel, ConfigDict, Field
+
 from userrl_core.errors import TaskError, UserError
-from userrl_core.gyms.search.corpus import corpus
+from userrl_core.gyms.search.corpus import Corpus
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +22,13 @@ class Hit:
 
     title: str
     snippet: str
+
+
+def show(hits: Sequence[Hit]) -> str:
+    """Results as the agent reads them, one a line."""
+    if not hits:
+        return "Nothing was found."
+    return "\n".join(f"{number}. {hit.title}: {hit.snippet}" for number, hit in enumerate(hits, 1))
 
 
 class SearchBackend(Protocol):
@@ -34,15 +44,18 @@ class SearchBackend(Protocol):
 
 
 class LocalBackend:
-    """BM25 over the articles of the local corpus; articles without a word of the query are left out."""
+    """BM25 over the articles of a corpus; articles without a word of the query are left out."""
+
+    def __init__(self, corpus: Corpus) -> None:
+        self._corpus = corpus
 
     async def search(self, query: str, k: int) -> list[Hit]:
         """At most k articles, best first."""
-        index, tokenize = _index()
+        index, tokenize = _index(self._corpus)
         tokens = tokenize([query[:1000]], show_progress=False, return_ids=False)
         if not tokens[0]:
             return []
-        documents = corpus().documents
+        documents = self._corpus.documents
         results = index.retrieve(tokens, k=min(k, len(documents)), show_progress=False)
         scored = zip(results.documents[0].tolist(), results.scores[0].tolist(), strict=True)
         return [Hit(documents[number].title, documents[number].text) for number, score in scored if score > 0]
@@ -51,34 +64,107 @@ class LocalBackend:
         """There is nothing to release."""
 
 
-class SerperBackend:
-    """Google results through the Serper service; one connection pool per episode.
+class Endpoint(BaseModel):
+    """An HTTP search service: what it is asked, and where its answer holds the results. The defaults are Serper's.
 
-    key_env: name of the environment variable with the key. timeout: seconds per request. Raises TaskError without a key.
+    Paths are dotted and may hold numbers: ``result.0`` is the first element of the list at ``result``.
     """
 
-    def __init__(self, url: str, key_env: str, timeout: float, retries: int) -> None:
-        key = os.environ.get(key_env, "")
-        if not key:
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    url: str = "https://google.serper.dev/search"
+    """Address of the service."""
+
+    method: Literal["POST", "GET"] = "POST"
+    """POST sends the fields as JSON, GET in the address."""
+
+    query: str = "q"
+    """Field of the query."""
+
+    batched: bool = False
+    """Whether the service takes a list of queries; it is then sent a list of one."""
+
+    count: str = "num"
+    """Field of the number of results."""
+
+    fields: Mapping[str, Any] = Field(default_factory=dict)
+    """Further fields of every request."""
+
+    results: str = "organic"
+    """Path of the list of results."""
+
+    best: str = "answerBox"
+    """Path of one result that is shown before the others, where there is one."""
+
+    title: str = "title"
+    """Path of a result's title; where there is none, the first line of its text is it."""
+
+    text: tuple[str, ...] = ("answer", "snippet")
+    """Paths of a result's text; the first one that is there counts."""
+
+    key_env: str | None = "SERPER_API_KEY"
+    """Environment variable with the key; none: the service asks for no key."""
+
+    key_header: str = "X-API-KEY"
+    """Header in which the key is sent."""
+
+    def __hash__(self) -> int:
+        """By all of its values: configurations of gyms are looked up by their hash."""
+        return hash(self.model_dump_json())
+
+    def request(self, query: str, k: int) -> dict[str, Any]:
+        """The fields of one request."""
+        return {self.query: [query] if self.batched else query, self.count: k, **self.fields}
+
+    def read(self, body: Any, k: int) -> list[Hit]:
+        """At most k results of an answer. Raises TypeError for one that has no list of results."""
+        rows = _at(body, self.results)
+        if not isinstance(rows, list):
+            raise TypeError("no result list")
+        hits = [self._hit(row) for row in (_at(body, self.best), *rows) if isinstance(row, dict)]
+        return [hit for hit in hits if hit.snippet][:k]
+
+    def _hit(self, row: dict[str, Any]) -> Hit:
+        text = next((str(found) for path in self.text if (found := _at(row, path))), "")
+        title = _at(row, self.title)
+        if title is None:
+            title, _, text = text.partition("\n")
+        return Hit(str(title), text)
+
+
+class WebBackend:
+    """A search service over HTTP; one connection pool per episode.
+
+    timeout: seconds per request. Raises TaskError without the key that the service needs.
+    """
+
+    def __init__(self, endpoint: Endpoint, timeout: float, retries: int) -> None:
+        key = os.environ.get(endpoint.key_env, "") if endpoint.key_env else None
+        if key == "":
             raise TaskError(
-                f"This task needs web search: set {key_env} to a Serper key, or choose tasks of the local corpus."
+                f"This task needs web search: set {endpoint.key_env} to a key of {urlsplit(endpoint.url).hostname}, or choose "
+                "tasks of the local corpus."
             )
-        self._url, self._key, self._timeout, self._retries = url, key, timeout, retries
+        self._headers = {} if key is None else {endpoint.key_header: key}
+        self._endpoint, self._timeout, self._retries = endpoint, timeout, retries
         self._http: Any = None
 
     async def search(self, query: str, k: int) -> list[Hit]:
         """At most k results; retries with growing pauses. Raises UserError, whose text never holds the key or the body."""
         import httpx  # imported here for start-up time: the local engine needs no HTTP client
 
+        asked = self._endpoint
         if self._http is None:  # created at the first search: loading its TLS settings takes 70 ms
             # A proxy from the environment cannot reach this machine's loopback interface.
-            local = urlsplit(self._url).hostname in ("localhost", "127.0.0.1", "::1")
-            self._http = httpx.AsyncClient(headers={"X-API-KEY": self._key}, timeout=self._timeout, trust_env=not local)
+            local = urlsplit(asked.url).hostname in ("localhost", "127.0.0.1", "::1")
+            self._http = httpx.AsyncClient(headers=self._headers, timeout=self._timeout, trust_env=not local)
+        sent_as = "json" if asked.method == "POST" else "params"
         for attempt in range(self._retries + 1):
             try:
-                reply = await self._http.post(self._url, json={"q": query[:2000], "num": k})
+                fields: dict[str, Any] = {sent_as: asked.request(query[:2000], k)}
+                reply = await self._http.request(asked.method, asked.url, **fields)
                 reply.raise_for_status()
-                return _parse(reply.json(), k)
+                return asked.read(reply.json(), k)
             except (httpx.HTTPError, ValueError, TypeError) as error:
                 error_name = type(error).__name__
                 if attempt < self._retries:
@@ -91,22 +177,23 @@ class SerperBackend:
             await self._http.aclose()
 
 
-def _parse(body: Any, k: int) -> list[Hit]:
-    if not isinstance(body, dict) or not isinstance(body.get("organic", []), list):
-        raise TypeError("no result list")
-    answer_box = body.get("answerBox")
-    rows = ([answer_box] if isinstance(answer_box, dict) else []) + [
-        row for row in body.get("organic", []) if isinstance(row, dict)
-    ]
-    hits = [Hit(str(row.get("title", "")), str(row.get("answer") or row.get("snippet") or "")) for row in rows]
-    return [hit for hit in hits if hit.snippet][:k]
+def _at(value: Any, path: str) -> Any:
+    """What lies at a dotted path; None where nothing does."""
+    for step in path.split("."):
+        if isinstance(value, dict):
+            value = value.get(step)
+        elif isinstance(value, list) and step.isdigit() and int(step) < len(value):
+            value = value[int(step)]
+        else:
+            return None
+    return value
 
 
-@lru_cache(maxsize=1)
-def _index() -> tuple[Any, Any]:
+@lru_cache(maxsize=4)
+def _index(corpus: Corpus) -> tuple[Any, Any]:
     import bm25s  # imported here for start-up time: it takes 250 ms, and only a search needs it
 
     index = bm25s.BM25()
-    texts = [f"{document.title} {document.text}" for document in corpus().documents]
+    texts = [f"{document.title} {document.text}" for document in corpus.documents]
     index.index(bm25s.tokenize(texts, show_progress=False), show_progress=False)
     return index, bm25s.tokenize

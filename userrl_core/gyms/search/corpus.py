@@ -31,14 +31,14 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A two-hop question. hops: the searches, in order; the article found by the second holds the answer."""
+    """A question. hops: the searches, in order; the article found by the last holds the answer."""
 
     text: str
     answer: str
-    hops: tuple[str, str]
+    hops: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Corpus:
     """The articles and the questions over them."""
 
@@ -49,14 +49,19 @@ class Corpus:
 @lru_cache(maxsize=1)
 def corpus() -> Corpus:
     """The corpus, built once; always the same."""
-    vocabulary = json.loads(Path(__file__).with_name("world.json").read_text(encoding="utf-8"))
-    things = list(_things(vocabulary, Random(SEED)))
+    return build(Path(__file__).with_name("world.json"), SEED)
+
+
+def build(world: Path, seed: int) -> Corpus:
+    """The corpus of a file of names, kinds of articles and kinds of questions; the facts are drawn with the seed."""
+    vocabulary = json.loads(world.read_text(encoding="utf-8"))
+    things = list(_things(vocabulary, Random(seed)))
     articles = ((thing["name"], vocabulary["articles"][thing["is"]].format(**thing)) for thing in things)
     documents = [Document(name, text[0].upper() + text[1:]) for name, text in articles]
     questions = [
-        Question(text.format(**thing), answer.format(**thing), (first.format(**thing), second.format(**thing)))
+        Question(text.format(**thing), answer.format(**thing), tuple(hop.format(**thing) for hop in hops))
         for thing in things
-        for text, answer, first, second in vocabulary["questions"].get(thing["is"], [])
+        for text, answer, *hops in vocabulary["questions"].get(thing["is"], [])
     ]
     return Corpus(tuple(documents), tuple(questions))
 

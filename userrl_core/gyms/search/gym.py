@@ -15,7 +15,8 @@ from pydantic import Field
 
 from userrl_core.gyms.base import Gym, GymConfig, Reply, RewardBounds
 from userrl_core.gyms.lazy import lazily
-from userrl_core.gyms.search.backend import Hit, LocalBackend, SearchBackend, SerperBackend
+from userrl_core.gyms.search.backend import Endpoint, LocalBackend, SearchBackend, WebBackend, show
+from userrl_core.gyms.search.corpus import corpus
 from userrl_core.gyms.search.rule_user import RuleSearchUser
 from userrl_core.interact import InteractCall
 from userrl_core.records import Task
@@ -58,6 +59,11 @@ class SearchConfig(GymConfig):
 
     web_retries: int = Field(default=2, ge=0)
     """Retries of a failed web search (ours)."""
+
+    @property
+    def web_key(self) -> str | None:
+        """The environment variable that web search needs; None where it needs none."""
+        return None if self.backend == "local" else self.web_key_env
 
 
 class SearchGym(Gym[SearchConfig]):
@@ -113,7 +119,7 @@ class SearchGym(Gym[SearchConfig]):
             return Reply("Say what to look up.")
         hits = await self._backend.search(content, self.config.top_k)
         self.searches += 1
-        return Reply(_show(hits), info={"results": len(hits)})
+        return Reply(show(hits), info={"results": len(hits)})
 
     async def answer(self, content: str) -> Reply:
         """Judge an answer."""
@@ -130,11 +136,6 @@ class SearchGym(Gym[SearchConfig]):
 def _backend(task: Task, config: SearchConfig) -> SearchBackend:
     backend = task.payload["source"] if config.backend == "auto" else config.backend
     if backend == "web":
-        return SerperBackend(config.web_url, config.web_key_env, config.web_timeout, config.web_retries)
-    return LocalBackend()
-
-
-def _show(hits: list[Hit]) -> str:
-    if not hits:
-        return "Nothing was found."
-    return "\n".join(f"{number}. {hit.title}: {hit.snippet}" for number, hit in enumerate(hits, 1))
+        endpoint = Endpoint(url=config.web_url, key_env=config.web_key_env)
+        return WebBackend(endpoint, config.web_timeout, config.web_retries)
+    return LocalBackend(corpus())

@@ -83,7 +83,8 @@ class LocalPolicy:
         return taken
 
     async def _play_batch(self, rows: list[_Row]) -> None:
-        active = [row for row in rows if self._open(row)]
+        opened = await asyncio.gather(*(self._open(row) for row in rows))
+        active = [row for row, ready in zip(rows, opened, strict=True) if ready]
         if not active:
             return
         longest = max(len(row.pending) for row in active)
@@ -109,9 +110,9 @@ class LocalPolicy:
                 decoder.keep(torch.tensor(continuing, device=self._device))
             active = [active[index] for index in continuing]
 
-    def _open(self, row: _Row) -> bool:
+    async def _open(self, row: _Row) -> bool:
         """Start the episode; False when the gym failed, or the opening already fills the context."""
-        messages = row.episode.start()
+        messages = await row.episode.begin()
         if row.episode.finished:
             return False
         ids = self._format.opening(messages, tools_for(row.episode.gym.name, messages))

@@ -137,7 +137,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
 
     async def _play(self, episode: Episode, sampling_params: dict[str, Any]) -> _Tokens:
         # A gym that breaks at its opening has no messages; verl needs a prompt even for a trajectory that is rejected.
-        opening = self._harmless(episode.start() or [{"role": "user", "content": "."}])
+        opening = self._harmless(await episode.begin() or [{"role": "user", "content": "."}])
         tools = tools_for(episode.trajectory.task.gym, opening) or None
         tokens = _Tokens(await self.ct_build_initial_tokens(opening, tools=tools), list(opening))
         request = uuid4().hex

@@ -1,0 +1,94 @@
+"""What 1,000 episodes leave behind: no thread, no session, memory within a tenth of that after 100 (AgentGym-RL 3.2.3).
+
+    python scripts/leaks.py [GYM ...] [--episodes 1000]
+
+Each gym that can be played here in a process of its own, with its scripted demonstrator at half its skill, the first test tasks
+in turn. Exit status 1 where something is left. `agentgym` is measured by
+``test_a_thousand_episodes_leave_no_session_no_thread_and_no_memory``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import subprocess
+import sys
+import threading
+import time
+
+import psutil
+
+from userrl_core.gyms import tasks
+from userrl_core.gyms.registry import names, unavailable
+from userrl_core.policies.scripted import ScriptedPolicy
+from userrl_core.records import Task
+from userrl_core.rollout import run_episodes
+
+FIRST, TOLERATED = 100, 0.1
+HORIZON = {"sciworld": 3, "webshop": 3}
+"""Turns of the gyms whose turns take long; of all others 16."""
+TASKS = 40
+
+
+def main() -> int:
+    """Print a row for each gym."""
+    parser = argparse.ArgumentParser(description="What many episodes leave behind.")
+    parser.add_argument("gyms", nargs="*")
+    parser.add_argument("--episodes", type=int, default=1000)
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.child:
+        print(json.dumps(measure(arguments.child, arguments.episodes)))
+        return 0
+    print("| gym | MB after 100 | MB at the end | threads after 100 | at the end | sessions left | seconds |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |", flush=True)
+    leaks = 0
+    for gym in arguments.gyms or [gym for gym in names() if gym != "agentgym" and not unavailable(gym)]:
+        command = [sys.executable, __file__, "--child", gym, "--episodes", str(arguments.episodes)]
+        row = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()[-1])
+        grown = row["end"][0] > (1 + TOLERATED) * row["first"][0] or row["end"][1] > row["first"][1] or row["sessions"]
+        leaks += bool(grown)
+        (mb, threads), (last_mb, last_threads) = row["first"], row["end"]
+        cells = [gym, f"{mb:.0f}", f"{last_mb:.0f}", threads, last_threads, row["sessions"], f"{row['seconds']:.0f}"]
+        print("| " + " | ".join(map(str, cells)) + (" | LEAK |" if grown else " |"), flush=True)
+    return int(leaks > 0)
+
+
+def measure(gym: str, episodes: int) -> dict[str, object]:
+    """Memory (MB) and threads of this process after the first episodes and after all, and the sessions that are still open."""
+    began, pool = time.monotonic(), list(tasks(gym, "test"))[:TASKS]
+    play(gym, pool, FIRST)
+    first = held()
+    play(gym, pool, episodes - FIRST)
+    return {"first": first, "end": held(), "sessions": open_sessions(gym), "seconds": time.monotonic() - began}
+
+
+def play(gym: str, pool: list[Task], count: int) -> None:
+    """So many episodes, eight at once."""
+    wanted = [pool[number % len(pool)] for number in range(count)]
+    played = asyncio.run(run_episodes(wanted, ScriptedPolicy(0.5), horizon=HORIZON.get(gym, 16), concurrency=8))
+    rejected = [trajectory.reject_reason for trajectory in played if not trajectory.admitted]
+    if rejected:
+        sys.exit(f"{len(rejected)} of {count} episodes of {gym} could not be scored: {rejected[0]}")
+
+
+def held() -> tuple[float, int]:
+    """Memory of this process in MB, and its threads."""
+    gc.collect()
+    return psutil.Process().memory_info().rss / 1e6, threading.active_count()
+
+
+def open_sessions(gym: str) -> int:
+    """What of episodes that have ended is still open: visitors of the shop, and browser contexts."""
+    if gym != "webshop":
+        return 0
+    from userrl_core.gyms.webshop.browser import browser
+    from userrl_core.gyms.webshop.site import site
+
+    return len(site().visitors) + len(browser().call("Target.getBrowserContexts")["browserContextIds"])
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,184 @@
+"""WebShop: its tasks, its pages without a browser, and the browser with the paper's actions."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from userrl_core.errors import ConfigError
+from userrl_core.gyms import make, min_turns, tasks
+from userrl_core.gyms.registry import unavailable
+from userrl_core.gyms.webshop.site import site
+from userrl_core.gyms.webshop.store import catalogue, find
+from userrl_core.gyms.webshop.tasks import generate
+from userrl_core.gyms.webshop.tree import read, shown
+from userrl_core.interact import InteractCall
+from userrl_core.policies.scripted import ScriptedPolicy
+from userrl_core.records import Task
+from userrl_core.rollout import run_episodes
+
+
+@pytest.fixture
+def chromium() -> None:
+    if reason := unavailable("webshop"):
+        if os.environ.get("USERRL_REQUIRE_BROWSER"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+
+
+def task(kind: str) -> Task:
+    return next(iter(tasks("webshop", "train", kinds=[kind])))
+
+
+def test_372_tasks_train_and_50_test_none_of_which_is_another() -> None:
+    by_split = {split: tasks("webshop", split) for split in ("train", "validation", "test")}
+    assert {split: len(some) for split, some in by_split.items()} == {"train": 351, "validation": 21, "test": 50}
+    every = [one for some in by_split.values() for one in some]
+    assert len({one.id for one in every}) == 422
+    assert set(Counter(one.tier for one in by_split["test"])) == {
+        "fact",
+        "cheapest",
+        "open",
+        "cart",
+        "order",
+        "account",
+    }
+    assert [one.id for one in generate(5, 1)] == [one.id for one in generate(5, 1)]
+    with pytest.raises(ConfigError, match="WebShop has no kind 'theft'"):
+        tasks("webshop", "train", kinds=["theft"])
+
+
+def test_what_is_done_in_the_shop_changes_this_visitor_s_side_alone() -> None:
+    address, store = site().enter()
+    other_address, other = site().enter()
+    before = other.state()
+    product = catalogue()[100]
+    with httpx.Client(follow_redirects=True, trust_env=False) as visitor:
+        assert product.name in visitor.get(f"{address}/search", params={"q": product.name}).text
+        for quantity in ("2", "1"):
+            visitor.post(f"{address}/cart", data={"product": "100", "quantity": quantity})
+        for nonsense in ("-1", "two", "9" * 30, ""):
+            visitor.post(f"{address}/cart", data={"product": nonsense, "quantity": nonsense})
+        assert store.state()["cart"] == {"100": 3}
+        assert f"3 {product.name} to Cork" in visitor.post(f"{address}/orders", data={"town": "Cork"}).text
+        visitor.post(f"{address}/account", data={"name": "<b>Eve</b>", "town": 'a"b'})
+        assert "<b>Eve</b>" not in visitor.get(f"{address}/account").text
+        assert visitor.get(f"{address}/product/7").status_code == 404
+        site().leave(address)
+        assert visitor.get(f"{address}/").status_code == 404
+    assert (store.orders, store.cart, store.name) == ([{"items": {"100": 3}, "town": "Cork"}], {}, "<b>Eve</b>")
+    assert other.state() == before
+    site().leave(other_address)
+
+
+def test_every_product_is_found_by_its_name_and_by_it_alone() -> None:
+    assert all([p.id for p in find(product.name)] == [product.id] for product in catalogue().values())
+    assert find("") == []
+
+
+def test_the_tree_shows_what_says_something_numbered_from_the_top() -> None:
+    nodes: list[dict[str, Any]] = [
+        {"nodeId": "1", "role": {"value": "RootWebArea"}, "name": {"value": "Shop"}, "childIds": ["2", "3"]},
+        {"nodeId": "2", "role": {"value": "generic"}, "ignored": True, "childIds": ["4"]},
+        {"nodeId": "3", "role": {"value": "textbox"}, "name": {"value": "Search"}, "value": {"value": "mug"}},
+        {"nodeId": "4", "role": {"value": "link"}, "name": {"value": "Cart"}, "childIds": ["5"]},
+        {"nodeId": "5", "role": {"value": "StaticText"}, "name": {"value": "Cart"}},
+    ]
+    elements = read([node | {"backendDOMNodeId": 10 + index} for index, node in enumerate(nodes)])
+    assert shown(elements) == "[1] RootWebArea 'Shop'\n  [2] link 'Cart'\n  [3] textbox 'Search' value 'mug'"
+    assert [element.node for element in elements] == [10, 13, 12]
+
+
+def test_without_chromium_it_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    code = "from userrl_core.gyms.registry import unavailable; print(unavailable('webshop'))"
+    found = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout == "WebShop is driven through Chromium, and there is none here; install chromium.\n"
+
+
+@pytest.mark.slow
+async def test_the_demonstrator_reaches_the_end_state_of_every_kind_in_the_fewest_turns(chromium: None) -> None:
+    some = [
+        one
+        for kind in ("fact", "cheapest", "open", "cart", "order", "account")
+        for one in tasks("webshop", "train", kinds=[kind])[:2]
+    ]
+    played = await run_episodes(some, ScriptedPolicy(1.0), horizon=15, concurrency=4)
+    assert {(one.score, one.reject_reason) for one in played} == {(1.0, None)}
+    assert [len(one.turns) for one in played] == [min_turns(one.task) for one in played]
+    again = await run_episodes(some, ScriptedPolicy(1.0), horizon=15, concurrency=4)
+    assert [[t.observation for t in one.turns] for one in played] == [
+        [t.observation for t in one.turns] for one in again
+    ]
+    lost = await run_episodes(some, ScriptedPolicy(0.0), horizon=5, concurrency=4)
+    assert {(one.score, one.admitted) for one in lost} == {(0.0, True)}
+
+
+@pytest.mark.slow
+async def test_every_action_of_the_paper_does_what_it_says_and_no_other_site_is_reached(chromium: None) -> None:
+    gym = make("webshop", task("cart"))
+    opening = await asyncio.to_thread(gym.reset, 0)
+
+    async def act(action: str) -> str:
+        return (await gym.step(InteractCall("action", action))).observation
+
+    def number(of: str, page: str) -> str:
+        return next(line.split("[")[1].split("]")[0] for line in page.splitlines() if of in line)
+
+    try:
+        category = number("link 'Lamps'", opening)
+        lamps = await act(f"```click [{category}]```")
+        assert lamps.startswith("http://shop/category/lamps\n")
+        assert (await act("go_back")).startswith("http://shop/\n")
+        assert (await act("go_forward")).startswith("http://shop/category/lamps\n")
+        box = number("textbox 'Search'", lamps)
+        typed = await act(f"type [{box}] [silk scarf] [0]")
+        assert "textbox 'Search' value 'silk scarf'" in typed
+        assert typed.startswith("http://shop/category/lamps\n")
+        assert (await act("press [Enter]")).startswith("http://shop/search?q=silk+scarf\n")
+        assert (await act("new_tab")).startswith("Tab 1 of 2, http://shop/\n")
+        assert (await act("goto [http://shop/cart]")).startswith("Tab 1 of 2, http://shop/cart\n")
+        assert (await act("tab_focus [0]")).startswith("Tab 0 of 2, http://shop/search?q=silk+scarf\n")
+        assert (await act("close_tab")).startswith("http://shop/cart\n")
+        for action in ("scroll [down]", f"hover [{number('link', await act('scroll [up]'))}]"):
+            assert (await act(action)).startswith("http://shop/cart\n")
+        assert (await act("goto [http://127.0.0.1:80/]")).startswith("Only the shop can be reached")
+        assert (await act("goto [file:///etc/passwd]")).startswith("Only the shop can be reached")
+        assert (await act("click [9999]")).startswith("There is no element [9999] on this page.")
+        assert (await act("close_tab")).startswith("That is not possible")
+        ended = await gym.step(InteractCall("action", "stop [done]"))
+        assert (ended.reward, ended.terminated, ended.info["success"]) == (0.0, True, False)
+    finally:
+        await gym.aclose()
+
+
+@pytest.mark.slow
+def test_chromium_ends_with_the_process_that_started_it_even_when_that_is_killed(chromium: None) -> None:
+    code = (
+        "import os, signal; from userrl_core.gyms import make; from userrl_core.gyms.webshop.browser import browser\n"
+        "make('webshop').reset(seed=0); print(browser().pid, browser().profile, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    pid, profile = done.stdout.split()
+    try:
+        left = [psutil.Process(int(pid))]
+    except psutil.NoSuchProcess:
+        left = []
+    psutil.wait_procs(left, timeout=20)
+    assert not [p for p in psutil.process_iter(["cmdline"]) if profile in " ".join(p.info["cmdline"] or ())]
+    shutil.rmtree(profile, ignore_errors=True)

@@ -1,0 +1,1 @@
+"""Deep search: questions of one to three hops, answered with a search engine (AgentGym-RL B.2)."""

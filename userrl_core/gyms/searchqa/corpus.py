@@ -1,0 +1,17 @@
+"""SearchQA's local corpus: articles about another invented country than SearchGym's, which stays held out."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+from userrl_core.gyms.search.corpus import Corpus, build
+
+SEED = 1848
+"""Determines the corpus: another seed gives other facts and other tasks."""
+
+
+@lru_cache(maxsize=1)
+def corpus() -> Corpus:
+    """The corpus, built once; always the same."""
+    return build(Path(__file__).with_name("world.json"), SEED)

@@ -1,0 +1,30 @@
+"""SearchQA's scripted demonstrator: searches for each hop of the question, then answers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from userrl_core.gyms.searchqa.corpus import corpus
+from userrl_core.gyms.searchqa.gym import SearchQAConfig
+from userrl_core.gyms.searchqa.tasks import WORDS
+from userrl_core.interact import InteractCall
+from userrl_core.records import Task
+
+
+class SearchQADemonstrator:
+    """Plays one episode. With probability 1 - skill a turn searches for another thing, or answers with it."""
+
+    def __init__(self, task: Task, rng: random.Random, skill: float, config: SearchQAConfig) -> None:
+        self._answer, self._rng, self._skill = task.payload["answers"][0], rng, skill
+        self._hops = list(task.payload["hops"])
+        titles = [document.title for document in corpus().documents]
+        self._things: Sequence[str] = WORDS if task.payload.get("short") else titles
+
+    def act(self, observation: str) -> InteractCall:
+        """The next call; the content of the articles is known."""
+        if self._rng.random() >= self._skill:
+            return InteractCall(self._rng.choice(["search", "answer"]), self._rng.choice(self._things))
+        if self._hops:
+            return InteractCall("search", self._hops.pop(0))
+        return InteractCall("answer", self._answer)

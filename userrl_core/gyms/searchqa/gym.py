@@ -1,0 +1,153 @@
+"""SearchQA: search as often as the horizon lets, then answer in a few words (AgentGym-RL B.2, after Search-R1).
+
+A search earns nothing; the answer ends the episode and earns 1 where it equals one of the right answers, as Search-R1 compares
+them. How often may be searched is the recipe's horizon (4 in the paper; 5, 8, 10 in the released code).
+
+Departures from the released server: no share of the reward is for the form of a message, which is the tool call's here; a search
+that fails is a null reward (there a polite text); a search shows titles and texts one a line, without tags.
+
+In the tiny tier, for models of laptop size, a task brings its own few articles, which are found by their titles alone.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from userrl_core.gyms.base import Gym, GymConfig, Reply, RewardBounds
+from userrl_core.gyms.search.backend import Endpoint, Hit, LocalBackend, SearchBackend, WebBackend, show
+from userrl_core.gyms.searchqa.corpus import corpus
+from userrl_core.interact import InteractCall
+from userrl_core.records import Task
+
+NO, DONE = "no", "done"
+"""What the tiny tier says where nothing is found or the answer is wrong, and to a right one."""
+
+
+class SearchQAConfig(GymConfig):
+    """What is searched."""
+
+    top_k: int = Field(default=3, ge=1)
+    """Results shown per search (Search-R1: 3)."""
+
+    backend: Literal["auto", "local", "web"] = "auto"
+    """Search engine; auto takes the one that the task was made for."""
+
+    endpoint: Endpoint = Endpoint()
+    """The web search: any HTTP search service; as it stands, Serper's."""
+
+    web_timeout: float = Field(default=10.0, gt=0)
+    """Seconds one web search may take (ours)."""
+
+    web_retries: int = Field(default=2, ge=0)
+    """Retries of a failed web search (ours)."""
+
+    @property
+    def web_key(self) -> str | None:
+        """The environment variable that web search needs; None where it needs none."""
+        return None if self.backend == "local" else self.endpoint.key_env
+
+
+class SearchQAGym(Gym[SearchQAConfig]):
+    """Answer a question by searching."""
+
+    name = "searchqa"
+    config_type = SearchQAConfig
+    metric = "Exact Match"
+    success_rule = "the first answer was right"
+    hint = "Break the question into steps, search for each, and answer in a few words once you know."
+    goal = (
+        "You are asked a question of fact. If you lack knowledge, search, read what is found, and search again where it is not "
+        "enough. Then answer in a few words: there is one answer, and it ends the task."
+    )
+    choice_help: ClassVar = {
+        "search": "a few key words to look up, e.g. the name of a person or place",
+        "answer": "the answer alone, without a sentence around it",
+    }
+
+    @staticmethod
+    def min_turns(task: Task, config: GymConfig) -> int:
+        """A search per hop, and the answer."""
+        return len(task.payload["hops"]) + 1
+
+    def __init__(self, task: Task, user: Any = None, config: SearchQAConfig | None = None) -> None:
+        """Raises TaskError for a task that needs web search where its key is not set."""
+        super().__init__(task, user, config)
+        self._engine = _engine(task, self.config)
+        self._short: bool = task.payload.get("short", False)
+
+    @classmethod
+    def reward_bounds(cls, config: SearchQAConfig) -> RewardBounds:
+        """Right and wrong answers."""
+        return RewardBounds.of_answers(1.0, 0.0)
+
+    @classmethod
+    def gold(cls, task: Task, config: SearchQAConfig) -> list[InteractCall]:
+        """The searches that lead to the answer, where they are known; then the answer."""
+        hops = [] if task.payload["source"] == "web" else task.payload["hops"]
+        return [*(InteractCall("search", hop) for hop in hops), InteractCall("answer", task.payload["answers"][0])]
+
+    def opening(self) -> str:
+        """The question."""
+        return f"Question: {self.task.payload['question']}"
+
+    def brief(self) -> str:
+        """In the tiny tier the thing and what is asked of it, word by word; else the opening."""
+        return str(self.task.payload["words"]) if self._short else self.opening()
+
+    async def search(self, content: str) -> Reply:
+        """Show the best results."""
+        if not content.strip():
+            return Reply(NO if self._short else "Say what to look up.")
+        hits = await self._engine.search(content, self.config.top_k)
+        if self._short:
+            return Reply(hits[0].snippet if hits else NO, info={"results": len(hits)})
+        return Reply(show(hits), info={"results": len(hits)})
+
+    async def answer(self, content: str) -> Reply:
+        """Compare the answer; right or wrong, it ends the episode."""
+        right = plain(content) in {plain(answer) for answer in self.task.payload["answers"]}
+        if self._short:
+            return Reply(DONE if right else NO, float(right), done=True, success=right)
+        return Reply("That is right." if right else "That is not the answer.", float(right), done=True, success=right)
+
+    async def aclose(self) -> None:
+        """Release the search engine too."""
+        await super().aclose()
+        await self._engine.aclose()
+
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def plain(answer: str) -> str:
+    """Lower case, without punctuation, articles and further spaces: how Search-R1 compares answers."""
+    return " ".join(_ARTICLES.sub(" ", answer[:1000].lower().translate(_NO_PUNCTUATION)).split())
+
+
+class ShelfBackend:
+    """The articles that a task brings, each found by exactly its title."""
+
+    def __init__(self, articles: dict[str, str]) -> None:
+        self._articles = articles
+
+    async def search(self, query: str, k: int) -> list[Hit]:
+        """The article of this title, or nothing."""
+        title = plain(query)
+        return [Hit(title, self._articles[title])] if title in self._articles else []
+
+    async def aclose(self) -> None:
+        """There is nothing to release."""
+
+
+def _engine(task: Task, config: SearchQAConfig) -> SearchBackend:
+    if "articles" in task.payload:
+        return ShelfBackend(task.payload["articles"])
+    engine = task.payload["source"] if config.backend == "auto" else config.backend
+    if engine == "web":
+        return WebBackend(config.endpoint, config.web_timeout, config.web_retries)
+    return LocalBackend(corpus())

@@ -1,0 +1,144 @@
+"""Tasks of SearchQA: our own questions, a tiny tier for models of laptop size, and the seven published question sets.
+
+Published questions are read from ``searchqa/SET/{train,dev,test}.jsonl``, rows ``{"id", "question", "golden_answers"}`` as
+FlashRAG publishes the sets for Search-R1. At most 400 of a set are tested on (AgentGym-RL B.2; Bamboogle has 125): which ones the
+paper drew is not published, so ours are those with the lowest hash of the id. Trained on are NQ and HotpotQA, as released.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import chain
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import orjson
+
+from userrl_core.errors import ConfigError, MissingFileError, TaskError
+from userrl_core.gyms.released import text_field
+from userrl_core.gyms.searchqa.corpus import corpus
+from userrl_core.records import Task
+from userrl_core.seeding import content_hash, split_of
+
+FOLDER = "searchqa"
+SETS = ("nq", "triviaqa", "popqa", "hotpotqa", "2wikimultihopqa", "musique", "bamboogle")
+TRAINED = ("nq", "hotpotqa")
+TESTED = 400
+"""Most test questions of a set (AgentGym-RL B.2)."""
+HOPS = (1, 2, 3)
+PER_HOPS = 552
+WORDS = tuple(
+    "bell book cart coin dish drum fork gate harp jar key kite lamp mask nail oar pipe quilt ring rope sack salt seed tent".split()  # noqa: SIM905
+)
+ASKED = ("owner", "maker", "guard", "heir")
+"""What the tiny tier asks of a thing; each of its articles says two of these."""
+
+
+def tasks(split: str, *, tier: str = "full", hops: Iterable[int] = HOPS) -> Sequence[Task]:
+    """Our questions of a split and of the given numbers of hops. tier: ``full`` (our corpus) or ``tiny``.
+
+    Raises ConfigError for others.
+    """
+    chosen = list(hops)
+    wrong = [number for number in chosen if number not in HOPS]
+    if wrong or not chosen:
+        raise ConfigError(f"SearchQA has questions of 1 to 3 hops, not {wrong or 'none'}; set hops.")
+    if tier not in ("full", "tiny"):
+        raise ConfigError(f"SearchQA has the tiers full and tiny, not '{tier}'.")
+    pool = _corpus() if tier == "full" else tuple(chain.from_iterable(_tiny(number) for number in chosen))
+    tiers = {f"hops-{number}" for number in chosen}
+    return [task for task in pool if task.split == split and task.tier in tiers]
+
+
+def generate(n: int, seed: int, *, hops: int = 2) -> list[Task]:
+    """n tasks of the tiny tier with so many hops, the same for the same seed. Raises ConfigError for a number there is not."""
+    if hops not in HOPS:
+        raise ConfigError(f"SearchQA has questions of 1 to 3 hops, not {hops}.")
+    return _draw(n, hops, Random(f"searchqa/{hops}/{seed}"))
+
+
+def load_published(root: Path) -> list[Task]:
+    """Questions of the sets that are there, each set a tier, to be answered by web search.
+
+    root: the folder in which ``searchqa`` lies, or that folder itself. Raises MissingFileError where none of the sets is there,
+    TaskError naming file, line and field for a bad row.
+    """
+    folder = root / FOLDER if (root / FOLDER).is_dir() else root
+    loaded: list[Task] = []
+    for name in SETS:
+        held_out = next((path for part in ("test", "dev") if (path := folder / name / f"{part}.jsonl").is_file()), None)
+        if held_out is not None:
+            every = _rows(held_out, name, "test")
+            loaded += sorted(every, key=lambda task: content_hash(["searchqa", task.id]))[:TESTED]
+        if name in TRAINED and (path := folder / name / "train.jsonl").is_file():
+            loaded += _rows(path, name, "train")
+    if not loaded:
+        raise MissingFileError(f"There is no {SETS[0]}/test.jsonl or other question set in {folder}.")
+    return loaded
+
+
+def _rows(path: Path, name: str, split: str) -> Iterator[Task]:
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            row: Any = orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            raise TaskError(f"{path}, line {number}: this is not valid JSON ({error.msg}).") from None
+        key, question = (text_field(row, field, path, number) for field in ("id", "question"))
+        answers = row.get("golden_answers")
+        if not isinstance(answers, list) or not answers or not all(isinstance(a, str) and a for a in answers):
+            raise TaskError(f"{path}, line {number}: field 'golden_answers' must be a list of texts with at least one.")
+        question = question.strip() if question.strip().endswith("?") else f"{question.strip()}?"
+        payload = {"question": question, "answers": answers, "hops": [question], "source": "web"}
+        yield Task("searchqa", f"{name}_{key}", split, payload, "published:flashrag", name)  # type: ignore[arg-type]
+
+
+@lru_cache(maxsize=1)
+def _corpus() -> tuple[Task, ...]:
+    made = []
+    for question in corpus().questions:
+        digest = content_hash(["searchqa", question.text, question.answer])
+        payload = {
+            "question": question.text,
+            "answers": [question.answer],
+            "hops": list(question.hops),
+            "source": "local",
+        }
+        made.append(Task("searchqa", digest, split_of(digest), payload, tier=f"hops-{len(question.hops)}"))
+    return tuple(made)
+
+
+@lru_cache(maxsize=len(HOPS))
+def _tiny(hops: int) -> tuple[Task, ...]:
+    return tuple(_draw(PER_HOPS, hops, Random(f"searchqa/{hops}")))
+
+
+def _draw(n: int, hops: int, rng: Random) -> list[Task]:
+    """n different tasks: a chain of things, each of which is said of the one before it, beside a thing that leads elsewhere."""
+    drawn: dict[str, Task] = {}
+    while len(drawn) < n:
+        things = rng.sample(WORDS, 2 * hops + 1)
+        links, elsewhere = things[: hops + 1], things[hops + 1 :]
+        asked, articles = [], {}
+        for thing, leads_to, other in zip(links[:-1], links[1:], elsewhere, strict=True):
+            relation, another = rng.sample(ASKED, 2)
+            said = [f"{relation} {leads_to}", f"{another} {other}"]
+            rng.shuffle(said)
+            asked.append(relation)
+            articles[thing] = " ".join(said)
+        of = " of ".join(f"the {relation}" for relation in reversed(asked))
+        payload = {
+            "question": f"What is {of} of the {links[0]}?",
+            "words": " ".join([links[0], *asked]),
+            "answers": [links[-1]],
+            "hops": links[:-1],
+            "source": "local",
+            "articles": articles,
+            "short": True,
+        }
+        digest = content_hash(payload)
+        drawn[digest] = Task("searchqa", digest, split_of(digest), payload, tier=f"hops-{hops}")
+    return list(drawn.values())

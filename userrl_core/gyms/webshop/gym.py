@@ -1,0 +1,180 @@
+"""WebShop: reach an objective in a web shop, one browser action a turn (AgentGym-RL B.1).
+
+The agent reads the accessibility tree of the page, its elements numbered from the top, and acts with the paper's actions: click,
+type, hover, press, scroll, new_tab, tab_focus, close_tab, goto, go_back, go_forward, stop. `stop` ends the episode and pays 1
+where the answer is right, or the state that the task asks for has been reached and nothing else has changed.
+
+Departures from WebArena: the shop is ours, small, and every episode has one of its own, so that tasks may change it (the paper
+leaves those out); the whole page is read, whatever was scrolled; `type` replaces what a field holds; the browser reaches nothing
+but the shop. A browser that fails gives a null reward.
+
+Needs Chromium.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any, ClassVar
+
+from userrl_core.errors import UserError
+from userrl_core.gyms.base import Gym, GymConfig, Reply, RewardBounds
+from userrl_core.gyms.webshop.browser import Tab, browser, path
+from userrl_core.gyms.webshop.site import site
+from userrl_core.gyms.webshop.tree import Element, read, shown
+from userrl_core.records import Task
+
+HOME = "http://shop"
+"""What the agent is told the shop's address is: the real one differs from run to run."""
+
+CLICK = "function(){this.focus&&this.focus();this.click()}"
+HOVER = "function(){for(const e of ['mouseover','mousemove'])this.dispatchEvent(new MouseEvent(e,{bubbles:true}))}"
+TYPE = (
+    "function(text,enter){this.focus();this.value=text;"
+    "for(const e of ['input','change'])this.dispatchEvent(new Event(e,{bubbles:true}));"
+    "if(enter&&this.form)this.form.requestSubmit()}"
+)
+ENTER = "document.activeElement&&document.activeElement.form&&document.activeElement.form.requestSubmit()"
+
+_ACTION = re.compile(r"`*\s*([a-z_]+)\b\s*(.*?)\s*`*", re.DOTALL)
+_PARTS = re.compile(r"\[([^\[\]]*)\]")
+
+
+class WebShopGym(Gym[GymConfig]):
+    """Reach one objective."""
+
+    name = "webshop"
+    metric = "Success"
+    blocking = True
+    goal = (
+        "You are given a page of a web shop as an accessibility tree and an objective to reach. Act on elements by their numbers, "
+        "one action a turn, and stop once the objective is reached, with the answer where it asks for one."
+    )
+    hint = "Read the page before you act; an element's number counts for the page on which it was shown."
+    choice_help: ClassVar = {
+        "action": "one action: click [12]; type [12] [text] [1] (1 presses Enter, 0 does not); hover [12]; press [Enter]; "
+        "scroll [down]; new_tab; tab_focus [0]; close_tab; goto [http://shop/cart]; go_back; go_forward; stop [answer]"
+    }
+
+    def __init__(self, task: Task, user: Any = None, config: GymConfig | None = None) -> None:
+        super().__init__(task, user, config)
+        self._tabs: list[Tab] = []
+        self._at = 0
+        self._context = self._home = ""
+
+    @classmethod
+    def unavailable(cls) -> str:
+        """Chromium has to be there."""
+        return "" if path() else "WebShop is driven through Chromium, and there is none here; install chromium."
+
+    @staticmethod
+    def min_turns(task: Task, config: GymConfig) -> int:
+        """What the demonstrator needs."""
+        return len(task.payload["plan"])
+
+    @classmethod
+    def reward_bounds(cls, config: GymConfig) -> RewardBounds:
+        """Reached or not."""
+        return RewardBounds(0.0, 1.0)
+
+    def opening(self) -> str:
+        """The home page and the objective. Raises UserError where the browser fails."""
+        self._home, self._store = site().enter()
+        self._context = browser().context()
+        self._tabs = [browser().tab(self._context, f"{self._home}/")]
+        return f"{self._seen()}\nOBJECTIVE: {self.task.payload['objective']}"
+
+    def brief(self) -> str:
+        """The objective alone."""
+        return str(self.task.payload["objective"])
+
+    async def action(self, content: str) -> Reply:
+        """Carry out one action; one that cannot be carried out changes nothing."""
+        found = _ACTION.fullmatch(content.strip()[:2000])
+        name, parts = (found[1], _PARTS.findall(found[2])) if found else ("", [])
+        if name == "stop":
+            return self._stop(parts[0] if parts else "")
+        return await asyncio.to_thread(self._act, name, parts)
+
+    def _stop(self, answer: str) -> Reply:
+        wanted = self.task.payload["end"]
+        reached = self._store.state() == wanted["state"]
+        if "answer" in wanted:
+            reached = reached and plain(answer) == plain(wanted["answer"])
+        if "page" in wanted:
+            reached = reached and self._page() == wanted["page"]
+        return Reply("You have stopped.", float(reached), True, success=reached)
+
+    def _act(self, name: str, parts: list[str]) -> Reply:
+        refused = self._tried(name, parts)
+        return Reply(f"{refused}\n{self._seen()}" if refused else self._seen())
+
+    def _tried(self, name: str, parts: list[str]) -> str:
+        """What the action could not do, as a sentence; "" where it was done."""
+        tab = self._tabs[self._at]
+        if name in ("click", "type", "hover"):
+            element = self._elements.get(parts[0]) if parts else None
+            if element is None:
+                return f"There is no element [{parts[0] if parts else ''}] on this page."
+            if name == "type" and (len(parts) < 2 or not element.writable):
+                return f"Nothing can be typed into [{parts[0]}]; type [number] [text] [1] into a textbox."
+            given = (parts[1], parts[2:] != ["0"]) if name == "type" else ()
+            tab.act(element.node, {"click": CLICK, "type": TYPE, "hover": HOVER}[name], *given)
+            return ""
+        if name == "press":
+            if parts[:1] == ["Enter"]:
+                tab.run(ENTER)
+            return ""
+        if name == "scroll" and parts[:1] in (["up"], ["down"]):
+            tab.run(f"window.scrollBy(0, {'-' * (parts[0] == 'up')}innerHeight)")
+            return ""
+        if name in ("go_back", "go_forward"):
+            return "" if tab.history(-1 if name == "go_back" else 1) else "There is no such page."
+        if name == "goto" and parts:
+            if parts[0] != HOME and not parts[0].startswith(f"{HOME}/"):
+                return f"Only the shop can be reached, at {HOME}."
+            tab.go(self._home + (parts[0].removeprefix(HOME) or "/"))
+            return ""
+        return self._tab_action(name, parts)
+
+    def _tab_action(self, name: str, parts: list[str]) -> str:
+        if name == "new_tab" and len(self._tabs) < 4:
+            self._tabs.append(browser().tab(self._context, f"{self._home}/"))
+            self._at = len(self._tabs) - 1
+            return ""
+        if name == "tab_focus" and parts and parts[0] in map(str, range(len(self._tabs))):
+            self._at = int(parts[0])
+            return ""
+        if name == "close_tab" and len(self._tabs) > 1:
+            browser().forget(self._tabs.pop(self._at))
+            self._at = len(self._tabs) - 1
+            return ""
+        return "That is not possible; take one of the actions, such as click [1] or stop [answer]."
+
+    def _page(self) -> str:
+        """The address of the page that is shown, as the agent knows it."""
+        address = self._tabs[self._at].address
+        return HOME + address.removeprefix(self._home) if address.startswith(self._home) else "about:blank"
+
+    def _seen(self) -> str:
+        elements = read(self._tabs[self._at].tree())
+        self._elements: dict[str, Element] = {str(element.number): element for element in elements}
+        tabs = f"Tab {self._at} of {len(self._tabs)}, " if len(self._tabs) > 1 else ""
+        return f"{tabs}{self._page()}\n{shown(elements)}"
+
+    async def aclose(self) -> None:
+        """Close the browser's context and forget the visitor."""
+        await super().aclose()
+        context, self._context = self._context, ""
+        if self._home:
+            site().leave(self._home)
+        if context:
+            try:
+                await asyncio.to_thread(browser().end, context)
+            except UserError:
+                return  # a browser that is gone has nothing left to close
+
+
+def plain(answer: str) -> str:
+    """How answers are compared: lower case, without further spaces and a full stop."""
+    return " ".join(answer.lower().split()).rstrip(".")

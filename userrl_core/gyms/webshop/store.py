@@ -1,0 +1,90 @@
+"""What the shop sells, and what one visitor has: a cart, orders, an account. Plain data; the pages are in `site`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from random import Random
+from typing import Any
+
+SEED = 1995
+"""Determines the catalogue: another seed gives other prices and other tasks."""
+
+KINDS = {
+    "lamps": ("Desk Lamp", "Floor Lamp", "Reading Lamp", "Lantern"),
+    "mugs": ("Coffee Mug", "Tea Cup", "Travel Mug", "Beer Stein"),
+    "bags": ("Backpack", "Tote Bag", "Satchel", "Sports Bag"),
+    "chairs": ("Armchair", "Folding Chair", "Bar Stool", "Rocking Chair"),
+    "clocks": ("Wall Clock", "Alarm Clock", "Kitchen Timer", "Cuckoo Clock"),
+    "scarves": ("Wool Scarf", "Silk Scarf", "Shawl", "Snood"),
+}
+"""Categories, and what is in them."""
+
+MAKERS = ("Alder", "Birch", "Cedar", "Maple")
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """One thing on sale. price: in cents. rating: stars, 1 to 5."""
+
+    id: int
+    name: str
+    category: str
+    price: int
+    rating: int
+    weight: int
+
+
+@dataclass(slots=True)
+class Store:
+    """A visitor's side of the shop. cart: numbers by product. orders: what was ordered, and where it goes."""
+
+    name: str = "Kim Novak"
+    town: str = "Lisbon"
+    cart: dict[int, int] = field(default_factory=dict)
+    orders: list[dict[str, Any]] = field(default_factory=list)
+
+    def state(self) -> dict[str, Any]:
+        """All of it as JSON: what a task's end state is compared with."""
+        values = asdict(self)
+        values["cart"] = {str(number): count for number, count in sorted(self.cart.items())}
+        return values
+
+    def order(self, town: str) -> None:
+        """Order what is in the cart."""
+        if self.cart:
+            items = {str(number): count for number, count in sorted(self.cart.items())}
+            self.orders.append({"items": items, "town": town})
+            self.cart = {}
+
+
+@lru_cache(maxsize=1)
+def catalogue() -> dict[int, Product]:
+    """All products by their number; always the same. No two of a category have the same price or weight."""
+    rng = Random(SEED)
+    found: dict[int, Product] = {}
+    for category, things in KINDS.items():
+        names = [f"{maker} {thing}" for thing in things for maker in MAKERS]
+        prices, weights = (rng.sample(range(low, high), len(names)) for low, high in ((500, 9999), (100, 4000)))
+        for name, price, weight in zip(names, prices, weights, strict=True):
+            number = 100 + len(found)
+            found[number] = Product(number, name, category, price, rng.randint(1, 5), weight)
+    return found
+
+
+def money(cents: int) -> str:
+    """A price as the shop writes it."""
+    return f"${cents / 100:.2f}"
+
+
+def find(words: str) -> list[Product]:
+    """Products whose name has every word of a query."""
+    wanted = words.lower().split()
+    return [p for p in catalogue().values() if wanted and all(word in p.name.lower() for word in wanted)]
+
+
+def in_order(products: list[Product], sort: str) -> list[Product]:
+    """By price, by rating (best first), or as they are."""
+    if sort == "price":
+        return sorted(products, key=lambda p: p.price)
+    return sorted(products, key=lambda p: -p.rating) if sort == "rating" else products

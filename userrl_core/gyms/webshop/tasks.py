@@ -1,0 +1,138 @@
+"""Tasks of WebShop: an objective, the state in which the shop must be at the end, and a plan that leads there.
+
+As many as AgentGym-RL takes from WebArena: 372 to train on (a twentieth of them to validate) and 50 to test. A step of a plan is
+``(action, role, name of the element, text)``: the demonstrator finds the element on the page.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from random import Random
+from typing import Any
+
+from userrl_core.errors import ConfigError
+from userrl_core.gyms.webshop.store import KINDS, Product, Store, catalogue, money
+from userrl_core.records import Task
+from userrl_core.seeding import content_hash, validation_of
+
+TRAINED, TESTED = 372, 50
+"""AgentGym-RL B.1: training and testing queries."""
+VALIDATION = 0.05
+TOWNS = ("Oslo", "Porto", "Ghent", "Turin", "Cork", "Basel", "Malmo", "Graz")
+PEOPLE = ("Ada Berg", "Ben Sato", "Cleo Diaz", "Dan Weiss")
+Step = tuple[str, ...]
+
+
+def tasks(split: str, *, kinds: Sequence[str] = ()) -> Sequence[Task]:
+    """Our tasks of a split. kinds: of these kinds alone. Raises ConfigError for a kind there is not."""
+    unknown = [kind for kind in kinds if kind not in MAKERS]
+    if unknown:
+        raise ConfigError(f"WebShop has no kind '{unknown[0]}'; it has {', '.join(MAKERS)}.")
+    return [task for task in _all() if task.split == split and (not kinds or task.tier in kinds)]
+
+
+def generate(n: int, seed: int) -> list[Task]:
+    """n tasks, the same for the same seed; they may be among our own."""
+    return list(_drawn(n, Random(f"webshop/{seed}")).values())
+
+
+@lru_cache(maxsize=1)
+def _all() -> tuple[Task, ...]:
+    drawn = sorted(_drawn(TRAINED + TESTED, Random("webshop")).values(), key=lambda task: content_hash(task.id))
+    test, rest = drawn[:TESTED], drawn[TESTED:]
+    train = (dataclasses.replace(task, split=validation_of(content_hash(task.payload), VALIDATION)) for task in rest)
+    return (*(dataclasses.replace(task, split="test") for task in test), *train)
+
+
+def _drawn(n: int, rng: Random) -> dict[str, Task]:
+    found: dict[str, Task] = {}
+    while len(found) < n:
+        kind = rng.choice(list(MAKERS))
+        objective, end, plan = MAKERS[kind](rng)
+        payload = {
+            "objective": objective,
+            "end": {"state": Store().state(), **end},
+            "plan": [list(step) for step in plan],
+        }
+        digest = content_hash(payload)
+        found[digest] = Task("webshop", digest, "train", payload, tier=kind)
+    return found
+
+
+Made = tuple[str, dict[str, Any], list[Step]]
+
+
+def _to(product: Product) -> Iterator[Step]:
+    """To a product's page."""
+    yield ("type", "textbox", "Search", product.name)
+    yield ("click", "link", product.name)
+
+
+def _fact(rng: Random) -> Made:
+    product = rng.choice(list(catalogue().values()))
+    asked, answer = rng.choice(
+        [("does the {} cost", money(product.price)), ("is the weight of the {}", f"{product.weight} g")]
+    )
+    return f"What {asked.format(product.name)}?", {"answer": answer}, [*_to(product), ("stop", answer)]
+
+
+def _extreme(rng: Random) -> Made:
+    kind = rng.choice(list(KINDS))
+    cheapest = min((p for p in catalogue().values() if p.category == kind), key=lambda p: p.price)
+    plan: list[Step] = [("click", "link", kind.title()), ("click", "link", "Sort by price"), ("stop", cheapest.name)]
+    return f"What is the name of the cheapest product among {kind}?", {"answer": cheapest.name}, plan
+
+
+def _open(rng: Random) -> Made:
+    product = rng.choice(list(catalogue().values()))
+    page = f"http://shop/product/{product.id}"
+    return f"Open the page of the {product.name}.", {"page": page}, [*_to(product), ("stop", "")]
+
+
+def _cart(rng: Random) -> Made:
+    product, count = rng.choice(list(catalogue().values())), rng.randint(1, 5)
+    store = Store(cart={product.id: count})
+    return (
+        f"Put {count} of the {product.name} into the cart.",
+        {"state": store.state()},
+        [*_into(product, count), ("stop", "")],
+    )
+
+
+def _order(rng: Random) -> Made:
+    product, count, town = rng.choice(list(catalogue().values())), rng.randint(1, 5), rng.choice(TOWNS)
+    store = Store(cart={product.id: count})
+    store.order(town)
+    plan: list[Step] = [
+        *_into(product, count),
+        ("click", "link", "Check out"),
+        ("type", "textbox", "Send to", town),
+        ("stop", ""),
+    ]
+    return f"Order {count} of the {product.name}, sent to {town}.", {"state": store.state()}, plan
+
+
+def _account(rng: Random) -> Made:
+    field, value = rng.choice([("Town", rng.choice(TOWNS)), ("Name", rng.choice(PEOPLE))])
+    store = Store(town=value) if field == "Town" else Store(name=value)
+    plan: list[Step] = [("click", "link", "Account"), ("type", "textbox", field, value), ("stop", "")]
+    return f"Change the {field.lower()} of the account to {value}.", {"state": store.state()}, plan
+
+
+def _into(product: Product, count: int) -> Iterator[Step]:
+    """To the cart with so many of a product in it."""
+    yield from _to(product)
+    yield ("type", "textbox", "Quantity", str(count))
+
+
+MAKERS: dict[str, Callable[[Random], Made]] = {
+    "fact": _fact,
+    "cheapest": _extreme,
+    "open": _open,
+    "cart": _cart,
+    "order": _order,
+    "account": _account,
+}
+"""Kinds of tasks, which are their tiers."""

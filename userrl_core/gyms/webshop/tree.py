@@ -1,0 +1,66 @@
+"""The accessibility tree as the agent reads it: one line an element, numbered from the top, inner ones set in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+WRITABLE = ("textbox", "searchbox", "spinbutton", "combobox")
+LEFT_OUT = ("InlineTextBox", "none", "generic", "ListMarker", "LineBreak")
+"""Roles that say nothing themselves; what they hold is shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """One element. node: the browser's number of it. value: what a field holds. depth: how far it is set in."""
+
+    number: int
+    node: int
+    role: str
+    name: str
+    value: str
+    depth: int
+
+    @property
+    def writable(self) -> bool:
+        """Whether text can be typed into it."""
+        return self.role in WRITABLE
+
+
+def read(nodes: Sequence[Mapping[str, Any]]) -> list[Element]:
+    """The elements of a tree as Chromium gives it, in the order of the page."""
+    by_id = {node["nodeId"]: node for node in nodes}
+    found: list[Element] = []
+    for node, depth in _walk(nodes[0], by_id, 0, ""):
+        value = str(node.get("value", {}).get("value", ""))
+        found.append(
+            Element(len(found) + 1, node["backendDOMNodeId"], node["role"]["value"], _name(node), value, depth)
+        )
+    return found
+
+
+def shown(elements: Sequence[Element]) -> str:
+    """The lines that the agent reads."""
+    return "\n".join(
+        f"{'  ' * one.depth}[{one.number}] {one.role} '{one.name}'" + (f" value '{one.value}'" if one.writable else "")
+        for one in elements
+    )
+
+
+def _walk(
+    node: Mapping[str, Any], by_id: Mapping[str, Mapping[str, Any]], depth: int, within: str
+) -> Iterator[tuple[Mapping[str, Any], int]]:
+    """Nodes that are shown, with their depth. within: the name of the element around, which its own text only repeats."""
+    silent = node.get("ignored") or node["role"]["value"] in LEFT_OUT or "backendDOMNodeId" not in node
+    repeats = node["role"]["value"] == "StaticText" and _name(node) in ("", within)
+    if not silent and not repeats:
+        yield node, depth
+    inner, name = (depth, within) if silent or repeats else (depth + 1, _name(node))
+    for child in node.get("childIds", ()):
+        if child in by_id:
+            yield from _walk(by_id[child], by_id, inner, name)
+
+
+def _name(node: Mapping[str, Any]) -> str:
+    return " ".join(str(node.get("name", {}).get("value", "")).split())
