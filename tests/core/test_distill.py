@@ -66,6 +66,14 @@ def test_every_dropped_demonstration_has_a_reason() -> None:
     assert selection.task_keys == {"travel/t0", "travel/t1"}
 
 
+def test_of_what_was_sampled_only_successes_are_kept_where_that_is_asked_for() -> None:
+    played = [make_trajectory(0.9, task=f"t{i}") for i in range(3)]
+    played[1].stop_reason = "success"
+    selection = select_top_k(played, 3, successes=True)
+    assert [t.task.id for t in selection.kept] == ["t1"]
+    assert selection.dropped == {"failed": 2}
+
+
 @pytest.mark.parametrize("top_k", [0, -3])
 def test_a_top_k_below_one_is_refused(top_k: int) -> None:
     with pytest.raises(ConfigError, match="give 1 or more"):

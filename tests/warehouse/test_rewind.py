@@ -140,20 +140,21 @@ def test_an_open_reader_sees_the_rewind(tmp_path: Path) -> None:
         assert warehouse.sql(count).fetchall()[0] == (1,)
 
 
-def test_a_resumed_cold_start_hides_its_own_later_metrics_and_nothing_else(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stage", ["sft", "sft-2"])
+def test_a_resumed_fine_tuning_hides_its_own_later_metrics_and_nothing_else(tmp_path: Path, stage: str) -> None:
     with TurnLog.open(tmp_path, "r1") as log:
         for step in range(1, 5):
-            log.metrics({"loss/sft/mean": step}, stage="sft", step=step)
+            log.metrics({"loss/sft/mean": step}, stage=stage, step=step)
         play(log, [1.0], step=9)
         log.metrics({"reward/train/mean": 1.0}, stage="rl-1", step=9)
     for _ in range(2):
         with TurnLog.open(tmp_path, "r1") as log:
-            log.event("rewind", stage="sft", step=2)
+            log.event("rewind", stage=stage, step=2)
             for step in (3, 4):
-                log.metrics({"loss/sft/mean": 10 * step}, stage="sft", step=step)
+                log.metrics({"loss/sft/mean": 10 * step}, stage=stage, step=step)
     with open_warehouse(tmp_path) as warehouse:
         rows = warehouse.sql("SELECT stage, step, value FROM metrics ORDER BY ALL").fetchall()
-        assert rows == [("rl-1", 9, 1.0), ("sft", 1, 1.0), ("sft", 2, 2.0), ("sft", 3, 30.0), ("sft", 4, 40.0)]
+        assert rows == [("rl-1", 9, 1.0), (stage, 1, 1.0), (stage, 2, 2.0), (stage, 3, 30.0), (stage, 4, 40.0)]
         assert warehouse.sql("SELECT count(*) FROM metrics_all").fetchall() == [(9,)]
     assert steps(tmp_path) == [("train", 9, 1)]
 
