@@ -30,7 +30,13 @@ def test_every_iteration_trains_on_the_demonstrations_and_all_that_succeeded_so_
 ) -> None:
     monkeypatch.setenv("USERRL_HOME", str(tmp_path))
     monkeypatch.setenv("USERRL_THREADS", "1")
-    settings = two_steps_a_stage("agentevol") | {"cold_start.steps": 60, "evolve.tasks": 60}
+    settings = two_steps_a_stage("agentevol") | {
+        "demonstrations.episodes": 300,
+        "demonstrations.top_k": 200,
+        "cold_start.steps": 150,
+        "cold_start.batch": 32,
+        "evolve.tasks": 100,
+    }
     report = whole(TrainRequest(recipe="agentevol", overrides=settings, wandb="off"))
     stages = Path(report.folder) / "stages"
     before, first, second = (

@@ -67,9 +67,9 @@ def test_every_recipe_under_every_profile_runs_composes_or_is_refused_for_a_reas
         assert answer.kind == "refused" or name not in WAITING
     if any(unavailable(gym) for gym in names()):
         return  # Java, Chromium or an extra is not here, and what needs it is refused
-    assert Counter(answer.kind for answer in answers.values()) == {"refused": 92, "composes": 129, "runs": 91}
+    assert Counter(answer.kind for answer in answers.values()) == {"refused": 67, "composes": 164, "runs": 121}
     reasons = Counter(answer.reason for answer in answers.values() if answer.reason)
-    assert reasons == {"environment": 48, "judge": 16, "backend": 16, "settings": 12}
+    assert reasons == {"environment": 18, "judge": 16, "backend": 21, "settings": 12}
     assert not {"machine", "key", "user", "package", "data"} & set(reasons)
 
 
@@ -80,7 +80,7 @@ def test_verl_takes_every_configuration_that_is_said_to_compose(
     composed = [pair for pair, answer in answers.items() if answer.kind == "composes"]
     for name, profile in composed:
         compose_verl(load(name, profile), weights)
-    assert len(composed) == 129
+    assert len(composed) == 164
 
 
 @pytest.mark.parametrize("name", sorted(set(curricula.recipe_names()) - WAITING))

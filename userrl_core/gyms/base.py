@@ -107,6 +107,9 @@ class Gym(Generic[C]):
     elsewhere: ClassVar[bool] = False
     """Whether its episodes are played by a server that its configuration has to name."""
 
+    slow: ClassVar[bool] = False
+    """Whether a turn takes a good part of a second: a suite over every gym leaves it out."""
+
     blocking: ClassVar[bool] = False
     """Whether `reset` waits for another process: it is then called in a thread, so that other episodes go on."""
 

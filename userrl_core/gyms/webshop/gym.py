@@ -46,6 +46,7 @@ class WebShopGym(Gym[GymConfig]):
     name = "webshop"
     metric = "Success"
     blocking = True
+    slow = True
     goal = (
         "You are given a page of a web shop as an accessibility tree and an objective to reach. Act on elements by their numbers, "
         "one action a turn, and stop once the objective is reached, with the answer where it asks for one."
