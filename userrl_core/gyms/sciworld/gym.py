@@ -20,7 +20,6 @@ class SciWorldGym(Gym[GymConfig]):
 
     name = "sciworld"
     metric = "Score"
-    blocking = True
     reward_range = (-1.0, 1.0)
     goal = (
         "You are in a house with a laboratory, a greenhouse and a yard, and have a scientific task to carry out. Focus only on "
