@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PositiveInt, PrivateAttr, StringConstraints, model_validator
 
 from curricula.identity import identity_values
+from curricula.options import check_options
 from curricula.schedule import Adaptive, AnySchedule, History, Level, Span, Stages, place
 from curricula.spec import (
     FOLDER,
@@ -17,13 +18,13 @@ from curricula.spec import (
     Evolve,
     GymSetup,
     Hardware,
-    Judge,
     SplitConfig,
     Stage,
 )
 from userrl_core.errors import ConfigError
 from userrl_core.gyms.published import PAPER_GYMS, Edition
 from userrl_core.rewards.config import CreditConfig
+from userrl_core.rewards.judge import JudgeConfig
 from userrl_core.seeding import content_hash
 from userrl_core.settings import Settings
 from userrl_core.training.config import AlgorithmConfig, ModelConfig, SftConfig
@@ -121,8 +122,8 @@ class Recipe(Settings):
     credit: CreditConfig = CreditConfig()
     """Shaping, scoring and advantage form."""
 
-    judge: Judge | None = None
-    """Scores turns after the fact; none: the gym's rewards alone."""
+    judge: JudgeConfig | None = None
+    """Scores the turns of training's conversations as they end; none: the gyms' rewards alone."""
 
     algorithm: AlgorithmConfig = AlgorithmConfig()
     """Policy-gradient algorithm and optimisation."""
@@ -179,6 +180,8 @@ class Recipe(Settings):
     def _fits_together(self) -> Recipe:
         if self.evolve is not None and self.stages:
             raise ValueError("evolve stands in place of stages of RL; leave one of them out")
+        if self.judge is not None:
+            check_options("openai", self.judge.options)
         if self.branches and self.horizons is not None:
             raise ValueError("branches have horizons of their own; leave the schedule out, or the branches")
         placed = {f"stages[{number}]": stage for number, stage in enumerate(self.stages)}

@@ -253,22 +253,6 @@ class SplitConfig(Settings):
         return self
 
 
-class Judge(Settings):
-    """The judge that scores turns, and how its marks become a score (TARL section 3.2)."""
-
-    model: str = "gpt-4.1"
-    """Who judges: rule, or the name of a served model."""
-
-    terminal: float = 10.0
-    """Points for a verified success."""
-
-    deviation: float = -5.0
-    """Points for the one turn marked -1."""
-
-    good: float = 5.0
-    """Points that all turns marked 1 share: each gives this divided by the number of turns."""
-
-
 class Hardware(Cluster):
     """The machine a profile is made for: where the policy trains, and who serves the model that plays users."""
 

@@ -1,4 +1,4 @@
-"""Task, Turn, Trajectory, ModelCall: the records that gyms, policies, trainers and the warehouse exchange.
+"""Task, Turn, Trajectory, Judgement, ModelCall: the records that gyms, policies, trainers and the warehouse exchange.
 
 Plain data without behaviour. The warehouse's tables are these records, column by column.
 """
@@ -126,6 +126,23 @@ class Turn:
     model_calls: list[ModelCall] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class Judgement:
+    """What a judge of turns said about a trajectory, and the rewards that training takes in place of the gym's (TARL 3.2).
+
+    judge: ``rule``, a model's name, or "" for a gym whose turns are not judged. scores: -1, 0 or 1 per turn; None where the judge
+    gave no usable scores. rule_scores: those of the rule judge. category: see `rewards.judge`. rewards: [T], None leaves the
+    trajectory out of training. calls: of the judge's model.
+    """
+
+    judge: str
+    scores: list[int] | None
+    rule_scores: list[int] | None
+    category: str
+    rewards: list[float | None]
+    calls: list[ModelCall] = field(default_factory=list)
+
+
 @dataclass(frozen=True, slots=True)
 class RolloutContext:
     """The part of a run that a rollout belongs to.
@@ -151,6 +168,7 @@ class Trajectory:
     turn 1), so that the conversation can be rebuilt. traj_id: assigned by the sink, None without one.
     admitted: False when scoring did not run; such a trajectory is never trained or averaged on, and reject_reason says why.
     unfinished_calls: calls of served models in a turn that never came about; they cost what the others cost.
+    judgement: what a judge of turns said, where the recipe has one.
     """
 
     task: Task
@@ -168,6 +186,7 @@ class Trajectory:
     user: str = "rule"
     traj_id: int | None = None
     unfinished_calls: list[ModelCall] = field(default_factory=list)
+    judgement: Judgement | None = None
 
     @property
     def rewards(self) -> list[float | None]:

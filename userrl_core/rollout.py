@@ -13,6 +13,8 @@ from userrl_core.errors import ConfigError, PolicyError
 from userrl_core.gyms.base import Gym
 from userrl_core.gyms.prompt import EpisodeStyle
 from userrl_core.gyms.registry import make
+from userrl_core.judging.alongside import Alongside
+from userrl_core.judging.judge import TurnJudge
 from userrl_core.policies.base import BatchPolicy, Policy, Session
 from userrl_core.records import ModelCall, RolloutContext, Task, Trajectory
 from userrl_core.seeding import derive_seed
@@ -40,6 +42,7 @@ async def run_episodes(
     episode_timeout: float = 1800.0,
     progress: Progress | None = None,
     skip: Collection[tuple[str, int]] = (),
+    judge: TurnJudge | None = None,
 ) -> list[Trajectory]:
     """Play every task n times; returns n trajectories per task, in the order of the tasks. Those that are expected to take
     longest start first.
@@ -48,7 +51,7 @@ async def run_episodes(
     user: a user kind, ``(kind, options)``, or a mapping of those by gym. gym_config: options by gym. seed: determines, with
     the task's key, the step and the attempt, every random draw, so that the order of execution does not matter.
     concurrency: episodes in flight at once. progress: called once per finished trajectory. skip: task keys with attempts (from
-    0) that were played before and are left out.
+    0) that were played before and are left out. judge: judges every trajectory from the moment it ends, while others are played.
     Raises ConfigError for bad arguments and LogError when the sink cannot write; nothing else ends the batch.
     """
     fewest = min(n.values(), default=1) if isinstance(n, Mapping) else n
@@ -60,21 +63,42 @@ async def run_episodes(
     episodes = build_episodes(
         tasks, rules, n=n, sink=sink, user=user, context=context, seed=seed, gym_config=gym_config, skip=skip
     )
+    for episode in episodes:
+        episode.on_end = progress
+    if judge is None:
+        await _play(episodes, policy, concurrency, episode_timeout)
+    else:
+        async with Alongside(judge, sink) as judging:
+            for episode in episodes:
+                episode.on_end = _both(judging.submit, progress)
+            await _play(episodes, policy, concurrency, episode_timeout)
+    return [episode.trajectory for episode in episodes]
+
+
+def _both(first: Progress, then: Progress | None) -> Progress:
+    def call(trajectory: Trajectory) -> None:
+        first(trajectory)
+        if then is not None:
+            then(trajectory)
+
+    return call
+
+
+async def _play(
+    episodes: Sequence[Episode], policy: Policy | BatchPolicy, concurrency: int, episode_timeout: float
+) -> None:
+    """Play all episodes to their ends."""
     if isinstance(policy, BatchPolicy):
-        for episode in episodes:
-            episode.on_end = progress
         await policy.play(episodes)
         for episode in episodes:
             await _close(episode.gym)
-        return [episode.trajectory for episode in episodes]
-    waiting = WaitingEpisodes(episodes, horizon)
+        return
+    waiting = WaitingEpisodes(episodes, max((episode.rules.horizon for episode in episodes), default=1))
 
     async def slot() -> None:
         while (episode := waiting.next()) is not None:
             await drive(episode, policy, episode_timeout)
             waiting.ended(episode)
-            if progress is not None:
-                progress(episode.trajectory)
 
     # A task group, not gather: when the log fails, the other episodes are cancelled at once instead of played unlogged.
     try:
@@ -83,7 +107,6 @@ async def run_episodes(
                 group.create_task(slot())
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None
-    return [episode.trajectory for episode in episodes]
 
 
 def build_episodes(

@@ -31,6 +31,10 @@ class Sink(Protocol):
         """Per-turn shaped credit and advantage, both of shape [T], known once the group is complete."""
         ...
 
+    def judgement(self, trajectory: Trajectory) -> None:
+        """What a judge said of an ended trajectory (`Trajectory.judgement`), and the calls of its model."""
+        ...
+
     def tasks(self, tasks: Iterable[Task]) -> None:
         """Tasks that this run uses; logging a task twice is harmless."""
         ...

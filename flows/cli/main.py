@@ -18,6 +18,7 @@ COMMANDS = {
     "evaluate": "measuring.evaluate",
     "compare": "measuring.compare",
     "reverify": "measuring.reverify",
+    "audit": "measuring.audit",
     "doctor": "doctor",
     "play": "looking.play",
     "show": "looking.show",

@@ -27,6 +27,7 @@ from flows.run.request import Backend
 from flows.run.tasks import count_published, demonstrated_gyms, evaluation_gyms, own_user_url, users_of
 from userrl_core.errors import ConfigError
 from userrl_core.gyms.registry import names, unavailable
+from userrl_core.judging.judge import is_judged, judge_server
 from userrl_core.served.client import ChatServer
 from userrl_core.served.health import served_users
 from userrl_core.training.verl.config import Resume, compose, rl_overrides, sft_overrides
@@ -164,11 +165,13 @@ def _refuse_unplayable(recipe: Recipe, gyms: tuple[str, ...]) -> None:
 
 
 def _refuse_judge(recipe: Recipe) -> None:
-    if recipe.judge is not None:
+    """A judge that has nothing to judge."""
+    gyms = recipe.training_gyms
+    if recipe.judge is not None and gyms and not any(map(is_judged, gyms)):
         raise _Refusal(
             "judge",
-            f"Recipe '{recipe.name}' needs a judge of turns ({recipe.judge.model}), which this version does not have; set "
-            "judge to null to train on the gyms' own rewards.",
+            f"Recipe '{recipe.name}' has a judge of turns, and none of its training gyms ({', '.join(gyms)}) has gold calls to "
+            "judge by; train on tau too, or set judge to null.",
         )
 
 
@@ -301,6 +304,8 @@ def _servers(recipe: Recipe, kinds: tuple[str, ...]) -> Iterator[tuple[str, Chat
     )
     if distils and recipe.demonstrations.policy != "scripted":
         yield "The demonstrator", ChatServer(model=recipe.demonstrations.policy)
+    if "rl" in kinds and recipe.judge is not None and (judge := judge_server(recipe.judge)) is not None:
+        yield "The judge of turns", judge
     roles = [("demonstrate", "The user of demonstrations", demonstrated_gyms(recipe))] * distils
     roles += [("train", "The user in training", recipe.training_gyms)] * ("rl" in kinds)
     roles += [("evaluate", "The user in the evaluation", evaluation_gyms(recipe))] * ("evaluate" in kinds)

@@ -26,11 +26,9 @@ CLUSTER = Host(
 )
 """Eight H200 and a gateway that serves every model: what no machine of a test has."""
 LAPTOP = Host()
-WAITING = {name for name in curricula.recipe_names() if name.startswith("tarl")}
-"""Until their judge is part of the package."""
 OF_OUR_OWN = {"webarena": "webshop"}
 """What a laptop plays in place of an environment that is a server elsewhere."""
-UNCHECKED = WAITING | {name for name in curricula.recipe_names() if any(gym in name for gym in OF_OUR_OWN)}
+UNCHECKED = {name for name in curricula.recipe_names() if any(gym in name for gym in OF_OUR_OWN)}
 MATRIX = [(name, profile) for name in curricula.recipe_names() for profile in curricula.profile_names()]
 
 
@@ -98,7 +96,7 @@ def test_a_laptop_runs_every_recipe_whose_environment_is_there(name: str) -> Non
         assert any(row.key == "stages" for row in recipe.replaced)
 
 
-def test_what_waits_for_its_environment_or_judge_has_no_deployment_and_all_else_has_one() -> None:
+def test_what_waits_for_its_environment_has_no_deployment_and_all_else_has_one() -> None:
     rows = yaml.safe_load((Path(__file__).parents[2] / "prefect.yaml").read_text())["deployments"]
     trained = {row["name"] for row in rows if row["entrypoint"] == "flows/train.py:train"}
     assert trained == set(curricula.recipe_names()) - WAITING

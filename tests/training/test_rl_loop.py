@@ -13,8 +13,10 @@ import pytest
 from tests.mock_server import Answer, Body, MockServer, modest_user, prompt_text
 from tests.training.toys import TINY, ListCurriculum, RecordingSink, rl_job, sft_job, travel
 from userrl_core.errors import CheckpointError, TrainingError
+from userrl_core.gyms import tasks
 from userrl_core.records import Trajectory
 from userrl_core.rewards import CreditConfig, turn_advantages
+from userrl_core.rewards.judge import JudgeConfig
 from userrl_core.training.config import AlgorithmConfig, SftConfig
 from userrl_core.training.jobs import RlJob, StageResult
 from userrl_core.training.local.loop import train_rl
@@ -236,6 +238,35 @@ def served(server: MockServer) -> Any:
 def no_judgement_of_messages(body: Body) -> Answer:
     """An empty reply, which is a failure, for every message to be judged."""
     return Answer("") if '"preference_id"' in json.dumps(body) else modest_user(body)
+
+
+def test_a_judge_s_rewards_are_what_credit_is_computed_from_and_the_gym_s_are_what_is_logged(
+    tmp_path: Path, start: StageResult
+) -> None:
+    sink = RecordingSink()
+    desk = tasks("tau", "train")[:6]
+    job = rl_job(
+        tmp_path,
+        start.checkpoint,
+        judge=JudgeConfig(model="rule"),
+        credit=CreditConfig(score="sum", filter="keep"),
+        validation=tasks("tau", "validation")[:2],
+        on_format_error="continue",
+    )
+    train_rl(job, ListCurriculum(desk, STAGES), sink)
+    trained = [t for t in sink.ended if t.context.phase == "train"]
+    assert sink.judged == trained
+    assert all(t.judgement is None for t in sink.ended if t.context.phase == "validate")
+    expected = turn_advantages(
+        [t.judgement.rewards for t in trained if t.judgement],
+        [f"{t.context.step}/{t.group}" for t in trained],
+        score="sum",
+    )
+    for trajectory, row in zip(trained, expected, strict=True):
+        assert sink.credited[trajectory.traj_id or 0][1] == pytest.approx(row, abs=1e-6)
+    last = sink.measured[-1][2]
+    assert last["judge/failed/share"] + last["judge/good_attempt/share"] == 1.0
+    assert last["rollout/return_sum/mean"] == 0.0
 
 
 def test_trajectories_without_a_score_are_logged_and_never_trained_on(tmp_path: Path, start: StageResult) -> None:

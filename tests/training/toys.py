@@ -38,6 +38,7 @@ class RecordingSink:
         self.turns: list[tuple[int, Turn]] = []
         self.credited: dict[int, tuple[list[float], list[float]]] = {}
         self.measured: list[tuple[str, int, dict[str, float]]] = []
+        self.judged: list[Trajectory] = []
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.checkpoints: list[CheckpointRecord] = []
         self.task_keys: set[str] = set()
@@ -55,6 +56,9 @@ class RecordingSink:
 
     def credits(self, traj_id: int, shaped: Sequence[float], advantage: Sequence[float]) -> None:
         self.credited[traj_id] = (list(shaped), list(advantage))
+
+    def judgement(self, trajectory: Trajectory) -> None:
+        self.judged.append(trajectory)
 
     def tasks(self, tasks: Any) -> None:
         self.task_keys |= {task.key for task in tasks}

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
 from userrl_core.errors import ConfigError, GymError
 from userrl_core.interact import CHOICES, InteractCall
-from userrl_core.records import ModelCall, Task
+from userrl_core.records import ModelCall, Task, Turn
 
 
 class GymConfig(BaseModel):
@@ -70,6 +70,29 @@ class RewardBounds(NamedTuple):
     def of_answers(cls, *values: float) -> RewardBounds:
         """Bounds of a gym in which an answer earns one of these values and every other turn 0."""
         return cls(min(0.0, *values), max(0.0, *values), min((v for v in values if v > 0.0), default=math.inf))
+
+
+class Grounds(Protocol):
+    """What a judge of turns knows of a task (TARL appendix C)."""
+
+    @property
+    def policy(self) -> str:
+        """The rules that the agent was given."""
+        ...
+
+    @property
+    def instruction(self) -> str:
+        """What the user was told, which the agent does not see."""
+        ...
+
+    @property
+    def gold(self) -> Sequence[tuple[str, dict[str, Any]]]:
+        """The calls that solve the task, name and arguments."""
+        ...
+
+    def departures(self, turns: Sequence[Turn]) -> list[int]:
+        """Numbers of the turns that depart from the gold calls, ascending."""
+        ...
 
 
 C = TypeVar("C", bound=GymConfig)
@@ -225,6 +248,11 @@ class Gym(Generic[C]):
                 return None
             total += reward
         return total
+
+    @classmethod
+    def grounds(cls, task: Task, config: C) -> Grounds | None:
+        """What a judge of turns knows of the task; None for a gym whose turns are not judged."""
+        return None
 
     async def aclose(self) -> None:
         """Release resources and end the episode. Safe to call twice."""

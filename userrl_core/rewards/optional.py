@@ -59,11 +59,12 @@ def unsupported_penalty(
 
 
 def adjusted_rewards(trajectory: Trajectory, terms: OptionalTerms) -> list[float | None]:
-    """The trajectory's rewards under the recipe's terms; the raw rewards where no term is on.
+    """The rewards that credit is computed from: the gym's or, where a judge gave others, those; changed by the recipe's terms.
 
     A turn's elicited preferences are read from ``info["elicited"]``: a word (one preference), a number, or a list.
     """
-    rewards: list[float | None] = list(trajectory.rewards)
+    judged = trajectory.judgement
+    rewards: list[float | None] = list(trajectory.rewards if judged is None else judged.rewards)
     if terms.unsupported_penalty:
         rewards = unsupported_penalty(
             rewards,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -121,15 +122,18 @@ class ToolsRefused(PolicyError):
 
 ERRORS: dict[Role, type[UserRLError]] = {"user": UserError, "judge": JudgeError, "policy": PolicyError}
 
+_clients_lock = threading.Lock()
+"""A judge has a thread and an event loop of its own."""
 _clients: dict[asyncio.AbstractEventLoop, dict[ChatServer, ChatClient]] = {}
 
 
 def client_for(server: ChatServer) -> ChatClient:
     """The shared client of this server in the running event loop. Raises ConfigError when the key is missing."""
     # The connections of a closed loop cannot be closed any more, only dropped.
-    for loop in [loop for loop in _clients if loop.is_closed()]:
-        del _clients[loop]
-    clients = _clients.setdefault(asyncio.get_running_loop(), {})
+    with _clients_lock:
+        for loop in [loop for loop in _clients if loop.is_closed()]:
+            del _clients[loop]
+        clients = _clients.setdefault(asyncio.get_running_loop(), {})
     if server not in clients:
         clients[server] = ChatClient(server)
     return clients[server]

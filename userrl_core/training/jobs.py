@@ -18,6 +18,7 @@ from pydantic import (
 
 from userrl_core.records import Task
 from userrl_core.rewards import CreditConfig
+from userrl_core.rewards.judge import JudgeConfig
 from userrl_core.settings import Settings
 from userrl_core.training.config import AlgorithmConfig, ModelConfig, SftConfig
 
@@ -131,6 +132,9 @@ class RlJob(TrainingJob):
 
     on_format_error: Literal["end", "continue"] = "end"
     """What a reply without a readable call does to a conversation."""
+
+    judge: JudgeConfig | None = None
+    """Judges the turns of training's conversations; None: the gyms' rewards alone."""
 
     max_rollout: PositiveInt = 256
     """Most conversations in one lock-step batch; more are played one batch after the other."""

@@ -108,11 +108,14 @@ def definitions(rewinds: Sequence[Rewind]) -> list[str]:
         _ANTI.format("refitted", "t.stage = r.stage AND t.step > r.step") if refitted else "",
         _ANTI.format("restarted", "t.stage = r.stage") if restarted else "",
     )
-    credits = "SELECT * FROM credits_all" + (" SEMI JOIN turns USING (traj_id, turn)" if rewound or restarted else "")
+    of_shown_turns = " SEMI JOIN turns USING (traj_id, turn)" if rewound or restarted else ""
     return [
         *statements,
         f"CREATE OR REPLACE VIEW metrics AS {metrics}",
-        f"CREATE OR REPLACE VIEW credits AS {credits}",
+        *(
+            f"CREATE OR REPLACE VIEW {name} AS SELECT * FROM {name}_all{of_shown_turns}"
+            for name in ("credits", "judgements")
+        ),
     ]
 
 

@@ -27,6 +27,7 @@ LOGGED = (
     "tasks",
     "checkpoints",
     "demonstrations",
+    "judgements",
 )
 """Tables whose rows the turn log writes; `runs` and `trials` have files of their own."""
 

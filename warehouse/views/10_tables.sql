@@ -19,6 +19,7 @@ CREATE OR REPLACE VIEW turns_all AS SELECT * FROM store.credited_turns;
 CREATE OR REPLACE VIEW trajectories_all AS SELECT * FROM store.trajectories;
 CREATE OR REPLACE VIEW model_calls_all AS SELECT * FROM store.model_calls;
 CREATE OR REPLACE VIEW metrics_all AS SELECT * FROM store.metrics;
+CREATE OR REPLACE VIEW judgements_all AS SELECT * FROM store.judgements;
 CREATE OR REPLACE VIEW credits_all AS
     SELECT traj_id, turn, run_id, incarnation, writer, seq, shaped, advantage FROM store.credits
     UNION ALL

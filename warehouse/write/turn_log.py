@@ -209,6 +209,29 @@ class TurnLog:
             self._wal.append("credits", b"".join(lines), len(lines))
         bits[bit >> 3] |= 1 << (bit & 7)
 
+    def judgement(self, trajectory: Trajectory) -> None:
+        """One line a turn of a judged trajectory, and one for each call of the judge's model, under the last turn."""
+        judged, turns = trajectory.judgement, trajectory.turns
+        if judged is None or judged.rule_scores is None or not turns:
+            return
+        prices = [call.price for call in judged.calls]
+        price = None if None in prices else sum(p for p in prices if p is not None) / len(turns)
+        rows = [
+            {
+                "traj_id": trajectory.traj_id,
+                "turn": turn.number,
+                "judge": judged.judge,
+                "score": None if judged.scores is None else judged.scores[i],
+                "rule_score": judged.rule_scores[i],
+                "category": judged.category,
+                "reward": judged.rewards[i],
+                "price": price,
+            }
+            for i, turn in enumerate(turns)
+        ]
+        self._append("judgements", rows)
+        self._model_calls(trajectory, turns[-1].number, judged.calls, len(turns[-1].model_calls))
+
     def tasks(self, tasks: Iterable[Task]) -> None:
         """One line per task version not yet written by this log."""
         rows = []
@@ -303,11 +326,12 @@ class TurnLog:
         if rows:
             self._wal.append(table, b"".join(map(self._line, rows)), len(rows))
 
-    def _model_calls(self, trajectory: Trajectory, turn: int, calls: Sequence[ModelCall]) -> None:
+    def _model_calls(self, trajectory: Trajectory, turn: int, calls: Sequence[ModelCall], logged: int = 0) -> None:
+        """logged: how many calls of the turn were logged before."""
         context, rows = trajectory.context, []
         # A prompt repeats the conversation so far: in training that would be more than everything else together.
         shown = context.phase != "train"
-        for n, call in enumerate(calls, 1):
+        for n, call in enumerate(calls, 1 + logged):
             row = {
                 "traj_id": trajectory.traj_id,
                 "turn": turn,

@@ -7,9 +7,8 @@ is a run of its own in the warehouse, so that every query and comparison takes i
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -17,6 +16,7 @@ import yaml
 
 from flows.cli.arguments import Json, RunName
 from flows.cli.measuring.evaluate import as_user
+from flows.cli.measuring.stored import stored_conversations
 from flows.cli.terminal import plain, plain_json
 
 AT_ONCE = 32
@@ -47,7 +47,7 @@ def reverify(
         raise ConfigError("Say what is new: another judge with --judge, or a changed rule with --set GYM.FIELD=VALUE.")
     meant, changes = find(run), _changes(change or ())
     recipe = from_resolved(meant.info.resolved)
-    stored = list(_stored(meant.id, phase, gym))
+    stored = list(stored_conversations(meant.id, phase, gym))
     if not stored:
         raise ConfigError(f"Run {meant.id} has no finished conversation of phase {phase} to score again.")
     played = list(dict.fromkeys(each.task.gym for each in stored))
@@ -111,51 +111,6 @@ def _refuse_lost_verdicts(stored: Sequence[Any], judge: Any) -> None:
                 f"Scores of gym '{each.task.gym}' depend on verdicts of {each.user}, which were not stored; name who judges "
                 "now with --judge."
             )
-
-
-def _stored(run_id: str, phase: str, gyms: Sequence[str] | None) -> Iterator[Any]:
-    """The run's finished, admitted conversations, with their turns."""
-    from flows.machine.home import warehouse_dir
-    from userrl_core.errors import ConfigError
-    from userrl_core.records import RolloutContext, Task, Trajectory, Turn
-    from warehouse import open_warehouse
-
-    text = """select t.*, k.payload, k.tier as task_tier, k.source as task_source from trajectories t
-              left join tasks k on k.run_id = t.run_id and k.gym = t.gym and k.task_id = t.task_id
-                                and k.version = t.task_version
-              where t.run_id = $run and t.phase = $phase and t.admitted
-                    and ($gyms is null or list_contains($gyms, t.gym)) order by t.traj_id"""
-    said = """select traj_id, turn, choice, content, thought, message, observation, reward, flags, prompt_tokens,
-                     completion_tokens, info
-              from turns where run_id = $run and phase = $phase order by traj_id, turn"""
-    with open_warehouse(warehouse_dir()) as warehouse:
-        rows = warehouse.sql(text, run=run_id, phase=phase, gyms=list(gyms) if gyms else None).pl().to_dicts()
-        turns: dict[int, list[Turn]] = {}
-        for row in warehouse.sql(said, run=run_id, phase=phase).pl().to_dicts():
-            traj_id, number, info = row.pop("traj_id"), row.pop("turn"), row.pop("info")
-            turns.setdefault(traj_id, []).append(Turn(number, **row, info=json.loads(info) if info else {}))
-    for row in rows:
-        if row["payload"] is None:
-            raise ConfigError(
-                f"Task {row['gym']}/{row['task_id']} was not stored with the run, so nothing can be scored with it."
-            )
-        task = Task(
-            row["gym"], row["task_id"], row["split"], json.loads(row["payload"]), row["task_source"], row["task_tier"]
-        )
-        where = RolloutContext(row["stage"], row["step"], row["phase"], row["policy"], row["checkpoint"])
-        yield Trajectory(
-            task,
-            row["attempt"],
-            row["horizon"],
-            row["seed"],
-            context=where,
-            group=row["group_id"],
-            messages=json.loads(row["messages"]),
-            turns=turns.get(row["traj_id"], []),
-            stop_reason=row["stop_reason"],
-            score=row["score"],
-            user=row["user_name"],
-        )
 
 
 async def _score(

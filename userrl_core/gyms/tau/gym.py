@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Literal, Protocol
 from userrl_core.errors import TaskError
 from userrl_core.gyms.base import Gym, GymConfig, Reply, RewardBounds
 from userrl_core.gyms.lazy import lazily
+from userrl_core.gyms.tau.grounds import TauGrounds
 from userrl_core.gyms.tau.outfitter import tiny
 from userrl_core.gyms.tau.outfitter.tiny import TerseUser
 from userrl_core.gyms.tau.rule_user import RuleTauUser, disclosures
@@ -121,6 +122,13 @@ class TauGym(Gym[TauConfig]):
         if task.payload["unprovable"]:
             raise TaskError(f"Task {task.key} is not provable: {task.payload['unprovable']}.")
         return conversation(task)
+
+    @classmethod
+    def grounds(cls, task: Task, config: TauConfig) -> TauGrounds:
+        """Policy, instruction and gold actions. Raises TaskError when the domain's data is missing."""
+        domain = load_domain(task.payload["domain"], config.database or task.payload["database"])
+        gold = tuple((action["name"], dict(action["kwargs"])) for action in task.payload["actions"])
+        return TauGrounds(domain, task.payload["instruction"], gold, task.payload.get("tables", domain.base))
 
     def opening(self) -> str:
         """The policy, then the customer's first message."""

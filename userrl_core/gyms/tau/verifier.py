@@ -59,11 +59,11 @@ def verify(
     """
     told = [message.lower().replace(",", "") for message in messages]
     missing = tuple(text for text in outputs if not any(text.lower().replace(",", "") in message for message in told))
-    same_writes = Counter(map(_exact, writes)) == Counter(map(_exact, gold.writes))
+    same_writes = Counter(map(exact, writes)) == Counter(map(exact, gold.writes))
     return Verdict(same_writes, database.digest() == gold.database.digest(), missing)
 
 
-def _exact(write: Write) -> str:
+def exact(write: Write) -> str:
     """A write as text: the same for the same name and arguments. 5 and 5.0 are equal, lists in another order are not."""
     name, arguments = write
     return f"{name} {json.dumps(with_integers(arguments), sort_keys=True, ensure_ascii=False)}"

@@ -16,6 +16,8 @@ import numpy as np
 import torch
 
 from userrl_core.errors import CheckpointError, TrainingError
+from userrl_core.judging.judge import TurnJudge
+from userrl_core.judging.metrics import judge_metrics
 from userrl_core.records import CheckpointRecord, RolloutContext, Task, Trajectory
 from userrl_core.rewards import Credits
 from userrl_core.rollout import run_episodes
@@ -84,6 +86,7 @@ class _Stage:
         self.reference = load_checkpoint(measured, job.model, job.device)[0] if measured else None
         self.clock = StepClock(job.out_dir)
         self.user_was_down = False
+        self.judge = None if job.judge is None else TurnJudge(job.judge, job.gym_config)
         self.policy = self._policy(self.config.temperature, self.config.top_p, train=True)
 
     async def run(self) -> StageResult:
@@ -153,6 +156,7 @@ class _Stage:
         update_ended = time.perf_counter()
         self._observe(batch)
         metrics |= conversation_metrics(batch.trajectories, "rollout")
+        metrics |= judge_metrics(batch.trajectories)
         metrics |= credits.diagnostics.metrics() | advantages.metrics | self.curriculum.metrics()
         metrics |= {
             "groups/resampled/count": float(resampled),
@@ -234,6 +238,7 @@ class _Stage:
         self, policy: LocalPolicy, tasks: list[Task], horizon: int, context: RolloutContext, n: int
     ) -> list[Trajectory]:
         await self._wait_for_users()
+        trains = context.phase == "train"
         trajectories = await run_episodes(
             tasks,
             policy,
@@ -246,6 +251,7 @@ class _Stage:
             gym_config=self.job.gym_config,
             on_format_error=self.job.on_format_error,
             prompt_style=self.job.model.prompt_style,
+            judge=self.judge if trains else None,
         )
         self.user_was_down = any(user_was_down(trajectory) for trajectory in trajectories)
         return trajectories

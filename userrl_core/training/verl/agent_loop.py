@@ -28,6 +28,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 from userrl_core.distill import tools_for
 from userrl_core.episode import Episode, EpisodeRules
 from userrl_core.errors import PolicyError
+from userrl_core.judging.judge import TurnJudge
 from userrl_core.records import Message, Phase, PolicyReply, RolloutContext, Task, Trajectory
 from userrl_core.rewards.optional import adjusted_rewards
 from userrl_core.rollout import build_episode
@@ -92,6 +93,8 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         start_heartbeat(str(self.stage.folder / HEARTBEATS))
         self.room: int = int(self.rollout_config.response_length)
         self._control = control_tokens(self.tokenizer)
+        judge = self.stage.judge
+        self._judge = None if judge is None else TurnJudge(judge, self.stage.gym_config)
 
     async def run(self, sampling_params: dict[str, Any], **columns: Any) -> TurnRewards:
         """Play the trajectory that a parquet row and verl's step describe; always exactly one output."""
@@ -118,8 +121,17 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
                 break
             if not await until_it_answers(server, deadline):
                 break
+        await self._judge_turns(episode.trajectory)
         await self._announce(str(columns["uid"]), episode.trajectory, tokens)
         return self._output(episode.trajectory, tokens)
+
+    async def _judge_turns(self, trajectory: Trajectory) -> None:
+        """While this trajectory's judge reads, others are played."""
+        if self._judge is None or trajectory.context.phase != "train":
+            return
+        trajectory.judgement = await self._judge.judge(trajectory)
+        if self.stage.sink is not None:
+            self.stage.sink.open().judgement(trajectory)
 
     def _episode(self, task: Task, attempt: int, where: RolloutContext) -> Episode:
         stage = self.stage
@@ -216,10 +228,11 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         if not response:  # the engine failed at once; verl needs a token, and the mask keeps it out of everything
             response, mask, logprobs = [self.tokenizer.eos_token_id], [0], [0.0]
         prompt = ids[: len(ids) - len(tokens.mask)]
-        if not trajectory.admitted:
+        trains = _is_trained(trajectory, self.stage)
+        if not trains:
             mask = [0] * len(response)
         rewards = _turn_rewards(trajectory, self.stage)
-        ends = tokens.ends if trajectory.admitted else []
+        ends = tokens.ends if trains else []
         score = trajectory.score if trajectory.admitted else None
         tokens.extra["reward_extra_info"] = {
             "score": score,
@@ -254,7 +267,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         whole = await credit_actor.put.remote(
             uid,
             TrajectorySummary(
-                signature=signature(rewards, tokens.counts) if trajectory.admitted else (),
+                signature=signature(rewards, tokens.counts) if _is_trained(trajectory, self.stage) else (),
                 traj_id=trajectory.traj_id,
                 step=trajectory.context.step,
                 task=trajectory.task.key,
@@ -280,6 +293,11 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
 
 def _phase(row: dict[str, Any]) -> Phase:
     return "validate" if row["phase"] == "validate" else "train"
+
+
+def _is_trained(trajectory: Trajectory, stage: StageFile) -> bool:
+    """Whether it has a score, and marks where a recipe leaves out what its judge could not judge."""
+    return trajectory.admitted and None not in adjusted_rewards(trajectory, stage.terms)
 
 
 def _turn_rewards(trajectory: Trajectory, stage: StageFile) -> list[float]:

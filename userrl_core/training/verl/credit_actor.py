@@ -119,7 +119,7 @@ def record_step(stage: StageFile, by_group: ByGroup) -> None:
         [[reward for reward, _ in trajectory.signature] for _, trajectory in rows],
         [uid for uid, _ in rows],
         CreditConfig(score="sum"),
-        admitted=[trajectory.admitted for _, trajectory in rows],
+        admitted=[trajectory.admitted and bool(trajectory.signature) for _, trajectory in rows],
         good=[trajectory.success for _, trajectory in rows],
     )
     _append(stage.folder / "steps.jsonl", [trajectory for _, trajectory in rows], credits.diagnostics.metrics())

@@ -13,6 +13,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from userrl_core.errors import ConfigError
 from userrl_core.gyms.prompt import PromptStyle
+from userrl_core.rewards.judge import JudgeConfig
 from userrl_core.rewards.optional import OptionalTerms
 from userrl_core.settings import Settings
 from userrl_core.sink import Sink
@@ -134,6 +135,9 @@ class StageFile(Settings):
 
     assignment: Literal["turn", "trajectory"] = "turn"
     """Where rewards lie: on the last token of each turn, or all on the last token of the last turn (PPO)."""
+
+    judge: JudgeConfig | None = None
+    """Judges the turns of training's conversations, each as it ends."""
 
     attempts: NonNegativeInt = 0
     """Trajectories after which a step's numbers are written, where no estimator of ours sees the step; 0: one does."""

@@ -315,6 +315,7 @@ def stage_file(job: VerlJob, plan: StepPlan, folder: Path, sink: Sink | None = N
         max_tokens=job.algorithm.max_tokens,
         assignment="trajectory" if job.algorithm.name == "ppo" and job.algorithm.assignment != "turn" else "turn",
         attempts=job.algorithm.batch * job.algorithm.group if job.algorithm.name == "ppo" else 0,
+        judge=job.judge,
         terms=job.credit.terms,
         step_timeout=job.step_timeout,
         policy_timeout=job.policy_timeout,

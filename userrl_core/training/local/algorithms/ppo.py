@@ -50,12 +50,14 @@ def ppo(batch: Batch, credits: Credits, critic: Critic, config: AlgorithmConfig,
 
     credits: of the same trajectories; only ``group`` uses their normalised scores.
     """
-    trains = np.array([t.return_sum is not None and s.agent_tokens > 0 for t, s in _pairs(batch)], dtype=np.bool_)
+    adjusted = [adjusted_rewards(trajectory, terms) for trajectory in batch.trajectories]
+    scored = [t.return_sum is not None and None not in r for t, r in zip(batch.trajectories, adjusted, strict=True)]
+    trains = np.array(scored, dtype=np.bool_) & np.array([s.agent_tokens > 0 for s in batch.samples], dtype=np.bool_)
     values = _values(critic, batch.samples, config.micro_batch)
     raw, returns = [], []
-    for (trajectory, sample), value, train, z in zip(_pairs(batch), values, trains, credits.z.tolist(), strict=True):
+    for sample, given, value, train, z in zip(batch.samples, adjusted, values, trains, credits.z.tolist(), strict=True):
         if train:
-            rewards = [float(reward or 0.0) for reward in adjusted_rewards(trajectory, terms)]
+            rewards = [float(reward or 0.0) for reward in given]
             if config.assignment == "group":
                 rewards = [0.0] * (len(rewards) - 1) + [z]
             reward_S = place_rewards(rewards, sample.turn_tokens(len(rewards)), config.assignment)

@@ -1,0 +1,77 @@
+"""The judge of turns under a recipe: which judge, what it is given, and what its marks are worth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from userrl_core.errors import JudgeError
+from userrl_core.gyms.base import Grounds, Gym, parse_config
+from userrl_core.gyms.registry import gym_class
+from userrl_core.judging.rule import rule_scores
+from userrl_core.judging.served import ServedJudge
+from userrl_core.records import Judgement, ModelCall, Trajectory
+from userrl_core.rewards.judge import RULE, UNJUDGED, JudgeConfig, category, judged_rewards, with_terminal
+from userrl_core.served.client import ChatServer
+
+
+def judge_server(config: JudgeConfig) -> ChatServer | None:
+    """Where the judge is served; None for the rule judge."""
+    return None if config.model == RULE else ChatServer(model=config.model, **config.options)
+
+
+def is_judged(gym: str) -> bool:
+    """Whether a gym's turns are judged: it says what its gold calls are."""
+    return gym_class(gym).grounds.__func__ is not Gym.grounds.__func__  # type: ignore[attr-defined]
+
+
+class TurnJudge:
+    """Judges finished trajectories. gym_config: options by gym, as the trajectories were played with."""
+
+    def __init__(self, config: JudgeConfig, gym_config: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+        self.config = config
+        server = judge_server(config)
+        self.served = None if server is None else ServedJudge(server)
+        self._gym_config = gym_config or {}
+
+    async def judge(self, trajectory: Trajectory) -> Judgement | None:
+        """What the judge says; None for a trajectory without a score.
+
+        A gym without gold calls is not judged: its own rewards count, on the scale of the others' outcomes.
+        """
+        rewards = [reward for reward in trajectory.rewards if reward is not None]
+        if not trajectory.admitted or not rewards or len(rewards) < len(trajectory.turns):
+            return None
+        grounds = self.grounds(trajectory)
+        if grounds is None:
+            return Judgement("", None, None, "", [reward * self.config.terminal for reward in rewards])
+        by_rule = rule_scores(trajectory, grounds)
+        calls: list[ModelCall] = []
+        scores: list[int] | None = by_rule
+        if self.served is not None:
+            try:
+                scores = await self.served.scores(trajectory, grounds, calls)
+            except JudgeError:
+                scores = None  # the ledger's row says why
+        return self._judgement(trajectory, scores, by_rule, calls)
+
+    def grounds(self, trajectory: Trajectory) -> Grounds | None:
+        """What the judge is given of the trajectory's task."""
+        gym = gym_class(trajectory.task.gym)
+        config = parse_config(gym, self._gym_config.get(trajectory.task.gym, {}))
+        grounds: Grounds | None = gym.grounds(trajectory.task, config)
+        return grounds
+
+    def _judgement(
+        self, trajectory: Trajectory, scores: list[int] | None, by_rule: list[int], calls: list[ModelCall]
+    ) -> Judgement:
+        success, turns = trajectory.stop_reason == "success", len(trajectory.turns)
+        rewards: list[float | None] = []
+        if scores is not None:
+            rewards += judged_rewards(scores, success, self.config)
+        elif self.config.unjudged == "use":
+            rewards += with_terminal([0.0] * turns, success, self.config)
+        else:
+            rewards += [None] * turns
+        kind = UNJUDGED if scores is None else category(scores, success)
+        return Judgement(self.config.model, scores, by_rule, kind, rewards, calls)

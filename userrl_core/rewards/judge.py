@@ -1,0 +1,81 @@
+"""Turn-level adjudicated rewards (TARL section 3.2): one verified outcome and one mark per turn become turn rewards.
+
+A judge gives every turn 1 (right), 0 (a flaw, or the by-product of a deviation) or -1 (the major deviation, at most one). The
+verified success counts ``terminal`` points, the deviation ``deviation``, and all T turns share ``good`` points: a turn marked 1
+gives good / T. The paper prints 1 / T, with which a perfect run would have 11 points and not the 15 that it states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from pydantic import Field, NonNegativeFloat, NonPositiveFloat, field_validator
+
+from userrl_core.errors import ConfigError
+from userrl_core.settings import Settings
+
+RULE = "rule"
+"""The offline judge's name."""
+
+Category = Literal["perfect", "good", "good_attempt", "failed", "success_with_deviation"]
+"""With 10, 5 and -5 points: perfect 15; good [10, 15]; good_attempt (no success, and no deviation found) [0, 5]; failed
+[-5, -5/T]; success_with_deviation [5, 10 - 5/T], which the paper does not list."""
+
+UNJUDGED = "unjudged"
+"""In place of a category where the judge gave no usable scores."""
+
+
+class JudgeConfig(Settings):
+    """The judge that scores turns, and how its marks become a score (TARL section 3.2)."""
+
+    model: str = "gpt-4.1"
+    """Who judges: rule, or the name of a served model."""
+
+    terminal: float = 10.0
+    """Points for a verified success."""
+
+    deviation: NonPositiveFloat = -5.0
+    """Points for the one turn marked -1."""
+
+    good: NonNegativeFloat = 5.0
+    """Points that all turns marked 1 share: each gives this divided by the number of turns."""
+
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Of a served judge: further fields of `ChatServer`, such as base_url and retries."""
+
+    unjudged: Literal["drop", "use"] = "drop"
+    """What becomes of a trajectory whose judge gave no usable scores after all retries: it is left out of training, or used with
+    its terminal points alone."""
+
+    @field_validator("options")
+    @classmethod
+    def _known(cls, options: dict[str, Any]) -> dict[str, Any]:
+        if "model" in options:
+            raise ValueError("name the judge's model in judge.model, not in judge.options")
+        return options
+
+
+def judged_rewards(scores: Sequence[int], success: bool, config: JudgeConfig) -> list[float]:
+    """A reward per turn, [T]: its mark's points, and on the last turn those of the outcome. Their sum is the judged score.
+
+    Raises ConfigError for marks that no judge may give.
+    """
+    if any(score not in (-1, 0, 1) for score in scores) or list(scores).count(-1) > 1:
+        raise ConfigError(f"A judge marks turns -1, 0 or 1, at most one of them -1, not {list(scores)}.")
+    points = {-1: config.deviation, 0: 0.0, 1: config.good / max(len(scores), 1)}
+    return with_terminal([points[score] for score in scores], success, config)
+
+
+def with_terminal(rewards: Sequence[float], success: bool, config: JudgeConfig) -> list[float]:
+    """The outcome's points added on the last turn."""
+    return [*rewards[:-1], rewards[-1] + config.terminal * success] if rewards else []
+
+
+def category(scores: Sequence[int], success: bool) -> Category:
+    """The kind of trajectory that these marks and this outcome make."""
+    if -1 in scores:
+        return "success_with_deviation" if success else "failed"
+    if not success:
+        return "good_attempt"
+    return "perfect" if all(score == 1 for score in scores) else "good"
