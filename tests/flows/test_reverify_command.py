@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from flows.cli.measuring.reverify import reverify
+from flows.cli.measuring.stored import stored_conversations
 from flows.evaluate import plan_evaluation
 from flows.run.job import ProgressWriter
 from flows.run.request import EvaluateRequest
@@ -89,7 +90,7 @@ def test_verdicts_of_a_model_were_not_stored_so_a_rule_alone_cannot_change_their
     assert number == [(20,)]
     from flows.cli.measuring import reverify as command
 
-    [first, *_] = command._stored(run, "evaluate", ["intention"])
+    [first, *_] = stored_conversations(run, "evaluate", ["intention"])
     first.user = "gpt-4o"
     with pytest.raises(ConfigError, match=r"depend on verdicts of gpt-4o, which were not stored; name who judges now"):
         command._refuse_lost_verdicts([first], None)

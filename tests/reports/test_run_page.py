@@ -23,7 +23,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
             for attempt in range(4):
                 play(log, [0.5, step / 10], stage=stage, step=step, attempt=attempt, score=step / 10, calls=1)
             play(log, [step / 10], stage=stage, step=step, phase="validate", score=step / 10)
-            log.metrics({"policy/entropy/mean": 1 / step}, stage=stage, step=step)
+            log.metrics({"policy/entropy/mean": 1 / step, "rollout/waits/mean": 0.5}, stage=stage, step=step)
         place = {"stage": "evaluate", "phase": "evaluate", "split": "test"}
         for policy, solved in (("SFT", 8), ("RL", 20), ("RL last step", 10)):
             for task in range(20):

@@ -30,7 +30,9 @@ def running_actor(patch: pytest.MonkeyPatch) -> CreditActor:
     def remote(method: Any) -> Any:
         return SimpleNamespace(remote=lambda *arguments: _Answer(method(*arguments)))
 
-    handles = {ACTOR: SimpleNamespace(put=remote(actor.put), take=remote(actor.take))}
+    handles = {
+        ACTOR: SimpleNamespace(**{name: remote(getattr(actor, name)) for name in ("put", "take", "offer", "offered")})
+    }
     patch.setattr(ray, "is_initialized", lambda: True)
     patch.setattr(ray, "get_actor", handles.__getitem__)
     patch.setattr(ray, "get", lambda answer: answer.value)

@@ -18,9 +18,13 @@ from tests.mock_server import Answer, MockServer, modest_user, prompt_text
 from tests.verl.no_ray import running_actor
 from tests.verl.rig import TwoStages, warehouse_sink
 from userrl_core.distill import to_chat
+from userrl_core.gyms import tasks
+from userrl_core.gyms.tau.gym import conversation
 from userrl_core.interact import InteractCall, render_call
 from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.records import Task
+from userrl_core.rewards import CreditConfig
+from userrl_core.rewards.judge import JudgeConfig
 from userrl_core.rollout import run_episodes
 from userrl_core.training.local.tokenizer import render, train_tokenizer
 from userrl_core.training.verl.estimator import estimate, recover_turns
@@ -209,6 +213,35 @@ async def test_ppo_may_have_all_rewards_on_the_last_token(tmp_path: Path, tokeni
     scores = (await play(tmp_path, tokenizer, GOOD, assignment="trajectory")).as_dict()["rm_scores"]
     assert float(scores[:-1].sum()) == 0.0
     assert float(scores[-1]) == pytest.approx(1.0)
+
+
+async def test_ppo_may_have_the_score_normalised_within_the_group_which_waits_until_it_is_whole(
+    tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running_actor(monkeypatch)
+    group: dict[str, Any] = {"assignment": "group", "group": 3, "attempts": 3, "credit": CreditConfig(score="sum")}
+    bad = [call("answer", "H1")] * 4
+    outputs = await asyncio.gather(*(play(tmp_path, tokenizer, replies, **group) for replies in (GOOD, bad, bad)))
+    scores = [output.as_dict()["rm_scores"] for output in outputs]
+    assert [float(score[:-1].abs().sum()) for score in scores] == [0.0, 0.0, 0.0]
+    assert [float(score[-1]) for score in scores] == pytest.approx([2**0.5, -(2**-0.5), -(2**-0.5)], abs=1e-4)
+    (line,) = [json.loads(text) for text in (tmp_path / "steps.jsonl").read_text().splitlines()]
+    assert line["return_sum"] == pytest.approx(1 / 3)
+
+
+async def test_a_judge_s_rewards_reach_verl_turn_by_turn_and_an_unjudged_conversation_is_masked(
+    tmp_path: Path, tokenizer: Any
+) -> None:
+    desk = tasks("tau", "train", domain="outfitter", tier="tiny", sizes=[1])[0]
+    gold = [render_call(one) for one in conversation(desk)]
+    output = await play(tmp_path, tokenizer, gold, task=desk, judge=JudgeConfig(model="rule"))
+    rewards = recover_turns(output.as_dict()["rm_scores"][None], torch.tensor([output.response_mask]))[1][0]
+    assert rewards == pytest.approx([1.25, 1.25, 1.25, 11.25])
+    read_stage_file.cache_clear()
+    nobody = {"base_url": "http://127.0.0.1:9/v1", "retries": 0, "timeout": 2.0}
+    output = await play(tmp_path, tokenizer, gold, task=desk, judge=JudgeConfig(model="m", options=nobody))
+    assert not any(output.response_mask)
+    assert output.extra_fields["reward_extra_info"]["score"] == 1.0
 
 
 async def test_ppos_last_attempt_writes_down_the_step_and_what_has_no_score_is_in_no_mean(

@@ -200,7 +200,7 @@ class AlgorithmConfig(Settings):
 
     assignment: Literal["turn", "trajectory", "group"] = "turn"
     """Where ppo's rewards lie: on the last token of each turn, their sum on the trajectory's last token, or the score
-    normalised within its group on the last token (TARL section 5.1, trajectory-level; local backend)."""
+    normalised within its group on the last token (TARL section 3.2, trajectory-level)."""
 
     temperature: NonNegativeFloat = 1.0
     """Of sampling in training."""

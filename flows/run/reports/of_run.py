@@ -194,17 +194,18 @@ def _published(report: Report, warehouse: Warehouse, found: Scores) -> Iterator[
 
 
 def _dynamics(report: Report, warehouse: Warehouse) -> Iterator[Block]:
-    """Reply length, format rate and entropy, step by step."""
+    """Reply length, format rate, entropy, and how often it says wait, step by step; where turns were judged, the judges too."""
     replies = warehouse.sql(
         """SELECT stage, step, sum(n * tokens_per_turn) / sum(n), 1 - sum(n * format_errors) / sum(n)
            FROM replies(run := $run, in_phase := 'train') GROUP BY ALL ORDER BY step, stage""",
         run=report.run,
     )
     numbers = warehouse.sql(
-        "SELECT stage, step, value FROM metrics WHERE run_id = $run AND name = 'policy/entropy/mean' ORDER BY step",
+        """SELECT stage, step, value, name FROM metrics WHERE run_id = $run AND stage LIKE 'rl-%'
+           AND name IN ('policy/entropy/mean', 'rollout/waits/mean', 'judge/agreement/share') ORDER BY step""",
         run=report.run,
     )
-    told, entropy = replies.fetchall(), [row for row in numbers.fetchall() if row[0].startswith("rl-")]
+    told, measured = replies.fetchall(), numbers.fetchall()
     if not told:
         return
     yield Heading("How it trained")
@@ -212,7 +213,11 @@ def _dynamics(report: Report, warehouse: Warehouse) -> Iterator[Block]:
     of = {
         "reply length, tokens": [(stage, step, tokens) for stage, step, tokens, _ in told],
         "share of replies with a readable call": [(stage, step, rate) for stage, step, _, rate in told],
-        "entropy, nats": entropy,
+        "entropy, nats": [row[:3] for row in measured if row[3] == "policy/entropy/mean"],
+        "wait, times a reply": [row[:3] for row in measured if row[3] == "rollout/waits/mean"],
+        "share of turns that judge and rule judge mark alike": [
+            row[:3] for row in measured if row[3] == "judge/agreement/share"
+        ],
     }
     drawn = [
         Panel(title, [Line(way or TRAINED, _along(rows, way), smooth=True) for way in ways])

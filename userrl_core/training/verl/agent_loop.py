@@ -27,9 +27,11 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 
 from userrl_core.distill import tools_for
 from userrl_core.episode import Episode, EpisodeRules
-from userrl_core.errors import PolicyError
+from userrl_core.errors import PolicyError, TrainingError
 from userrl_core.judging.judge import TurnJudge
+from userrl_core.metrics import waits
 from userrl_core.records import Message, Phase, PolicyReply, RolloutContext, Task, Trajectory
+from userrl_core.rewards import credit
 from userrl_core.rewards.optional import adjusted_rewards
 from userrl_core.rollout import build_episode
 from userrl_core.served.health import served_user, until_it_answers, user_was_down
@@ -45,6 +47,9 @@ NAME = "userrl"
 
 REPLAYS = 3
 """How often a trajectory is played again: a user that answers probes but not this conversation is not an outage."""
+
+GROUP_PAUSE = 0.1
+"""Seconds between two questions whether the group is complete."""
 
 STEP_FIELDS = ("min_global_steps", "max_global_steps")
 
@@ -122,8 +127,10 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
             if not await until_it_answers(server, deadline):
                 break
         await self._judge_turns(episode.trajectory)
-        await self._announce(str(columns["uid"]), episode.trajectory, tokens)
-        return self._output(episode.trajectory, tokens)
+        uid = str(columns["uid"])
+        await self._announce(uid, episode.trajectory, tokens)
+        rewards = await self._placed(uid, episode.trajectory)
+        return self._output(episode.trajectory, tokens, rewards)
 
     async def _judge_turns(self, trajectory: Trajectory) -> None:
         """While this trajectory's judge reads, others are played."""
@@ -221,7 +228,25 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         tokens.messages = after
         return True
 
-    def _output(self, trajectory: Trajectory, tokens: _Tokens) -> TurnRewards:
+    async def _placed(self, uid: str, trajectory: Trajectory) -> list[float]:
+        """What verl is given per turn: `_turn_rewards`; or 0, and on the last turn the score normalised within its group.
+
+        For that it waits until the rest of the group was played. verl plays a whole batch at once, so none of them waits for a
+        place of this one.
+        """
+        rewards = _turn_rewards(trajectory, self.stage)
+        actor = find_credit_actor()
+        if self.stage.assignment != "group" or trajectory.context.phase != "train" or actor is None:
+            return rewards
+        place = await actor.offer.remote(uid, rewards)
+        while (group := await actor.offered.remote(uid, self.stage.group)) is None:
+            if (self.stage.folder / "fatal").exists():
+                raise TrainingError("Another conversation of the group could not be played; its error is in the log.")
+            await asyncio.sleep(GROUP_PAUSE)
+        z = credit(group, [uid] * len(group), self.stage.credit).z[place]
+        return [0.0] * (len(rewards) - 1) + [float(z)] if rewards else []
+
+    def _output(self, trajectory: Trajectory, tokens: _Tokens, rewards: list[float]) -> TurnRewards:
         mask, ids = tokens.mask, tokens.ids
         response = ids[len(ids) - len(mask) :] if mask else []
         logprobs = tokens.logprobs or None
@@ -231,7 +256,6 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         trains = _is_trained(trajectory, self.stage)
         if not trains:
             mask = [0] * len(response)
-        rewards = _turn_rewards(trajectory, self.stage)
         ends = tokens.ends if trains else []
         score = trajectory.score if trajectory.admitted else None
         tokens.extra["reward_extra_info"] = {
@@ -276,6 +300,8 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
                 score=trajectory.score,
                 return_sum=trajectory.return_sum,
                 turns=len(trajectory.turns),
+                waits=sum(waits(turn.message) for turn in trajectory.turns),
+                reply_tokens=sum(turn.completion_tokens for turn in trajectory.turns),
             ),
             self.stage.attempts,
         )

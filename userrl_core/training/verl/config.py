@@ -153,10 +153,9 @@ def refuse_what_verl_cannot(job: VerlJob) -> None:
         raise ConfigError(
             "verl's policy loss does not see entropies; leave algorithm.entropy_mask out, or train with backend=local."
         )
-    if algorithm.name == "ppo" and algorithm.assignment == "group":
+    if algorithm.name == "ppo" and algorithm.assignment == "group" and algorithm.group < 2:
         raise ConfigError(
-            "verl's rollout workers know one trajectory at a time and cannot normalise within a group; set "
-            "algorithm.assignment to trajectory, or train with backend=local."
+            "A group of one trajectory cannot be normalised; raise algorithm.group, or set algorithm.assignment to trajectory."
         )
     if job.credit.filter == "resample":
         raise ConfigError(

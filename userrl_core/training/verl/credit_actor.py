@@ -40,6 +40,10 @@ class TrajectorySummary:
     score: float | None
     return_sum: float | None
     turns: int
+    waits: int = 0
+    """How often it said wait, over all turns."""
+    reply_tokens: int = 0
+    """Tokens that it sampled."""
 
 
 ByGroup = dict[str, list[TrajectorySummary]]
@@ -52,6 +56,8 @@ class CreditActor:
     def __init__(self) -> None:
         self._by_group: defaultdict[str, list[TrajectorySummary]] = defaultdict(list)
         self._finished: Counter[int] = Counter()
+        self._offered: dict[str, list[list[float]]] = {}
+        self._asked: Counter[str] = Counter()
 
     def put(self, uid: str, trajectory: TrajectorySummary, whole: int = 0) -> ByGroup | None:
         """A trajectory is over. Where a step has ``whole`` of them, the last one takes all; they are forgotten here."""
@@ -65,6 +71,22 @@ class CreditActor:
         return self.take(
             [key for key, trajectories in self._by_group.items() if trajectories[0].step == trajectory.step]
         )
+
+    def offer(self, uid: str, rewards: list[float]) -> int:
+        """A trajectory's turn rewards, none without a score, for the others of its group; returns its place among them."""
+        group = self._offered.setdefault(uid, [])
+        group.append(rewards)
+        return len(group) - 1
+
+    def offered(self, uid: str, whole: int) -> list[list[float]] | None:
+        """All rewards of a group of so many trajectories, None before it is complete; forgotten once each of them asked."""
+        group = self._offered[uid]
+        if len(group) < whole:
+            return None
+        self._asked[uid] += 1
+        if self._asked[uid] == whole:
+            del self._offered[uid], self._asked[uid]
+        return group
 
     def take(self, uids: Sequence[str]) -> ByGroup:
         """All trajectories of these groups; they are forgotten here."""
@@ -151,6 +173,9 @@ def _append(path: Path, trajectories: Sequence[TrajectorySummary], numbers: Mapp
     groups: defaultdict[str, list[bool]] = defaultdict(list)
     for trajectory in admitted:
         groups[trajectory.task].append(trajectory.success)
+    if turns := sum(t.turns for t in trajectories):
+        line["waits"] = sum(t.waits for t in trajectories) / turns
+        line["reply_tokens"] = sum(t.reply_tokens for t in trajectories) / turns
     line["tasks"] = {task: sum(won) / len(won) for task, won in groups.items()}
     if admitted:
         line["success"] = sum(t.success for t in admitted) / len(admitted)

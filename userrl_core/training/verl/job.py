@@ -13,6 +13,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from userrl_core.errors import ConfigError
 from userrl_core.gyms.prompt import PromptStyle
+from userrl_core.rewards import CreditConfig
 from userrl_core.rewards.judge import JudgeConfig
 from userrl_core.rewards.optional import OptionalTerms
 from userrl_core.settings import Settings
@@ -133,8 +134,15 @@ class StageFile(Settings):
     max_tokens: PositiveInt
     """Most tokens of one reply."""
 
-    assignment: Literal["turn", "trajectory"] = "turn"
-    """Where rewards lie: on the last token of each turn, or all on the last token of the last turn (PPO)."""
+    assignment: Literal["turn", "trajectory", "group"] = "turn"
+    """Where rewards lie: on the last token of each turn, all on the last token of the last turn, or there the score normalised
+    within its group (PPO)."""
+
+    group: PositiveInt = 1
+    """Trajectories of a group."""
+
+    credit: CreditConfig = CreditConfig()
+    """How a group's scores are made and normalised."""
 
     judge: JudgeConfig | None = None
     """Judges the turns of training's conversations, each as it ends."""
