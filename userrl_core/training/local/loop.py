@@ -16,10 +16,11 @@ import numpy as np
 import torch
 
 from userrl_core.errors import CheckpointError, TrainingError
-from userrl_core.judging.judge import TurnJudge
+from userrl_core.judging.judge import TurnJudge, judge_server
 from userrl_core.judging.metrics import judge_metrics
 from userrl_core.records import CheckpointRecord, RolloutContext, Task, Trajectory
 from userrl_core.rewards import Credits
+from userrl_core.rewards.judge import UNJUDGED
 from userrl_core.rollout import run_episodes
 from userrl_core.seeding import derive_seed
 from userrl_core.served.health import served_users, until_it_answers, user_was_down
@@ -85,7 +86,7 @@ class _Stage:
         measured = job.reference if self.config.kl_coef > 0 else None
         self.reference = load_checkpoint(measured, job.model, job.device)[0] if measured else None
         self.clock = StepClock(job.out_dir)
-        self.user_was_down = False
+        self.user_was_down = self.judge_was_down = False
         self.judge = None if job.judge is None else TurnJudge(job.judge, job.gym_config)
         self.policy = self._policy(self.config.temperature, self.config.top_p, train=True)
 
@@ -254,17 +255,20 @@ class _Stage:
             judge=self.judge if trains else None,
         )
         self.user_was_down = any(user_was_down(trajectory) for trajectory in trajectories)
+        self.judge_was_down = any(t.judgement is not None and t.judgement.category == UNJUDGED for t in trajectories)
         return trajectories
 
     async def _wait_for_users(self) -> None:
-        """After trajectories that a served user did not answer: wait for it, because further ones would not be scored."""
-        if not self.user_was_down:
-            return
+        """After trajectories that a served user or judge did not answer: wait for it, because further ones would not be scored."""
+        waited_for = [("user model", server) for server in served_users(self.job.users) if self.user_was_down]
+        judge = None if self.job.judge is None else judge_server(self.job.judge)
+        if self.judge_was_down and judge is not None:
+            waited_for.append(("judge of turns", judge))
         deadline = time.monotonic() + self.job.patience
-        for server in served_users(self.job.users):
+        for what, server in waited_for:
             if not await until_it_answers(server, deadline):
                 raise TrainingError(
-                    f"The user model {server.model} has not answered for {self.job.patience:g} s; restart its server and "
+                    f"The {what} {server.model} has not answered for {self.job.patience:g} s; restart its server and "
                     "start the same run again: training continues from its last checkpoint."
                 )
 

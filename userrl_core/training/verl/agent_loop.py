@@ -17,7 +17,7 @@ import json
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import uuid4
 
@@ -32,6 +32,7 @@ from userrl_core.judging.judge import TurnJudge
 from userrl_core.metrics import waits
 from userrl_core.records import Message, Phase, PolicyReply, RolloutContext, Task, Trajectory
 from userrl_core.rewards import credit
+from userrl_core.rewards.judge import UNJUDGED
 from userrl_core.rewards.optional import adjusted_rewards
 from userrl_core.rollout import build_episode
 from userrl_core.served.health import served_user, until_it_answers, user_was_down
@@ -133,10 +134,16 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         return self._output(episode.trajectory, tokens, rewards)
 
     async def _judge_turns(self, trajectory: Trajectory) -> None:
-        """While this trajectory's judge reads, others are played."""
+        """While this trajectory's judge reads, others are played. A judge that is down is waited for, and asked once more."""
         if self._judge is None or trajectory.context.phase != "train":
             return
-        trajectory.judgement = await self._judge.judge(trajectory)
+        judged = await self._judge.judge(trajectory)
+        served = self._judge.served
+        if judged is not None and judged.category == UNJUDGED and served is not None:
+            if await until_it_answers(served.server, time.monotonic() + self.stage.patience):
+                again = await self._judge.judge(trajectory)
+                judged = again and replace(again, calls=[*judged.calls, *again.calls])
+        trajectory.judgement = judged
         if self.stage.sink is not None:
             self.stage.sink.open().judgement(trajectory)
 
