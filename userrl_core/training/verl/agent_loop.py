@@ -30,7 +30,7 @@ from userrl_core.episode import Episode, EpisodeRules
 from userrl_core.errors import PolicyError, TrainingError
 from userrl_core.judging.judge import TurnJudge
 from userrl_core.metrics import waits
-from userrl_core.records import Message, Phase, PolicyReply, RolloutContext, Task, Trajectory
+from userrl_core.records import Judgement, Message, Phase, PolicyReply, RolloutContext, Task, Trajectory
 from userrl_core.rewards import credit
 from userrl_core.rewards.judge import UNJUDGED
 from userrl_core.rewards.optional import adjusted_rewards
@@ -134,18 +134,22 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         return self._output(episode.trajectory, tokens, rewards)
 
     async def _judge_turns(self, trajectory: Trajectory) -> None:
-        """While this trajectory's judge reads, others are played. A judge that is down is waited for, and asked once more."""
+        """While this trajectory's judge reads, others are played."""
         if self._judge is None or trajectory.context.phase != "train":
             return
-        judged = await self._judge.judge(trajectory)
-        served = self._judge.served
-        if judged is not None and judged.category == UNJUDGED and served is not None:
-            if await until_it_answers(served.server, time.monotonic() + self.stage.patience):
-                again = await self._judge.judge(trajectory)
-                judged = again and replace(again, calls=[*judged.calls, *again.calls])
-        trajectory.judgement = judged
+        trajectory.judgement = await self._judgement(self._judge, trajectory)
         if self.stage.sink is not None:
             self.stage.sink.open().judgement(trajectory)
+
+    async def _judgement(self, judge: TurnJudge, trajectory: Trajectory) -> Judgement | None:
+        """A judge that is down is waited for, and asked once more."""
+        judged = await judge.judge(trajectory)
+        if judged is None or judged.category != UNJUDGED or judge.served is None:
+            return judged
+        if not await until_it_answers(judge.served.server, time.monotonic() + self.stage.patience):
+            return judged
+        again = await judge.judge(trajectory)
+        return again and replace(again, calls=[*judged.calls, *again.calls])
 
     def _episode(self, task: Task, attempt: int, where: RolloutContext) -> Episode:
         stage = self.stage
