@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from userrl_core.errors import ConfigError
-from userrl_core.gyms import generate, make, tasks
+from userrl_core.errors import ConfigError, TaskError
+from userrl_core.gyms import generate, load_published, make, tasks
 from userrl_core.gyms.math.gym import MathConfig, MathGym, read_integer
+from userrl_core.gyms.validate import validate
 from userrl_core.interact import InteractCall
 from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.rollout import run_episodes
@@ -99,3 +103,23 @@ async def test_the_gold_solution_and_full_skill_reach_the_full_score_and_no_skil
     assert all(MathGym.gold(task, MathConfig())[0].content == str(task.payload["answer"]) for task in test_tasks)
     for skill, expected in ((1.0, {1.0}), (0.0, {0.0})):
         assert {t.score for t in await run_episodes(test_tasks, ScriptedPolicy(skill), horizon=1)} == expected
+
+
+def test_of_published_problems_those_with_a_whole_number_as_answer_are_taken_each_once(tmp_path: Path) -> None:
+    rows = [
+        {"problem": "What is 6 * 7?", "answer": "42", "solution": "Multiply."},
+        {"problem": "What is 6 * 7?", "answer": "42"},
+        {"problem": "How many?", "answer": "$-12{,}500$"},
+        {"problem": "How many more?", "answer": 7},
+        *(
+            {"problem": f"No whole number: {text}", "answer": text}
+            for text in ("\\frac{1}{2}", "3.5", "5 cm", "1,23", "")
+        ),
+    ]
+    (tmp_path / "deepscaler.json").write_text(json.dumps(rows))
+    found = load_published("math", tmp_path)
+    assert [task.payload["answer"] for task in found] == [42, -12500, 7]
+    assert all(validate(task).ok and task.split == "train" for task in found)
+    (tmp_path / "deepscaler.json").write_text('[{"answer": "1"}]')
+    with pytest.raises(TaskError, match="entry 0: field 'problem' must be text"):
+        load_published("math", tmp_path)

@@ -7,15 +7,22 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from pathlib import Path
 from random import Random
 
 from userrl_core.errors import ConfigError
+from userrl_core.gyms.released import read_json, text_field
 from userrl_core.records import Task
 from userrl_core.seeding import content_hash, split_of
 
 Problem = tuple[str, int]
+DEEPSCALER = "deepscaler.json"
+WHOLE = re.compile(r"-?(\d{1,3}(,\d{3})+|\d{1,15})")
+"""What counts as a whole number: no fraction, no decimal point, no unit, no LaTeX beyond its dollar signs."""
+
 SET_SIZE, SET_SEED = 900, 20
 """Size and seed of our task set."""
 
@@ -24,6 +31,25 @@ def tasks(split: str, *, tier: str | None = None) -> Sequence[Task]:
     """Our problems of a split; tier is ``easy``, ``medium`` or ``hard``."""
     _check_tier(tier)
     return [task for task in _all() if task.split == split and tier in (None, task.tier)]
+
+
+def load_published(root: Path) -> list[Task]:
+    """DeepScaleR's problems, or others of its form: a JSON list of ``problem`` and ``answer`` in ``root/deepscaler.json``.
+
+    Only those whose answer is a whole number, each problem once (TARL 4.1). All are training tasks. Raises TaskError naming file,
+    index and field.
+    """
+    path, found = root / DEEPSCALER, dict[str, Task]()
+    for index, row in enumerate(read_json(path, list)):
+        question = text_field(row, "problem", path, index).strip()
+        answer = row.get("answer")
+        text = str(answer).strip().strip("$").replace("{,}", ",") if isinstance(answer, (str, int)) else ""
+        if isinstance(answer, bool) or not WHOLE.fullmatch(text):
+            continue
+        key = content_hash(["math", question])
+        payload = {"question": question, "answer": int(text.replace(",", ""))}
+        found.setdefault(key, Task("math", key, "train", payload, "published:deepscaler"))
+    return list(found.values())
 
 
 def generate(n: int, seed: int, *, tier: str | None = None) -> list[Task]:
