@@ -171,7 +171,6 @@ def test_a_wrong_override_is_refused_in_verls_own_words(tmp_path: Path) -> None:
     ("change", "advice"),
     [
         ({"algorithm": AlgorithmConfig(batch=4, group=2, entropy_mask=0.2)}, "backend=local"),
-        ({"algorithm": AlgorithmConfig(batch=4, group=1, name="ppo", assignment="group")}, "assignment to trajectory"),
         ({"credit": CreditConfig(filter="resample")}, "drop or keep"),
         ({"algorithm": AlgorithmConfig(batch=5, minibatches=2)}, "multiple"),
         ({"cluster": Cluster(gpus=3), "algorithm": AlgorithmConfig(batch=4, group=2)}, "evenly"),

@@ -153,10 +153,6 @@ def refuse_what_verl_cannot(job: VerlJob) -> None:
         raise ConfigError(
             "verl's policy loss does not see entropies; leave algorithm.entropy_mask out, or train with backend=local."
         )
-    if algorithm.name == "ppo" and algorithm.assignment == "group" and algorithm.group < 2:
-        raise ConfigError(
-            "A group of one trajectory cannot be normalised; raise algorithm.group, or set algorithm.assignment to trajectory."
-        )
     if job.credit.filter == "resample":
         raise ConfigError(
             "With backend=verl, groups without a signal cannot be drawn again; set credit.filter to drop or keep."
