@@ -60,7 +60,7 @@ def test_a_task_of_another_gym_is_refused():
 
 def test_a_gym_without_published_tasks_says_so(tmp_path: Path):
     with pytest.raises(TaskError, match="no published tasks"):
-        gyms.load_published("math", tmp_path)
+        gyms.load_published("errand", tmp_path)
     with pytest.raises(TaskError, match="no folder"):
         gyms.load_published("function", tmp_path / "nowhere")
 
