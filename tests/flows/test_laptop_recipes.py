@@ -15,7 +15,7 @@ from flows.run.plan import iterations, plan_run
 from flows.run.report import Report, write_report
 from flows.run.request import TrainRequest
 from flows.worker.main import run as work
-from tests.flows.test_all_recipes import OF_OUR_OWN, WAITING
+from tests.flows.test_all_recipes import OF_OUR_OWN
 from userrl_core.gyms.registry import unavailable
 from warehouse import open_warehouse
 
@@ -91,7 +91,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("name", sorted(set(curricula.recipe_names()) - WAITING))
+@pytest.mark.parametrize("name", sorted(curricula.recipe_names()))
 def test_a_laptop_recipe_runs_to_its_report_on_the_gym_that_its_name_says(name: str, home: Path) -> None:
     if missing := [
         reason for gym in curricula.load(name, "laptop", check=False).training_gyms if (reason := unavailable(gym))
