@@ -104,6 +104,8 @@ class Watch:
         while not self._over.wait(0.02):
             for child in set(me.children(recursive=True)) - self._before:
                 with contextlib.suppress(OSError, IndexError):
+                    if b"warehouse.query" not in Path(f"/proc/{child.pid}/cmdline").read_bytes():
+                        continue  # between fork and exec it still has this process's memory
                     status = Path(f"/proc/{child.pid}/status").read_text()
                     self.peak = max(self.peak, int(status.split("VmHWM:")[1].split()[0]) / 1000)
 
