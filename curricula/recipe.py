@@ -182,6 +182,8 @@ class Recipe(Settings):
             raise ValueError("evolve stands in place of stages of RL; leave one of them out")
         if self.judge is not None:
             check_options("openai", self.judge.options)
+        if any(self._steps(stage) > MOST_STEPS for way in (self.stages, *self.branches.values()) for stage in way):
+            raise ValueError(f"a stage of more than {MOST_STEPS:,} steps never ends; write fewer")
         if self.branches and self.horizons is not None:
             raise ValueError("branches have horizons of their own; leave the schedule out, or the branches")
         placed = {f"stages[{number}]": stage for number, stage in enumerate(self.stages)}

@@ -60,5 +60,4 @@ def parameters_of(model: ModelConfig) -> float | None:
             return float(shape_of(model.path).parameters)
         except ConfigError:
             return None
-    attention = model.hidden_size * model.head_dim * 2 * (model.heads + model.kv_heads)
-    return float(model.layers * (attention + 3 * model.hidden_size * model.mlp) + model.vocab_size * model.hidden_size)
+    return float(model.weights)

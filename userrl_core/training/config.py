@@ -18,6 +18,8 @@ from userrl_core.gyms.prompt import PromptStyle
 from userrl_core.settings import Settings
 
 Template = Literal["chatml", "lean"]
+MOST_WEIGHTS = 10**9
+"""Of a model from scratch: more has neither memory nor data on a machine of one process."""
 
 
 class ModelConfig(Settings):
@@ -65,8 +67,19 @@ class ModelConfig(Settings):
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: slower, and needed for billions of parameters on one GPU."""
 
+    @property
+    def weights(self) -> int:
+        """Of a model from scratch."""
+        attention = self.head_dim * 2 * (self.heads + self.kv_heads)
+        return self.hidden_size * (self.layers * (attention + 3 * self.mlp) + self.vocab_size)
+
     @model_validator(mode="after")
     def _heads_fit(self) -> ModelConfig:
+        if self.path is None and self.weights > MOST_WEIGHTS:
+            raise ValueError(
+                f"a model from scratch of {self.weights:,} weights cannot be trained here (at most {MOST_WEIGHTS:,}); "
+                "make hidden_size or mlp smaller, or name a checkpoint as path."
+            )
         if self.heads % self.kv_heads:
             raise ValueError(f"kv_heads {self.kv_heads} must divide heads {self.heads}.")
         if self.head_dim % 2:
