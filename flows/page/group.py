@@ -25,18 +25,19 @@ async def show_group(warehouse: Warehouse, traj_id: int) -> None:
         for fact in (first["stage"], f"step {first['step']}", first["phase"], f"{len(members)} trajectories"):
             frame.chip(str(fact))
         ui.link(str(first["run_id"]), f"/run/{first['run_id']}")
+    members = _widest_first(members)
     alone = browse.parting([member.turns for member in members])
     scores = [m.trajectory["score"] for m in members]
     known = [score for score in scores if score is not None]
     if len(known) > 1 and max(known) > min(known):
-        best, worst = scores.index(max(known)), scores.index(min(known))
         with ui.row().classes("gap-1"):
             ui.label("Widest apart in score:")
-            for n, what in ((best, "best"), (worst, "worst")):
+            for member, what in zip(members[:2], ("best", "worst"), strict=True):
                 ui.link(
-                    f"{what}, attempt {members[n].trajectory['attempt']}",
-                    f"/trajectory/{members[n].trajectory['traj_id']}",
+                    f"{what}, attempt {member.trajectory['attempt']}", f"/trajectory/{member.trajectory['traj_id']}"
                 )
+            [turn, _] = browse.parting([member.turns for member in members[:2]])
+            ui.label("(they stand first below)" if turn is None else f"(first below; they part at turn {turn})")
     else:
         ui.label("All scores are equal: such a group has no advantage, and teaches nothing.").classes("mark")
     with ui.element("div").classes("panel"):
@@ -54,6 +55,16 @@ async def show_group(warehouse: Warehouse, traj_id: int) -> None:
     ):
         for n, member in enumerate(members):
             _member(member, alone[n], _shared_turns(members, n))
+
+
+def _widest_first(members: Sequence[Conversation]) -> list[Conversation]:
+    """The best and the worst, then the others as they were: what is to be compared stands side by side."""
+    scored = [m for m in members if m.trajectory["score"] is not None]
+    if not scored:
+        return list(members)
+    ordered = sorted(scored, key=lambda m: m.trajectory["score"])
+    ends = [ordered[-1], ordered[0]] if len(scored) > 1 else ordered
+    return [*ends, *(m for m in members if not any(m is end for end in ends))]
 
 
 def _member(member: Conversation, alone: int | None, shared: Sequence[bool]) -> None:

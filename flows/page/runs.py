@@ -142,6 +142,7 @@ async def show_run(warehouse: Warehouse, run_id: str, beside: str) -> None:
     await Curves(warehouse, run_ids).build()
     if len(run_ids) == 1:
         await _spread(warehouse, meant["run_id"])
+        await _said(warehouse, meant["run_id"])
         report = run.folder / "report.md" if run is not None else None
         if report is not None and report.is_file():
             with ui.expansion("Report").classes("panel"):
@@ -259,3 +260,48 @@ async def _spread(warehouse: Warehouse, run_id: str) -> None:
             "best": "best", "worst": "worst",
         }  # fmt: skip
         frame.table(rows, columns, links=("task", "best", "worst"), wide=("stage", "n"))
+
+
+SHOWN_STEPS = 7
+
+
+async def _said(warehouse: Warehouse, run_id: str) -> None:
+    """What the agent's turns were at some steps from the first to the last, so that a change of its ways is seen."""
+
+    def asked() -> list[Row]:
+        steps = [
+            row["step"]
+            for row in warehouse.rows(
+                "SELECT DISTINCT step FROM trajectories WHERE run_id = $run AND phase = 'train' ORDER BY step",
+                run=run_id,
+            )
+        ]
+        chosen = sorted({steps[n * (len(steps) - 1) // (SHOWN_STEPS - 1)] for n in range(SHOWN_STEPS)} if steps else ())
+        return warehouse.rows(
+            "FROM reply_choices(run := $run) WHERE list_contains($steps, step)", run=run_id, steps=chosen
+        )
+
+    found = await frame.asked(asked)
+    if not found:
+        return
+    rows = [
+        {
+            "id": f"{row['stage']} {row['step']} {row['choice']}",
+            "step": row["step"],
+            "stage": row["stage"],
+            "choice": row["choice"],
+            "share": f"{row['turn_share']:.0%}",
+            "n": row["n"],
+            "commonest": (row["commonest"] or "")[:80],
+            "one": "a conversation",
+            "href_one": f"/trajectory/{row['one_id']}",
+        }
+        for row in found
+    ]
+    with ui.element("div").classes("panel"):
+        frame.heading("What the agent's turns were", level=2)
+        columns = {
+            "step": "step", "stage": "stage", "choice": "choice", "share": "share", "n": "turns",
+            "commonest": "said most", "one": "one of them",
+        }  # fmt: skip
+        frame.table(rows, columns, links=("one",), wide=("stage", "n"))

@@ -161,6 +161,7 @@ def test_runs_lead_to_curves(viewer: Viewer) -> None:
     viewer.sees("equalized-r2g")
     viewer.click("r1", "a")
     viewer.sees("Groups whose trajectories differ most in score")
+    viewer.sees("What the agent's turns were")
     assert viewer.element("canvas, svg.echarts, .nicegui-echart").is_displayed()
 
 
@@ -230,11 +231,19 @@ def test_credit_is_recomputed_under_another_shaping(viewer: Viewer, home: Path) 
     viewer.sees("em, r2g, gamma 0.8, over 4 trajectories")
 
 
+def group(home: Path, traj_id: int) -> str:
+    return str(rows(home, f"SELECT group_id FROM trajectories WHERE traj_id = {traj_id}")[0]["group_id"])
+
+
 def test_a_group_stands_side_by_side_with_the_two_that_differ_most(viewer: Viewer, home: Path) -> None:
     traj_id = rows(home, "SELECT traj_id FROM trajectories WHERE gym = 'travel' LIMIT 1")[0]["traj_id"]
     viewer.open(f"/group/{traj_id}")
     viewer.sees("Widest apart in score:")
     viewer.sees("attempt 3")
+    scores = [row["score"] for row in rows(home, f"FROM trajectories WHERE group_id = {group(home, traj_id)!r}")]
+    shown = [member.text for member in viewer.driver.find_elements(By.CSS_SELECTOR, ".member")]
+    assert f"score {max(scores):.3f}" in shown[0]
+    assert f"score {min(scores):.3f}" in shown[1]
     assert len(viewer.driver.find_elements(By.CSS_SELECTOR, ".member")) == 4
 
 

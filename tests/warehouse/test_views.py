@@ -417,3 +417,14 @@ def test_forgetting_is_the_fall_from_a_gyms_best_validation_to_its_last(tmp_path
     assert [tuple(row.values()) for row in found] == [
         ("r1", "a", "wish", 1.0, 4, 0.5, 8, 0.5), ("r1", "b", "wish", 1.0, 4, 0.75, 8, 0.25),
     ]  # fmt: skip
+
+
+def test_what_was_said_by_step_is_counted_by_choice(tmp_path: Path) -> None:
+    with TurnLog.open(tmp_path, "r1") as log:
+        play(log, [0.0, 1.0], step=1, text="Which area?")
+        play(log, [0.0, 1.0, 0.0], step=1, attempt=1, text="high")
+        play(log, [1.0], step=2)
+        play(log, [1.0], step=2, phase="validate")
+    with open_warehouse(tmp_path) as warehouse:
+        rows = warehouse.sql("SELECT step, choice, n, turn_share, commonest FROM reply_choices(run := 'r1')").fetchall()
+    assert rows == [(1, "action", 5, 1.0, "high"), (2, "action", 1, 1.0, "hello")]

@@ -15,6 +15,16 @@ CREATE OR REPLACE MACRO learning_curve(run := NULL, in_phase := 'train', in_gym 
     GROUP BY t.run_id, t.stage, t.phase, t.step
     ORDER BY t.run_id, t.step, t.stage;
 
+-- What the agent's turns were, step by step: which choice, how often, and what was said most with it. Shows how a run's replies
+-- change, as when it collapses.
+CREATE OR REPLACE MACRO reply_choices(run := NULL, in_phase := 'train') AS TABLE
+    SELECT *, n / sum(n) OVER (PARTITION BY run_id, stage, phase, step) AS turn_share
+    FROM (SELECT run_id, stage, phase, step, coalesce(t.choice, 'no readable call') AS choice, count(*) AS n,
+                 mode(coalesce(content, message)) AS commonest, min(traj_id) AS one_id
+          FROM turns t WHERE (run IS NULL OR run_id = run) AND (in_phase IS NULL OR phase = in_phase)
+          GROUP BY run_id, stage, phase, step, coalesce(t.choice, 'no readable call'))
+    ORDER BY run_id, step, stage, n DESC, choice;
+
 -- What every training step cost and how it went: episodes (those of validations apart), turns, tokens of the agent and of all,
 -- updates, CPU-seconds, each with its sum so far along the stage's branch; entropy of what was sampled, share of groups that
 -- differ, share of trajectories trained on. Runs of old lack some.
