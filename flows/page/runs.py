@@ -220,7 +220,10 @@ class Curves:
             "SELECT step, fields FROM events WHERE kind = 'alarm' AND list_contains($runs, run_id) ORDER BY step",
             runs=self._run_ids,
         )
-        return [*marks, *(Mark(row["step"] or 0, _alarm(row["fields"]), "alarm") for row in alarms)]
+        rung: dict[int, list[str]] = {}
+        for row in alarms:
+            rung.setdefault(row["step"] or 0, []).append(_alarm(row["fields"]))
+        return [*marks, *(Mark(step, "\n".join(texts), "alarm") for step, texts in rung.items())]
 
     def _open(self, event: Any) -> None:
         step = int(event.data[0])
