@@ -24,7 +24,9 @@ OVERRIDES: dict[str, Any] = {
 PROGRAM = """
 import json, sys
 from flows.train import train
-print("RESULT " + json.dumps(train(**json.loads(sys.argv[1])), default=str))
+said = "RESULT " + json.dumps(train(**json.loads(sys.argv[1])), default=str)
+sys.stdout.write(said + "\\n")  # in one piece, before the server that ends says so on the same pipe
+sys.stdout.flush()
 """
 
 

@@ -21,13 +21,14 @@ from warehouse import open_warehouse
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 SECRET = "sk-not-to-be-found-anywhere-4711"
-USER = {"kind": "openai", "options": {"model": "gpt-4o", "timeout": 1.0, "retries": 1, "backoff": 0.01}}
+USER = {"kind": "openai", "options": {"model": "gpt-4o", "timeout": 2.5, "retries": 1, "backoff": 0.01}}
 SETTINGS = {"demonstrations.episodes": 60, "demonstrations.horizon": 5, "gyms.travel": {"tasks": {"tier": "tiny"}}}
 FAULTS = dict.fromkeys(("429", "500", "timeout", "broken_json"), 0.05)
 PROGRAM = """
 import json, sys
 from flows.distill import distill
-print("RESULT " + json.dumps(distill(**json.loads(sys.argv[1])), default=str))
+sys.stdout.write("RESULT " + json.dumps(distill(**json.loads(sys.argv[1])), default=str) + "\\n")
+sys.stdout.flush()
 """
 
 

@@ -75,6 +75,15 @@ class Viewer:
 
         self.until(click)
 
+    def follow(self, text: str) -> None:
+        """A link that may be drawn anew while it is looked for."""
+
+        def click() -> bool:
+            self.driver.find_element(By.PARTIAL_LINK_TEXT, text).click()
+            return True
+
+        self.until(click)
+
     def press(self, key: str) -> None:
         self.driver.switch_to.active_element.send_keys(key)
 
@@ -168,10 +177,10 @@ def test_runs_lead_to_curves(viewer: Viewer) -> None:
 def test_a_list_is_filtered_and_turned_page_by_page_and_its_address_says_it(viewer: Viewer) -> None:
     viewer.open("/trajectories?gym=travel&sort=step&order=up")
     viewer.sees("160 trajectories")
-    first = viewer.element("tbody tr a").text
-    viewer.until(lambda: viewer.driver.find_element(By.PARTIAL_LINK_TEXT, "next page")).click()
+    first = viewer.until(lambda: viewer.element("tbody tr a").text)
+    viewer.follow("next page")
     viewer.until(lambda: viewer.element("tbody tr a").text != first)
-    viewer.until(lambda: viewer.driver.find_element(By.PARTIAL_LINK_TEXT, "previous page")).click()
+    viewer.follow("previous page")
     viewer.until(lambda: viewer.element("tbody tr a").text == first)
     viewer.open("/trajectories?gym=travel")
     viewer.sees("160 trajectories")
