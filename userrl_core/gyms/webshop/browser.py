@@ -38,9 +38,17 @@ def path() -> str | None:
     return next((found for name in NAMES if (found := shutil.which(name))), None)
 
 
-@lru_cache(maxsize=1)
+_starting = threading.Lock()
+
+
 def browser() -> Browser:
-    """The one of this process, started when it is first asked for."""
+    """The one of this process, started when it is first asked for, by whichever of several threads."""
+    with _starting:
+        return _started()
+
+
+@lru_cache(maxsize=1)
+def _started() -> Browser:
     return Browser()
 
 
