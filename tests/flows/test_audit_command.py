@@ -10,33 +10,18 @@ import pytest
 import typer
 
 from flows.cli.measuring.audit import judge
-from flows.evaluate import plan_evaluation
-from flows.run.job import ProgressWriter
-from flows.run.request import EvaluateRequest
-from flows.worker.evaluate import evaluate
+from tests.flows.demonstrated import demonstrated
 from tests.judging.test_served_judge import all_right, marks, turns_of
 from tests.mock_server import Answer, Body, MockServer
 from userrl_core.errors import ConfigError
 from userrl_core.judging.audit import agreement
-from warehouse import TurnLog
 
 
 @pytest.fixture(scope="module")
 def evaluated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A home with an evaluation of the demonstrator on ten desk tasks, and the run's id."""
     home = tmp_path_factory.mktemp("home")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("USERRL_HOME", str(home))
-        asked = {"suite": "quick", "checkpoint": "demonstrator", "gyms": ["tau"], "tasks": 10}
-        planned = plan_evaluation(EvaluateRequest.model_validate(asked))
-        with planned.plan.begin() as run:
-            job = planned.job(run)
-            job.write()
-            with TurnLog.open(job.warehouse, job.run_id) as log:
-                progress = ProgressWriter(job.progress_file)
-                evaluate(job, log, progress)
-                progress.close()
-    return home, job.run_id
+    return home, demonstrated(home, ["tau"])
 
 
 def test_agreement_says_where_two_readings_place_the_deviation() -> None:

@@ -9,30 +9,16 @@ import pytest
 
 from flows.cli.measuring.reverify import reverify
 from flows.cli.measuring.stored import stored_conversations
-from flows.evaluate import plan_evaluation
-from flows.run.job import ProgressWriter
-from flows.run.request import EvaluateRequest
-from flows.worker.evaluate import evaluate
+from tests.flows.demonstrated import demonstrated
 from userrl_core.errors import ConfigError
-from warehouse import TurnLog, open_warehouse
+from warehouse import open_warehouse
 
 
 @pytest.fixture(scope="module")
 def evaluated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A home with an evaluation of the demonstrator on ten tasks each of two gyms, and the run's id."""
     home = tmp_path_factory.mktemp("home")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("USERRL_HOME", str(home))
-        asked = {"suite": "quick", "checkpoint": "demonstrator", "gyms": ["intention", "function"], "tasks": 10}
-        planned = plan_evaluation(EvaluateRequest.model_validate(asked))
-        with planned.plan.begin() as run:
-            job = planned.job(run)
-            job.write()
-            with TurnLog.open(job.warehouse, job.run_id) as log:
-                progress = ProgressWriter(job.progress_file)
-                evaluate(job, log, progress)
-                progress.close()
-    return home, job.run_id
+    return home, demonstrated(home, ["intention", "function"])
 
 
 def test_a_changed_rule_is_a_run_of_its_own_beside_the_old_one(

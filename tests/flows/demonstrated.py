@@ -1,0 +1,30 @@
+"""A small evaluation of the demonstrator, played in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from flows.evaluate import plan_evaluation
+from flows.run.job import ProgressWriter
+from flows.run.request import EvaluateRequest
+from flows.worker.evaluate import evaluate
+from warehouse import TurnLog
+
+
+def demonstrated(home: Path, gyms: Sequence[str]) -> str:
+    """The run's id, with ten tasks of each gym."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("USERRL_HOME", str(home))
+        asked = {"suite": "quick", "checkpoint": "demonstrator", "gyms": gyms, "tasks": 10}
+        planned = plan_evaluation(EvaluateRequest.model_validate(asked))
+        with planned.plan.begin() as run:
+            job = planned.job(run)
+            job.write()
+            with TurnLog.open(job.warehouse, job.run_id) as log:
+                progress = ProgressWriter(job.progress_file)
+                evaluate(job, log, progress)
+                progress.close()
+    return job.run_id
