@@ -47,7 +47,7 @@ test: check
 	@$(VENV)/bin/python -m pytest -n auto --dist loadfile
 
 test-slow: $(VENV)/.dev
-	@$(VENV)/bin/python -m pytest -m slow
+	@$(VENV)/bin/python -m pytest -m slow -n 2 --dist loadfile
 
 clean:
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

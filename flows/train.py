@@ -25,6 +25,7 @@ from flows.run.request import TrainRequest, takes  # noqa: E402
 from flows.run.results import DistillResult, EvaluateResult, Result, TrainResult  # noqa: E402
 from flows.run.run import Run  # noqa: E402
 from flows.run.stage import Share, run_stage, shared_slot  # noqa: E402
+from flows.run.workers import Workers  # noqa: E402
 from flows.serving.run_users import served_users  # noqa: E402
 from userrl_core.errors import UserRLError  # noqa: E402
 
@@ -45,9 +46,9 @@ def train(request: TrainRequest) -> dict[str, Any]:
         return {"run": plan.run_id, "stages": plan.stages}
     for sentence in plan.says:
         log.info("%s", sentence)
-    with plan.begin() as run, run.at_work(), served_users(plan.recipe, log.info) as serve_users:
+    with plan.begin() as run, run.at_work(), served_users(plan.recipe, log.info) as serve_users, Workers() as workers:
         label(plan, run)
-        stages = _Stages(plan, run, serve_users)
+        stages = _Stages(plan, run, serve_users, workers)
         demonstrations = stages.do("distill", DistillResult)
         cold = plan.start
         if "sft" in plan.stages:
@@ -68,6 +69,7 @@ class _Stages:
     plan: RunPlan
     run: Run
     serve_users: Callable[[str], None]
+    workers: Workers
 
     def chain(self, stages: Sequence[str], inputs: Inputs, share: Share | None = None) -> TrainResult | None:
         """The result of the last of these stages, each of which begins where the one before it ended."""
@@ -82,6 +84,7 @@ class _Stages:
         wanted = {name: stages for name, stages in branches.items() if not self.plan.is_after(stages[0])}
         if not wanted:
             return {}
+        self.warm_up()
         with ThreadPoolExecutor(len(wanted)) as pool, shared_slot(len(wanted), self.run.folder) as share:
             ends = {
                 name: pool.submit(copy_context().run, self.chain, stages, inputs, share)
@@ -101,6 +104,11 @@ class _Stages:
             ends[f"evolved-{number}"] = trained
         return ends
 
+    def warm_up(self) -> None:
+        """Torch is imported meanwhile, once for all stages."""
+        if self.plan.backend == "local":
+            self.workers.warm_up()
+
     def do(self, stage: str, kind: type[R], inputs: Inputs | None = None, share: Share | None = None) -> R | None:
         """The result of a stage, done now or earlier; None for one that this run does not have, or not yet."""
         plan = self.plan
@@ -113,7 +121,9 @@ class _Stages:
             if job.result() is None:  # what is done already costs nothing
                 check_budget(job)
                 self.serve_users(job.kind)
-            result = run_stage(self.run, job, share)
+                if share is None:
+                    self.warm_up()
+            result = run_stage(self.run, job, share, self.workers)
             show_page(plan, self.run)
         assert isinstance(result, kind)
         return result

@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import psutil
 
@@ -37,6 +38,35 @@ RECORD = "child.json"
 _LAST_BYTES = 16384
 _RAISED = re.compile(r"\b(?:\w+\.)*\w*(?:Error|Exception): \S.*$")
 _PR_SET_PDEATHSIG = 1
+
+
+class Started(Protocol):
+    """What is asked of a process that was started, such as subprocess.Popen. It leads a group of its own."""
+
+    @property
+    def pid(self) -> int:
+        """Its id."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit status, negative for a signal. Raises subprocess.TimeoutExpired."""
+
+    def poll(self) -> int | None:
+        """Its exit status, None while it runs."""
+
+
+class Spawn(Protocol):
+    """A way to start a tagged process: `spawn`, or a fork of one that has imported everything."""
+
+    def __call__(
+        self,
+        command: Sequence[str],
+        *,
+        output: Path,
+        env: Mapping[str, str] | None,
+        tag: str,
+        keep_open: Sequence[int],
+    ) -> Started:
+        """Start it; its words are added to ``output``."""
 
 
 class ProcessDied(TrainingError):
@@ -55,17 +85,19 @@ def run(
     grace: float = 0.0,
     stall: float = math.inf,
     poll: float = 0.2,
+    by: Spawn | None = None,
 ) -> None:
     """Run a command to its end, its record and ``output.txt`` in ``folder``; nothing that it started outlives this call.
 
     name: of the child, in sentences. env: variables besides this process's own. on_tick: called every ``poll`` seconds while it
     runs; an exception from it stops the child too. keep_open: descriptors that it inherits (its slot's lock). scratch: a folder
     of its own, removed with it. grace: seconds between TERM and KILL when this process is interrupted. stall: seconds without
-    any output after which it counts as stuck. Leftovers of an earlier child of the same folder are killed first.
+    any output after which it counts as stuck. by: how it is started. Leftovers of an earlier child of the same folder are killed
+    first.
     Raises TrainingError with the child's own sentence when it ends with a status other than 0, or when it is stuck,
     ProcessDied when it gave no sentence.
     """
-    child = start(command, folder, env=env, keep_open=keep_open, scratch=scratch)
+    child = start(command, folder, env=env, keep_open=keep_open, scratch=scratch, by=by)
     silent_since, size = time.monotonic(), child.began
     try:
         while (status := _wait(child.process, poll)) is None:
@@ -95,7 +127,7 @@ def run(
 class Child:
     """A process with a record in ``folder``. began: where in the file ``output`` its words begin."""
 
-    process: subprocess.Popen[bytes]
+    process: Started
     folder: Path
     output: Path
     began: int
@@ -114,6 +146,7 @@ def start(
     env: Mapping[str, str] | None = None,
     keep_open: Sequence[int] = (),
     scratch: Path | None = None,
+    by: Spawn | None = None,
 ) -> Child:
     """Start a tagged child and leave its record; leftovers of an earlier one of the same folder are killed first."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -128,7 +161,8 @@ def start(
     write_json(folder / RECORD, record)
     path = folder / output
     began = path.stat().st_size if path.exists() else 0
-    return Child(spawn(command, output=path, env=env, tag=tag, keep_open=keep_open), folder, path, began)
+    process = (by or spawn)(command, output=path, env=env, tag=tag, keep_open=keep_open)
+    return Child(process, folder, path, began)
 
 
 def spawn(
@@ -171,7 +205,7 @@ def die_with_parent() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def stop_group(process: subprocess.Popen[bytes], grace: float) -> None:
+def stop_group(process: Started, grace: float) -> None:
     """TERM the process's group, wait up to ``grace`` seconds for the process, KILL what is left of the group."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
@@ -258,7 +292,7 @@ def _signal(processes: Sequence[psutil.Process], number: int) -> None:
             process.send_signal(number)
 
 
-def _wait(process: subprocess.Popen[bytes], seconds: float) -> int | None:
+def _wait(process: Started, seconds: float) -> int | None:
     try:
         return process.wait(seconds)
     except subprocess.TimeoutExpired:

@@ -28,6 +28,7 @@ from flows.run.budget import BudgetGuard
 from flows.run.job import StageJob
 from flows.run.results import RESULTS, Result
 from flows.run.run import Run, holder_of, set_waiting
+from flows.run.workers import MODULE, Workers, imports_torch
 from userrl_core import processes
 from userrl_core.errors import CheckpointError, TrainingError
 from userrl_core.json_files import GrowingLines
@@ -75,11 +76,11 @@ def shared_slot(stages: int, folder: Path) -> Iterator[Share | None]:
             raise
 
 
-def run_stage(run: Run, job: StageJob, share: Share | None = None) -> Result:
+def run_stage(run: Run, job: StageJob, share: Share | None = None, workers: Workers | None = None) -> Result:
     """The stage's result, from an earlier time if it still holds. share: its part of a slot that is held already."""
     log = get_run_logger()
     run.set_status("running", stage=job.stage)
-    state = stage.with_options(task_run_name=job.stage)(job.key, job, share, return_state=True)
+    state = stage.with_options(task_run_name=job.stage)(job.key, job, share, workers, return_state=True)
     result = RESULTS[job.kind].model_validate(state.result())
     if state.name == "Cached":
         if result.holds():
@@ -88,7 +89,7 @@ def run_stage(run: Run, job: StageJob, share: Share | None = None) -> Result:
             return result
         log.warning("%s: finished earlier, but its files are gone or changed; done again", job.stage)
         again = stage.with_options(task_run_name=job.stage, refresh_cache=True)
-        result = RESULTS[job.kind].model_validate(again(job.key, job, share))
+        result = RESULTS[job.kind].model_validate(again(job.key, job, share, workers))
     return result
 
 
@@ -109,14 +110,14 @@ def _may_help(task: Any, task_run: Any, state: Any) -> bool:
 @task(
     name="stage",
     persist_result=True,
-    cache_policy=(INPUTS - "job" - "share").configure(key_storage=home() / "results" / "keys"),
+    cache_policy=(INPUTS - "job" - "share" - "workers").configure(key_storage=home() / "results" / "keys"),
     result_storage=home() / "results",
     retries=RETRIES,
     retry_delay_seconds=2,
     retry_condition_fn=_may_help,
     log_prints=False,
 )
-def stage(key: str, job: StageJob, share: Share | None = None) -> dict[str, Any]:
+def stage(key: str, job: StageJob, share: Share | None = None, workers: Workers | None = None) -> dict[str, Any]:
     """Do a job in a child process, or take its result file. key: the job's; it alone decides about reuse.
 
     Returns the result as JSON, which Prefect keeps: it is still read when the result's class has moved.
@@ -128,13 +129,14 @@ def stage(key: str, job: StageJob, share: Share | None = None) -> dict[str, Any]
         job.reused_file.touch()
     else:
         shown = ProgressArtifact(job)
-        result = execute(job, share, progress=shown, say=say, lease=lambda slot: _lease(slot, say))
+        result = execute(job, share, workers, progress=shown, say=say, lease=lambda slot: _lease(slot, say))
     return result.model_dump(mode="json")
 
 
 def execute(
     job: StageJob,
     share: Share | None = None,
+    workers: Workers | None = None,
     *,
     progress: Callable[[dict[str, Any]], None] = lambda line: None,
     say: Callable[..., None] = lambda *words: None,
@@ -176,13 +178,14 @@ def execute(
         for slot in taken if share is None else ():
             leases.enter_context(lease(slot))
         processes.run(
-            [sys.executable, "-u", "-m", "flows.worker.main", str(path)],
+            [sys.executable, "-u", "-m", MODULE, str(path)],
             job.folder,
             name="The trainer",
             on_tick=tick,
             env=_environment(taken) | ({"USERRL_THREADS": str(share.threads)} if share else {}),
             keep_open=[slot.descriptor for slot in taken],
             grace=STOP_SECONDS,
+            by=workers.spawn if workers is not None and imports_torch(job) else None,
         )
     alarms(last=True)
     result = job.result()

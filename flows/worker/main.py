@@ -1,4 +1,5 @@
-"""The worker process of a stage: ``python -m flows.worker.main JOB.json``. Started by a flow, one per stage.
+"""The worker process of a stage: ``python -m flows.worker.main JOB.json``. Started by a flow, one per stage, or forked from one
+that has imported everything (``--fork-server DESCRIPTOR``).
 
 It does one job, logs every turn, writes a progress line per step and leaves a result file. On SIGTERM it stops at once: the
 log is sealed, and the last checkpoint is what the next start continues from. A failure is one sentence and exit status 1.
@@ -19,6 +20,7 @@ from flows.machine.home import settle
 from flows.run.job import ProgressWriter, StageJob
 from flows.worker.sinks import open_sink
 from userrl_core.errors import LogError, UserRLError
+from userrl_core.fork_server import serve
 from userrl_core.processes import die_with_parent
 from userrl_core.sink import Sink
 from userrl_core.training.jobs import begun_marker
@@ -32,6 +34,10 @@ class Stopped(BaseException):
 def main(argv: list[str] | None = None) -> int:
     """Exit status: 0 done, 1 failed (one sentence), 2 wrong call, 143 stopped."""
     arguments = sys.argv[1:] if argv is None else argv
+    if arguments[:1] == ["--fork-server"]:
+        preload()
+        serve(int(arguments[1]), main)
+        return 0
     if len(arguments) != 1:
         print("usage: python -m flows.worker.main JOB.json", file=sys.stderr)
         return 2
@@ -58,6 +64,15 @@ def main(argv: list[str] | None = None) -> int:
         print(f"error: {job.stage} could not go on: {error.strerror} ({error.filename or job.folder}).", flush=True)
         return 1
     return 0
+
+
+def preload() -> None:
+    """Import what the local trainer's stages need."""
+    settle()
+    quiet_threads()
+    _leave_out_unused()
+    from flows.worker import evaluate, explore, train  # noqa: F401
+    from userrl_core.training.local import loop, sft  # noqa: F401
 
 
 def run(job: StageJob) -> None:
@@ -103,8 +118,7 @@ UNUSED = ("sklearn", "accelerate")
 
 def _work(job: StageJob) -> Any:
     if job.backend == "local":
-        for package in UNUSED:
-            sys.modules.setdefault(package, None)  # type: ignore[arg-type]  # Python's way to say: not in this process
+        _leave_out_unused()
     if job.kind == "distill":
         if job.inputs.before is not None:
             from flows.worker.explore import explore
@@ -122,6 +136,11 @@ def _work(job: StageJob) -> Any:
     else:
         from flows.worker import train as trainer  # type: ignore[no-redef]
     return trainer.sft if job.kind == "sft" else trainer.rl
+
+
+def _leave_out_unused() -> None:
+    for package in UNUSED:
+        sys.modules.setdefault(package, None)  # type: ignore[arg-type]  # Python's way to say: not in this process
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
