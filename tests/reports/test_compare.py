@@ -114,6 +114,21 @@ def test_collapsed_seeds_come_first(recipes: Path) -> None:
     assert text.index("## Collapsed seeds") < text.index("5 of 8 seeds did not hold") < text.index("## Held-out scores")
 
 
+def test_tasks_that_only_one_side_played_count_in_no_comparison(tmp_path: Path) -> None:
+    for seed in range(2):
+        both, more = [[1.0], [0.0]], [[1.0], [1.0], [0.0], [0.0], [0.0], [0.0]]
+        evaluated(tmp_path / "warehouse", f"few-s{seed}", {"RL": both}, recipe="few", recipe_hash="few", seed=seed)
+        evaluated(tmp_path / "warehouse", f"more-s{seed}", {"RL": more}, recipe="more", recipe_hash="more", seed=seed)
+    comparison = found(tmp_path, "recipe=few,seed=*", "recipe=more,seed=*")
+    overall = [each for each in comparison.paired if (each.row, each.which) == (ALL, "best")]
+    assert [each.interval.estimate for each in overall] == [0.5]  # not 2 of 6 less 1 of 2
+    assert [score.interval.estimate for score in comparison.scores if (score.row, score.which) == (ALL, "best")] == [
+        0.5,
+        1.0,
+    ]
+    assert "'all tasks' are those that every side played" in comparison.sentences[0]
+
+
 def test_a_run_beside_a_recipe_is_not_paired(recipes: Path) -> None:
     comparison = found(recipes, "steady-s0", "recipe=fickle,seed=*")
     assert (comparison.question, comparison.paired) == ("none", ())

@@ -168,7 +168,10 @@ def compare(warehouse: Warehouse, sides: Sequence[Side]) -> Comparison:
 
 
 def task_scores(warehouse: Warehouse, sides: Sequence[Side]) -> pl.DataFrame:
-    """A row per side, checkpoint (best, last), run and task: the scores of its attempts."""
+    """A row per side, checkpoint (best, last), run and task: the scores of its attempts.
+
+    shared: whether every side played the task; true of all where there is no such task.
+    """
     asked = pl.DataFrame(
         [
             {"side": side.name, "which": which, "run_id": member.run_id, "seed": member.seed, "policy": policy}
@@ -179,10 +182,12 @@ def task_scores(warehouse: Warehouse, sides: Sequence[Side]) -> pl.DataFrame:
     )
     runs = asked["run_id"].unique().to_list()
     played = warehouse.sql("FROM task_scores() WHERE run_id IN (SELECT unnest($runs))", runs=runs).pl()
-    return asked.join(played, on=["run_id", "policy"]).with_columns(
+    frame = asked.join(played, on=["run_id", "policy"]).with_columns(
         task=pl.concat_str("gym", "task_id", "task_version", separator="/"),
         tier=pl.concat_str("gym", "tier", separator=" "),
     )
+    everybody = pl.col("side").n_unique().over("task") == frame["side"].n_unique()
+    return frame.with_columns(shared=everybody | ~everybody.any())
 
 
 def _rows(frame: pl.DataFrame) -> list[str]:
@@ -194,7 +199,7 @@ def _rows(frame: pl.DataFrame) -> list[str]:
 
 def _of(frame: pl.DataFrame, side: Side, which: str, row: str) -> pl.DataFrame:
     own = frame.filter(pl.col("side") == side.name, pl.col("which") == which)
-    return own if row == ALL else own.filter((pl.col("gym") == row) | (pl.col("tier") == row))
+    return own.filter("shared") if row == ALL else own.filter((pl.col("gym") == row) | (pl.col("tier") == row))
 
 
 def _by_seed(own: pl.DataFrame) -> dict[int, float]:
@@ -220,6 +225,7 @@ def _pair_checkpoints(frame: pl.DataFrame, a: Side, b: Side, which: str, row: st
 
 def _pair_recipes(frame: pl.DataFrame, a: Side, b: Side, which: str, row: str) -> Paired | None:
     one, other = (_of(frame, side, which, row) for side in (a, b))
+    one, other = one.join(other, on="task", how="semi"), other.join(one, on="task", how="semi")
     by_seed = [_by_seed(own) for own in (one, other)]
     common = sorted(set(by_seed[0]) & set(by_seed[1]))
     if len(common) < 2:
@@ -307,13 +313,27 @@ def _sentences(frame: pl.DataFrame, sides: Sequence[Side], question: str, paired
             "recipes with recipes."
         ]
     if question == "recipes":
-        return [_would_take(each) for each in paired if (each.which, each.row) == ("last", ALL)]
-    said = [_resolution(frame, sides[0], other) for other in sides[1:] if any(each.b == other.name for each in paired)]
+        return [
+            *_not_shared(frame, sides),
+            *(_would_take(each) for each in paired if (each.which, each.row) == ("last", ALL)),
+        ]
+    said = [*_not_shared(frame, sides)]
+    said += [_resolution(frame, sides[0], other) for other in sides[1:] if any(each.b == other.name for each in paired)]
     if len({member.recipe for side in sides for member in side.members}) > 1:
         said.append("One run each: nothing about the recipes. Seeds are their unit: compare 'recipe=...,seed=*'.")
     else:
         said.append("One run each: this tells checkpoints apart, and nothing about the recipe or its seeds.")
     return said
+
+
+def _not_shared(frame: pl.DataFrame, sides: Sequence[Side]) -> list[str]:
+    """What a side played and another did not: it counts in no comparison."""
+    if frame["shared"].all():
+        return []
+    shared = sorted(set(frame.filter("shared")["gym"]))
+    alone = {side.name: set(frame.filter(~pl.col("shared"), pl.col("side") == side.name)["gym"]) for side in sides}
+    who = "; ".join(f"{name}: of {', '.join(sorted(own))}" for name, own in alone.items() if own)
+    return [f"'{ALL}' are those that every side played, of {', '.join(shared)}. Left out of it: {who}."]
 
 
 def _resolution(frame: pl.DataFrame, a: Side, b: Side) -> str:
