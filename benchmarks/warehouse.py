@@ -147,7 +147,7 @@ def measure(root: Path, turns: int, writers: int) -> dict[str, Any]:
     report(figures["packing"])
     start = time.perf_counter()
     with open_warehouse(root) as warehouse:
-        update_index(root, warehouse.stored_turns)
+        update_index(root, warehouse.turns_beyond)
     figures["index"] = {
         "seconds": round(time.perf_counter() - start, 1),
         "MB": round((root / INDEX).stat().st_size / 1e6, 1),

@@ -233,7 +233,7 @@ index = sqlite3.connect(sys.argv[1], isolation_level=None)
 index.execute("PRAGMA cache_size = 5")
 index.execute("BEGIN IMMEDIATE")
 index.executemany("INSERT INTO places VALUES (?, 0, 0)", [(n,) for n in range(1000, 60000)])
-index.execute("DELETE FROM marks")
+index.execute("DELETE FROM segments")
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -245,7 +245,7 @@ def test_an_index_whose_writer_was_killed_in_the_middle_is_searched_as_it_was(tm
     subprocess.run([sys.executable, "-c", SPILL, str(index)], check=False)
     assert (tmp_path / "search.sqlite-journal").stat().st_size > 0
     with pytest.raises(sqlite3.OperationalError, match="readonly"):
-        sqlite3.connect(f"file:{index}?mode=ro", uri=True).execute("SELECT * FROM marks").fetchall()
+        sqlite3.connect(f"file:{index}?mode=ro", uri=True).execute("SELECT * FROM segments").fetchall()
     with open_warehouse(tmp_path) as warehouse:
         assert warehouse.search("word3").pl().height == 3
         assert warehouse.unindexed() == 0

@@ -167,6 +167,22 @@ def aged(root: Path) -> bytes:
     return (root / INDEX).read_bytes()
 
 
+MARKS = "CREATE TABLE marks (run_id TEXT, writer INTEGER, seq INTEGER); DROP TABLE segments; PRAGMA user_version = 2;"
+
+
+def test_an_index_that_knew_how_far_each_writer_reached_is_rebuilt(tmp_path: Path) -> None:
+    some_texts(tmp_path)
+    with closing(sqlite3.connect(tmp_path / INDEX)) as index:
+        index.executescript(MARKS)
+    with (
+        open_warehouse(tmp_path) as warehouse,
+        pytest.raises(ConfigError, match="older layout; `userrl warehouse compact`"),
+    ):
+        warehouse.search("north")
+    assert compact(tmp_path).indexed == 14
+    assert len(search_hits(tmp_path, '"north star"')) == 6
+
+
 def test_an_index_of_the_first_layout_is_reported_and_rebuilt(tmp_path: Path) -> None:
     some_texts(tmp_path)
     aged(tmp_path)

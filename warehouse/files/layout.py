@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -73,6 +73,18 @@ class Snapshot:
         for form in (self.live, self.sealed):
             for paths in form.values():
                 yield from paths
+
+    def without(self, table: str, segments: Set[Segment]) -> Snapshot:
+        """The files with rows of a table in segments that are not among these; a pack that holds others too is among them."""
+
+        def other(files: dict[str, list[Path]]) -> dict[str, list[Path]]:
+            return {table: [path for path in files.get(table, []) if segment_of(path) not in segments]}
+
+        def lacks(entry: dict[str, Any]) -> bool:
+            return any(segment not in segments for segment in segments_of(entry, table))
+
+        packs = {name: entry for name, entry in self.packs.items() if lacks(entry)}
+        return Snapshot(other(self.live), other(self.sealed), packs)
 
     def of_writers(self, table: str, writers: Collection[tuple[str, int]]) -> Snapshot:
         """What may hold rows of a table that these writers, (run_id, writer), logged, and credits that any of their runs gave."""
@@ -148,6 +160,23 @@ def run_folders(root: Path) -> list[Path]:
     if not runs.is_dir():
         return []
     return [runs / name for name in sorted(_names(runs)) if name.startswith("run=")]
+
+
+def segment_of(path: Path) -> Segment:
+    """The segment that a live or sealed file holds."""
+    table, writer, number, _ = path.name.split(".")
+    return Segment(path.parent.parent.name.removeprefix("run="), table, int(writer), int(number))
+
+
+def segments_of(entry: dict[str, Any], of_table: str | None = None) -> Iterator[Segment]:
+    """The segments in a pack, from its manifest entry; those of one table, or of all."""
+    for run_id, tables in entry["segments"].items():
+        for table, writers in tables.items():
+            if of_table in (None, table):
+                for writer, ranges in writers.items():
+                    for first, last in ranges:
+                        for number in range(first, last + 1):
+                            yield Segment(run_id, table, int(writer), number)
 
 
 def segments_in(run: Path, form: str) -> list[tuple[Segment, Path]]:

@@ -14,7 +14,7 @@ from typing import Any
 import duckdb
 
 from userrl_core.errors import LogError
-from warehouse.files.layout import REPAIR, Manifest, Segment, Snapshot, run_dir, sealed_path
+from warehouse.files.layout import REPAIR, Manifest, Segment, Snapshot, run_dir, sealed_path, segments_of
 from warehouse.schema import literal
 
 
@@ -33,16 +33,6 @@ def pack_entry(path: Path) -> dict[str, Any]:
     except (duckdb.Error, OSError, IndexError) as error:
         raise LogError(f"Pack {path.name} cannot be read: {first_line(error)}; {REPAIR}.") from error
     return {"segments": segments, "rows": rows, "schema": version, "bytes": stat.st_size, "created": stat.st_mtime}
-
-
-def segments_of(entry: dict[str, Any]) -> Iterator[Segment]:
-    """The segments in a pack, from its manifest entry."""
-    for run_id, tables in entry["segments"].items():
-        for table, writers in tables.items():
-            for writer, ranges in writers.items():
-                for first, last in ranges:
-                    for number in range(first, last + 1):
-                        yield Segment(run_id, table, int(writer), number)
 
 
 def ledger(segments: Iterable[Segment]) -> Iterator[tuple[str, str, int, int, int]]:

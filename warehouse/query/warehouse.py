@@ -5,7 +5,7 @@ Results are held in memory: a relation that was returned stays as it was, whatev
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,14 +16,13 @@ import pyarrow as pa
 from userrl_core.errors import ConfigError
 from userrl_core.suggest import nearest
 from warehouse import views
-from warehouse.files.layout import Snapshot, default_root
+from warehouse.files.layout import Segment, Snapshot, default_root, segment_of, segments_of
 from warehouse.files.runs import find_run
 from warehouse.query import dictionary
 from warehouse.query.connection import Connection, State
 from warehouse.query.fetch import fetch, fetch_turns
 from warehouse.query.run_names import with_run_ids
 from warehouse.query.statements import check_statement
-from warehouse.schema import literal
 from warehouse.search import index
 
 INDEXED_AT_ONCE = 20_000
@@ -158,39 +157,46 @@ class Warehouse:
         later ones those that hold the text as it stands, in either case.
         """
         found: dict[int, None] = {}
-        indexed = bool(index.marks(self.root))
+        indexed = index.indexed_segments(self.root)
         if indexed:
             hits = self.search(text, limit=limit, run=run, seconds=SEARCH_SECONDS)
             found |= dict.fromkeys(row[0] for row in hits.select("traj_id").fetchall())
 
         def ask(cursor: duckdb.DuckDBPyConnection, state: State) -> list[tuple[int]]:
-            # What is packed is indexed too, by the same compaction; only without an index is everything read.
-            files = Snapshot(state.snapshot.live, state.snapshot.sealed, {} if indexed else state.snapshot.packs)
+            turns = self._connection.source("turns", state.snapshot.without("turns", indexed))
             where = f"($run IS NULL OR run_id = $run) AND contains(lower({index.TEXT}), lower($words))"
-            later = (
-                f"SELECT DISTINCT traj_id FROM ({self._connection.source('turns', files)}) WHERE {where} LIMIT {limit}"
-            )
+            later = f"SELECT DISTINCT traj_id FROM ({turns}) WHERE {where} LIMIT {limit}"
             return cursor.execute(later, {"run": run, "words": text.strip('"')}).fetchall()
 
         return list(found | dict.fromkeys(traj_id for (traj_id,) in self._connection.steady(ask)))
 
     def unindexed(self) -> int:
-        """How many turns the text index does not have yet."""
-        count = f"SELECT count(*) FROM store.turns t {_beyond(index.marks(self.root))}"
-        return int(self.arrow(count).column(0)[0].as_py())
+        """How many turns the text index does not have yet, or perhaps not: of a pack that it has in part, all."""
+        indexed = index.indexed_segments(self.root)
 
-    def stored_turns(self, marks: Sequence[index.Mark]) -> Iterator[Iterable[tuple[Any, ...]]]:
-        """For the text index (`index.StoredTurns`); the caller holds the compactor's lock, so files stay where they are."""
+        def ask(cursor: duckdb.DuckDBPyConnection, state: State) -> int:
+            turns = self._connection.source("turns", state.snapshot.without("turns", indexed), ["traj_id"])
+            return int(cursor.execute(f"SELECT count(*) FROM ({turns})").fetchall()[0][0])
 
-        def ask(cursor: duckdb.DuckDBPyConnection, state: State) -> Any:
-            files = Snapshot(sealed=state.snapshot.sealed, packs=state.snapshot.packs)
-            return cursor.sql(
-                f"SELECT t.traj_id, t.turn, t.run_id, t.writer, t.seq, {index.TEXT} AS body "
-                f"FROM ({self._connection.source('turns', files)}) t {_beyond(marks)} ORDER BY t.traj_id, t.turn"
-            ).to_arrow_reader(INDEXED_AT_ONCE)
+        return self._connection.steady(ask)
 
-        for batch in self._connection.steady(ask):
-            yield zip(*(column.to_pylist() for column in batch.columns), strict=True)
+    def turns_beyond(self, indexed: Set[Segment]) -> index.StoredTurns | None:
+        """For the text index (`index.TurnsBeyond`); the caller holds the compactor's lock, so files stay where they are."""
+
+        def ask(cursor: duckdb.DuckDBPyConnection, state: State) -> tuple[set[Segment], Any]:
+            stored = Snapshot(sealed=state.snapshot.sealed, packs=state.snapshot.packs).without("turns", indexed)
+            segments = {segment_of(path) for path in stored.sealed["turns"]}
+            segments |= {segment for entry in stored.packs.values() for segment in segments_of(entry, "turns")}
+            turns = self._connection.source("turns", stored)
+            text = f"SELECT traj_id, turn, {index.TEXT} AS body FROM ({turns}) ORDER BY traj_id, turn"
+            return segments, cursor.sql(text).to_arrow_reader(INDEXED_AT_ONCE)
+
+        segments, batches = self._connection.steady(ask)
+        if not segments.isdisjoint(indexed):
+            return None
+        return index.StoredTurns(
+            segments, (zip(*(column.to_pylist() for column in batch.columns), strict=True) for batch in batches)
+        )
 
     def packed(self, table: str) -> str:
         """SQL for the packed rows of a logged table, nothing joined to them: what `export` copies."""
@@ -234,14 +240,3 @@ def _setting(run: Mapping[str, Any], name: str, default: str | None) -> Any:
 def _dictionaries(answer: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
     names = [column[0] for column in answer.description or ()]
     return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
-
-
-def _beyond(marks: Sequence[index.Mark]) -> str:
-    """SQL that keeps the turns `t` that lie beyond the marks."""
-    if not marks:
-        return "WHERE t.seq > 0"
-    values = ", ".join(f"({literal(run_id)}, {writer}, {seq})" for run_id, writer, seq in marks)
-    return (
-        f"LEFT JOIN (VALUES {values}) m(run_id, writer, seq) ON m.run_id = t.run_id AND m.writer = t.writer "
-        "WHERE t.seq > coalesce(m.seq, 0)"
-    )

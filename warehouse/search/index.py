@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +22,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from userrl_core.errors import ConfigError
-from warehouse.files.layout import sync
+from warehouse.files.layout import Segment, sync
 from warehouse.search.expression import weaken
 from warehouse.search.words import documents
 
 INDEX = "search.sqlite"
-LAYOUT = 2
+LAYOUT = 3
 """In the file's user_version. An index of another layout is rebuilt: it holds nothing that the warehouse does not."""
 
 ROUND = 4_096
@@ -44,7 +44,7 @@ HIT_COLUMNS = (
 SCHEMA = f"""
 CREATE VIRTUAL TABLE words USING fts5(body, content='', columnsize=0, detail=none, tokenize='ascii');
 CREATE TABLE places (first_doc INTEGER PRIMARY KEY, traj_id INTEGER, first_turn INTEGER);
-CREATE TABLE marks (run_id TEXT, writer INTEGER, seq INTEGER, PRIMARY KEY (run_id, writer)) WITHOUT ROWID;
+CREATE TABLE segments (run_id TEXT, writer INTEGER, number INTEGER, PRIMARY KEY (run_id, writer, number)) WITHOUT ROWID;
 CREATE TABLE size (last INTEGER);
 PRAGMA user_version = {LAYOUT};
 """
@@ -52,11 +52,17 @@ PRAGMA user_version = {LAYOUT};
 _BROKEN = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 """Result codes of an index that does not hold what it should."""
 
-Mark = tuple[str, int, int]
-"""How far the index reaches in one writer's rows: (run_id, writer, last seq)."""
 
-StoredTurns = Callable[[Sequence[Mark]], Iterable[Iterable[tuple[int, int, str, int, int, str]]]]
-"""Batches of (traj_id, turn, run_id, writer, seq, text): sealed and packed turns beyond the marks, in key order."""
+@dataclass(frozen=True, slots=True)
+class StoredTurns:
+    """Whole segments of turns, sealed or packed, and what is in them: batches of (traj_id, turn, text) in key order."""
+
+    segments: Set[Segment]
+    batches: Iterable[Iterable[tuple[int, int, str]]]
+
+
+TurnsBeyond = Callable[[Set[Segment]], StoredTurns | None]
+"""The stored turns that lie in none of these segments; None where a pack holds some of these beside others."""
 
 TurnsAt = Callable[[Sequence[tuple[int, int]], Sequence[str]], pa.Table]
 """Some columns of the turns (traj_id, turn), in the order of the keys; superseded ones left out."""
@@ -122,12 +128,15 @@ def search(
             count = min(4 * count, 1 + 2 * missing * count // max(matched, 1), most)
 
 
-def marks(root: Path) -> list[Mark]:
-    """How far the index reaches; empty where there is none."""
+def indexed_segments(root: Path) -> set[Segment]:
+    """The segments whose turns the index has; empty where there is none.
+
+    Segments, and not how far each writer's rows reach: a turn that is sealed at once overtakes live ones before it.
+    """
     if not (root / INDEX).exists():
-        return []
+        return set()
     with _reading(root) as index:
-        return index.execute("SELECT run_id, writer, seq FROM marks").fetchall()
+        return _segments(index)
 
 
 class TextQuery:
@@ -234,18 +243,20 @@ def _reading(root: Path) -> Iterator[sqlite3.Connection]:
         index.close()
 
 
-def update_index(root: Path, stored_turns: StoredTurns) -> int:
+def update_index(root: Path, turns_beyond: TurnsBeyond) -> int:
     """Index sealed and packed turns not yet in it; returns how many. The compactor's lock must be held.
 
     A kill leaves the index as it was: additions are one transaction, and a rebuilt one, because the old is of another
-    layout or cannot be read, replaces the old by a rename. Raises sqlite3.Error, for example for a full disk.
+    layout, cannot be read or has only some turns of a pack, replaces the old by a rename. Raises sqlite3.Error, for
+    example for a full disk.
     """
     path, draft, compacted = root / INDEX, root / f".{INDEX}.new", root / f".{INDEX}.whole"
     try:
         if path.exists():
             with closing(sqlite3.connect(path, isolation_level=None)) as index:
-                if index.execute("PRAGMA user_version").fetchone() == (LAYOUT,):
-                    return _add(index, stored_turns)
+                known = index.execute("PRAGMA user_version").fetchone() == (LAYOUT,)
+                if known and (added := turns_beyond(_segments(index))) is not None:
+                    return _add(index, added)
     except sqlite3.DatabaseError as error:
         if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _BROKEN:
             raise
@@ -255,7 +266,8 @@ def update_index(root: Path, stored_turns: StoredTurns) -> int:
             index.executescript(SCHEMA)
             # Twice as quick, but it leaves gaps in the file, which the copy does without.
             index.execute("INSERT INTO words(words, rank) VALUES ('hashsize', ?)", (16 << 20,))
-            indexed = _add(index, stored_turns)
+            everything = turns_beyond(frozenset())
+            indexed = _add(index, everything) if everything is not None else 0
             index.execute("INSERT INTO words(words, rank) VALUES ('hashsize', ?)", (1 << 20,))
             index.execute("VACUUM INTO ?", (str(compacted),))
         sync(compacted)
@@ -268,27 +280,29 @@ def update_index(root: Path, stored_turns: StoredTurns) -> int:
     return indexed
 
 
-def _add(index: sqlite3.Connection, stored_turns: StoredTurns) -> int:
+def _segments(index: sqlite3.Connection) -> set[Segment]:
+    rows = index.execute("SELECT run_id, writer, number FROM segments")
+    return {Segment(run_id, "turns", writer, number) for run_id, writer, number in rows}
+
+
+def _add(index: sqlite3.Connection, turns: StoredTurns) -> int:
     index.execute("PRAGMA cache_size = -131072")
     index.execute("BEGIN IMMEDIATE")
-    reached = index.execute("SELECT run_id, writer, seq FROM marks").fetchall()
     first = doc = int(index.execute("SELECT coalesce(max(last), 0) FROM size").fetchone()[0])
     expected: tuple[int, int] | None = None
-    newest: dict[tuple[str, int], int] = {}
-    for batch in stored_turns(reached):
+    for batch in turns.batches:
         texts, places = [], []
-        for traj_id, turn, run_id, writer, seq, text in batch:
+        for traj_id, turn, text in batch:
             doc += 1
             if expected != (traj_id, turn):
                 places.append((doc, traj_id, turn))
             expected = (traj_id, turn + 1)
             texts.append(text)
-            newest[run_id, writer] = max(seq, newest.get((run_id, writer), 0))
         index.executemany("INSERT INTO places VALUES (?, ?, ?)", places)
         index.executemany(
             "INSERT INTO words(rowid, body) VALUES (?, ?)", enumerate(documents(texts), doc - len(texts) + 1)
         )
-    index.executemany("INSERT OR REPLACE INTO marks VALUES (?, ?, ?)", [(*key, seq) for key, seq in newest.items()])
+    index.executemany("INSERT INTO segments VALUES (?, ?, ?)", [(s.run_id, s.writer, s.number) for s in turns.segments])
     index.execute("DELETE FROM size")
     index.execute("INSERT INTO size VALUES (?)", (doc,))
     index.execute("COMMIT")

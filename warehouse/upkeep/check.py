@@ -21,9 +21,17 @@ import pyarrow.parquet as pq
 from userrl_core.errors import LogError
 from warehouse import schema
 from warehouse.files.encode import fitting
-from warehouse.files.layout import Manifest, check_exists, run_folders, segments_in, sync, write_atomically
+from warehouse.files.layout import (
+    Manifest,
+    check_exists,
+    run_folders,
+    segments_in,
+    segments_of,
+    sync,
+    write_atomically,
+)
 from warehouse.files.lock import FolderLock
-from warehouse.files.packs import first_line, held_elsewhere, pack_entry, segments_of, unlisted_packs
+from warehouse.files.packs import first_line, held_elsewhere, pack_entry, unlisted_packs
 from warehouse.files.runs import format_version, read_run, write_format
 from warehouse.files.seal import NULLED
 from warehouse.query.superseded import readable, unreadable_lines

@@ -92,14 +92,21 @@ def compact(
         manifest = Manifest.read(root)
         remove_leftovers(root, manifest)
         replaced = [path for run in run_folders(root) for path in recover(run, done)]
+        failure = None
+        if index:
+            # Before they are packed: a pack then never mixes segments that the index has with others that it lacks.
+            try:
+                with open_warehouse(root) as warehouse:
+                    done.indexed = update_index(root, warehouse.turns_beyond)
+            except sqlite3.Error as error:
+                failure = error
         _pack(root, manifest, done, everything, pack_turns, many_small_packs)
         if replaced and not done.packs:
             time.sleep(GRACE_SECONDS)
         for path in replaced:
             path.unlink(missing_ok=True)
-        if index:
-            with open_warehouse(root) as warehouse:
-                done.indexed = update_index(root, warehouse.stored_turns)
+        if failure is not None:
+            raise failure
     done.seconds = time.perf_counter() - started
     return done
 

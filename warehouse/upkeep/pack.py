@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 
 from userrl_core.errors import LogError
 from warehouse import schema
-from warehouse.files.layout import REPAIR, Segment, sync
-from warehouse.files.packs import first_line, ledger, pack_entry, segments_of
+from warehouse.files.layout import REPAIR, Segment, segments_of, sync
+from warehouse.files.packs import first_line, ledger, pack_entry
 from warehouse.schema import file_list, literal
 
 LONG_TEXT = frozenset({"content", "thought", "message", "observation", "info", "messages", "payload", "fields"})
