@@ -42,22 +42,26 @@ def main() -> int:
     if arguments.child:
         print(json.dumps(measure(arguments.child, arguments.episodes)))
         return 0
-    print("| gym | MB after 100 | MB at the end | threads after 100 | at the end | sessions left | seconds |")
-    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |", flush=True)
+    print(
+        "| gym | MB after 100 | at the end | children, after 100 | at the end | threads | at the end | sessions | seconds |"
+    )
+    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |", flush=True)
     leaks = 0
     for gym in arguments.gyms or [gym for gym in names() if gym != "agentgym" and not unavailable(gym)]:
         command = [sys.executable, __file__, "--child", gym, "--episodes", str(arguments.episodes)]
         row = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()[-1])
-        grown = row["end"][0] > (1 + TOLERATED) * row["first"][0] or row["end"][1] > row["first"][1] or row["sessions"]
-        leaks += bool(grown)
-        (mb, threads), (last_mb, last_threads) = row["first"], row["end"]
-        cells = [gym, f"{mb:.0f}", f"{last_mb:.0f}", threads, last_threads, row["sessions"], f"{row['seconds']:.0f}"]
+        (mb, child_mb, threads), (last_mb, last_child_mb, last_threads) = row["first"], row["end"]
+        more = last_mb > (1 + TOLERATED) * mb or last_child_mb > (1 + TOLERATED) * child_mb
+        grown = more or last_threads > threads or row["sessions"] > 0
+        leaks += grown
+        cells = [gym, *(f"{value:.0f}" for value in (mb, last_mb, child_mb, last_child_mb)), threads, last_threads]
+        cells += [row["sessions"], f"{row['seconds']:.0f}"]
         print("| " + " | ".join(map(str, cells)) + (" | over |" if grown else " |"), flush=True)
     return int(leaks > 0)
 
 
 def measure(gym: str, episodes: int) -> dict[str, object]:
-    """Memory (MB) and threads of this process after the first episodes and after all, and the sessions that are still open."""
+    """Memory and threads after the first episodes and after all, and the sessions that are still open."""
     began, pool = time.monotonic(), list(tasks(gym, "test"))[:TASKS]
     play(gym, pool, FIRST)
     first = held()
@@ -75,10 +79,12 @@ def play(gym: str, pool: list[Task], count: int) -> None:
         sys.exit(f"{len(rejected)} of {count} episodes of {gym} could not be scored: {rejected[0]}")
 
 
-def held() -> tuple[float, int]:
-    """Memory of this process in MB, and its threads."""
+def held() -> tuple[float, float, int]:
+    """Memory of this process and of its children (SciWorld's Java, the shop's Chromium) in MB, and this one's threads."""
     gc.collect()
-    return psutil.Process().memory_info().rss / 1e6, threading.active_count()
+    process = psutil.Process()
+    children = sum(child.memory_full_info().pss for child in process.children(recursive=True))
+    return process.memory_info().rss / 1e6, children / 1e6, threading.active_count()
 
 
 def open_sessions(gym: str) -> int:

@@ -46,7 +46,7 @@ class Suite(Settings):
     """Where each value comes from, by key."""
 
     gyms: Literal["paper", "every"] | tuple[str, ...]
-    """What is played: the eight gyms of UserRL's table 3, every gym that can be played here, or some."""
+    """What is played: the eight gyms of UserRL's table 3, every quick gym (`Gym.slow`) that can be played here, or some."""
 
     data: Literal["published", "ours"]
     """Whose tasks: the paper's, refused where they are not there, or our own."""

@@ -97,14 +97,17 @@ def serve_gym(
     user_url: Annotated[str | None, typer.Option("--user-url", help="Its /v1 address.")] = None,
     idle: Annotated[float, typer.Option("--idle", min=1.0, help="Seconds until an unused session is closed.")] = 3600.0,
 ) -> None:
-    """Serve a gym in the shape of AgentGym's servers (create, reset, step, observation, close) until Ctrl-C."""
+    """Serve a gym as AgentGym's servers do (create, reset, step, observation, close) and as OpenEnv's do, until Ctrl-C."""
     from flows.machine.front_door import guarded, serve
     from flows.machine.home import home
+    from flows.serving import openenv
     from flows.serving.gym_server import GymServer, app_of
 
     user: Any = "rule" if user_model is None else ("openai", {"model": user_model, "base_url": user_url})
     server = GymServer(gym, split, user, options={"tier": tier} if tier else {}, idle=idle)
-    door = guarded(app_of(server), host, name or [], home())
+    served_gym = app_of(server)
+    served_gym.include_router(openenv.routes(server))
+    door = guarded(served_gym, host, name or [], home())
     typer.echo(
         f"{gym}: {len(server.pool)} {split} tasks at http://{host}:{port}{_token(door, home())} (Ctrl-C stops it)"
     )

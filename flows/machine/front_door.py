@@ -211,7 +211,11 @@ def _config(app: FrontDoor, host: str, port: int, **settings: Any) -> uvicorn.Co
         "server_header": False,
         "timeout_graceful_shutdown": 5,
     }
-    limits: dict[str, Any] = {"http": PatientProtocol, "h11_max_incomplete_event_size": HEADER_BYTES}
+    limits: dict[str, Any] = {
+        "http": PatientProtocol,
+        "h11_max_incomplete_event_size": HEADER_BYTES,
+        "ws_max_size": app.body,
+    }
     return uvicorn.Config(app, host=host, port=port, **(limits | quiet | settings))
 
 

@@ -151,6 +151,13 @@ class GymServer:
             await session.gym.aclose()
         return True
 
+    def playing(self, number: int) -> Gym[Any]:
+        """The gym of a session. Raises GymError for a session that was not reset."""
+        gym = self._find(number).gym
+        if gym is None:
+            raise GymError(f"Session {number} is not running; reset it first.")
+        return gym
+
     def actions(self, number: int) -> dict[str, str]:
         """The choices of the session's gym, and what each does."""
         gym = self._find(number).gym

@@ -24,7 +24,7 @@ from flows.serving.gym_server import GymServer, app_of
 from tests.gyms.local import LOCAL_GYMS
 from tests.ports import free_port
 from userrl_core.gyms import make, tasks
-from userrl_core.gyms.registry import demonstrator_class
+from userrl_core.gyms.registry import demonstrator_class, unavailable
 from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.records import PolicyReply, Task
 from userrl_core.rollout import run_episodes
@@ -43,8 +43,13 @@ def items(count: int, env: str = "textcraft") -> list[Task]:
     return [Task("agentgym", f"{env}_{n}", "train", {"env": env, "item": n}) for n in range(count)]
 
 
-@pytest.mark.parametrize("name", LOCAL_GYMS)
+SLOW_GYMS = [pytest.param(name, marks=pytest.mark.slow) for name in ("sciworld", "webshop")]
+
+
+@pytest.mark.parametrize("name", [*LOCAL_GYMS, *SLOW_GYMS])
 async def test_over_http_every_gym_gives_the_observations_and_rewards_that_it_gives_in_process(name: str) -> None:
+    if reason := unavailable(name):
+        pytest.skip(reason)
     chosen = list(tasks(name, "test"))[:3]
     with gym_server(name) as (server, address):
         for number, task in enumerate(chosen):
@@ -63,6 +68,7 @@ async def test_over_http_every_gym_gives_the_observations_and_rewards_that_it_gi
                 said = expected.observation
             assert remote.succeeded == local.succeeded
             await remote.aclose()
+            await local.aclose()
         assert len(server) == 0
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
@@ -96,7 +96,6 @@ class Grounds(Protocol):
 
 
 C = TypeVar("C", bound=GymConfig)
-Method = Callable[[str], Awaitable[Reply]]
 
 
 class Gym(Generic[C]):
@@ -154,7 +153,6 @@ class Gym(Generic[C]):
         """Model calls of the current step; the episode moves them into the turn."""
         self.succeeded = False
         self._state = "new"
-        self._dispatch: dict[str, Method] = {name: getattr(self, name) for name in self._methods}
         if user is not None and hasattr(user, "ledger"):
             user.ledger = self.ledger
 
@@ -202,11 +200,12 @@ class Gym(Generic[C]):
                 raise GymError(f"This {self.name} gym has not been reset; call reset() before step().")
             raise GymError(f"This {self.name} gym is finished; make a new one for another episode.")
         self.turns += 1
-        method = self._dispatch.get(self.aliases.get(call.choice, call.choice))
-        if method is None:
+        name = self.aliases.get(call.choice, call.choice)
+        if name not in self._methods:
             allowed = " or ".join(self._methods)
             return self._result(Reply(f"'{call.choice}' is not possible here; choose {allowed}."), {"disallowed": True})
-        reply = await method(call.content)
+        # Looked up each time: kept on the gym, the bound method would hold it until the garbage collector came by.
+        reply: Reply = await getattr(self, name)(call.content)
         return self._result(reply, reply.info)
 
     def _result(self, reply: Reply, info: dict[str, Any]) -> StepResult:

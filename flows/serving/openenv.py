@@ -1,0 +1,178 @@
+"""A served gym in OpenEnv's protocol as well, so that trainers that speak it play our gyms unchanged.
+
+A WebSocket ``/ws`` is a session: ``reset``, ``step``, ``state`` and ``close`` with ``data`` go in, ``observation``, ``state`` or
+``error`` come out (openenv-core 0.3.0, ``core/env_server/types.py``; unchanged since December 2025). ``GET /schema`` and
+``/metadata`` describe it. OpenEnv's ``POST /reset`` and ``/step`` make an environment for each request, and its client does not
+use them; here those names are AgentGym's. Ours, because the package brings a web interface and its own openai.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import APIRouter, WebSocket, WebSocketDisconnect
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
+
+from flows.serving.gym_server import GymServer
+from userrl_core.errors import GymError, UserRLError
+from userrl_core.gyms import gym_class
+from userrl_core.gyms.prompt import opening_messages
+from userrl_core.interact import tool_schema
+
+
+class Reset(BaseModel):
+    """What ``reset`` takes. As on OpenEnv's servers, other names are ignored."""
+
+    seed: NonNegativeInt | None = None
+    """Of the episode's random draws."""
+    episode_id: str | None = Field(None, max_length=255)
+    data_idx: NonNegativeInt | None = None
+    """Which task; without it the seed's, and without a seed the one after the session's last."""
+    horizon: PositiveInt = 16
+    """Steps after which the episode is done; the instructions say it."""
+    config: dict[str, Any] = {}
+    """Fields of the gym's config, for this episode."""
+
+
+class Action(BaseModel):
+    """One message of the agent: a ``<tool_call>``, ``choice: content``, or the content alone where the gym has one choice."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    message: str
+    metadata: dict[str, Any] = {}
+
+
+class Observation(BaseModel):
+    """What the agent reads after a reset or a step."""
+
+    done: bool = False
+    reward: float | None = None
+    metadata: dict[str, Any] = {}
+    text: str
+    """What the user, or the environment, says."""
+    messages: list[dict[str, str]] = []
+    """After a reset: the system message and the user's first one, as our own agents are shown them."""
+    tools: list[dict[str, Any]] = []
+    """After a reset: the agent's one tool as OpenAI function JSON."""
+    score: float | None = None
+    success: bool = False
+
+
+class State(BaseModel):
+    """Where a session is."""
+
+    episode_id: str | None = None
+    step_count: int = 0
+    task: str | None = None
+
+
+class _Session:
+    """The episodes of one connection, one after the other."""
+
+    def __init__(self, server: GymServer, client: str) -> None:
+        self.server, self.client = server, client
+        self.number: int | None = None
+        self.last, self.horizon, self.state = -1, 0, State()
+
+    async def reset(self, data: Reset) -> dict[str, Any]:
+        """A new episode. Raises UserRLError where the server has no room, or the config cannot be."""
+        await self.close()
+        given = (data.data_idx, data.seed)
+        self.last = next((number for number in given if number is not None), self.last + 1) % len(self.server.pool)
+        self.number = int((await self.server.create(self.client, data.config))["id"])
+        said = await self.server.reset(self.number, self.last, data.seed)
+        gym = self.server.playing(self.number)
+        self.horizon, self.state = data.horizon, State(episode_id=data.episode_id, task=gym.task.key)
+        messages = opening_messages(gym, said["observation"], data.horizon)
+        tools = [tool_schema(gym.choices())]
+        return _answer(said, reward=None, done=False, messages=[*map(dict, messages)], tools=tools)
+
+    async def step(self, action: Action) -> dict[str, Any]:
+        """One turn. Raises UserRLError where it could not be scored: a null reward would be read as 0."""
+        if self.number is None:
+            raise GymError("No episode is running; send reset first.")
+        said = await self.server.step(self.number, action.message)
+        self.state.step_count += 1
+        if "error" in said:
+            raise GymError(said["error"])
+        done = said["done"] or self.state.step_count >= self.horizon
+        if done:
+            await self.close()
+        return _answer(said, reward=said["reward"], done=done)
+
+    async def close(self) -> None:
+        """End the episode, if one is running."""
+        if self.number is not None:
+            await self.server.close(self.number)
+            self.number = None
+
+
+def _answer(said: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    seen = Observation(text=said["observation"], score=said["score"], success=said["success"], **more)
+    return {
+        "observation": seen.model_dump(exclude={"reward", "done", "metadata"}),
+        "reward": seen.reward,
+        "done": seen.done,
+    }
+
+
+def routes(server: GymServer) -> APIRouter:
+    """OpenEnv's routes to a server's gym."""
+    router = APIRouter()
+
+    @router.get("/schema")
+    async def schema() -> dict[str, Any]:
+        return {name: kind.model_json_schema() for name, kind in _MODELS.items()}
+
+    @router.get("/metadata")
+    async def metadata() -> dict[str, Any]:
+        return {"name": f"userrl {server.name}", "description": gym_class(server.name).goal}
+
+    @router.websocket("/ws")
+    async def session(socket: WebSocket) -> None:
+        await socket.accept()
+        episodes = _Session(server, socket.client.host if socket.client else "")
+        try:
+            while (answer := await _reply(episodes, await socket.receive_text())) is not None:
+                await socket.send_json(answer)
+            await socket.close()
+        except WebSocketDisconnect:
+            pass  # its episode ends with it
+        finally:
+            await episodes.close()
+
+    return router
+
+
+_MODELS: Mapping[str, type[BaseModel]] = {"action": Action, "observation": Observation, "state": State}
+
+
+async def _reply(episodes: _Session, text: str) -> dict[str, Any] | None:
+    """The answer to a message; None to the one that closes the session."""
+    try:
+        message = json.loads(text)
+    except ValueError as error:
+        return _error("INVALID_JSON", f"Invalid JSON: {error}")
+    kind, data = (message.get("type"), message.get("data", {})) if isinstance(message, dict) else (None, None)
+    try:
+        match kind:
+            case "reset":
+                return {"type": "observation", "data": await episodes.reset(Reset.model_validate(data))}
+            case "step":
+                return {"type": "observation", "data": await episodes.step(Action.model_validate(data))}
+            case "state":
+                return {"type": "state", "data": episodes.state.model_dump()}
+            case "close":
+                return None
+    except ValidationError as error:
+        return _error("VALIDATION_ERROR", f"Invalid message: {error}")
+    except UserRLError as error:
+        return _error("EXECUTION_ERROR", str(error))
+    return _error("UNKNOWN_TYPE", f"Unknown message type: {kind}")
+
+
+def _error(code: str, sentence: str) -> dict[str, Any]:
+    return {"type": "error", "data": {"message": sentence, "code": code}}
