@@ -14,6 +14,7 @@ from userrl_core.gyms.base import parse_config
 from userrl_core.gyms.published import PAPER_GYMS, has_loader, why_absent
 from userrl_core.gyms.registry import gym_class, names
 
+VERIFIER = "gyms.tau.config.verifier"
 SEARCHED = ("search", "searchqa")
 """The gyms whose published questions need web search."""
 
@@ -49,6 +50,17 @@ def use_published(merged: Merged, folder: Path | None, keys: Collection[str] | N
         else:
             absent[gym] = why
     return absent
+
+
+def verify_by_writes(merged: Merged) -> None:
+    """A recipe that leaves outputs unchecked follows TARL, whose verifier counts writes: on published tasks the gym's own choice
+    would be tau-bench's database. Written into the recipe, so that such a run has an id of its own."""
+    config = merged.get("gyms.tau.config") or {}
+    if merged.get("gyms.tau.published") is None or config.get("check_outputs") is not False or "verifier" in config:
+        return
+    merged.set(
+        VERIFIER, "writes", "data", Rank.OVERRIDE, "TARL 2.1: successful writes against gold's, outputs unchecked"
+    )
 
 
 def missing_search_key(gym: str, config: Mapping[str, Any], keys: Collection[str]) -> str:

@@ -24,6 +24,7 @@ EXPERIMENT: Mapping[str, frozenset[str] | None] = {
     "evolve": None,
     "credit": None,
     "judge": None,
+    "intervention": None,
     "split": None,
     "data": None,
     "published": None,
@@ -197,7 +198,7 @@ def _experiment(values: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(gyms, Mapping):
         kept["gyms"] = {gym: _kept(setup, GYM_EXPERIMENT) for gym, setup in gyms.items()}
         kept["gyms"] = {gym: setup for gym, setup in kept["gyms"].items() if setup}
-    return {key: value for key, value in kept.items() if value not in ({}, None) or key == "judge"}
+    return {key: value for key, value in kept.items() if value not in ({}, None) or key in ("judge", "intervention")}
 
 
 def _kept(block: Any, fields: frozenset[str] | None) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from curricula.data import use_published
+from curricula.data import use_published, verify_by_writes
 from curricula.feasibility import check_credit, check_gyms, check_horizons, check_rule_users
 from curricula.layers import Sources, sources
 from curricula.lengths import follow
@@ -45,6 +45,8 @@ def load(
     said = _fit(found, merged, profile)
     resolved = found.held is not None and (profile is None or stem(profile) == found.held)
     absent = {} if resolved else use_published(merged, data_folder, keys)
+    if not resolved:
+        verify_by_writes(merged)
     if check and profile is not None:
         count_epochs(merged, counted)
     merged.values["profile"] = stem(profile) if profile is not None else found.held

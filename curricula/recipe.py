@@ -23,6 +23,7 @@ from curricula.spec import (
 )
 from userrl_core.errors import ConfigError
 from userrl_core.gyms.published import PAPER_GYMS, Edition
+from userrl_core.judging.config import InterventionConfig
 from userrl_core.rewards.config import CreditConfig
 from userrl_core.rewards.judge import JudgeConfig
 from userrl_core.seeding import content_hash
@@ -125,6 +126,9 @@ class Recipe(Settings):
     judge: JudgeConfig | None = None
     """Scores the turns of training's conversations as they end; none: the gyms' rewards alone."""
 
+    intervention: InterventionConfig | None = None
+    """Interrupts wrong steps in training's conversations; none: all are carried out."""
+
     algorithm: AlgorithmConfig = AlgorithmConfig()
     """Policy-gradient algorithm and optimisation."""
 
@@ -182,6 +186,8 @@ class Recipe(Settings):
             raise ValueError("evolve stands in place of stages of RL; leave one of them out")
         if self.judge is not None:
             check_options("openai", self.judge.options)
+        if self.intervention is not None:
+            check_options("openai", self.intervention.options)
         if any(self._steps(stage) > MOST_STEPS for way in (self.stages, *self.branches.values()) for stage in way):
             raise ValueError(f"a stage of more than {MOST_STEPS:,} steps never ends; write fewer")
         if self.branches and self.horizons is not None:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from userrl_core.errors import ConfigError, GymError, JudgeError, PolicyError, UserError
 from userrl_core.gyms.base import Gym
@@ -45,6 +45,17 @@ class EpisodeRules:
             raise ConfigError(f"Horizon {self.horizon} allows no turn; give 1 or more.")
 
 
+class Verifier(Protocol):
+    """Looks at a step before it is carried out. most: interruptions per turn. text: what the agent finds in place of an answer."""
+
+    most: int
+    text: str
+
+    async def objects(self, trajectory: Trajectory, step: Turn, ledger: list[ModelCall]) -> bool:
+        """Whether the step is to be tried again."""
+        ...
+
+
 class Episode:
     """One trajectory in progress, from the opening messages to the final score. Single-use."""
 
@@ -65,7 +76,11 @@ class Episode:
         self.finished = False
         self.on_end: Callable[[Trajectory], None] | None = None
         """Called once, when the trajectory is complete and logged."""
+        self.verifier: Verifier | None = None
+        """May interrupt a step before it is carried out."""
         self._sink = sink
+        self._interrupted: list[Turn] = []
+        """Attempts at the present turn that were not carried out."""
         self.trajectory = Trajectory(
             task=gym.task,
             attempt=attempt,
@@ -112,6 +127,8 @@ class Episode:
             raise GymError(f"The episode of {self.trajectory.task.key} is over; start a new one to submit a reply.")
         parsed = parse_tool_calls(reply.text, reply.tool_calls) if reply.tool_calls else parse_text(reply.text)
         turn = self._new_turn(reply, parsed, policy_seconds)
+        if self.verifier is not None and await self._interrupts(self.verifier, turn):
+            return [{"role": "tool", "content": self.verifier.text}]
         try:
             stop_reason, reject_reason = await self._step(turn, parsed, reply)
         except BaseException:  # cancelled: the turn never came about, its calls were paid for
@@ -126,7 +143,8 @@ class Episode:
         shown = turn.observation
         if self.rules.prompt_style == "released" and turn.reward is not None:
             shown += f"\nReward: {turn.reward}"
-        return [{"role": "tool", "content": shown}]
+        spoken = turn.info.get("audio", {}).get("path")
+        return [{"role": "tool", "content": shown, **({"audio": spoken} if spoken else {})}]
 
     def fail(self, error: Exception, calls: Sequence[ModelCall] = ()) -> None:
         """The policy gave no reply: end without a score. The turns so far stay in the log; the trajectory is not admitted.
@@ -139,8 +157,14 @@ class Episode:
 
     def out_of_tokens(self) -> None:
         """The conversation has reached the model's context limit: end with the score so far."""
-        if not self.finished:
-            self._finish("length", None)
+        if self.finished:
+            return
+        if self._interrupted:  # what was sampled belongs to a turn, though none came about
+            turn = self._interrupted.pop()
+            turn.flags |= int(Flag.LENGTH)
+            turn.observation = self.verifier.text if self.verifier is not None else ""
+            self._record(turn)
+        self._finish("length", None)
 
     def _new_turn(self, reply: PolicyReply, parsed: ParsedReply, policy_seconds: float) -> Turn:
         flags = Flag.NONE
@@ -200,12 +224,27 @@ class Episode:
             return ("success" if self.gym.succeeded else "gave_up"), None
         return None, None
 
+    async def _interrupts(self, verifier: Verifier, turn: Turn) -> bool:
+        """Whether this attempt is kept from being carried out."""
+        if turn.choice is None or len(self._interrupted) >= verifier.most:
+            return False
+        objects = await verifier.objects(self.trajectory, turn, turn.model_calls)
+        if objects:
+            self._interrupted.append(turn)
+        return objects
+
     def _unscored(self, turn: Turn, reason: str) -> tuple[StopReason, str]:
         turn.reward = None
         turn.observation = ""
         return "error", reason
 
     def _record(self, turn: Turn) -> None:
+        if self._interrupted:
+            turn.info = {**turn.info, "interrupted": [attempt.message for attempt in self._interrupted]}
+            turn.completion_tokens += sum(attempt.completion_tokens for attempt in self._interrupted)
+            turn.policy_seconds += sum(attempt.policy_seconds for attempt in self._interrupted)
+            turn.model_calls = [call for each in (*self._interrupted, turn) for call in each.model_calls]
+            self._interrupted = []
         self.trajectory.turns.append(turn)
         if self._sink is not None:
             self._sink.turn(self.trajectory, turn)

@@ -14,7 +14,8 @@ from typing import Any, Literal
 StopReason = Literal["success", "horizon", "format", "gave_up", "length", "error"]
 Phase = Literal["distill", "train", "validate", "evaluate", "play"]
 Message = dict[str, Any]
-"""A chat message: ``{"role": "system" | "user" | "assistant" | "tool", "content": str}``."""
+"""A chat message: ``{"role": "system" | "user" | "assistant" | "tool", "content": str}``; ``audio`` beside the content is
+the path of the sound that the content was heard in."""
 
 
 class Flag(IntFlag):

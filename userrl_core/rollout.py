@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal
 
-from userrl_core.episode import Episode, EpisodeRules
+from userrl_core.episode import Episode, EpisodeRules, Verifier
 from userrl_core.errors import ConfigError, PolicyError
 from userrl_core.gyms.base import Gym
 from userrl_core.gyms.prompt import EpisodeStyle
@@ -43,6 +43,7 @@ async def run_episodes(
     progress: Progress | None = None,
     skip: Collection[tuple[str, int]] = (),
     judge: TurnJudge | None = None,
+    verifier: Verifier | None = None,
 ) -> list[Trajectory]:
     """Play every task n times; returns n trajectories per task, in the order of the tasks. Those that are expected to take
     longest start first.
@@ -52,6 +53,7 @@ async def run_episodes(
     the task's key, the step and the attempt, every random draw, so that the order of execution does not matter.
     concurrency: episodes in flight at once. progress: called once per finished trajectory. skip: task keys with attempts (from
     0) that were played before and are left out. judge: judges every trajectory from the moment it ends, while others are played.
+    verifier: looks at every step before it is carried out.
     Raises ConfigError for bad arguments and LogError when the sink cannot write; nothing else ends the batch.
     """
     fewest = min(n.values(), default=1) if isinstance(n, Mapping) else n
@@ -64,7 +66,7 @@ async def run_episodes(
         tasks, rules, n=n, sink=sink, user=user, context=context, seed=seed, gym_config=gym_config, skip=skip
     )
     for episode in episodes:
-        episode.on_end = progress
+        episode.on_end, episode.verifier = progress, verifier
     if judge is None:
         await _play(episodes, policy, concurrency, episode_timeout)
     else:

@@ -8,6 +8,7 @@ from typing import Any
 
 from userrl_core.distill import read_chat
 from userrl_core.errors import TaskError
+from userrl_core.gyms.released import read_rows
 
 ROLES = {"human": "user", "gpt": "assistant", "function_call": "assistant", "observation": "tool", "system": "system"}
 """ShareGPT's names of who speaks."""
@@ -15,15 +16,10 @@ ROLES = {"human": "user", "gpt": "assistant", "function_call": "assistant", "obs
 
 def read_conversations(path: Path) -> list[dict[str, Any]]:
     """The chats of a file. Raises TaskError naming the file, the entry and the problem."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        lines = [line for line in text.split("\n") if line.strip()]
-        rows = json.loads(text) if text.lstrip().startswith("[") else [json.loads(line) for line in lines]
-    except (OSError, ValueError) as error:
-        raise TaskError(f"{path} is no readable file of conversations ({error}); give JSON or JSON lines.") from None
-    if not rows:
-        raise TaskError(f"{path} holds no conversation.")
-    return [read_chat(_messages(row, f"{path}, entry {n}"), f"{path}, entry {n}") for n, row in enumerate(rows, 1)]
+    return [
+        read_chat(_messages(row, f"{path}, entry {n}"), f"{path}, entry {n}")
+        for n, row in enumerate(read_rows(path), 1)
+    ]
 
 
 def _messages(row: Any, where: str) -> Any:

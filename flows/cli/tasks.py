@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from flows.cli.synthesis import filter_by_difficulty, synthesise
 from flows.cli.terminal import plain, plain_json, refusals
 from flows.machine.home import imported_tasks, published_data
 from userrl_core.errors import ConfigError, TaskError
@@ -23,6 +24,8 @@ from userrl_core.records import Task
 
 SPLITS = ("train", "validation", "test")
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Look at, check, make and import tasks.")
+app.command(name="synthesise")(synthesise)
+app.command(name="filter")(filter_by_difficulty)
 AsJson = Annotated[bool, typer.Option("--json", help="The outcome as JSON.")]
 
 

@@ -27,6 +27,7 @@ from flows.run.request import Backend
 from flows.run.tasks import count_published, demonstrated_gyms, evaluation_gyms, own_user_url, users_of
 from userrl_core.errors import ConfigError
 from userrl_core.gyms.registry import names, unavailable
+from userrl_core.judging.intervention import verifier_server
 from userrl_core.judging.judge import is_judged, judge_server
 from userrl_core.served.client import ChatServer
 from userrl_core.served.health import served_users
@@ -173,6 +174,12 @@ def _refuse_judge(recipe: Recipe) -> None:
             f"Recipe '{recipe.name}' has a judge of turns, and none of its training gyms ({', '.join(gyms)}) has gold calls to "
             "judge by; train on tau too, or set judge to null.",
         )
+    if recipe.intervention is not None and gyms and not any(map(is_judged, gyms)):
+        raise _Refusal(
+            "judge",
+            f"Recipe '{recipe.name}' interrupts wrong steps, and none of its training gyms ({', '.join(gyms)}) has gold calls to "
+            "compare them with; train on tau too, or set intervention to null.",
+        )
 
 
 def _refuse_settings(recipe: Recipe, backend: Backend, init_from: str, trained: Sequence[PlannedStage]) -> None:
@@ -306,6 +313,12 @@ def _servers(recipe: Recipe, kinds: tuple[str, ...]) -> Iterator[tuple[str, Chat
         yield "The demonstrator", ChatServer(model=recipe.demonstrations.policy)
     if "rl" in kinds and recipe.judge is not None and (judge := judge_server(recipe.judge)) is not None:
         yield "The judge of turns", judge
+    if (
+        "rl" in kinds
+        and recipe.intervention is not None
+        and (step_verifier := verifier_server(recipe.intervention)) is not None
+    ):
+        yield "The verifier of steps", step_verifier
     roles = [("demonstrate", "The user of demonstrations", demonstrated_gyms(recipe))] * distils
     roles += [("train", "The user in training", recipe.training_gyms)] * ("rl" in kinds)
     roles += [("evaluate", "The user in the evaluation", evaluation_gyms(recipe))] * ("evaluate" in kinds)

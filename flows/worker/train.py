@@ -16,6 +16,7 @@ from flows.run.tasks import gym_config, users_of, validation_tasks
 from flows.worker.curriculum import RecipeCurriculum, timed_gates
 from flows.worker.device import device
 from userrl_core.errors import TrainingError
+from userrl_core.judging.intervention import verifier_server
 from userrl_core.judging.judge import judge_server
 from userrl_core.served.health import check_server, check_users
 from userrl_core.sink import Sink
@@ -44,6 +45,8 @@ def rl(job: StageJob, sink: Sink, progress: ProgressWriter) -> TrainResult:
     check_users(settings.users)
     if settings.judge is not None and (server := judge_server(settings.judge)) is not None:
         check_server(server, "judge of turns")
+    if settings.intervention is not None and (server := verifier_server(settings.intervention)) is not None:
+        check_server(server, "verifier of steps")
     return with_hashes(train_rl(settings, curriculum(job), sink, report_to(progress)))
 
 
@@ -94,6 +97,7 @@ def rl_job(kind: type[R], job: StageJob, **backend: Any) -> R:
         validation_top_p=recipe.evaluation_top_p,
         gym_config=gym_config(recipe),
         judge=recipe.judge,
+        intervention=recipe.intervention,
         users=users_of(recipe, recipe.training_gyms, role="train"),
         on_format_error=recipe.on_format_error,
         **backend,

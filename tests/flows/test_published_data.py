@@ -76,6 +76,19 @@ def test_one_switch_changes_all_gyms_and_epochs_count_the_tasks_that_are_there(f
     assert len(rl_tasks(recipe, "function", ())) == 188
 
 
+@pytest.mark.parametrize("name", ["grpo", "ppo", "tarl", "tarl-no-judge"])
+def test_tarls_recipes_verify_published_tasks_by_their_writes_and_all_else_as_before(name: str, folder: Path) -> None:
+    published = load(name, "tarl-8b", folder)
+    assert published.gyms["tau"].published == "published"
+    assert published.gyms["tau"].config == {"check_outputs": False, "verifier": "writes"}
+    assert load(name, "tarl-8b", folder, **{"gyms.tau.config.verifier": "database"}).gyms["tau"].config["verifier"] == (
+        "database"
+    ), "tau-bench's verdict for who asks for it"
+    ours = load(name, "tarl-8b", folder, data="ours")
+    assert "verifier" not in ours.gyms["tau"].config, "runs on our own tasks keep their id"
+    assert "verifier" not in load("equalized-r2g", "qwen3-8b", folder, data="published-or-ours").gyms["tau"].config
+
+
 def test_the_released_prompt_style_opens_with_the_prompt_of_the_tasks_parquet_row(folder: Path) -> None:
     mix = ["turtle", "function", "tau", "persuade", "intention", "telepathy"]
     changed = {"data": "published", "stages.*.mix": MIX, "evaluate.gyms": mix, "model.prompt_style": "released"}

@@ -12,7 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from tests.training.toys import TINY, chats, travel
 from userrl_core.errors import ConfigError
 from userrl_core.policies.base import BatchPolicy
-from userrl_core.records import Trajectory
+from userrl_core.records import ModelCall, Trajectory, Turn
 from userrl_core.rollout import run_episodes
 from userrl_core.training.local.chat import ChatFormat
 from userrl_core.training.local.decode import GenericDecoder, Qwen3Decoder, make_decoder
@@ -124,6 +124,29 @@ def test_a_sample_holds_the_tokens_of_the_whole_conversation() -> None:
         assert all(FORMAT.text(turn.token_ids or []) == turn.message for turn in trajectory.turns)
         assert all(turn.observation in text for turn in trajectory.turns[:-1])
     assert policy.take_samples() == []
+
+
+class Objection:
+    """Interrupts every step as often as it may."""
+
+    most, text = 2, "wait"
+
+    async def objects(self, trajectory: Trajectory, step: Turn, ledger: list[ModelCall]) -> bool:
+        return True
+
+
+def test_interrupted_attempts_are_tokens_of_the_turn_that_follows() -> None:
+    policy = LocalPolicy(SPEAKER, TOKENIZER, temperature=1.0, max_tokens=24, keep_samples=True)
+    played = asyncio.run(
+        run_episodes(
+            travel(count=4), policy, horizon=3, prompt_style="brief", on_format_error="continue", verifier=Objection()
+        )
+    )
+    samples = policy.take_samples()
+    assert any("interrupted" in turn.info for trajectory in played for turn in trajectory.turns)
+    for sample, trajectory in zip(samples, played, strict=True):
+        assert sample.turn_tokens(len(trajectory.turns)) == [turn.completion_tokens for turn in trajectory.turns]
+        assert sum(turn.completion_tokens for turn in trajectory.turns) == sample.agent_tokens
 
 
 def test_the_same_seed_samples_the_same_tokens_and_the_global_generator_is_unchanged() -> None:

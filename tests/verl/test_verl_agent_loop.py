@@ -21,6 +21,7 @@ from userrl_core.distill import to_chat
 from userrl_core.gyms import tasks
 from userrl_core.gyms.tau.gym import conversation
 from userrl_core.interact import InteractCall, render_call
+from userrl_core.judging.config import InterventionConfig
 from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.records import Task
 from userrl_core.rewards import CreditConfig
@@ -287,3 +288,35 @@ async def test_turns_are_logged_by_the_process_that_plays_them(tmp_path: Path, t
         rows = found.sql("SELECT run_id, step, task_id, attempt, turn, reward FROM turns ORDER BY turn").fetchall()
     assert [row[:5] for row in rows] == [("loop", 3, TRAVEL.id, 2, turn) for turn in (1, 2, 3, 4)]
     assert [row[5] for row in rows] == [0.1, 0.1, 0.0, 0.8]
+
+
+async def test_an_interrupted_attempt_is_trained_on_without_a_reward_and_is_no_turn_in_the_log(
+    tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = next(t for t in tasks("tau", "train", domain="outfitter", tier="tiny") if t.tier == "tiny-1")
+    lines = conversation(task)
+    item = task.payload["wanted"][0]
+    wrong = call("answer", f"{'refund' if lines[2].content.startswith('cancel') else 'cancel'} {item}")
+    gold = [call(str(line.choice), line.content) for line in lines]
+    actor = running_actor(monkeypatch)
+    output = await play(
+        tmp_path,
+        tokenizer,
+        [*gold[:2], wrong, *gold[2:]],
+        task=task,
+        intervention=InterventionConfig(model="rule", text="no"),
+    )
+    dense = output.as_dict()
+    _, rewards, counts = recover_turns(dense["rm_scores"][None], dense["response_mask"][None])
+    assert rewards == [[0.0, 0.0, 0.0, 0.0, 1.0]]
+    assert counts[0] == [len(tokenizer.encode(text)) + 1 for text in (*gold[:2], wrong, *gold[2:])]
+    (told,) = actor.take(["u"])["u"]
+    assert (told.turns, told.interruptions, told.last_replies) == (4, 1, (0, 1, 3, 4))
+
+
+async def test_validation_is_never_interrupted(tmp_path: Path, tokenizer: Any) -> None:
+    task = next(t for t in tasks("tau", "train", domain="outfitter", tier="tiny") if t.tier == "tiny-1")
+    wrong = [call("answer", f"{name} {task.payload['wanted'][0]}") for name in ("refund", "cancel")]
+    watched = InterventionConfig(model="rule", text="no")
+    output = await play(tmp_path, tokenizer, wrong, task=task, phase="validate", intervention=watched)
+    assert output.num_turns == 2 * len(output.turn_ends)

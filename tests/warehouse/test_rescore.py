@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.warehouse.makers import play
-from userrl_core.records import Trajectory
+from userrl_core.records import Judgement, Trajectory
 from userrl_core.rewards import assign_credit, turn_advantages
 from warehouse import TurnLog, Warehouse, open_warehouse
 from warehouse.upkeep.compact import compact
@@ -121,3 +121,18 @@ def test_settings_that_mean_nothing_are_refused(tmp_path: Path) -> None:
         for settings in ({"shaping": "em"}, {"shaping": "naive", "form": "released"}, {"shaping": "x"}, {"score": "x"}):
             with pytest.raises(Exception, match=r"use "):
                 warehouse.query("rescore", run="r1", **settings)
+
+
+def test_judged_rescoring_gives_what_a_judged_run_was_trained_with(tmp_path: Path) -> None:
+    marks: list[list[float | None]] = [[2.5, 2.5, 10.0], [2.5, -5.0], [5.0, 5.0], [None, None]]
+    with TurnLog.open(tmp_path, "r1") as log:
+        played = [play(log, [0.0] * len(row), attempt=n) for n, row in enumerate(marks)]
+        for trajectory, row in zip(played, marks, strict=True):
+            trajectory.judgement = Judgement("rule", [1] * len(row), [1] * len(row), "good", row)
+            log.judgement(trajectory)
+    expected = turn_advantages(marks, ["g"] * 4, shaping="equalized", score="sum")
+    with open_warehouse(tmp_path) as warehouse:
+        judged = advantages(warehouse, played, shaping="equalized", score="sum", judged=True)
+        raw = advantages(warehouse, played, shaping="equalized", score="sum")
+    assert judged == [pytest.approx(row, abs=1e-6) for row in expected]
+    assert raw == [[0.0] * len(row) for row in marks], "the gym's own rewards tell these apart in nothing"

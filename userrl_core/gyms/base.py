@@ -94,6 +94,10 @@ class Grounds(Protocol):
         """Numbers of the turns that depart from the gold calls, ascending."""
         ...
 
+    def departs(self, turns: Sequence[Turn], answer: str) -> bool:
+        """Whether an answer after these turns would depart from the gold calls."""
+        ...
+
 
 C = TypeVar("C", bound=GymConfig)
 

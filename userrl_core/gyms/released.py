@@ -5,6 +5,7 @@ A loader returns all of a gym's tasks or raises.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -78,3 +79,16 @@ def _rows(folder: Path) -> Iterator[tuple[str, dict[str, Any], Path, int]]:
             continue  # SearchGym has no training rows
         for index, row in enumerate(read_parquet(path, ["reward_model"])):
             yield part, row, path, index
+
+
+def read_rows(path: Path) -> list[Any]:
+    """The conversations of a file as they stand there. Raises TaskError for a file that holds none."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        lines = [line for line in text.split("\n") if line.strip()]
+        rows = json.loads(text) if text.lstrip().startswith("[") else [json.loads(line) for line in lines]
+    except (OSError, ValueError) as error:
+        raise TaskError(f"{path} is no readable file of conversations ({error}); give JSON or JSON lines.") from None
+    if not rows:
+        raise TaskError(f"{path} holds no conversation.")
+    return list(rows)

@@ -26,3 +26,9 @@ def judge_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
         same = [a == b for scores, rule in marked for a, b in zip(scores, rule, strict=True)]
         metrics["judge/agreement/share"] = fmean(same)
     return metrics
+
+
+def intervention_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
+    """``rollout/interventions/mean``: interrupted attempts per turn."""
+    interrupted = [len(turn.info.get("interrupted", ())) for each in trajectories for turn in each.turns]
+    return {"rollout/interventions/mean": fmean(interrupted)} if interrupted else {}

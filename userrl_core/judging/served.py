@@ -70,18 +70,25 @@ class ServedJudge:
 
 def messages(trajectory: Trajectory, grounds: Grounds) -> list[Message]:
     """The judge's prompt."""
+    return [
+        {"role": "system", "content": _RULES.format(rule=DATA_RULE)},
+        {"role": "user", "content": case(trajectory, grounds)},
+    ]
+
+
+def case(trajectory: Trajectory, grounds: Grounds) -> str:
+    """What is known of a conversation: policy, instruction, gold calls, and its numbered turns."""
     gold = "\n".join(json.dumps({"name": n, "arguments": a}, ensure_ascii=False) for n, a in grounds.gold)
     said = [str(message["content"]) for message in trajectory.messages if message["role"] != "system"]
     # The opening may hold the whole policy, which stands above.
     opening = "\n".join(said).replace(grounds.policy, "(the policy)")
-    case = _CASE.format(
+    return _CASE.format(
         policy=grounds.policy,
         instruction=quote(grounds.instruction),
         gold=gold or "(none: no data may be changed)",
         opening=quote(opening),
         turns="\n\n".join(_shown(turn) for turn in trajectory.turns),
     )
-    return [{"role": "system", "content": _RULES.format(rule=DATA_RULE)}, {"role": "user", "content": case}]
 
 
 def _shown(turn: Turn) -> str:

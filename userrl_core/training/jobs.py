@@ -16,6 +16,7 @@ from pydantic import (
     model_validator,
 )
 
+from userrl_core.judging.config import InterventionConfig
 from userrl_core.records import Task
 from userrl_core.rewards import CreditConfig
 from userrl_core.rewards.judge import JudgeConfig
@@ -135,6 +136,9 @@ class RlJob(TrainingJob):
 
     judge: JudgeConfig | None = None
     """Judges the turns of training's conversations; None: the gyms' rewards alone."""
+
+    intervention: InterventionConfig | None = None
+    """Interrupts wrong steps of training's conversations; None: all are carried out."""
 
     max_rollout: PositiveInt = 256
     """Most conversations in one lock-step batch; more are played one batch after the other."""

@@ -2,15 +2,22 @@
 -- are those of userrl_core.rewards (UserRL section 3) and agree with them to 1e-6; tokens of a turn are its
 -- completion_tokens, one where none were counted.
 
+-- Per turn: the reward that credit starts from, the gym's, or with_judged what a judge of turns made of it; without a mark none.
+CREATE OR REPLACE MACRO rewarded_turns(run, with_judged := false, in_phase := 'train') AS TABLE
+    SELECT traj_id, turn, reward, completion_tokens FROM turns WHERE NOT with_judged AND run_id = run AND phase = in_phase
+    UNION ALL
+    SELECT u.traj_id, u.turn, j.reward, u.completion_tokens FROM turns u LEFT JOIN judgements j USING (traj_id, turn)
+    WHERE with_judged AND u.run_id = run AND u.phase = in_phase;
+
 -- Per trajectory: its score, the mean and deviation of its group, z, and whether it carries a signal.
 CREATE OR REPLACE MACRO rescore_trajectories(run, with_score := 'r2g', with_gamma := 0.8, with_ddof := 0, with_rounding := 'none',
-                                             in_phase := 'train') AS TABLE
+                                             with_judged := false, in_phase := 'train') AS TABLE
     WITH summed AS (
         SELECT u.traj_id, count(u.reward) = count(*) AS whole,
                sum(u.reward * CASE WHEN with_score = 'r2g' THEN pow(with_gamma::DOUBLE, u.turn - 1)
                                    WHEN with_score IN ('sum', 'mean') THEN 1.0::DOUBLE
                                    ELSE error('Unknown score; use sum, mean or r2g.')::DOUBLE END) AS total, count(*) AS turns
-        FROM turns u WHERE u.run_id = run AND u.phase = in_phase GROUP BY u.traj_id
+        FROM rewarded_turns(run, with_judged := with_judged, in_phase := in_phase) u GROUP BY u.traj_id
     ), member AS (
         SELECT t.traj_id, t.stage, t.step, t.gym, t.group_id, t.admitted AND m.whole AS ok,
                CASE WHEN with_score = 'mean' THEN m.total / m.turns ELSE m.total END AS exact,
@@ -33,7 +40,7 @@ CREATE OR REPLACE MACRO rescore_trajectories(run, with_score := 'r2g', with_gamm
 
 -- Shaped credit of every turn; r2g as gamma^-t times a suffix sum, so that one window does for all gammas but 0.
 CREATE OR REPLACE MACRO shaped_turns(run, with_shaping := 'equalized', with_gamma := 0.8, with_k := 2.0, with_rounding := 'none',
-                                     in_phase := 'train') AS TABLE
+                                     with_judged := false, in_phase := 'train') AS TABLE
     SELECT u.traj_id, u.turn, u.reward, CASE WHEN u.completion_tokens > 0 THEN u.completion_tokens ELSE 1 END AS tokens,
            CASE with_shaping
                WHEN 'naive' THEN u.reward
@@ -48,17 +55,18 @@ CREATE OR REPLACE MACRO shaped_turns(run, with_shaping := 'equalized', with_gamm
                    ELSE 0.5 + 0.5 * (1 - exp(-with_k * u.reward)) / (1 - exp(-with_k)) END
                ELSE error('Unknown shaping; use naive, equalized, r2g or em.')::DOUBLE
            END AS shaped
-    FROM turns u WHERE u.run_id = run AND u.phase = in_phase;
+    FROM rewarded_turns(run, with_judged := with_judged, in_phase := in_phase) u;
 
 -- Per turn: shaped credit and advantage under the given settings, with the trajectory's score and z.
 CREATE OR REPLACE MACRO rescore(run, with_shaping := 'equalized', with_score := 'r2g', with_gamma := 0.8, with_k := 2.0,
-                                with_form := 'released', with_ddof := 0, with_rounding := 'none', in_phase := 'train') AS TABLE
+                                with_form := 'released', with_ddof := 0, with_rounding := 'none', with_judged := false,
+                                in_phase := 'train') AS TABLE
     WITH scored AS (
         FROM rescore_trajectories(run, with_score := with_score, with_gamma := with_gamma, with_ddof := with_ddof,
-                                  with_rounding := with_rounding, in_phase := in_phase)
+                                  with_rounding := with_rounding, with_judged := with_judged, in_phase := in_phase)
     ), credit AS (
         FROM shaped_turns(run, with_shaping := with_shaping, with_gamma := with_gamma, with_k := with_k, with_rounding := with_rounding,
-                          in_phase := in_phase)
+                          with_judged := with_judged, in_phase := in_phase)
     ), spread AS (
         SELECT traj_id, sum(shaped * tokens) AS total, sum(tokens) FILTER (shaped <> 0) AS counted, min(shaped) AS lowest
         FROM credit WHERE with_shaping <> 'equalized' AND with_form = 'released' GROUP BY traj_id

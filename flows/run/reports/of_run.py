@@ -202,7 +202,8 @@ def _dynamics(report: Report, warehouse: Warehouse) -> Iterator[Block]:
     )
     numbers = warehouse.sql(
         """SELECT stage, step, value, name FROM metrics WHERE run_id = $run AND stage LIKE 'rl-%'
-           AND name IN ('policy/entropy/mean', 'rollout/waits/mean', 'judge/agreement/share') ORDER BY step""",
+           AND name IN ('policy/entropy/mean', 'rollout/waits/mean', 'rollout/interventions/mean', 'judge/agreement/share')
+           ORDER BY step""",
         run=report.run,
     )
     told, measured = replies.fetchall(), numbers.fetchall()
@@ -215,6 +216,7 @@ def _dynamics(report: Report, warehouse: Warehouse) -> Iterator[Block]:
         "share of replies with a readable call": [(stage, step, rate) for stage, step, _, rate in told],
         "entropy, nats": [row[:3] for row in measured if row[3] == "policy/entropy/mean"],
         "wait, times a reply": [row[:3] for row in measured if row[3] == "rollout/waits/mean"],
+        "interrupted attempts, per turn": [row[:3] for row in measured if row[3] == "rollout/interventions/mean"],
         "share of turns that judge and rule judge mark alike": [
             row[:3] for row in measured if row[3] == "judge/agreement/share"
         ],

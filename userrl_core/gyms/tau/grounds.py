@@ -7,12 +7,13 @@ fail on replay are none.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from userrl_core.gyms.tau.database import Tables
-from userrl_core.gyms.tau.tools import Domain
+from userrl_core.gyms.tau.tools import Domain, ToolError
 from userrl_core.gyms.tau.verifier import Write, exact, replay
 from userrl_core.records import Turn
 
@@ -52,6 +53,18 @@ class TauGrounds:
             if last is not None:
                 found.add(writes[last][0] if last < len(writes) else turns[-1].number)
         return sorted(found)
+
+    def departs(self, turns: Sequence[Turn], answer: str) -> bool:
+        """Whether this call would be a write that succeeds and is none of the gold writes that are still open."""
+        try:
+            call = self.domain.read(answer)
+        except ToolError:
+            return False
+        if call[0] not in self.domain.writes:
+            return False
+        made = [self.domain.read(turn.content or "") for turn in turns if turn.info.get("write")]
+        still_open = Counter(map(exact, self._carried_out(self.gold))) - Counter(map(exact, made))
+        return not still_open[exact(call)] and self._succeeds(call, made)
 
     def _succeeds(self, call: Write, after: Sequence[Write]) -> bool:
         """Whether a write can be made once these were."""

@@ -16,6 +16,11 @@ from userrl_core.records import ModelCall, Task
 SENTENCES_PER_REPLY = 3
 """Sentences of the instruction in one reply (ours)."""
 
+FORGOTTEN = (
+    "You do not remember the numbers of your orders or bookings: give none, and confirm the one that the agent names."
+)
+"""The last sentence of an instruction that withholds; ``withheld`` in the task's payload lists the numbers."""
+
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'])")
 _CONFIRM = re.compile(
     r"\b(confirm|proceed|yes/no|\(yes|go ahead|shall i|should i|would you like me|is that (?:right|ok|correct))", re.I
@@ -30,7 +35,12 @@ _PRONOUNS = (
 
 def disclosures(instruction: str) -> int:
     """How many replies tell an instruction in full."""
-    return -(-len(_SENTENCE.split(instruction.strip())) // SENTENCES_PER_REPLY)
+    return -(-len(_sentences(instruction)) // SENTENCES_PER_REPLY)
+
+
+def _sentences(instruction: str) -> list[str]:
+    """What there is to say: what not to say is not told."""
+    return _SENTENCE.split(instruction.strip().removesuffix(FORGOTTEN).strip())
 
 
 class RuleTauUser:
@@ -38,10 +48,20 @@ class RuleTauUser:
 
     def __init__(self, task: Task, rng: random.Random) -> None:
         self.ledger: list[ModelCall] = []
-        self._unstated = [first_person(sentence) for sentence in _SENTENCE.split(task.payload["instruction"].strip())]
+        self._unstated = [first_person(sentence) for sentence in _sentences(task.payload["instruction"])]
+        self._withheld: list[str] = list(task.payload.get("withheld", ()))
 
     async def reply(self, message: str) -> str:
         """The customer's next message; holds the stop token at the end of the conversation."""
+        named = [number for number in self._withheld if number in message]
+        self._withheld = [number for number in self._withheld if number not in named]
+        text = self._answer(message)
+        for number in self._withheld:
+            text = text.replace(number, "of mine, whose number I do not remember")
+        return f"It is {' and '.join(named)}. {text}" if named and asks(message) else text
+
+    def _answer(self, message: str) -> str:
+        """What it would say if it remembered everything."""
         if self._unstated:
             sentences = self._next_sentences(message)
             return f"Yes. {sentences}" if _CONFIRM.search(message) else sentences

@@ -16,6 +16,7 @@ from userrl_core.errors import ConfigError, TaskError
 from userrl_core.gyms.released import read_json, text_field
 from userrl_core.gyms.tau import airline, bikes, bikes_tasks, retail
 from userrl_core.gyms.tau.outfitter import requests, shop, tiny
+from userrl_core.gyms.tau.synthesis.variants import varied
 from userrl_core.gyms.tau.tools import Domain
 from userrl_core.gyms.tau.verifier import replay
 from userrl_core.records import Task
@@ -43,17 +44,22 @@ OPENINGS = {
 
 
 def tasks(
-    split: str, *, domain: str | None = None, tier: str | None = None, sizes: Iterable[int] = (1, 2)
+    split: str,
+    *,
+    domain: str | None = None,
+    tier: str | None = None,
+    sizes: Iterable[int] = (1, 2),
+    variant: str | None = None,
 ) -> Sequence[Task]:
     """Our tasks of a split, of the bikes where no domain is named. tier: ``tiny`` for the outfitter's laptop tier, whose tasks are
-    of the given sizes; a domain's name, for commands that know tiers alone.
+    of the given sizes; a domain's name, for commands that know tiers alone. variant: of training's instructions
+    (`synthesis.variants`): inferred, withheld, simplified, or mix; what is validated and tested on stays as it is.
 
     Raises ConfigError for a domain without tasks of ours, and for a tier that it does not have.
     """
     meant = _meant(domain, tier)
-    if meant == tiny.DOMAIN:
-        return tiny.tasks(split, sizes)
-    return [task for task in _all(meant) if task.split == split]
+    own = tiny.tasks(split, sizes) if meant == tiny.DOMAIN else [task for task in _all(meant) if task.split == split]
+    return varied(own, variant) if variant is not None and split == "train" else own
 
 
 def generate(n: int, seed: int, *, domain: str | None = None, tier: str | None = None) -> list[Task]:

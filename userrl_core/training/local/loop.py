@@ -16,8 +16,9 @@ import numpy as np
 import torch
 
 from userrl_core.errors import CheckpointError, TrainingError
+from userrl_core.judging.intervention import StepVerifier
 from userrl_core.judging.judge import TurnJudge, judge_server
-from userrl_core.judging.metrics import judge_metrics
+from userrl_core.judging.metrics import intervention_metrics, judge_metrics
 from userrl_core.records import CheckpointRecord, RolloutContext, Task, Trajectory
 from userrl_core.rewards import Credits
 from userrl_core.rewards.judge import UNJUDGED
@@ -88,6 +89,7 @@ class _Stage:
         self.clock = StepClock(job.out_dir)
         self.user_was_down = self.judge_was_down = False
         self.judge = None if job.judge is None else TurnJudge(job.judge, job.gym_config)
+        self.verifier = None if job.intervention is None else StepVerifier(job.intervention, job.gym_config)
         self.policy = self._policy(self.config.temperature, self.config.top_p, train=True)
 
     async def run(self) -> StageResult:
@@ -158,6 +160,8 @@ class _Stage:
         self._observe(batch)
         metrics |= conversation_metrics(batch.trajectories, "rollout")
         metrics |= judge_metrics(batch.trajectories)
+        if self.verifier is not None:
+            metrics |= intervention_metrics(batch.trajectories)
         metrics |= credits.diagnostics.metrics() | advantages.metrics | self.curriculum.metrics()
         metrics |= {
             "groups/resampled/count": float(resampled),
@@ -253,6 +257,7 @@ class _Stage:
             on_format_error=self.job.on_format_error,
             prompt_style=self.job.model.prompt_style,
             judge=self.judge if trains else None,
+            verifier=self.verifier if trains else None,
         )
         self.user_was_down = any(user_was_down(trajectory) for trajectory in trajectories)
         self.judge_was_down = any(t.judgement is not None and t.judgement.category == UNJUDGED for t in trajectories)

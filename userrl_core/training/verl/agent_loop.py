@@ -28,6 +28,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 from userrl_core.distill import tools_for
 from userrl_core.episode import Episode, EpisodeRules
 from userrl_core.errors import PolicyError, TrainingError
+from userrl_core.judging.intervention import StepVerifier
 from userrl_core.judging.judge import TurnJudge
 from userrl_core.metrics import waits
 from userrl_core.records import Judgement, Message, Phase, PolicyReply, RolloutContext, Task, Trajectory
@@ -78,7 +79,10 @@ class TurnRewards(AgentLoopOutput):  # type: ignore[misc]  # verl has no types
 
 @dataclass(slots=True)
 class _Tokens:
-    """The conversation so far. ids: prompt and response. mask and logprobs cover the response alone."""
+    """The conversation so far. ids: prompt and response. mask and logprobs cover the response alone.
+
+    ends, counts, turns: of each reply its last place in the response, its tokens, and the number of the turn that it belongs to.
+    """
 
     ids: list[int]
     messages: list[Message]
@@ -86,6 +90,7 @@ class _Tokens:
     logprobs: list[float] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
+    turns: list[int] = field(default_factory=list)
     extra: dict[str, Any] = field(default_factory=dict)
     generating: float = 0.0
 
@@ -101,6 +106,8 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         self._control = control_tokens(self.tokenizer)
         judge = self.stage.judge
         self._judge = None if judge is None else TurnJudge(judge, self.stage.gym_config)
+        watched = self.stage.intervention
+        self._verifier = None if watched is None else StepVerifier(watched, self.stage.gym_config)
 
     async def run(self, sampling_params: dict[str, Any], **columns: Any) -> TurnRewards:
         """Play the trajectory that a parquet row and verl's step describe; always exactly one output."""
@@ -131,7 +138,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         uid = str(columns["uid"])
         await self._announce(uid, episode.trajectory, tokens)
         rewards = await self._placed(uid, episode.trajectory)
-        return self._output(episode.trajectory, tokens, rewards)
+        return self._output(episode.trajectory, tokens, _per_reply(rewards, tokens.turns))
 
     async def _judge_turns(self, trajectory: Trajectory) -> None:
         """While this trajectory's judge reads, others are played."""
@@ -154,7 +161,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
     def _episode(self, task: Task, attempt: int, where: RolloutContext) -> Episode:
         stage = self.stage
         horizon = stage.validation_horizon if where.phase == "validate" else stage.horizon(where.step)
-        return build_episode(
+        episode = build_episode(
             task,
             attempt,
             EpisodeRules(horizon, stage.on_format_error, stage.step_timeout, stage.prompt_style),
@@ -164,6 +171,9 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
             seed=stage.seed,
             gym_config=stage.gym_config,
         )
+        if where.phase == "train":
+            episode.verifier = self._verifier
+        return episode
 
     async def _play(self, episode: Episode, sampling_params: dict[str, Any]) -> _Tokens:
         # A gym that breaks at its opening has no messages; verl needs a prompt even for a trajectory that is rejected.
@@ -176,6 +186,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
             if room < 1:
                 episode.out_of_tokens()
                 break
+            tokens.turns.append(len(episode.trajectory.turns) + 1)
             began = time.perf_counter()
             try:
                 reply = await self._reply(tokens, request, {**sampling_params, "max_tokens": room})
@@ -298,7 +309,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         credit_actor = find_credit_actor()
         if credit_actor is None or trajectory.context.phase != "train":
             return
-        rewards = _turn_rewards(trajectory, self.stage)
+        rewards = _per_reply(_turn_rewards(trajectory, self.stage), tokens.turns)
         whole = await credit_actor.put.remote(
             uid,
             TrajectorySummary(
@@ -313,6 +324,8 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
                 turns=len(trajectory.turns),
                 waits=sum(waits(turn.message) for turn in trajectory.turns),
                 reply_tokens=sum(turn.completion_tokens for turn in trajectory.turns),
+                interruptions=sum(len(turn.info.get("interrupted", ())) for turn in trajectory.turns),
+                last_replies=tuple(_last_replies(tokens.turns)),
             ),
             self.stage.attempts,
         )
@@ -349,6 +362,21 @@ def _turn_rewards(trajectory: Trajectory, stage: StageFile) -> list[float]:
     if stage.assignment == "trajectory" and rewards:
         return [0.0] * (len(rewards) - 1) + [sum(rewards)]
     return rewards
+
+
+def _last_replies(turns: Sequence[int]) -> list[int]:
+    """Of each turn the place of the reply that was carried out: the last one. turns: of each reply, ascending from 1."""
+    return [i for i, turn in enumerate(turns) if i + 1 == len(turns) or turns[i + 1] != turn]
+
+
+def _per_reply(rewards: Sequence[float], turns: Sequence[int]) -> list[float]:
+    """Rewards of turns as rewards of replies: an interrupted attempt has none of its own."""
+    if not rewards:
+        return []
+    spread = [0.0] * len(turns)
+    for place, reward in zip(_last_replies(turns), rewards, strict=True):
+        spread[place] = reward
+    return spread
 
 
 def _keep_steps(extra: dict[str, Any], new: dict[str, Any]) -> None:

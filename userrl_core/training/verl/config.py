@@ -153,6 +153,11 @@ def refuse_what_verl_cannot(job: VerlJob) -> None:
         raise ConfigError(
             "verl's policy loss does not see entropies; leave algorithm.entropy_mask out, or train with backend=local."
         )
+    if job.intervention is not None and job.credit.shaping != "equalized":
+        raise ConfigError(
+            "With backend=verl an interrupted attempt counts as a turn to the shaping of credit; set credit.shaping to equalized, "
+            "or train with backend=local."
+        )
     if job.credit.filter == "resample":
         raise ConfigError(
             "With backend=verl, groups without a signal cannot be drawn again; set credit.filter to drop or keep."

@@ -44,6 +44,10 @@ class TrajectorySummary:
     """How often it said wait, over all turns."""
     reply_tokens: int = 0
     """Tokens that it sampled."""
+    interruptions: int = 0
+    """Attempts that were not carried out."""
+    last_replies: tuple[int, ...] = ()
+    """Of each turn the place of the reply that was carried out; none: every reply was."""
 
 
 ByGroup = dict[str, list[TrajectorySummary]]
@@ -130,7 +134,8 @@ def record_credits(
                 continue  # a trajectory without a score has none
             waiting[uid].remove(match)
             if match.traj_id is not None:
-                sink.credits(match.traj_id, credit, advantage)
+                kept = match.last_replies or range(len(credit))
+                sink.credits(match.traj_id, [credit[i] for i in kept], [advantage[i] for i in kept])
     _append(stage.folder / "steps.jsonl", [t for trajectories in by_group.values() for t in trajectories], numbers)
 
 
@@ -176,6 +181,8 @@ def _append(path: Path, trajectories: Sequence[TrajectorySummary], numbers: Mapp
     if turns := sum(t.turns for t in trajectories):
         line["waits"] = sum(t.waits for t in trajectories) / turns
         line["reply_tokens"] = sum(t.reply_tokens for t in trajectories) / turns
+        if interrupted := sum(t.interruptions for t in trajectories):
+            line["interventions"] = interrupted / turns
     line["tasks"] = {task: sum(won) / len(won) for task, won in groups.items()}
     if admitted:
         line["success"] = sum(t.success for t in admitted) / len(admitted)

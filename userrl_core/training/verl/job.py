@@ -13,6 +13,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from userrl_core.errors import ConfigError
 from userrl_core.gyms.prompt import PromptStyle
+from userrl_core.judging.config import InterventionConfig
 from userrl_core.rewards import CreditConfig
 from userrl_core.rewards.judge import JudgeConfig
 from userrl_core.rewards.optional import OptionalTerms
@@ -146,6 +147,9 @@ class StageFile(Settings):
 
     judge: JudgeConfig | None = None
     """Judges the turns of training's conversations, each as it ends."""
+
+    intervention: InterventionConfig | None = None
+    """Interrupts wrong steps of training's conversations."""
 
     attempts: NonNegativeInt = 0
     """Trajectories after which a step's numbers are written, where no estimator of ours sees the step; 0: one does."""

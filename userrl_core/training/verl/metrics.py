@@ -43,7 +43,7 @@ def step_metrics(
     if stats is not None:
         metrics |= {str(name): float(value) for name, value in stats["numbers"].items()}
         metrics["rollout/admitted/share"] = stats["admitted"] / max(stats["attempts"], 1)
-        for name in ("success", "turns", "score", "return_sum", "waits", "reply_tokens"):
+        for name in ("success", "turns", "score", "return_sum", "waits", "reply_tokens", "interventions"):
             if stats.get(name) is not None:
                 metrics[f"rollout/{name}/mean"] = float(stats[name])
     if score is not None:

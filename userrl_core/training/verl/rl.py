@@ -318,6 +318,7 @@ def stage_file(job: VerlJob, plan: StepPlan, folder: Path, sink: Sink | None = N
         credit=job.credit,
         attempts=job.algorithm.batch * job.algorithm.group if job.algorithm.name == "ppo" else 0,
         judge=job.judge,
+        intervention=job.intervention,
         terms=job.credit.terms,
         step_timeout=job.step_timeout,
         policy_timeout=job.policy_timeout,

@@ -1,0 +1,68 @@
+"""VoiceGym: TauGym's tasks with a customer who speaks (TARL 4.3). Any user of TauGym answers; its words become sound.
+
+A turn carries its sound (`info.audio`: path, seconds, transcript, heard), and the message to the agent has the path as ``audio``: a
+policy that listens takes that, any other reads what was heard. The customer's first message is text.
+
+As in the paper's evaluation by speech, the agent is given the customer's profile, since spoken ids are hard to understand.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from userrl_core.gyms.base import Reply
+from userrl_core.gyms.tau.database import Database
+from userrl_core.gyms.tau.gym import TauConfig, TauGym
+from userrl_core.gyms.tau.tools import ToolError
+from userrl_core.gyms.voice.speech import Speech
+from userrl_core.records import Task
+
+CUSTOMERS = ("users", "customers")
+"""Tables of the domains' customers."""
+
+
+class VoiceConfig(TauConfig):
+    """TauGym's, and what the agent knows of who calls."""
+
+    profile_in_opening: bool = True
+    """Whether the opening holds the customer's record, so that nobody has to spell an id (TARL 4.3)."""
+
+
+class VoiceGym(TauGym):
+    """Serve a customer of a domain who speaks."""
+
+    name = "voice"
+    config_type = VoiceConfig
+    config: VoiceConfig
+
+    def __init__(self, task: Task, user: Any = None, config: VoiceConfig | None = None) -> None:
+        super().__init__(task, user, config)
+        self._speech = Speech.of_machine()
+
+    def opening(self) -> str:
+        """TauGym's, after the customer's profile."""
+        profile = self._profile() if self.config.profile_in_opening else None
+        return super().opening() if profile is None else f"# The caller\n{json.dumps(profile)}\n{super().opening()}"
+
+    async def action(self, content: str) -> Reply:
+        """A message to the customer, whose answer is spoken and heard. Raises UserError where a command for that fails."""
+        reply = await super().action(content)
+        audio = await self._speech.say(reply.observation)
+        reply.observation = audio.heard
+        reply.info = {**reply.info, "audio": audio.as_info()}
+        return reply
+
+    def _profile(self) -> dict[str, Any] | None:
+        """The record of the customer whom the gold calls identify; None where they do not."""
+        for action in self.task.payload["actions"]:
+            known = action["kwargs"].get("user_id") or action["kwargs"].get("customer_id")
+            if action["name"].startswith("find_"):
+                try:
+                    known = self.domain.call(Database(self.base), action["name"], action["kwargs"])
+                except ToolError:
+                    continue
+            for table in CUSTOMERS:
+                if known in self.base.get(table, {}):
+                    return dict(self.base[table][known])
+        return None

@@ -1,0 +1,112 @@
+"""What a customer says, as sound: one command speaks a text, another writes down what it hears (TARL 4.3).
+
+The commands are the machine's, never a recipe's or a client's: ``USERRL_TTS`` such as ``espeak-ng -f {text} -w {audio}``, where
+{text} is a file to read and {audio} the WAV file to write, and ``USERRL_ASR``, which prints what it hears in {audio}. Without the
+first nothing is spoken, without the second what is heard is what was said: a turn then carries its transcript alone. Sound lies in
+``USERRL_AUDIO``, each text once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import tempfile
+import wave
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from userrl_core.errors import UserError
+from userrl_core.seeding import content_hash
+
+SECONDS = 60.0
+"""That a command may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Audio:
+    """One message of the customer. path, seconds: None where nothing was spoken. transcript: what was said. heard: what the agent's
+    side understood."""
+
+    path: str | None
+    seconds: float | None
+    transcript: str
+    heard: str
+
+    def as_info(self) -> dict[str, Any]:
+        """For the turn's info."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Speech:
+    """A voice and an ear. tts, asr: commands, None without. folder: where sound lies."""
+
+    tts: str | None
+    asr: str | None
+    folder: Path
+
+    @classmethod
+    def of_machine(cls) -> Speech:
+        """As this machine's environment says."""
+        folder = os.environ.get("USERRL_AUDIO") or f"{tempfile.gettempdir()}/userrl-audio-{os.getuid()}"
+        return cls(os.environ.get("USERRL_TTS"), os.environ.get("USERRL_ASR"), Path(folder))
+
+    async def say(self, text: str) -> Audio:
+        """Speak a text and hear it. Raises UserError where a command fails."""
+        if self.tts is None:
+            return Audio(None, None, text, text)
+        path = self.folder / f"{content_hash([self.tts, text])}.wav"
+        if not path.is_file():
+            await self._speak(self.tts, text, path)
+        heard = text
+        if self.asr is not None:
+            heard = (await _run(self.asr, audio=str(path))).strip()
+        return Audio(str(path), _seconds(path), text, heard)
+
+    async def _speak(self, command: str, text: str, path: Path) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
+            written, spoken = Path(scratch) / "text.txt", Path(scratch) / "audio.wav"
+            written.write_text(text, encoding="utf-8")
+            await _run(command, text=str(written), audio=str(spoken))
+            if not spoken.is_file():
+                raise UserError("USERRL_TTS wrote no sound; it must write the file {audio}.")
+            spoken.replace(path)
+
+
+async def _run(command: str, **files: str) -> str:
+    """A command's output; no shell sees it, so that a text cannot be one."""
+    words = [word.format(**files) for word in shlex.split(command)]
+    try:
+        child = await asyncio.create_subprocess_exec(
+            *words, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        )
+    except OSError as error:
+        raise UserError(
+            f"{words[0]} cannot be started ({error.strerror}); install it, or unset its variable."
+        ) from None
+    try:
+        async with asyncio.timeout(SECONDS):
+            output, errors = await child.communicate()
+    except BaseException as error:
+        if child.returncode is None:
+            child.kill()
+            await child.wait()
+        if isinstance(error, TimeoutError):
+            raise UserError(f"{words[0]} took longer than {SECONDS:g} s.") from None
+        raise
+    if child.returncode:
+        last = errors.decode(errors="replace").strip().splitlines()[-1:]
+        raise UserError(f"{words[0]} ended with status {child.returncode}: {''.join(last)[:200]}")
+    return output.decode(errors="replace")
+
+
+def _seconds(path: Path) -> float:
+    """Length of a WAV file. Raises UserError for another."""
+    try:
+        with wave.open(str(path)) as sound:
+            return float(sound.getnframes() / sound.getframerate())
+    except (wave.Error, EOFError, ZeroDivisionError) as error:
+        raise UserError(f"{path} is no WAV file ({error}); USERRL_TTS must write one.") from None

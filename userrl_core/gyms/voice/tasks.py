@@ -1,0 +1,30 @@
+"""VoiceGym's tasks: TauGym's, ours and the published ones, with the same options."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from userrl_core.gyms.tau import tasks as tau
+from userrl_core.records import Task
+
+
+def tasks(split: str, **options: Any) -> Sequence[Task]:
+    """TauGym's of a split."""
+    return _spoken(tau.tasks(split, **options))
+
+
+def generate(n: int, seed: int, **options: Any) -> list[Task]:
+    """n of them. Raises ConfigError when a domain's data gives fewer."""
+    return _spoken(tau.generate(n, seed, **options))
+
+
+def load_published(root: Path) -> list[Task]:
+    """tau-bench's. Raises TaskError naming file, index and field."""
+    return _spoken(tau.load_published(root))
+
+
+def _spoken(found: Sequence[Task]) -> list[Task]:
+    return [replace(task, gym="voice") for task in found]
