@@ -37,6 +37,8 @@ body { background: var(--ground); }
 .quiet { color: var(--quiet); }
 .chip { border: 1px solid var(--line); border-radius: .4rem; padding: .1rem .45rem; font-size: .875rem; background: var(--panel); }
 .chip.good { border-color: #2e8b6a; } .chip.bad { border-color: #c2483f; } .chip.odd { border-color: var(--mark); }
+.chip.bad { color: #b3372f; font-weight: 600; } .body--dark .chip.bad { color: #ff8f86; border-color: #ff8f86; }
+.spark { fill: none; stroke: #2f6ca8; stroke-width: 1.75; } .body--dark .spark { stroke: #9cc8f5; stroke-width: 2; }
 .mark { color: var(--mark); font-weight: 600; }
 .said { white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: plaintext; max-height: 60vh; overflow-y: auto; }
 .agent { background: var(--agent); border-radius: .5rem; padding: .6rem .8rem; }
@@ -110,8 +112,10 @@ def address(path: str, **query: Any) -> str:
 LINK = '<q-td :props="props"><a :href="props.row.href_{0}" v-text="props.value"></a></q-td>'
 SPARK = (
     '<q-td :props="props"><svg viewBox="0 0 100 24" width="100" height="24" role="img" :aria-label="props.row.spark_label">'
-    '<polyline :points="props.value" fill="none" stroke="#2f6ca8" stroke-width="1.5"/></svg></q-td>'
+    '<polyline class="spark" :points="props.value"/></svg></q-td>'
 )
+WORD = '<q-td :props="props"><span v-if="props.value" :class="`chip ${props.row.kind}`" v-text="props.value"></span></q-td>'
+"""A short fact of a row, coloured by its ``kind``."""
 
 
 def table(
