@@ -144,6 +144,7 @@ def write_report(
     reached = {"RL": newest} if newest is not None and not ends else dict(ends or {})
     found = {label: both for label, end in reached.items() if (both := _reached(run, label, end, scores)) is not None}
     best, last = found.pop("RL", (None, None))
+    collapsed, held = _endings(run)
     draw(learning_curve(run.id), run.folder / "curve.png", f"{plan.recipe.name}, seed {plan.request.seed}")
     finished = stage_results(run.folder)
     written = Report(
@@ -169,7 +170,8 @@ def write_report(
         last=last,
         branches=found,
         fork=_fork(plan),
-        **_endings(run),
+        collapsed=collapsed,
+        held=held,
         alarms=_alarms(plan, run),
         replaced=tuple(replacement(row) for row in plan.recipe.replaced),
         data=data_used(plan.recipe),
@@ -275,14 +277,12 @@ def _alarms(plan: RunPlan, run: Run) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*sounded(run.folder), *fall)))
 
 
-def _endings(run: Run) -> dict[str, tuple[str, ...]]:
+def _endings(run: Run) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Sentences on the branches that collapsed, and on the others."""
     with open_warehouse(warehouse_dir()) as warehouse:
         own = endings(warehouse, run.id).get(run.id, [])
     lost = [each for each in own if each.word == COLLAPSED]
-    return {
-        "collapsed": tuple(each.sentence() for each in lost),
-        "held": tuple(each.sentence() for each in own if each not in lost),
-    }
+    return tuple(each.sentence() for each in lost), tuple(each.sentence() for each in own if each not in lost)
 
 
 def learning_curve(run_id: str) -> list[CurvePoint]:

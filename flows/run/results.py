@@ -135,11 +135,12 @@ def stage_results(run_folder: Path) -> dict[str, Result]:
 
 def chosen_so_far(run_folder: Path) -> Path | None:
     """The checkpoint that validation has chosen in the stages that ended; None before the first, or where it is gone."""
-    best = None
+    best: tuple[float, Path] | None = None
     for path in run_folder.glob("stages/rl-*/result.json"):
         value = (read_json(path) or {}).get("value", {})
         if (chosen := value.get("best")) and Path(chosen["path"]).is_dir():
-            best = max(best or (0.0, Path()), (float(chosen["score"]), Path(chosen["path"])))
+            found = float(chosen["score"]), Path(chosen["path"])
+            best = found if best is None else max(best, found)
     return best[1] if best else None
 
 
