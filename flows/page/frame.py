@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from nicegui import run, ui
@@ -51,7 +52,8 @@ body { background: var(--ground); }
 .member { min-width: 15rem; flex: 1 0 15rem; }
 .same { opacity: .6; }
 .number { font-variant-numeric: tabular-nums; }
-@media (max-width: 599px) { .panel { padding: .6rem; } .wide { display: none; } }
+@media (max-width: 599px) { .panel { padding: .6rem; } .wide { display: none; }
+  .panel .q-table th, .panel .q-table td { padding: .3rem .25rem; overflow-wrap: anywhere; } }
 """
 
 
@@ -157,5 +159,11 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 async def asked(question: Callable[[], T]) -> T:
-    """The answer to a question, asked beside the event loop so that other readers are not kept waiting."""
-    return cast("T", await run.io_bound(question))  # None only while the server shuts down
+    """The answer to a question, asked beside the event loop so that other readers are not kept waiting.
+
+    Raises CancelledError where the reader left the page meanwhile, or the server shuts down: NiceGUI says None instead.
+    """
+    answer = await run.io_bound(lambda: (question(),))
+    if answer is None:
+        raise asyncio.CancelledError
+    return answer[0]

@@ -13,6 +13,7 @@ from flows.page import charts, frame
 from flows.page.charts import Mark
 from flows.page.report import show_report
 from flows.run.ending import COLLAPSED, Ending, endings, in_a_word
+from flows.run.results import validation_scores
 from flows.run.run import Run, all_runs
 from userrl_core.records import branch_of
 from warehouse import Warehouse
@@ -91,8 +92,6 @@ async def show_runs(warehouse: Warehouse) -> None:
 
 def run_rows(warehouse: Warehouse) -> list[Row]:
     """Rows of the table of runs."""
-    from flows.run.results import validation_scores
-
     known: dict[str, Run] = {run.id: run for run in all_runs()}
     ended = endings(warehouse)
     sparks = {row["run_id"]: row["scores"] for row in warehouse.rows(SPARKS)}
@@ -171,7 +170,7 @@ def _facts(row: Row, run: Run | None, own: Sequence[Ending]) -> None:
 
 
 def _facts_row(row: Row, run: Run | None, own: Sequence[Ending]) -> Row:
-    best, last = (own[0].best, own[0].last) if own else (None, None)
+    best, last = validation_scores(run.folder) if run else (None, None)
     return {
         "id": row["run_id"],
         "name": row["run_id"],
@@ -287,7 +286,9 @@ class Curves:
         for (step, text), runs in whose.items():
             named = text if len(set(runs)) == len(self._run_ids) else f"{text} ({', '.join(sorted(set(runs)))})"
             at.setdefault(step, []).append(named)
-        return [Mark(step, "\n".join(sorted(texts)), kind) for step, texts in at.items()]
+        # Names of runs are long, and those of neighbouring steps would cover one another.
+        labelled = len(self._run_ids) == 1 or kind == "stage"
+        return [Mark(step, "\n".join(sorted(texts)), kind, labelled) for step, texts in at.items()]
 
     def _open(self, event: Any) -> None:
         step = int(event.data[0])
@@ -363,7 +364,7 @@ async def _said(warehouse: Warehouse, run_id: str) -> None:
             "share": f"{row['turn_share']:.0%}",
             "n": row["n"],
             "commonest": (row["commonest"] or "")[:80],
-            "one": "a conversation",
+            "one": "one",
             "href_one": f"/trajectory/{row['one_id']}",
         }
         for row in found
@@ -372,6 +373,6 @@ async def _said(warehouse: Warehouse, run_id: str) -> None:
         frame.heading("What the agent's turns were", level=2)
         columns = {
             "step": "step", "stage": "stage", "choice": "choice", "share": "share", "n": "turns",
-            "commonest": "said most", "one": "one of them",
+            "commonest": "said most", "one": "see",
         }  # fmt: skip
         frame.table(rows, columns, links=("one",), wide=("stage", "n"))
