@@ -58,7 +58,10 @@ def curves(series: Mapping[str, Sequence[tuple[float, float | None]]], marks: Se
                     "name": mark.text,
                     "xAxis": mark.step,
                     "lineStyle": {"color": ALARM if mark.kind == "alarm" else QUIET, "type": "dashed"},
-                    "label": {"show": mark.labelled, "color": ALARM if mark.kind == "alarm" else QUIET},
+                    "label": {
+                        "color": ALARM if mark.kind == "alarm" else QUIET,
+                        **({} if mark.labelled else {"show": False}),
+                    },
                 }
                 for mark in marks
             ],

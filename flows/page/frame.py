@@ -48,12 +48,13 @@ body { background: var(--ground); }
 .track > div { position: absolute; top: 0; bottom: 0; }
 .q-table th, .q-table td { padding: .3rem .6rem; }
 .q-table td a, .nicegui-link { color: #2f6ca8; } .body--dark .q-table td a, .body--dark .nicegui-link { color: #8cbcec; }
+.body--dark .q-btn.text-primary { color: #8cbcec !important; }
 .body--dark .cm-editor { filter: invert(.88) hue-rotate(180deg); }
 .member { min-width: 15rem; flex: 1 0 15rem; }
 .same { opacity: .6; }
 .number { font-variant-numeric: tabular-nums; }
 @media (max-width: 599px) { .panel { padding: .6rem; } .wide { display: none; }
-  .panel .q-table th, .panel .q-table td { padding: .3rem .25rem; overflow-wrap: anywhere; } }
+  .panel .q-table th, .panel .q-table td { padding: .3rem .25rem; overflow-wrap: anywhere; min-width: 2.6rem; } }
 """
 
 

@@ -81,4 +81,5 @@ def fetch_turns(cursor: duckdb.DuckDBPyConnection, text: str, columns: Sequence[
     import pyarrow as pa
 
     fields = [schema.arrow_schema("turns").field(name) for name in columns]
-    return cursor.execute(text).to_arrow_table().cast(pa.schema(fields))
+    table: Any = cursor.execute(text).to_arrow_table()
+    return table.cast(pa.schema(fields))
