@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,7 @@ def asked(base: str, process: psutil.Process, root: Path) -> dict[str, Any]:
         "first page of the list": "/trajectories",
         "filtered page": "/trajectories?gym=tau&score_from=0.5&phase=train",
         "sorted page after 9,000 rows": f"/trajectories?gym=tau&sort=score&after={late[0]['traj_id']}",
+        "text search, a common word": f"/trajectories?text={common_word(root)}",
         "replay": f"/trajectory/{traj_id[0]['traj_id']}",
         "group": f"/group/{traj_id[0]['traj_id']}",
         "run": "/run/r1",
@@ -154,6 +156,16 @@ def asked(base: str, process: psutil.Process, root: Path) -> dict[str, Any]:
             "cpu_s": round(statistics.median(cpu[1:]), 3),
         }
     return {**figures, "memory_MB": round(peak / 2**20)}
+
+
+def common_word(root: Path) -> str:
+    """The word that most turns of a sample hold; a search for it reads as many turns as it ever does."""
+    from warehouse import open_warehouse
+
+    with open_warehouse(root) as warehouse:
+        held = warehouse.rows("SELECT content FROM turns WHERE run_id = 'r1' AND content IS NOT NULL LIMIT 1000")
+    words = Counter(word for row in held for word in set(row["content"].split()) if word.isalpha())
+    return words.most_common(1)[0][0]
 
 
 if __name__ == "__main__":

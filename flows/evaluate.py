@@ -25,7 +25,7 @@ from flows.run.plan import RunPlan, plan_run  # noqa: E402
 from flows.run.readiness import refuse_missing_key, resolve  # noqa: E402
 from flows.run.report import Evaluated, Report, write_report  # noqa: E402
 from flows.run.request import EvaluateRequest, TrainRequest, takes  # noqa: E402
-from flows.run.results import EvaluateResult, Result, file_hash  # noqa: E402
+from flows.run.results import EvaluateResult, Result, chosen_so_far, file_hash  # noqa: E402
 from flows.run.run import Run, find  # noqa: E402
 from flows.run.stage import execute, run_stage  # noqa: E402
 from flows.run.suites import BASE, settings_of  # noqa: E402
@@ -166,6 +166,11 @@ def actor_of(checkpoint: str, model: str | None = None, base_url: str | None = N
     if not folder.exists() and "/" not in checkpoint:
         run = find(checkpoint)
         if run.checkpoint is None:
+            if best := chosen_so_far(run.folder):
+                raise CheckpointError(
+                    f"Run {run.id} is {run.status.state} and has not chosen its checkpoint; the best so far is played by "
+                    f"`userrl evaluate {best}`."
+                )
             raise CheckpointError(f"Run {run.id} has no checkpoint yet; wait for it, or name a checkpoint's folder.")
         folder, label = run.checkpoint, run.id
     weights = sorted(folder.glob("*.safetensors"))

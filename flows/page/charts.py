@@ -15,11 +15,12 @@ LINE = "rgba(128,136,148,.25)"
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A vertical line at a step. kind: stage or alarm."""
+    """A vertical line at a step. kind: stage or alarm. labelled: whether the chart says its text, as well as the sentence below."""
 
     step: float
     text: str
     kind: str
+    labelled: bool = True
 
 
 def curves(series: Mapping[str, Sequence[tuple[float, float | None]]], marks: Sequence[Mark]) -> dict[str, Any]:
@@ -57,7 +58,10 @@ def curves(series: Mapping[str, Sequence[tuple[float, float | None]]], marks: Se
                     "name": mark.text,
                     "xAxis": mark.step,
                     "lineStyle": {"color": ALARM if mark.kind == "alarm" else QUIET, "type": "dashed"},
-                    "label": {"color": ALARM if mark.kind == "alarm" else QUIET},
+                    "label": {
+                        "color": ALARM if mark.kind == "alarm" else QUIET,
+                        **({} if mark.labelled else {"show": False}),
+                    },
                 }
                 for mark in marks
             ],

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from nicegui import run, ui
@@ -37,6 +38,8 @@ body { background: var(--ground); }
 .quiet { color: var(--quiet); }
 .chip { border: 1px solid var(--line); border-radius: .4rem; padding: .1rem .45rem; font-size: .875rem; background: var(--panel); }
 .chip.good { border-color: #2e8b6a; } .chip.bad { border-color: #c2483f; } .chip.odd { border-color: var(--mark); }
+.chip.bad { color: #b3372f; font-weight: 600; } .body--dark .chip.bad { color: #ff8f86; border-color: #ff8f86; }
+.spark { fill: none; stroke: #2f6ca8; stroke-width: 1.75; } .body--dark .spark { stroke: #9cc8f5; stroke-width: 2; }
 .mark { color: var(--mark); font-weight: 600; }
 .said { white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: plaintext; max-height: 60vh; overflow-y: auto; }
 .agent { background: var(--agent); border-radius: .5rem; padding: .6rem .8rem; }
@@ -45,11 +48,13 @@ body { background: var(--ground); }
 .track > div { position: absolute; top: 0; bottom: 0; }
 .q-table th, .q-table td { padding: .3rem .6rem; }
 .q-table td a, .nicegui-link { color: #2f6ca8; } .body--dark .q-table td a, .body--dark .nicegui-link { color: #8cbcec; }
+.body--dark .q-btn.text-primary { color: #8cbcec !important; }
 .body--dark .cm-editor { filter: invert(.88) hue-rotate(180deg); }
 .member { min-width: 15rem; flex: 1 0 15rem; }
 .same { opacity: .6; }
 .number { font-variant-numeric: tabular-nums; }
-@media (max-width: 599px) { .panel { padding: .6rem; } .wide { display: none; } }
+@media (max-width: 599px) { .panel { padding: .6rem; } .wide { display: none; }
+  .panel .q-table th, .panel .q-table td { padding: .3rem .25rem; overflow-wrap: anywhere; min-width: 2.6rem; } }
 """
 
 
@@ -110,8 +115,10 @@ def address(path: str, **query: Any) -> str:
 LINK = '<q-td :props="props"><a :href="props.row.href_{0}" v-text="props.value"></a></q-td>'
 SPARK = (
     '<q-td :props="props"><svg viewBox="0 0 100 24" width="100" height="24" role="img" :aria-label="props.row.spark_label">'
-    '<polyline :points="props.value" fill="none" stroke="#2f6ca8" stroke-width="1.5"/></svg></q-td>'
+    '<polyline class="spark" :points="props.value"/></svg></q-td>'
 )
+WORD = '<q-td :props="props"><span v-if="props.value" :class="`chip ${props.row.kind}`" v-text="props.value"></span></q-td>'
+"""A short fact of a row, coloured by its ``kind``."""
 
 
 def table(
@@ -153,5 +160,11 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 async def asked(question: Callable[[], T]) -> T:
-    """The answer to a question, asked beside the event loop so that other readers are not kept waiting."""
-    return cast("T", await run.io_bound(question))  # None only while the server shuts down
+    """The answer to a question, asked beside the event loop so that other readers are not kept waiting.
+
+    Raises CancelledError where the reader left the page meanwhile, or the server shuts down: NiceGUI says None instead.
+    """
+    answer = await run.io_bound(lambda: (question(),))
+    if answer is None:
+        raise asyncio.CancelledError
+    return answer[0]

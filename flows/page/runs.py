@@ -11,6 +11,9 @@ from nicegui import ui
 
 from flows.page import charts, frame
 from flows.page.charts import Mark
+from flows.page.report import show_report
+from flows.run.ending import COLLAPSED, Ending, endings, in_a_word
+from flows.run.results import validation_scores
 from flows.run.run import Run, all_runs
 from userrl_core.records import branch_of
 from warehouse import Warehouse
@@ -18,6 +21,11 @@ from warehouse.files.runs import find_run
 from warehouse.query import browse
 
 FOLLOW_SECONDS = 5.0
+
+ENDINGS = (
+    "best, last: mean score of the best and of the last validation. collapsed: the last step lies below the best by more than .1 "
+    "and by more than three standard errors, task by task, on held-out tasks where both were evaluated, else on validation."
+)
 
 MEASURES = {
     "score": "mean score",
@@ -57,19 +65,20 @@ async def show_runs(warehouse: Warehouse) -> None:
         frame.sentence("No run yet; `make run` starts one.")
         return
     columns = {
-        "name": "run", "state": "state", "best": "best", "last": "last", "spark": "training score", "recipe": "recipe",
-        "seed": "seed", "profile": "profile", "trajectories": "trajectories", "began": "began",
+        "name": "run", "ending": "ending", "best": "best", "last": "last", "spark": "training score", "state": "state",
+        "recipe": "recipe", "seed": "seed", "profile": "profile", "trajectories": "trajectories", "began": "began",
     }  # fmt: skip
     with ui.element("div").classes("panel"):
         made = frame.table(
             rows,
             columns,
             links=("name", "trajectories"),
-            wide=("recipe", "seed", "profile", "trajectories", "began"),
+            wide=("spark", "state", "recipe", "seed", "profile", "trajectories", "began"),
             selection=True,
         )
         made.add_slot("body-cell-spark", frame.SPARK)
-        ui.label("best, last: mean score of the best and of the last validation.").classes("quiet text-sm")
+        made.add_slot("body-cell-ending", frame.WORD)
+        ui.label(ENDINGS).classes("quiet text-sm")
 
     def compare() -> None:
         chosen = [row["id"] for row in made.selected]
@@ -83,9 +92,8 @@ async def show_runs(warehouse: Warehouse) -> None:
 
 def run_rows(warehouse: Warehouse) -> list[Row]:
     """Rows of the table of runs."""
-    from flows.run.results import validation_scores
-
     known: dict[str, Run] = {run.id: run for run in all_runs()}
+    ended = endings(warehouse)
     sparks = {row["run_id"]: row["scores"] for row in warehouse.rows(SPARKS)}
     counts = {
         row["run_id"]: row["n"]
@@ -97,12 +105,15 @@ def run_rows(warehouse: Warehouse) -> list[Row]:
         run = known.get(run_id)
         best, last = validation_scores(run.folder) if run else (None, None)
         scores = sparks.get(run_id, [])
+        word = in_a_word(ended.get(run_id, ()))
         rows.append(
             {
                 "id": run_id,
                 "name": run_id,
                 "href_name": f"/run/{run_id}",
                 "state": _state(run),
+                "ending": word,
+                "kind": "bad" if COLLAPSED in word else "",
                 "best": frame.number(best, 2),
                 "last": frame.number(last, 2),
                 "spark": charts.spark_points(scores),
@@ -129,24 +140,70 @@ async def show_run(warehouse: Warehouse, run_id: str, beside: str) -> None:
     """One run, with the curves of others beside it where they were asked for."""
     meant = find_run(warehouse.root, run_id)
     run_ids = [meant["run_id"], *(find_run(warehouse.root, name)["run_id"] for name in beside.split(",") if name)]
-    run = next((each for each in all_runs() if each.id == meant["run_id"]), None)
-    frame.heading(meant["run_id"] if len(run_ids) == 1 else f"{len(run_ids)} runs")
-    with ui.row().classes("gap-2 items-center"):
-        seed = "" if meant["seed"] is None else f"seed {meant['seed']}"
-        credit = f"{meant['shaping']} / {meant['score']}, gamma {meant['gamma']:g}"
-        facts = [meant["recipe"], seed, meant["profile"], _state(run), credit if seed else ""]
-        for fact in filter(None, facts):
-            frame.chip(fact)
-        ui.link("all its trajectories", frame.address("/trajectories", run=meant["run_id"]))
-        ui.link("beside published figures", frame.address("/published", run=meant["run_id"]))
+    known = {run.id: run for run in all_runs()}
+    ended = await frame.asked(lambda: endings(warehouse))
+    if len(run_ids) == 1:
+        frame.heading(meant["run_id"])
+        _facts(meant, known.get(meant["run_id"]), ended.get(meant["run_id"], []))
+    else:
+        frame.heading(f"{len(run_ids)} runs")
+        rows = {row["run_id"]: row for row in await frame.asked(lambda: warehouse.rows("FROM runs"))}
+        _facts_side_by_side([_facts_row(rows[each], known.get(each), ended.get(each, [])) for each in run_ids])
     await Curves(warehouse, run_ids).build()
     if len(run_ids) == 1:
         await _spread(warehouse, meant["run_id"])
         await _said(warehouse, meant["run_id"])
-        report = run.folder / "report.md" if run is not None else None
-        if report is not None and report.is_file():
-            with ui.expansion("Report").classes("panel"):
-                frame.said(report.read_text(), "font-mono text-sm")
+        if run := known.get(meant["run_id"]):
+            await show_report(run, warehouse)
+
+
+def _facts(row: Row, run: Run | None, own: Sequence[Ending]) -> None:
+    with ui.row().classes("gap-2 items-center"):
+        if word := in_a_word(own):
+            frame.chip(word, kind="bad" if COLLAPSED in word else "good")
+        for fact in filter(None, (row["recipe"], _seed(row), row["profile"], _state(run), _credit(row))):
+            frame.chip(fact)
+        ui.link("all its trajectories", frame.address("/trajectories", run=row["run_id"]))
+        ui.link("beside published figures", frame.address("/published", run=row["run_id"]))
+    for ending in own:
+        ui.label(ending.sentence()).classes("mark" if ending.word == COLLAPSED else "quiet")
+
+
+def _facts_row(row: Row, run: Run | None, own: Sequence[Ending]) -> Row:
+    best, last = validation_scores(run.folder) if run else (None, None)
+    return {
+        "id": row["run_id"],
+        "name": row["run_id"],
+        "href_name": f"/run/{row['run_id']}",
+        "ending": in_a_word(own),
+        "kind": "bad" if COLLAPSED in in_a_word(own) else "",
+        "best": frame.number(best, 2),
+        "last": frame.number(last, 2),
+        "recipe": row["recipe"],
+        "seed": _seed(row).removeprefix("seed "),
+        "profile": row["profile"],
+        "state": _state(run),
+        "credit": _credit(row),
+    }
+
+
+def _facts_side_by_side(rows: Sequence[Row]) -> None:
+    columns = {
+        "name": "run", "ending": "ending", "best": "best", "last": "last", "recipe": "recipe", "seed": "seed",
+        "profile": "profile", "state": "state", "credit": "credit",
+    }  # fmt: skip
+    with ui.element("div").classes("panel"):
+        made = frame.table(rows, columns, links=("name",), wide=("recipe", "seed", "profile", "state", "credit"))
+        made.add_slot("body-cell-ending", frame.WORD)
+
+
+def _seed(row: Row) -> str:
+    return "" if row["seed"] is None else f"seed {row['seed']}"
+
+
+def _credit(row: Row) -> str:
+    """Of a run that may train: others have no seed of their own."""
+    return f"{row['shaping']} / {row['score']}, gamma {row['gamma']:g}" if row["seed"] is not None else ""
 
 
 class Curves:
@@ -208,27 +265,38 @@ class Curves:
         return f"{name} (validation)" if row["phase"] == "validate" else f"{name} (training)"
 
     def _marks(self) -> list[Mark]:
-        first: dict[str, Row] = {}
+        first: dict[tuple[str, str], Row] = {}
         for row in self._rows:
             if row["phase"] == "train":
-                first.setdefault(row["stage"], row)
-        starts: dict[int, list[str]] = {}
-        for stage, row in first.items():
-            starts.setdefault(row["step"], []).append(f"{stage}: {row['horizon']} turns")
-        marks = [Mark(step, "\n".join(sorted(names)), "stage") for step, names in starts.items()]
+                first.setdefault((row["run_id"], row["stage"]), row)
+        stages = [(row["step"], run_id, f"{stage}: {row['horizon']} turns") for (run_id, stage), row in first.items()]
         alarms = self._warehouse.rows(
-            "SELECT step, fields FROM events WHERE kind = 'alarm' AND list_contains($runs, run_id) ORDER BY step",
+            "SELECT run_id, step, fields FROM events WHERE kind = 'alarm' AND list_contains($runs, run_id) ORDER BY step",
             runs=self._run_ids,
         )
-        rung: dict[int, list[str]] = {}
-        for row in alarms:
-            rung.setdefault(row["step"] or 0, []).append(_alarm(row["fields"]))
-        return [*marks, *(Mark(step, "\n".join(texts), "alarm") for step, texts in rung.items())]
+        rung = [(row["step"] or 0, row["run_id"], _alarm(row["fields"])) for row in alarms]
+        return [*self._together(stages, "stage"), *self._together(rung, "alarm")]
+
+    def _together(self, found: Sequence[tuple[int, str, str]], kind: str) -> list[Mark]:
+        """A mark a step, its texts one below the other. Of several runs each is named where not all say the same."""
+        whose: dict[tuple[int, str], list[str]] = {}
+        for step, run_id, text in found:
+            whose.setdefault((step, text), []).append(run_id)
+        at: dict[int, list[str]] = {}
+        for (step, text), runs in whose.items():
+            named = text if len(set(runs)) == len(self._run_ids) else f"{text} ({', '.join(sorted(set(runs)))})"
+            at.setdefault(step, []).append(named)
+        # Names of runs are long, and those of neighbouring steps would cover one another.
+        labelled = len(self._run_ids) == 1 or kind == "stage"
+        return [Mark(step, "\n".join(sorted(texts)), kind, labelled) for step, texts in at.items()]
 
     def _open(self, event: Any) -> None:
         step = int(event.data[0])
         phase = "validate" if event.series_name.endswith("(validation)") else "train"
-        ui.navigate.to(frame.address("/trajectories", run=self._run_ids[0], step=step, phase=phase))
+        whose = next(
+            (run_id for run_id in self._run_ids if event.series_name.startswith(f"{run_id} ")), self._run_ids[0]
+        )
+        ui.navigate.to(frame.address("/trajectories", run=whose, step=step, phase=phase))
 
 
 def _alarm(fields: str | None) -> str:
@@ -296,7 +364,7 @@ async def _said(warehouse: Warehouse, run_id: str) -> None:
             "share": f"{row['turn_share']:.0%}",
             "n": row["n"],
             "commonest": (row["commonest"] or "")[:80],
-            "one": "a conversation",
+            "one": "one",
             "href_one": f"/trajectory/{row['one_id']}",
         }
         for row in found
@@ -305,6 +373,6 @@ async def _said(warehouse: Warehouse, run_id: str) -> None:
         frame.heading("What the agent's turns were", level=2)
         columns = {
             "step": "step", "stage": "stage", "choice": "choice", "share": "share", "n": "turns",
-            "commonest": "said most", "one": "one of them",
+            "commonest": "said most", "one": "see",
         }  # fmt: skip
         frame.table(rows, columns, links=("one",), wide=("stage", "n"))

@@ -13,7 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from curricula.recipe import PlannedStage
 from curricula.shown import replacement
 from flows.machine.home import warehouse_dir
+from flows.machine.page_address import run_address
 from flows.run.alarms import alarm_rules, fell, sounded, validations
+from flows.run.ending import COLLAPSED, endings
 from flows.run.plan import RunPlan, last_step
 from flows.run.results import (
     Demonstrations,
@@ -67,6 +69,10 @@ class Report(BaseModel):
     """Best and last of each branch, in place of those of the whole."""
     fork: str = ""
     """What the branches are compared by, and what one run of each cannot say."""
+    collapsed: tuple[str, ...] = ()
+    """A sentence for RL, or for each branch, that lost what it had reached; reports of old do not say."""
+    held: tuple[str, ...] = ()
+    """And for the others."""
     alarms: tuple[str, ...] = ()
     """What the alarms said while it trained."""
     replaced: tuple[str, ...] = ()
@@ -138,6 +144,7 @@ def write_report(
     reached = {"RL": newest} if newest is not None and not ends else dict(ends or {})
     found = {label: both for label, end in reached.items() if (both := _reached(run, label, end, scores)) is not None}
     best, last = found.pop("RL", (None, None))
+    collapsed, held = _endings(run)
     draw(learning_curve(run.id), run.folder / "curve.png", f"{plan.recipe.name}, seed {plan.request.seed}")
     finished = stage_results(run.folder)
     written = Report(
@@ -163,6 +170,8 @@ def write_report(
         last=last,
         branches=found,
         fork=_fork(plan),
+        collapsed=collapsed,
+        held=held,
         alarms=_alarms(plan, run),
         replaced=tuple(replacement(row) for row in plan.recipe.replaced),
         data=data_used(plan.recipe),
@@ -268,6 +277,14 @@ def _alarms(plan: RunPlan, run: Run) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*sounded(run.folder), *fall)))
 
 
+def _endings(run: Run) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Sentences on the branches that collapsed, and on the others."""
+    with open_warehouse(warehouse_dir()) as warehouse:
+        own = endings(warehouse, run.id).get(run.id, [])
+    lost = [each for each in own if each.word == COLLAPSED]
+    return tuple(each.sentence() for each in lost), tuple(each.sentence() for each in own if each not in lost)
+
+
 def learning_curve(run_id: str) -> list[CurvePoint]:
     """Mean score per step in training and in validation, from the warehouse."""
     text = """select phase, stage, step, avg(score), any_value(horizon) from trajectories
@@ -312,7 +329,8 @@ def markdown(report: Report) -> str:
     lines = [f"# {report.run}", ""]
     lines += [f"**{sentence}**" if strong else sentence for sentence, strong in facts(report, code="`")]
     lines += best_and_last(report)
-    lines += [f"**{sentence}**" for sentence in report.forgotten]
+    lines += [f"**{sentence}**" for sentence in (*report.collapsed, *report.forgotten)]
+    lines += report.held
     lines.append("")
     if report.table:
         lines += _table(report) + _without_calls(report)
@@ -325,6 +343,7 @@ def markdown(report: Report) -> str:
     checkpoint = f" Checkpoint: `{report.checkpoint}`." if report.checkpoint else ""
     lines.append(f"Stages took {seconds:.0f} s ({cpu:.0f} CPU-seconds).{checkpoint}")
     lines.append(f"Every turn is in the warehouse `{report.warehouse}`, run `{report.run}`.")
+    lines.append(f"To look at it, `userrl view` on that machine, then {run_address(report.run)}")
     if report.replaced:
         lines += ["", REPLACED, "", *(f"- {line}" for line in report.replaced)]
     return "\n".join(lines) + "\n"

@@ -133,6 +133,17 @@ def stage_results(run_folder: Path) -> dict[str, Result]:
     }
 
 
+def chosen_so_far(run_folder: Path) -> Path | None:
+    """The checkpoint that validation has chosen in the stages that ended; None before the first, or where it is gone."""
+    best: tuple[float, Path] | None = None
+    for path in run_folder.glob("stages/rl-*/result.json"):
+        value = (read_json(path) or {}).get("value", {})
+        if (chosen := value.get("best")) and Path(chosen["path"]).is_dir():
+            found = float(chosen["score"]), Path(chosen["path"])
+            best = found if best is None else max(best, found)
+    return best[1] if best else None
+
+
 def validation_scores(run_folder: Path) -> tuple[float | None, float | None]:
     """Mean score of a run's best and of its last validation so far; None before the first."""
     best = last = None

@@ -24,6 +24,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from curricula import Recipe
+from curricula.yaml_files import recipe_names
 from flows.machine.home import home, runs_dir, warehouse_dir
 from flows.machine.slots import held, holder, holder_pid
 from userrl_core.errors import ConfigError
@@ -119,6 +120,20 @@ class Run:
             self.set_status(state, error="".join(str(error).splitlines()[:1]))
             raise
         self.set_status("completed")
+
+    @property
+    def restart(self) -> str:
+        """How a person has it continued, as far as the run knows."""
+        info = self.info
+        if info.recipe not in recipe_names() or all(
+            stage.name == "evaluate" for stage in self.folder.glob("stages/[a-z]*")
+        ):
+            return "start it again with the same parameters"
+        profile = f" -p profile={info.profile}" if info.profile else ""
+        return (
+            "start it again with the parameters that it had (name and overrides too): "
+            f"prefect deployment run train/{info.recipe} -p seed={info.seed}{profile}"
+        )
 
     def ask_to_stop(self) -> None:
         """Whoever works on it stops within seconds, whether or not a server or a worker is up."""

@@ -26,12 +26,26 @@ from selenium.webdriver.support.ui import WebDriverWait
 from tests.ports import free_port
 from tests.warehouse.makers import play
 from userrl_core.gyms import tasks
+from userrl_core.json_files import write_json
 from warehouse import TurnLog, open_warehouse
 
 pytestmark = pytest.mark.slow
 
 SECONDS = 60.0
 HOSTILE = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\"> \x1b[31mred \u202eback"
+
+
+REPORT = f"""# r2
+
+Recipe `naive-sum`, seed 1.
+**Alarm kl at step 20.**
+
+| gym | SFT | RL |
+| --- | ---: | ---: |
+| errand | 0.345 ± 0.029 | 0.945 ± 0.016 |
+
+Rejected of RL at errand: 1: {HOSTILE} (1).
+"""
 
 
 @dataclass(slots=True)
@@ -114,6 +128,18 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         play(log, [1.0], gym="tau", step=40, phase="evaluate", calls=1)
         play(log, [0.25, 1.0], gym="turtle", step=41, text=HOSTILE, credits=[1.0, 1.0])
         play(log, [1.0], gym="wish", step=42, text="m" * 2**20)
+    with TurnLog.open(
+        folder / "warehouse", "r2", run_fields={"name": "second", "recipe": "naive-sum", "seed": 1}
+    ) as log:
+        for step, solved in ((10, 16), (20, 2)):
+            for task in range(16):
+                score = float(task < solved)
+                play(log, [score], gym="errand", task=f"t{task}", step=step, phase="validate", score=score)
+        log.event("alarm", stage="rl-1", step=20, alarm="kl")
+    about = {"id": "r2", "created": 1, "name": "second", "recipe": "naive-sum", "seed": 1, "profile": "laptop"}
+    write_json(folder / "runs" / "r2" / "run.json", about)
+    write_json(folder / "runs" / "r2" / "status.json", {"state": "completed"})
+    (folder / "runs" / "r2" / "report.md").write_text(REPORT)
     return folder
 
 
@@ -172,6 +198,28 @@ def test_runs_lead_to_curves(viewer: Viewer) -> None:
     viewer.sees("Groups whose trajectories differ most in score")
     viewer.sees("What the agent's turns were")
     assert viewer.element("canvas, svg.echarts, .nicegui-echart").is_displayed()
+
+
+def test_a_collapsed_run_is_told_from_others_and_its_report_is_drawn_as_text_and_tables(viewer: Viewer) -> None:
+    viewer.open("/")
+    viewer.until(lambda: "collapsed" in viewer.element(".chip.bad").text)
+    viewer.open("/run/r2")
+    viewer.sees(
+        "RL collapsed: the last step, 20, scores 0.125 on validation tasks, the best checkpoint, step 10, 1.000"
+    )
+    viewer.click("Report")
+    viewer.sees("0.945 ± 0.016")
+    viewer.sees("<script>document.title='owned'</script>")
+    assert viewer.driver.find_elements(By.CSS_SELECTOR, "img[src=x]") == []
+    assert "| --- |" not in viewer.text()
+    assert "**" not in viewer.text()
+
+
+def test_of_several_runs_each_has_its_facts_and_its_alarms(viewer: Viewer) -> None:
+    viewer.open("/run/r1?beside=r2")
+    viewer.sees("alarm: kl (r2)")
+    rows = [row.text for row in viewer.driver.find_elements(By.CSS_SELECTOR, "tbody tr")]
+    assert ["equalized-r2g" in rows[0], "naive-sum" in rows[1], "collapsed" in rows[1]] == [True] * 3
 
 
 def test_a_list_is_filtered_and_turned_page_by_page_and_its_address_says_it(viewer: Viewer) -> None:
@@ -258,7 +306,7 @@ def test_a_group_stands_side_by_side_with_the_two_that_differ_most(viewer: Viewe
 
 def test_sql_is_answered_and_what_writes_is_refused(viewer: Viewer, home: Path) -> None:
     viewer.open("/ask?q=SELECT+gym,+count(*)+AS+n+FROM+trajectories+GROUP+BY+ALL+ORDER+BY+n+DESC")
-    viewer.sees("4 rows")
+    viewer.sees("5 rows")
     viewer.sees("160")
     before = rows(home, "SELECT count(*) AS n FROM turns")
     for statement in ("DELETE FROM turns", "COPY turns TO 'x.csv'", "SELECT * FROM read_text('/etc/passwd')"):
@@ -344,6 +392,7 @@ def test_every_page_fits_its_window_and_says_no_error(viewer: Viewer, home: Path
     for path in (
         "/",
         "/run/r1",
+        "/run/r1?beside=r2",
         "/trajectories",
         f"/trajectory/{traj_id}",
         f"/group/{traj_id}",

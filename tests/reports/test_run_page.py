@@ -55,7 +55,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
 
 def test_a_page_begins_with_what_went_wrong(run: tuple[str, str]) -> None:
     text, _ = run
-    collapse = "**RL collapsed: the last step scores 0.500 on held-out tasks, the best checkpoint 1.000.**"
+    collapse = "**RL collapsed: the last step, 6, scores 0.500 on held-out tasks, the best checkpoint, step"
     assert text.index("**Alarm entropy") < text.index(collapse) < text.index("## Learning curves")
 
 

@@ -74,6 +74,46 @@ CREATE OR REPLACE MACRO forgetting(run := NULL) AS TABLE
     FROM validated v JOIN along a ON v.run_id = a.run_id AND (v.branch IS NULL OR v.branch = a.branch)
     GROUP BY v.run_id, a.branch, v.gym ORDER BY v.run_id, a.branch, v.gym;
 
+-- How each run, or branch of one, ended: its last step beside its best one. collapsed: lower by more than .1 and by more than three
+-- standard errors of the paired difference, on the held-out tasks where both were evaluated, else on validation; held: not so.
+CREATE OR REPLACE MACRO run_endings(run := NULL) AS TABLE
+    WITH validated AS (
+        SELECT run_id, regexp_extract(stage, '^rl-[0-9]+-(.*)$', 1) AS own, step, gym, task_id, avg(score) AS score
+        FROM trajectories t
+        WHERE phase = 'validate' AND admitted AND score IS NOT NULL AND (run IS NULL OR t.run_id = run) GROUP BY ALL
+    ), along AS (
+        SELECT DISTINCT run_id, own AS way FROM validated v
+        WHERE own <> '' OR NOT EXISTS (FROM validated o WHERE o.run_id = v.run_id AND o.own <> '')
+    ), scored AS (
+        SELECT v.run_id, a.way, v.step, v.gym, v.task_id, avg(v.score) AS score
+        FROM validated v JOIN along a ON v.run_id = a.run_id AND v.own IN ('', a.way) GROUP BY ALL
+    ), ends AS (
+        SELECT run_id, way, count(*) AS validations, first(step ORDER BY score DESC, step) AS best_step, max(score) AS best,
+               max(step) AS last_step, arg_max(score, step) AS last
+        FROM (SELECT run_id, way, step, avg(score) AS score FROM scored GROUP BY ALL) GROUP BY ALL
+    ), on_validation AS (
+        SELECT e.run_id, e.way, count(*) AS n, avg(b.score - l.score) AS fall, stddev_samp(b.score - l.score) / sqrt(n) AS error
+        FROM ends e JOIN scored b ON b.run_id = e.run_id AND b.way = e.way AND b.step = e.best_step
+        JOIN scored l ON l.run_id = e.run_id AND l.way = e.way AND l.step = e.last_step AND l.gym = b.gym AND l.task_id = b.task_id
+        WHERE e.validations > 1 GROUP BY ALL
+    ), evaluated AS (
+        SELECT run_id, policy, gym, task_id, task_version, avg(score) AS score FROM trajectories t
+        WHERE phase = 'evaluate' AND admitted AND score IS NOT NULL AND (run IS NULL OR t.run_id = run) GROUP BY ALL
+    ), held_out AS (
+        SELECT b.run_id, CASE b.policy WHEN 'RL' THEN '' ELSE b.policy END AS way, count(*) AS n, avg(b.score) AS best,
+               avg(l.score) AS last, avg(b.score - l.score) AS fall, stddev_samp(b.score - l.score) / sqrt(n) AS error
+        FROM evaluated b JOIN evaluated l ON l.run_id = b.run_id AND l.policy = b.policy || ' last step' AND l.gym = b.gym
+             AND l.task_id = b.task_id AND l.task_version IS NOT DISTINCT FROM b.task_version
+        GROUP BY b.run_id, b.policy
+    )
+    SELECT e.run_id, nullif(e.way, '') AS branch, e.best_step, e.best, e.last_step, e.last, h.best AS held_out_best,
+           h.last AS held_out_last, coalesce(h.n, v.n) AS tasks, coalesce(h.fall, v.fall) AS fall,
+           CASE WHEN h.n IS NULL THEN v.error ELSE h.error END AS stderr,
+           CASE WHEN tasks IS NULL OR tasks < 2 THEN NULL
+                WHEN coalesce(h.fall, v.fall) > greatest(0.1, 3 * stderr) THEN 'collapsed' ELSE 'held' END AS ending
+    FROM ends e LEFT JOIN on_validation v ON v.run_id = e.run_id AND v.way = e.way
+    LEFT JOIN held_out h ON h.run_id = e.run_id AND h.way = e.way ORDER BY e.run_id, branch;
+
 -- Per step: groups of two or more admitted trajectories that are all good, all bad (no variance: no gradient) or mixed, with
 -- the mean deviation of the run's trajectory score; groups with fewer of them are counted apart.
 CREATE OR REPLACE MACRO group_statistics(run := NULL, in_phase := 'train') AS TABLE

@@ -10,9 +10,14 @@ from flows.cli.terminal import plain
 
 
 def report(run: RunName = "latest", html: Html = None, as_json: Json = False) -> None:
-    """Show what a run achieved: demonstrator, SFT and RL side by side on held-out tasks. latest: of those that have a report."""
+    """Show what a run achieved: demonstrator, SFT and RL side by side on held-out tasks. Of a run without a report, how
+    far it came, and exit 1. latest: of those that have a report.
+    """
+    from flows.machine.home import warehouse_dir
+    from flows.run.reports import so_far
     from flows.run.run import all_runs, find
     from userrl_core.errors import ConfigError
+    from warehouse import open_warehouse
 
     meant = find(run)
     if run == "latest" and not (meant.folder / "report.json").is_file():
@@ -24,6 +29,9 @@ def report(run: RunName = "latest", html: Html = None, as_json: Json = False) ->
             )
             meant = finished[-1]
     if not (meant.folder / "report.json").is_file():
+        if not as_json and html is None and warehouse_dir().is_dir():
+            with open_warehouse(warehouse_dir()) as warehouse:
+                print(plain(so_far.page(meant, warehouse).text()), end="")
         raise ConfigError(f"Run {meant.id} has no report yet; it is {meant.status.state}.")
     if as_json:
         print((meant.folder / "report.json").read_text())
@@ -31,10 +39,8 @@ def report(run: RunName = "latest", html: Html = None, as_json: Json = False) ->
     if html is None:
         print(plain((meant.folder / "report.md").read_text()), end="")
         return
-    from flows.machine.home import warehouse_dir
     from flows.run.report import Report
     from flows.run.reports.of_run import page
-    from warehouse import open_warehouse
 
     written = Report.model_validate_json((meant.folder / "report.json").read_text())
     with open_warehouse(warehouse_dir()) as warehouse:

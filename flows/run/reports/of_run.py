@@ -7,10 +7,12 @@ from typing import Any
 
 import polars as pl
 
+from flows.machine.page_address import run_address
+from flows.run.ending import COLLAPSED, Ending, endings
 from flows.run.plan import last_step
 from flows.run.report import Report, best_and_last, facts, number
 from flows.run.reports.compared import line, marks
-from flows.run.reports.comparison import ALL, Curve, collapsed, curves
+from flows.run.reports.comparison import ALL, Curve, curves
 from flows.run.reports.document import Block, Document, Figure, Heading, Items, Table, Text
 from flows.run.reports.figures import Line, Panel, intervals, panels
 from flows.run.reports.sides import TRAINED, Member, Side
@@ -30,8 +32,7 @@ def page(report: Report, warehouse: Warehouse) -> Document:
     found = _scores_of(scores)
     blocks: list[Block] = [Text(sentence, strong=strong) for sentence, strong in facts(report)]
     blocks += [
-        *_fallen(report, scores),
-        *_reached(report, found),
+        *_reached(report, endings(warehouse, report.run).get(report.run, ()), found),
         *_curves(report, warehouse),
         *_scores(report, scores, found),
     ]
@@ -64,18 +65,12 @@ def _order(report: Report, found: Scores) -> list[str]:
     return sorted(policies, key=place)
 
 
-def _fallen(report: Report, scores: pl.DataFrame) -> Iterator[Block]:
-    for best in (*report.branches, TRAINED):
-        both = [scores.filter(pl.col("policy") == policy) for policy in (best, last_step(best))]
-        if fall := collapsed(*both):
-            yield Text(
-                f"{best} collapsed: the last step scores {fall[1]:.3f} on held-out tasks, the best checkpoint {fall[0]:.3f}.",
-                strong=True,
-            )
-
-
-def _reached(report: Report, found: Scores) -> Iterator[Block]:
-    if sentences := best_and_last(report):
+def _reached(report: Report, own: Sequence[Ending], found: Scores) -> Iterator[Block]:
+    for ending in own:
+        if ending.word == COLLAPSED:
+            yield Text(ending.sentence(), strong=True)
+    held = [ending.sentence() for ending in own if ending.word != COLLAPSED]
+    if sentences := [*best_and_last(report), *held]:
         yield Items(tuple(sentence.replace("`", "") for sentence in sentences))
     rows = [
         (policy, interval.estimate, interval.low, interval.high)
@@ -337,6 +332,7 @@ def _where(report: Report) -> Iterator[Block]:
         (
             *([f"Checkpoint: {report.checkpoint}"] if report.checkpoint else []),
             f"Run folder: {report.folder}",
+            f"To look at it: userrl view, then {run_address(report.run)}",
             f"Every turn: userrl sql \"from turns where run_id = '{report.run}'\"",
         )
     )

@@ -18,6 +18,8 @@ from typing import Any
 import polars as pl
 
 from flows.run.plan import last_step
+from flows.run.results import chosen_so_far
+from flows.run.run import all_runs
 from userrl_core.errors import ConfigError
 from userrl_core.records import branch_of
 from userrl_core.suggest import nearest
@@ -101,7 +103,12 @@ def _side(warehouse: Warehouse, text: str) -> Side:
     if "=" not in text:
         name, _, policy = text.partition(":")
         row = find_run(warehouse.root, name)
-        member = _member(row, _policies(warehouse, [row["run_id"]]), _branches(warehouse, [row["run_id"]]), policy)
+        policies = _policies(warehouse, [row["run_id"]])
+        if not policies:
+            raise ConfigError(
+                f"Run {row['run_id']} has no held-out evaluation of its own: {_instead(warehouse, row['run_id'])}."
+            )
+        member = _member(row, policies, _branches(warehouse, [row["run_id"]]), policy)
         return Side(f"{row['run_id']}:{policy}" if policy else row["run_id"], (member,))
     filters = _filters(text)
     rows = [row for row in warehouse.sql("FROM runs").pl().to_dicts() if _fits(row, filters)]
@@ -110,9 +117,12 @@ def _side(warehouse: Warehouse, text: str) -> Side:
     policies = _policies(warehouse, [row["run_id"] for row in rows])
     evaluated = [row for row in rows if _evaluated(row, policies, filters.get("policy"))]
     if not evaluated:
+        if not rows:
+            raise ConfigError(f"No run is meant by '{text}'{_known(warehouse, filters)}.")
+        newest_row = max(rows, key=lambda row: row["created"])
         raise ConfigError(
-            f"No run with a held-out evaluation is meant by '{text}'"
-            f"{f' ({len(rows)} without one)' if rows else ''}; `userrl runs list` shows them all."
+            f"None of the {len(rows)} runs meant by '{text}' has a held-out evaluation of its own. Of the newest, "
+            f"{newest_row['run_id']}: {_instead(warehouse, newest_row['run_id'])}."
         )
     if len({row["recipe_hash"] for row in evaluated}) > 1:
         ways = sorted({f"profile={row['profile']},recipe_hash={row['recipe_hash']}" for row in evaluated})
@@ -126,6 +136,35 @@ def _side(warehouse: Warehouse, text: str) -> Side:
     if older := [row["run_id"] for row in evaluated if newest[row["seed"]] is not row]:
         left_out.append(f"{text}: older runs of the same seeds, left out: {', '.join(older)}.")
     return Side(text, tuple(members), tuple(left_out))
+
+
+def _instead(warehouse: Warehouse, run_id: str) -> str:
+    """What to do about a run without an evaluation of its own."""
+    text = "SELECT max(run_id) AS found FROM trajectories WHERE phase = 'evaluate' AND starts_with(checkpoint, $run || '@')"
+    if evaluation := warehouse.rows(text, run=run_id)[0]["found"]:
+        return f"its checkpoint was evaluated by itself, so compare {evaluation} in its place"
+    run = next((each for each in all_runs() if each.id == run_id), None)
+    if run is None:
+        return "its folder is gone, so that nothing can be evaluated; compare another run"
+    state = run.status.state
+    if state == "running":
+        return "it is running, and evaluates at its end; wait for that"
+    checkpoint = run.checkpoint or chosen_so_far(run.folder)
+    go_on = "" if state == "completed" else f"it is {state}; {run.restart}, and it goes on to its evaluation"
+    if checkpoint is None:
+        return go_on or "it trained nothing that could be evaluated; compare another run"
+    now = f"`userrl evaluate {run_id if run.checkpoint else checkpoint}` plays one now, in a run whose id it prints: compare that"
+    return f"{go_on}. Or: {now}" if go_on else now
+
+
+def _known(warehouse: Warehouse, filters: Mapping[str, str]) -> str:
+    """What a filter could have named."""
+    runs = warehouse.rows("FROM runs ORDER BY created DESC")
+    for key, pattern in filters.items():
+        values = list(dict.fromkeys(str(row[key]) for row in runs)) if key != "policy" else []
+        if values and not any(fnmatchcase(value, pattern) for value in values) and not _RANGE.fullmatch(pattern):
+            return f": there is {key} {', '.join(values[:8])}{', ...' if len(values) > 8 else ''}"
+    return "; `userrl runs list` shows what there is"
 
 
 def _filters(text: str) -> dict[str, str]:
@@ -180,8 +219,6 @@ def _member(
     policy: str,
 ) -> Member:
     run_id, own = row["run_id"], policies.get(row["run_id"], ())
-    if not own:
-        raise ConfigError(f"Run {run_id} has no held-out evaluation yet; wait for it, or `userrl evaluate {run_id}`.")
     # A run that trains calls its own policy RL; an evaluation by itself has one policy, whatever it is called.
     best = policy or (TRAINED if TRAINED in own else own[0] if len(own) == 1 else "")
     if best not in own:

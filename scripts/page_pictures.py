@@ -1,0 +1,99 @@
+"""Pictures of the page for docs/: each address in a real Chromium, at 1280 and 390 pixels, light and dark.
+
+    python scripts/page_pictures.py --out pictures runs=/run/latest replay=/trajectory/1099612295849
+    python scripts/page_pictures.py --out docs --only 1280-light page-runs=/run/latest
+
+The home is $USERRL_HOME's; a `userrl view` is started for it. Says where a table or the page is wider than its place.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+from selenium import webdriver
+from selenium.webdriver.chrome.options import Options
+from selenium.webdriver.chrome.service import Service
+
+WIDTHS, SCHEMES = (1280, 390), ("light", "dark")
+TALLEST = 2_600
+SETTLED_SECONDS = 2.5
+"""Charts and lists come after the page."""
+
+CUT = """
+return [...document.querySelectorAll('main *')].filter(e => e.clientWidth && e.scrollWidth > e.clientWidth + 1
+  && getComputedStyle(e).overflowX != 'visible').map(e => e.className.slice(0, 60) + ' ' + e.scrollWidth + ' > ' + e.clientWidth)
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("pages", nargs="+", metavar="NAME=ADDRESS")
+    parser.add_argument("--out", type=Path, default=Path("docs"))
+    parser.add_argument("--only", help="one of them, as 1280-light; its files are called NAME.png")
+    parser.add_argument("--height", type=int, help="pixels; the whole page unless given")
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    server = subprocess.Popen([sys.executable, "-m", "flows.cli.main", "view", "--port", str(port)])
+    try:
+        base = f"http://127.0.0.1:{port}"
+        while server.poll() is None:
+            with contextlib.suppress(httpx.TransportError):
+                httpx.get(base + "/people/none", timeout=60)
+                break
+            time.sleep(0.2)
+        with browser() as driver:
+            for scheme in SCHEMES:
+                for width in WIDTHS:
+                    if given.only in (None, f"{width}-{scheme}"):
+                        for page in given.pages:
+                            name, _, path = page.partition("=")
+                            file = f"{name}.png" if given.only else f"{name}-{width}-{scheme}.png"
+                            take(driver, base + path, given.out / file, width, scheme, given.height)
+    finally:
+        server.terminate()
+        server.wait()
+
+
+@contextlib.contextmanager
+def browser() -> Iterator[webdriver.Chrome]:
+    options = Options()
+    options.binary_location = shutil.which("chromium") or ""
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu"):
+        options.add_argument(argument)
+    driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
+    try:
+        yield driver
+    finally:
+        driver.quit()
+
+
+def take(driver: webdriver.Chrome, address: str, file: Path, width: int, scheme: str, height: int | None) -> None:
+    def sized(tall: int) -> None:
+        size = {"width": width, "height": tall, "deviceScaleFactor": 1, "mobile": False}
+        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
+    preferred = [{"name": "prefers-color-scheme", "value": scheme}]
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": preferred})
+    sized(1_000)
+    driver.get(address)
+    time.sleep(SETTLED_SECONDS)
+    sized(height or min(TALLEST, driver.execute_script("return document.documentElement.scrollHeight")))
+    time.sleep(SETTLED_SECONDS / 5)
+    driver.save_screenshot(str(file))
+    wide = driver.execute_script("return document.documentElement.scrollWidth") > width
+    print(file, "THE PAGE IS TOO WIDE" if wide else "", *driver.execute_script(CUT), sep="  ")
+
+
+if __name__ == "__main__":
+    main()
