@@ -54,7 +54,7 @@ def _as_json(value: Any) -> Any:
 class ChatServer(BaseModel):
     """The address of a served model and the settings of its calls. Hashable: equal settings share one client."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     model: str = "gpt-4o"
     """The model's name on the server (paper: gpt-4o)."""
@@ -62,7 +62,7 @@ class ChatServer(BaseModel):
     base_url: str | None = None
     """The server's ``/v1`` address; None means OPENAI_BASE_URL or OpenAI itself."""
 
-    api_key_env: str = "OPENAI_API_KEY"
+    api_key_env: str = Field(default="OPENAI_API_KEY", pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
     """Name of the environment variable that holds the key; a server with a base_url needs none."""
 
     temperature: float | None = Field(default=0.0, ge=0.0, le=2.0)
