@@ -8,6 +8,7 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 
 from userrl_core.errors import ConfigError
+from userrl_core.served.retry import redact
 from userrl_core.suggest import nearest
 
 M = TypeVar("M", bound=BaseModel)
@@ -34,11 +35,11 @@ def _sentence(error: ValidationError, kind: type[BaseModel]) -> str:
     elif first["type"] == "missing":
         text = f"'{where}' is missing"
     elif first["type"] in ("dict_type", "model_type", "model_attributes_type"):
-        text = f'{where}: give keys with values, such as {{"key": 1}} (given: {first["input"]!r})'
+        text = f'{where}: give keys with values, such as {{"key": 1}} (given: {redact(repr(first["input"]), "")})'
     else:
         message = first["msg"].removeprefix("Value error, ")
         given = first["input"]
-        shown = f" (given: {given!r})" if isinstance(given, (str, int, float)) else ""
+        shown = f" (given: {redact(repr(given), '')})" if isinstance(given, (str, int, float)) else ""
         text = f"{where}: {message[0].lower()}{message[1:]}{shown}" if where else message
     text = text.rstrip(".")
     return text if len(problems) == 1 else f"{text} (and {len(problems) - 1} more)"

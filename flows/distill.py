@@ -10,11 +10,13 @@ from typing import Any  # noqa: E402
 
 from prefect import flow  # noqa: E402
 
+from flows.machine.keyless import keyless  # noqa: E402
 from flows.run.plan import plan_run  # noqa: E402
 from flows.run.request import DistillRequest, TrainRequest, takes  # noqa: E402
 from flows.run.stage import run_stage  # noqa: E402
 
 
+@keyless
 @flow(name="distill", flow_run_name="{recipe}-{seed}")
 @takes(DistillRequest)
 def distill(request: DistillRequest) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from curricula import Recipe  # noqa: E402
 from curricula.host import AUTO  # noqa: E402
 from curricula.options import check_url  # noqa: E402
 from curricula.suites import Suite, load_suite  # noqa: E402
+from flows.machine.keyless import keyless  # noqa: E402
 from flows.run.artifacts import publish  # noqa: E402
 from flows.run.budget import check_budget  # noqa: E402
 from flows.run.families import other_families  # noqa: E402
@@ -57,6 +58,7 @@ class PlannedEvaluation:
         return write_report(self.plan, run, scores=scores, evaluated=_evaluated(self.actors[0]))
 
 
+@keyless
 @flow(name="evaluate", flow_run_name="{checkpoint}-{seed}")
 @takes(EvaluateRequest)
 def evaluate(request: EvaluateRequest) -> dict[str, Any]:

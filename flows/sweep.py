@@ -24,6 +24,7 @@ from curricula import load  # noqa: E402
 from curricula.validation import validated  # noqa: E402
 from curricula.yaml_files import stem  # noqa: E402
 from flows.machine.home import home, warehouse_dir  # noqa: E402
+from flows.machine.keyless import keyless  # noqa: E402
 from flows.machine.slots import alone  # noqa: E402
 from flows.run.artifacts import artifact_key, show_markdown  # noqa: E402
 from flows.run.request import SweepRequest, takes  # noqa: E402
@@ -41,6 +42,7 @@ def flow_run_name() -> str:
     return stem(str(runtime.flow_run.parameters.get("space", "sweep")))
 
 
+@keyless
 @flow(name="sweep", flow_run_name=flow_run_name, validate_parameters=True)
 @takes(SweepRequest)
 def sweep(request: SweepRequest) -> dict[str, Any]:

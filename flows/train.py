@@ -16,6 +16,7 @@ from typing import Any, TypeVar  # noqa: E402
 
 from prefect import flow, get_run_logger  # noqa: E402
 
+from flows.machine.keyless import keyless  # noqa: E402
 from flows.run.artifacts import flow_run_name, label, notify, publish, show_page  # noqa: E402
 from flows.run.budget import check_budget  # noqa: E402
 from flows.run.job import Inputs  # noqa: E402
@@ -32,6 +33,7 @@ from userrl_core.errors import UserRLError  # noqa: E402
 R = TypeVar("R", bound=Result)
 
 
+@keyless
 @flow(name="train", flow_run_name=flow_run_name, on_failure=[notify], on_crashed=[notify])
 @takes(TrainRequest)
 def train(request: TrainRequest) -> dict[str, Any]:

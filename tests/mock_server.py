@@ -11,16 +11,21 @@ import itertools
 import json
 import random
 import re
+import socket
+import struct
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from tests import server_faults
+from tests.server_faults import Wire
 from userrl_core.gyms import demonstrator_class, make
 from userrl_core.interact import InteractCall, render_call
 from userrl_core.records import Task
 
+# Those that most tests play; `tests.server_faults` has more, which are drawn by their names there.
 FAULTS = ("429", "500", "timeout", "broken_json", "truncated", "empty_choices", "wrong_schema")
 
 _DATA = re.compile(r'<data id="([0-9a-f]+)">\n.*?\n</data id="\1">', re.DOTALL)
@@ -159,6 +164,8 @@ class _Handler(BaseHTTPRequestHandler):
         if fault == "wrong_schema":
             answer = Answer('{"unrelated": [1, 2]}' if _schema(body) else "")
         payload = answer.body if answer.body is not None else json.dumps(_completion(body, answer)).encode()
+        if fault in server_faults.FAULTS:
+            return self._send_wire(server_faults.FAULTS[fault](payload))
         if fault == "broken_json":
             return self._send(200, payload[: len(payload) // 2])
         if fault == "truncated":
@@ -180,6 +187,25 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(payload)
+
+    def _send_wire(self, wire: Wire) -> None:
+        self.close_connection = wire.then != "keep"
+        if not wire.raw:
+            self.send_response(wire.status)
+            for name, value in ({"content-type": "application/json"} | dict(wire.headers)).items():
+                self.send_header(name, value)
+            self.send_header("content-length", str(len(wire.body) if wire.length is None else wire.length))
+            self.end_headers()
+        self.wfile.write(wire.body)
+        if wire.then == "hang":
+            self.mock.wait_until_stopped(5.0)
+        elif wire.then == "drip":
+            for _ in range(100):
+                self.mock.wait_until_stopped(0.05)
+                self.wfile.write(b" ")
+        elif wire.then == "reset":
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.connection.close()
 
 
 def _error(message: str) -> bytes:

@@ -63,8 +63,8 @@ class ModelCall:
 
     role: ``policy``, ``user`` or ``judge``. price: US dollars, None where the model's price is not known.
     attempts: HTTP attempts made, 1 when the first succeeded. error: the last error's name when all failed, else None.
-    estimated: the tokens are reckoned from the texts, since the server gave none that can be true. prompt: the messages
-    sent to a user or judge. reply: what it answered, as it came.
+    estimated: some of the tokens are estimated from the texts, since no reply came or the server gave no count that can be
+    true. prompt: the messages sent to a user or judge. reply: what it answered, as it came.
     """
 
     role: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from importlib import import_module
 from typing import Any
@@ -36,6 +37,10 @@ COMMANDS = {
     "serve-tools": "serve",
 }
 """Each command and the module under this folder that holds it: as a function of its name, or in its ``app``."""
+
+
+REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC)
+"""What a person can do something about: rights, a read-only or a full disk."""
 
 
 class Commands(TyperGroup):
@@ -86,6 +91,14 @@ def main() -> None:
         print(f"error: {plain(str(error))}", file=sys.stderr)
         sys.exit(1)
     except BrokenPipeError:
+        sys.exit(1)
+    except OSError as error:
+        if error.errno not in REFUSED:
+            raise
+        print(
+            f"error: {plain(str(error.filename))}: {error.strerror}; make it writable, or set USERRL_HOME to another folder",
+            file=sys.stderr,
+        )
         sys.exit(1)
 
 

@@ -24,7 +24,7 @@ from typing import Any
 from curricula.validation import validated
 from flows.cli.invocation import DEPLOYMENT, again, deployments
 from flows.cli.server import taken_sentence
-from flows.machine.home import home
+from flows.machine.home import check_writable, home
 from flows.machine.password import write_dotenv
 from flows.machine.prefect_server import PORT, server_environment, server_state
 from flows.machine.shared_server import SharedServer
@@ -134,6 +134,7 @@ def services(deployment: str, before: Callable[[], None] = lambda: None) -> Iter
 
     before: called when the environment is settled and nothing is started yet.
     """
+    check_writable(home())
     port = int(os.environ.get("USERRL_PORT", PORT))
     environment = server_environment(port)
     os.environ.update(environment)

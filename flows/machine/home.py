@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import tempfile
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,7 +24,7 @@ from flows.machine.password import (
     password,
     password_file,
 )
-from userrl_core.errors import UserRLError
+from userrl_core.errors import ConfigError, UserRLError
 
 QUIET: Mapping[str, str] = {
     "DO_NOT_TRACK": "1",
@@ -44,6 +45,19 @@ QUIET: Mapping[str, str] = {
 def home() -> Path:
     """``$USERRL_HOME``, or ``.userrl`` in the working directory; absolute."""
     return Path(os.environ.get("USERRL_HOME") or ".userrl").resolve()
+
+
+def check_writable(*folders: Path) -> None:
+    """Make the folders. Raises ConfigError where nothing can be written to one of them."""
+    for folder in folders:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                pass
+        except OSError as error:
+            raise ConfigError(
+                f"Nothing can be written to {folder} ({error.strerror}); make it writable, or set USERRL_HOME to another folder."
+            ) from None
 
 
 def warehouse_dir() -> Path:

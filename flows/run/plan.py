@@ -13,7 +13,7 @@ from prefect.runtime import flow_run
 
 from curricula import Recipe
 from curricula.shown import replacement
-from flows.machine.home import warehouse_dir
+from flows.machine.home import check_writable, home, warehouse_dir
 from flows.machine.slots import alone
 from flows.run.alarms import alarm_rules
 from flows.run.estimate import warning
@@ -103,6 +103,7 @@ class RunPlan:
     @contextmanager
     def begin(self) -> Iterator[Run]:
         """The run, held by this process alone and known to the warehouse."""
+        check_writable(home(), warehouse_dir())
         description = RunDescription(
             name=self.name,
             recipe=self.recipe.name,

@@ -7,11 +7,12 @@ import inspect
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field, PositiveFloat, PositiveInt, WithJsonSchema, field_validator
+from pydantic import Field, PositiveFloat, PositiveInt, WithJsonSchema, field_validator, model_validator
 
 from curricula import profile_names, recipe_names
 from curricula.host import AUTO
 from curricula.validation import validated
+from flows.machine.keyless import refuse_keys
 from userrl_core.settings import Settings
 
 M = TypeVar("M", bound=Settings)
@@ -36,7 +37,17 @@ class RunBudget(Settings):
     """US dollars of model calls, as far as prices are known."""
 
 
-class RunRequest(Settings):
+class Request(Settings):
+    """What a flow is asked."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _holds_no_key(cls, values: Any) -> Any:
+        refuse_keys(values)
+        return values
+
+
+class RunRequest(Request):
     """What every flow over a recipe is asked."""
 
     recipe: Annotated[str, _choice(*recipe_names())] = "equalized-r2g"
@@ -154,7 +165,7 @@ class EvaluateRequest(RunRequest):
     """It stops when this is spent, and goes on from there when it is raised."""
 
 
-class SweepRequest(Settings):
+class SweepRequest(Request):
     """What ``sweep`` is asked."""
 
     space: str = "gamma"

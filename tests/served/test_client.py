@@ -379,6 +379,8 @@ async def test_content_as_parts_is_their_text(content: Any, text: str) -> None:
         completion("Hi", tool_calls=7),
         completion("Hi", tool_calls=["a"]),
         completion("Hi", tool_calls={"id": "a"}),
+        completion("Hi", tool_calls=[{"id": "a"}]),
+        completion("Hi", tool_calls=[{"function": {"name": None}}]),
     ],
 )
 async def test_content_and_tool_calls_of_another_kind_are_an_error_and_no_reply(body: bytes) -> None:
@@ -415,6 +417,50 @@ async def test_usage_that_cannot_be_true_is_reckoned_from_the_texts_and_said_to_
     assert expected[0] is not None or 175 <= counted[0] <= 225
     assert expected[1] is not None or 100 <= counted[1] <= 105
     assert (ledger[0].estimated, ledger[0].price is not None and 0 < ledger[0].price < 0.01) == (estimated, True)
+
+
+@pytest.mark.parametrize(
+    ("fault", "counted"),
+    [
+        ("500", True),
+        ("closed in the reply", True),
+        ("no HTTP", True),
+        ("null", True),
+        ("drips", True),
+        ("429", False),
+        ("422", False),
+    ],
+)
+async def test_a_request_that_failed_counts_what_was_sent_unless_the_server_refused_it(
+    fault: str, counted: bool
+) -> None:
+    ledger: list[ModelCall] = []
+    words = [{"role": "user", "content": "Hello. " * 100}]
+    with MockServer(modest_user, faults={fault: 1.0}) as server:
+        chat = server_at(server, retries=0 if fault == "drips" else 1, timeout=0.5 if fault == "drips" else 60.0)
+        with pytest.raises(UserError):
+            await client_for(chat).complete(words, role="user", ledger=ledger)
+    [call] = ledger
+    sent = 175 * call.attempts if counted else 0
+    assert sent <= call.prompt_tokens <= sent * 1.3
+    assert (call.estimated, (call.price or 0) > 0) == (counted, counted)
+
+
+async def test_where_no_connection_came_about_nothing_was_sent() -> None:
+    ledger: list[ModelCall] = []
+    with MockServer(modest_user) as server:
+        stopped = server_at(server, retries=0)
+    with pytest.raises(PolicyError):
+        await client_for(stopped).complete(HELLO, role="policy", ledger=ledger)
+    assert [(call.attempts, call.prompt_tokens, call.estimated) for call in ledger] == [(1, 0, False)]
+
+
+async def test_an_empty_reply_costs_what_the_server_says() -> None:
+    ledger: list[ModelCall] = []
+    empty = completion(None, {"prompt_tokens": 9, "completion_tokens": 500})
+    with MockServer(lambda _: Answer(body=empty)) as server, pytest.raises(PolicyError):
+        await client_for(server_at(server, retries=0)).complete(HELLO, role="policy", ledger=ledger)
+    assert [(c.prompt_tokens, c.completion_tokens, c.estimated) for c in ledger] == [(9, 500, False)]
 
 
 async def test_the_ledger_keeps_what_a_user_was_asked_and_said_and_of_a_policy_neither() -> None:

@@ -54,7 +54,7 @@ def _as_json(value: Any) -> Any:
 class ChatServer(BaseModel):
     """The address of a served model and the settings of its calls. Hashable: equal settings share one client."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     model: str = "gpt-4o"
     """The model's name on the server (paper: gpt-4o)."""
@@ -62,7 +62,7 @@ class ChatServer(BaseModel):
     base_url: str | None = None
     """The server's ``/v1`` address; None means OPENAI_BASE_URL or OpenAI itself."""
 
-    api_key_env: str = "OPENAI_API_KEY"
+    api_key_env: str = Field(default="OPENAI_API_KEY", pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
     """Name of the environment variable that holds the key; a server with a base_url needs none."""
 
     temperature: float | None = Field(default=0.0, ge=0.0, le=2.0)
@@ -220,18 +220,14 @@ class ChatClient:
     async def _attempt(self, request: _Request, call: ModelCall) -> ChatAnswer:
         fields = self._fields(request)
         async with self._limit:
-            try:
-                # For the whole attempt: the HTTP client's own time-out restarts with every byte that arrives.
-                async with asyncio.timeout(self.server.timeout):
-                    raw = await self._api.chat.completions.with_raw_response.create(**fields)
-                    body = raw.http_response.content
-            except self._api_errors as error:
-                raise read_failure(error) from None
-        text, calls, truncated, stated = _parse_body(body)
-        usage, estimated = _plausible(stated, sent=_size(fields), received=_size([text, calls]), limit=_limit(fields))
-        call.prompt_tokens += usage[0]
-        call.completion_tokens += usage[1]
-        call.estimated = call.estimated or estimated
+            body = await self._send(fields, call)
+        value = _json(body)
+        received = len(body)
+        try:
+            text, calls, truncated = _message(value)
+            received = _size([text, calls])
+        finally:  # a reply that is of no use was paid for
+            usage = _count(call, fields, received, stated=value.get("usage") if isinstance(value, dict) else None)
         if call.role != "policy":
             call.reply = text
         # A reply that starts as a JSON object has no reasoning, even if it quotes the tags.
@@ -240,6 +236,23 @@ class ChatClient:
             text = final_answer(text)
         parsed = fit(text, request.schema) if request.schema is not None else None
         return ChatAnswer(text, parsed, calls, usage[0], usage[1], truncated)
+
+    async def _send(self, fields: dict[str, Any], call: ModelCall) -> bytes:
+        """The body of the server's reply. Where none comes, what was sent is counted, unless the server refused it."""
+        try:
+            # For the whole attempt: the HTTP client's own time-out restarts with every byte that arrives.
+            async with asyncio.timeout(self.server.timeout):
+                raw = await self._api.chat.completions.with_raw_response.create(**fields)
+                body: bytes = raw.http_response.content
+                return body
+        except self._api_errors as error:
+            failure = read_failure(error)
+            if failure.sent:
+                _count(call, fields, 0)
+            raise failure from None
+        except asyncio.CancelledError:
+            _count(call, fields, 0)
+            raise
 
     def _fields(self, request: _Request) -> dict[str, Any]:
         """The request's fields in the API."""
@@ -317,23 +330,36 @@ def _connect(server: ChatServer, key: str) -> tuple[AsyncOpenAI, tuple[type[Exce
     return api, (OpenAIError, OSError, ValueError)
 
 
-def _parse_body(body: bytes) -> tuple[str, list[dict[str, Any]] | None, bool, Any]:
-    """The first choice's text and tool calls, whether it was cut, and the stated usage; by hand, because servers differ."""
+def _json(body: bytes) -> Any:
+    """What a body holds, None where it is no JSON."""
     try:
-        value = orjson.loads(body)
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _message(value: Any) -> tuple[str, list[dict[str, Any]] | None, bool]:
+    """The first choice's text and tool calls, and whether it was cut; by hand, because servers differ."""
+    try:
         choice = value["choices"][0]
         message, reason = choice["message"], choice.get("finish_reason")
-    except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, AttributeError):
+    except (KeyError, IndexError, TypeError, AttributeError):
         raise Failure("Unreadable", "the body is not a chat completion", retryable=True) from None
     if not isinstance(message, dict):
         raise Failure("Unreadable", "the body is not a chat completion", retryable=True)
     text, calls = _text(message.get("content")), message.get("tool_calls") or None
-    if calls is not None and not (isinstance(calls, list) and all(isinstance(call, dict) for call in calls)):
+    if calls is not None and not (isinstance(calls, list) and all(map(_names_a_function, calls))):
         raise Failure("Unreadable", "the tool calls are no list of calls", retryable=True)
     # An empty reply is a server's failure, unless the model spent its token limit on reasoning.
     if not text and not calls and reason != "length":
         raise Failure("Empty", "the reply is empty", retryable=True)
-    return text, calls, reason == "length", value.get("usage")
+    return text, calls, reason == "length"
+
+
+def _names_a_function(call: Any) -> bool:
+    """Whether this is a tool call: its shape is the server's, what it says of the tool is the model's."""
+    function = call.get("function") if isinstance(call, dict) else None
+    return isinstance(function, dict) and isinstance(function.get("name"), str)
 
 
 def _text(content: Any) -> str:
@@ -352,19 +378,23 @@ OVERHEAD = 1024
 """Tokens of a chat template, which no text shows."""
 
 
-def _plausible(stated: Any, *, sent: int, received: int, limit: int) -> tuple[tuple[int, int], bool]:
-    """(prompt, completion) tokens, and whether they are reckoned from the bytes because the server's cannot be true.
+def _count(call: ModelCall, fields: Mapping[str, Any], received: int, stated: Any = None) -> tuple[int, int]:
+    """Add the tokens of one request to the call: (prompt, completion), by the server's word or estimated from the texts.
 
-    A token is at least a byte, so no prompt has more tokens than the request has bytes; a completion may hold reasoning that
-    is not sent, but no more than its limit.
+    received: bytes of the reply. stated: the server's ``usage``. A token is at least a byte, so no prompt has more tokens than
+    the request has bytes; a completion may hold reasoning that is not sent, but no more than its limit.
     """
+    sent, limit = _size(fields), _limit(fields)
     usage = stated if isinstance(stated, dict) else {}
     bounds = {"prompt_tokens": sent + OVERHEAD, "completion_tokens": max(received, limit) + OVERHEAD}
-    reckoned = {"prompt_tokens": sent // BYTES_PER_TOKEN, "completion_tokens": received // BYTES_PER_TOKEN}
+    estimates = {"prompt_tokens": sent // BYTES_PER_TOKEN, "completion_tokens": min(received // BYTES_PER_TOKEN, limit)}
     counts = {name: usage.get(name) for name in bounds}
     held = {name: type(count) is int and 0 <= count <= bounds[name] for name, count in counts.items()}
-    prompt, completion = (counts[name] if held[name] else reckoned[name] for name in bounds)
-    return (int(prompt or 0), int(completion or 0)), not all(held.values())
+    prompt, completion = (int((counts if held[name] else estimates)[name] or 0) for name in bounds)
+    call.prompt_tokens += prompt
+    call.completion_tokens += completion
+    call.estimated = call.estimated or not all(held.values())
+    return prompt, completion
 
 
 def _size(value: Any) -> int:

@@ -17,7 +17,10 @@ _jitter = random.Random()
 
 
 class Failure(Exception):
-    """A failed HTTP attempt. kind: its name in the ledger. hint: a message to the model for the next attempt."""
+    """A failed HTTP attempt. kind: its name in the ledger. hint: a message to the model for the next attempt.
+
+    sent: whether the server may have worked on the request, and be paid for it.
+    """
 
     def __init__(
         self,
@@ -28,6 +31,7 @@ class Failure(Exception):
         refused: bool = False,
         retry_after: float | None = None,
         hint: str | None = None,
+        sent: bool = True,
     ) -> None:
         super().__init__(message)
         self.kind = kind
@@ -35,6 +39,7 @@ class Failure(Exception):
         self.refused = refused
         self.retry_after = retry_after
         self.hint = hint
+        self.sent = sent
 
 
 def read_failure(error: Exception) -> Failure:
@@ -43,7 +48,7 @@ def read_failure(error: Exception) -> Failure:
     from openai import APIConnectionError, APIStatusError, APITimeoutError
 
     if isinstance(error, (APITimeoutError, TimeoutError)):
-        return Failure("Timeout", "no reply in time", retryable=True)
+        return Failure("Timeout", "no reply in time", retryable=True, sent=not _unreached(error.__cause__))
     if isinstance(error, APIStatusError):
         status = error.status_code
         quota = getattr(error, "code", None) == "insufficient_quota"
@@ -55,11 +60,19 @@ def read_failure(error: Exception) -> Failure:
             retryable=retryable,
             refused=status in (400, 422),
             retry_after=_retry_after(error.response.headers),
+            sent=status >= 500,  # below, the server says that it did nothing
         )
     if isinstance(error, APIConnectionError):
-        return Failure("Connection", "the connection failed", retryable=True)
+        return Failure("Connection", "the connection failed", retryable=True, sent=not _unreached(error.__cause__))
     # The library does not wrap exceptions of the transport while a body is read.
     return Failure("Connection", f"the reply broke off ({type(error).__name__})", retryable=True)
+
+
+def _unreached(cause: BaseException | None) -> bool:
+    """Whether no connection came about."""
+    import httpx2  # as above
+
+    return isinstance(cause, (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout))
 
 
 def pause_before(failures: int, first: float, retry_after: float | None) -> float:

@@ -1,0 +1,86 @@
+"""docs/licences.md: under which licence each pinned package stands, by what the installed packages say of themselves.
+
+``python scripts/licences.py`` writes the page; run it where everything of constraints.txt is installed (after `make test`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from importlib.metadata import PackageNotFoundError, metadata
+from pathlib import Path
+
+PAGE = Path("docs/licences.md")
+COPYLEFT = re.compile(r"\b[AL]?GPL|General Public|\bMPL|Mozilla|\bEPL|Eclipse", re.IGNORECASE)
+SHORT = {
+    "Apache Software License": "Apache-2.0",
+    "Apache License 2.0": "Apache-2.0",
+    "Apache 2.0": "Apache-2.0",
+    "Apache License, Version 2.0": "Apache-2.0",
+    "Apache 2": "Apache-2.0",
+    "MIT License": "MIT",
+    "BSD License": "BSD",
+    "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
+}
+"""Words of classifiers and free texts that mean a licence with a name."""
+HEAD = """# Licences of what is installed
+
+This project is Apache-2.0 ([LICENSE](../LICENSE)). It ships none of the packages below: pip installs them, unchanged, from where
+their authors publish them. The table is what each installed package says of itself (`python scripts/licences.py` writes this page);
+a stroke stands between licences that its classifiers name, of which some are choices.
+"""
+
+
+def main() -> None:
+    """Write the page; says what is not installed."""
+    pinned = [
+        line.partition("==")[0].strip() for line in Path("constraints.txt").read_text().splitlines() if "==" in line
+    ]
+    by_licence, missing = defaultdict(list), []
+    for name in sorted(set(pinned), key=str.lower):
+        try:
+            by_licence[licence(name)].append(name)
+        except PackageNotFoundError:
+            missing.append(name)
+    copyleft = {text: names for text, names in by_licence.items() if COPYLEFT.search(text)}
+    rows = [
+        f"| {text} | {', '.join(names)} |" for text, names in sorted(by_licence.items(), key=lambda item: -len(item[1]))
+    ]
+    special = [f"- {', '.join(names)}: {text}" for text, names in sorted(copyleft.items())]
+    PAGE.write_text(
+        "\n".join(
+            [
+                HEAD,
+                "## With conditions on passing it on",
+                "These ask something of whoever passes them on, an image for instance, changed or not; used as libraries they ask",
+                "nothing of this project's own code. `psycopg` (LGPL) comes with the extra `postgres` alone.",
+                "",
+                *special,
+                "",
+                "## All",
+                "| licence | packages |",
+                "| --- | --- |",
+                *rows,
+                *([f"| not installed where this page was made | {', '.join(missing)} |"] if missing else []),
+                "",
+            ]
+        )
+    )
+    print(f"{PAGE}: {sum(map(len, by_licence.values()))} packages, {len(special)} licences with conditions")
+
+
+def licence(name: str) -> str:
+    """A package's licence: the expression, else its classifiers, else the first line of the free text."""
+    said = metadata(name)
+    expression = said.get("License-Expression")
+    classifiers = [
+        line.rpartition("::")[2].strip() for line in said.get_all("Classifier") or () if line.startswith("License ::")
+    ]
+    named = [text for text in classifiers if text != "OSI Approved"]
+    free = next((line.strip() for line in (said.get("License") or "").splitlines() if line.strip()), "")
+    text = expression or " / ".join(SHORT.get(each, each) for each in named) or SHORT.get(free, free) or "not said"
+    return text if len(text) <= 120 else f"{text[:117]}..."
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""A key that is given by mistake is stored nowhere; a home that cannot be written is one sentence."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from curricula.validation import validated
+from flows.machine.keyless import refuse_keys
+from flows.run.request import TrainRequest
+from tests.flows.small import environment
+from userrl_core.errors import ConfigError
+
+KEY = "sk-proj-not-to-be-found-anywhere-4711"
+OPTIONS = {"demonstrations.user": {"kind": "openai", "options": {"api_key": KEY}}}
+CALL = """
+import json, sys
+from userrl_core.errors import UserRLError
+from flows.train import train
+try:
+    train(**json.loads(sys.argv[1]))
+except UserRLError as error:
+    sys.exit(f"error: {error}")
+"""
+
+
+@pytest.mark.parametrize(
+    ("parameters", "place"),
+    [
+        ({"overrides": OPTIONS}, "overrides.demonstrations.user.options.api_key"),
+        ({"overrides": {"gyms.travel.user.options.api_key": "short"}}, "overrides.gyms.travel.user.options.api_key"),
+        ({"name": KEY}, "name"),
+        ({"overrides": {"demonstrations.user": {"options": {"api_key_env": KEY}}}}, "api_key_env"),
+        ({"overrides": {"x": [{"extra_body": {"Authorization": "Bearer x"}}]}}, "overrides.x.extra_body.Authorization"),
+    ],
+)
+def test_a_key_among_a_flows_parameters_is_refused_and_not_repeated(parameters: dict[str, object], place: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        refuse_keys(parameters)
+    assert f"{place} holds a key" in str(caught.value)
+    assert KEY not in str(caught.value)
+    with pytest.raises(ConfigError, match="holds a key"):
+        validated(TrainRequest, parameters, "train")
+
+
+def test_what_only_reminds_of_a_key_is_no_key() -> None:
+    overrides = {
+        "api_key_env": "MY_KEY",
+        "token_field": "max_tokens",
+        "init": "hf-internal-testing/tiny",
+        "n": 3,
+        "password": "",
+    }
+    refuse_keys({"recipe": "equalized-r2g", "overrides": overrides, "budget": None})
+
+
+@pytest.mark.slow
+def test_a_key_in_a_direct_call_of_train_reaches_no_file(tmp_path: Path) -> None:
+    given = '{"recipe": "equalized-r2g", "overrides": {"demonstrations.user": {"kind": "openai", "options": {"api_key": "%s"}}}}'
+    (tmp_path / "prefect").mkdir()
+    command = [sys.executable, "-c", CALL, given % KEY]
+    ended = subprocess.run(command, env=environment(tmp_path), capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr.count("holds a key")) == (1, 1)
+    assert KEY not in ended.stdout + ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert [file for file in tmp_path.rglob("*") if file.is_file() and KEY.encode() in file.read_bytes()] == []
+
+
+@pytest.mark.parametrize("module", ["flows.cli.quickstart", "flows.cli.main server"])
+def test_a_home_that_cannot_be_written_is_one_sentence(module: str) -> None:
+    command = [sys.executable, "-m", *module.split()]
+    environment = {**os.environ, "USERRL_HOME": "/sys/userrl"}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=100)
+    assert ended.returncode == 1
+    assert ended.stderr.count("\n") == 1
+    assert "set USERRL_HOME to another folder" in ended.stderr
+
+
+def test_a_run_whose_warehouse_cannot_be_written_ends_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "warehouse").symlink_to("/sys/userrl")
+    program = "from flows.run.plan import plan_run; from flows.run.request import TrainRequest\n"
+    program += "with plan_run(TrainRequest(profile='laptop')).begin(): pass"
+    environment = {**os.environ, "USERRL_HOME": str(tmp_path)}
+    ended = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False
+    )
+    assert f"ConfigError: Nothing can be written to {tmp_path / 'warehouse'}" in ended.stderr
+    assert not (tmp_path / "runs").exists()
