@@ -1,20 +1,16 @@
 """A whole small run, stage by stage without a server: what the warehouse holds against what was counted and computed apart."""
 
-import json
 import os
 from collections import Counter
 
 import pytest
 
-from flows.cli.looking.branch import branch
-from flows.cli.measuring.credit import credit
 from flows.run.budget import check_budget
 from flows.run.job import Inputs
 from flows.run.plan import plan_run
 from flows.run.request import TrainRequest
 from flows.run.stage import execute
 from tests.flows.small import OVERRIDES
-from userrl_core.errors import ConfigError
 from userrl_core.rewards import turn_advantages
 from warehouse import open_warehouse
 
@@ -110,45 +106,3 @@ def test_groups_of_the_evaluation_are_of_one_actor(whole):
     assert list(results["evaluate"].table)[:3] == ["demonstrator", "SFT", "RL"]
     groups = "select count(*), count(distinct (policy, checkpoint)) from trajectories where phase = 'evaluate' group by group_id"
     assert set(warehouse.sql(groups).fetchall()) == {(1, 1)}
-
-
-def test_push_was_logged_every_step_and_is_what_sql_computes(whole):
-    warehouse, *_ = whole
-    rows = warehouse.query("push", run="latest").pl().sort("step").to_dicts()
-    assert [row["step"] for row in rows] == list(range(1, 11))
-    for column in ("push_group", "push_turn", "silent_below"):
-        logged = "select value from metrics where name = $name order by step"
-        values = [value for (value,) in warehouse.sql(logged, name=f"credit/{column}/share").fetchall()]
-        assert values == pytest.approx([row[column] for row in rows], abs=1e-6)
-    assert max(row["push_turn"] for row in rows) > 0.1
-
-
-def test_other_ways_on_from_a_stored_turn_stand_beside_it(whole, capsys):
-    warehouse, *_ = whole
-    asked = "select traj_id, turns from trajectories where phase = 'evaluate' and policy = 'RL' and turns > 1 limit 1"
-    ((traj_id, turns),) = warehouse.sql(asked).fetchall()
-    branch(traj_id, turn=2, k=3, as_json=True)
-    ways = json.loads(capsys.readouterr().out)["ways"]
-    assert [bool(way["turns"]) for way in ways] == [True] * 3
-    branch(traj_id, turn=1, k=2, edit="answer nothing of the kind")
-    shown = capsys.readouterr().out
-    assert shown.count("1. answer: nothing") == 2
-    assert "stored (" in shown
-    with pytest.raises(ConfigError, match=f"has {turns} turns; give --turn from 1 to {turns}"):
-        branch(traj_id, turn=99)
-
-
-def test_an_audit_of_credit_is_printed_and_stored_as_a_run_of_its_own(whole, capsys):
-    warehouse, *_ = whole
-    (run,) = [row[0] for row in warehouse.sql("select run_id from runs").fetchall()]
-    credit(["latest"], groups=4, group=4, k=2)
-    shown = capsys.readouterr().out
-    assert "split-half reliability of what turns were worth, at K 2" in shown
-    assert "r2g/r2g/centred" in shown
-    credit(["latest"], groups=4, group=4, k=2, as_json=True)
-    (found,) = json.loads(capsys.readouterr().out)
-    assert found["identity"] < 1e-9
-    assert found["stored_as"].startswith(f"{run}-audit-credit-")
-    stored = "select value from metrics where run_id = $run and name = 'audit/sum.r2g.r2g.paper.token_mean/rms'"
-    ((value,),) = warehouse.sql(stored, run=found["stored_as"]).fetchall()
-    assert value == pytest.approx(found["rules"]["sum"]["r2g/r2g/paper token_mean"]["rms"])

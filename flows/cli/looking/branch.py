@@ -35,9 +35,11 @@ def branch(
     as_json: Json = False,
 ) -> None:
     """Go on from a stored turn several times over, with other draws or another reply. Nothing is logged."""
+    from curricula.load import from_resolved
     from flows.cli.measuring.frozen import frozen
     from flows.cli.measuring.stored import stored_conversation
-    from flows.run.tasks import gym_config
+    from flows.run.run import find
+    from flows.run.tasks import gym_config, users_of
     from userrl_core.audit.continuations import Prefix, continuations
     from userrl_core.audit.replay import Setting, why_not
     from userrl_core.errors import ConfigError, GymError
@@ -52,11 +54,14 @@ def branch(
             f"Trajectory {trajectory} has {len(stored.turns)} turns; give --turn from 1 to {len(stored.turns)}."
         )
     actor = frozen(policy or run)
-    own = frozen(run).recipe
-    evaluated = stored.context.phase == "evaluate"
-    name = stored.task.gym
+    own = from_resolved(find(run).info.resolved)
+    phase, name = stored.context.phase, stored.task.gym
+    role = {"evaluate": "evaluate", "distill": "demonstrate"}.get(phase, "train")
     setting = Setting(
-        gym_config(own, evaluation=evaluated), {name: "rule"}, own.on_format_error, actor.recipe.model.prompt_style
+        gym_config(own, evaluation=phase == "evaluate"),
+        users_of(own, (name,), role=role),
+        own.on_format_error,
+        own.model.prompt_style,
     )
     then = None if edit is None else PolicyReply(text=_reply(edit))
     prefix = Prefix(stored, turn - 1, then)

@@ -73,5 +73,5 @@ def frozen(who: str) -> Frozen:
             f"{who} is no checkpoint of a run, whose gyms and users would be known; name a run, or a folder in it."
         )
     run = load(folder)
-    label = actor.label if actor.label == run.id else f"{Path(actor.path).parent.name}/{actor.label}"
+    label = run.id if actor.label == run.id else f"{run.id} {Path(actor.path).relative_to(folder.resolve()).as_posix()}"
     return Frozen(run.id, from_resolved(run.info.resolved), run.info.seed, label, actor.id or "", actor.path)
