@@ -151,7 +151,7 @@ def _result(frozen: Frozen, found: Audit, settings: dict[str, Any], run_id: str)
         "turns": found.turns,
         "continuations": found.continuations,
         "identity": found.identity,
-        "reliability": found.reliability,
+        "reliability": {name: value if math.isfinite(value) else None for name, value in found.reliability.items()},
         "refused": found.refused,
         "rules": {goal: {row.rule.name: _numbers(row) for row in rows} for goal, rows in found.measures.items()},
     }
