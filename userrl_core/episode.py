@@ -140,11 +140,13 @@ class Episode:
         if stop_reason is not None:
             self._finish(stop_reason, reject_reason)
             return []
-        shown = turn.observation
-        if self.rules.prompt_style == "released" and turn.reward is not None:
-            shown += f"\nReward: {turn.reward}"
         spoken = turn.info.get("audio", {}).get("path")
-        return [{"role": "tool", "content": shown, **({"audio": spoken} if spoken else {})}]
+        return [{"role": "tool", "content": self.shown(turn), **({"audio": spoken} if spoken else {})}]
+
+    def shown(self, turn: Turn) -> str:
+        """What the agent is shown after a turn."""
+        rewarded = self.rules.prompt_style == "released" and turn.reward is not None
+        return f"{turn.observation}\nReward: {turn.reward}" if rewarded else turn.observation
 
     def fail(self, error: Exception, calls: Sequence[ModelCall] = ()) -> None:
         """The policy gave no reply: end without a score. The turns so far stay in the log; the trajectory is not admitted.

@@ -23,6 +23,7 @@ COMMANDS = {
     "doctor": "doctor",
     "play": "looking.play",
     "show": "looking.show",
+    "branch": "looking.branch",
     "view": "looking.view",
     "runs": "runs",
     "recipe": "recipe",

@@ -21,6 +21,7 @@ from flows.run.job import StageJob
 from userrl_core.errors import ConfigError, TrainingError, UserRLError
 from userrl_core.json_files import GrowingLines
 from userrl_core.records import branch_of
+from userrl_core.rewards.push import WARN_ABOVE
 from userrl_core.suggest import nearest
 from warehouse import Warehouse, open_warehouse
 from warehouse.write.turn_log import TurnLog
@@ -52,6 +53,9 @@ SOLVED = 0.9
 VALIDATION_FELL = "validation_fell"
 """The one alarm over whole validations in place of a window of steps (see `flows.run.collapse`)."""
 
+PUSH = "push"
+"""The alarm over the credit rule's group push; silent unless advantages are those of grouped credit."""
+
 RULES: Mapping[str, Rule] = {
     "reply_length": Rule("replies are less than half as long as they were", 0.5, "below", relative=True),
     "format_valid": Rule("too few replies hold a readable call", 0.8, "below"),
@@ -62,6 +66,11 @@ RULES: Mapping[str, Rule] = {
     "signal": Rule("few groups still differ, so little is learnt, far from success", 0.2, "below", unless_solved=True),
     "kl": Rule("the policy has moved far from where it started (KL in nats)", 2.0, "above"),
     "zero_variance": Rule("nearly all groups have equal scores, so nothing is learnt", 0.95, "above"),
+    PUSH: Rule(
+        "most of the advantages push whole groups up or down, whatever was done; credit.form centred takes that away",
+        WARN_ABOVE,
+        "above",
+    ),
     "null_reward": Rule("too many trajectories could not be scored", 0.1, "above"),
     VALIDATION_FELL: Rule("two validations in a row lie far below the best three", LEAST, "below"),
     "user_errors": Rule("too many calls of the user model fail", 0.1, "above"),
@@ -81,12 +90,13 @@ with t as (select step, group_id, admitted, score_r2g, stop_reason from trajecto
  varied as (select step, avg(flat::int) as zero_variance, avg((not flat)::int) as signal from groups group by step),
  numbers as (select step, coalesce(max(value) filter (where name = 'rollout/entropy/mean'),
                              max(value) filter (where name = 'policy/entropy/mean')) as entropy,
-                    max(value) filter (where name = 'policy/kl_reference/mean') as kl
+                    max(value) filter (where name = 'policy/kl_reference/mean') as kl,
+                    max(value) filter (where name = 'credit/push_group/share') as push
              from metrics where run_id = $run and {ALONG} group by step),
  calls as (select step, avg((error is not null)::int) as user_errors
            from model_calls where run_id = $run and phase = 'train' and role = 'user' and {ALONG} group by step)
-select step, reply_length, format_valid, entropy, entropy as entropy_collapse, kl, zero_variance, signal, null_reward,
-       user_errors, success
+select step, reply_length, format_valid, entropy, entropy as entropy_collapse, kl, push, zero_variance, signal,
+       null_reward, user_errors, success
 from replies left join scored using (step) left join varied using (step) left join numbers using (step)
      left join calls using (step)
 where step > 0 order by step
@@ -178,6 +188,8 @@ class AlarmWatch:
         self._job = job
         self._say = say
         self._alarms = alarm_rules(job.recipe.alarms)
+        if job.recipe.algorithm.name != "grpo":  # others centre over the batch or with a critic, which no form changes
+            self._alarms[PUSH] = (RULES[PUSH], "off")
         self._due = time.monotonic() + EVERY_SECONDS
         self._sounded: set[str] = set()
 

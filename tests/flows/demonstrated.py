@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,11 +15,11 @@ from flows.worker.evaluate import evaluate
 from warehouse import TurnLog
 
 
-def demonstrated(home: Path, gyms: Sequence[str]) -> str:
-    """The run's id, with ten tasks of each gym."""
+def demonstrated(home: Path, gyms: Sequence[str], **changes: Any) -> str:
+    """The run's id, with ten tasks of each gym. changes: of what is asked."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("USERRL_HOME", str(home))
-        asked = {"suite": "quick", "checkpoint": "demonstrator", "gyms": gyms, "tasks": 10}
+        asked = {"suite": "quick", "checkpoint": "demonstrator", "gyms": gyms, "tasks": 10, **changes}
         planned = plan_evaluation(EvaluateRequest.model_validate(asked))
         with planned.plan.begin() as run:
             job = planned.job(run)

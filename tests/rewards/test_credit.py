@@ -22,7 +22,7 @@ reward = st.floats(0, 1, allow_nan=False).map(lambda x: round(x, 3))
 trajectory = st.lists(reward, min_size=1, max_size=6)
 batch = st.lists(st.tuples(trajectory, st.integers(0, 2)), min_size=1, max_size=12)
 shapings = st.sampled_from(["naive", "equalized", "r2g", "em"])
-forms = st.sampled_from(["released", "paper"])
+forms = st.sampled_from(["released", "paper", "centred"])
 
 
 def split(members):
@@ -150,8 +150,8 @@ def test_rejected_trajectories_are_excluded_even_with_all_rewards_present():
     assert credits.advantages[0].tolist() == [0.0]
 
 
-@pytest.mark.parametrize("form", ["released", "paper"])
-def test_without_a_signal_every_advantage_is_zero_in_both_forms(form):
+@pytest.mark.parametrize("form", ["released", "paper", "centred"])
+def test_without_a_signal_every_advantage_is_zero_in_every_form(form):
     equal = assign_credit([[0, 1], [0, 1]], ["g", "g"], shaping="r2g", form=form)
     one_admitted = assign_credit([[0, 1], [None]], ["g", "g"], shaping="r2g", form=form)
     single = assign_credit([[0, 1]], ["g"], shaping="r2g", form=form)
@@ -201,7 +201,7 @@ def test_em_refuses_rewards_outside_zero_to_one(rewards):
         ({"gamma": 1.5}, "gamma must lie in"),
         ({"gamma": float("nan")}, "gamma must lie in"),
         ({"shaping": "em", "k": 0.0}, "k must be above 0"),
-        ({"form": "printed"}, "released or paper"),
+        ({"form": "printed"}, "released, paper or centred"),
         ({"shaping": "flat"}, "Unknown shaping"),
         ({"score": "median"}, "Unknown score"),
         ({"ddof": 2}, "ddof must be 0 or 1"),

@@ -10,6 +10,8 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from tests.training.toys import TINY, chats, travel
+from userrl_core.audit.continuations import Prefix, continuations
+from userrl_core.audit.replay import Setting
 from userrl_core.errors import ConfigError
 from userrl_core.policies.base import BatchPolicy
 from userrl_core.records import ModelCall, Trajectory, Turn
@@ -215,3 +217,20 @@ def test_a_reply_without_an_end_token_is_cut_and_closed_by_the_template() -> Non
 def test_invalid_sampling_settings_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         LocalPolicy(SPEAKER, TOKENIZER, **settings)
+
+
+def test_continuations_of_a_greedy_conversation_are_its_own_rest_whoever_reads_the_beginning() -> None:
+    stored = play(LocalPolicy(SPEAKER, TOKENIZER, max_tokens=24), n=1)
+    longest = max(stored, key=lambda one: len(one.turns))
+    assert len(longest.turns) > 2
+    prefixes = [Prefix(longest, turns) for turns in range(len(longest.turns))]
+    setting = Setting(on_format_error="continue", prompt_style="brief")
+    shared = LocalPolicy(SPEAKER, TOKENIZER, max_tokens=24, share_openings=True)
+    for ways in asyncio.run(continuations(prefixes, shared, 3, setting)):
+        for way in ways:
+            assert [turn.token_ids for turn in way.turns] == [turn.token_ids for turn in longest.turns]
+            assert (way.score, way.stop_reason) == (longest.score, longest.stop_reason)
+    sampled = LocalPolicy(SPEAKER, TOKENIZER, temperature=1.0, max_tokens=24, share_openings=True)
+    (ways,) = asyncio.run(continuations([Prefix(longest, 1)], sampled, 8, setting))
+    assert {tuple(way.turns[0].token_ids or ()) for way in ways} == {tuple(longest.turns[0].token_ids or ())}
+    assert len({tuple(way.turns[1].token_ids or ()) for way in ways}) > 1

@@ -82,6 +82,7 @@ def test_a_step_logs_its_metrics(tmp_path: Path, start: StageResult) -> None:
         "rollout/return_sum/mean", "rollout/score/mean", "policy/entropy/mean", "policy/kl_step/mean",
         "policy/kl_reference/mean", "policy/clip/share", "policy/grad_norm/mean", "rollout/reply_tokens/mean",
         "rollout/waits/mean", "rollout/format_valid/share", "groups/all_good/share", "groups/all_bad/share",
+        "credit/push_group/share", "credit/push_turn/share", "credit/silent_below/share",
         "groups/mixed/share", "rollout/stop_horizon/share", "seconds/rollout/sum", "seconds/update/sum",
         "curriculum/horizon/value", "curriculum/at/value", "tokens/all/sum", "tokens/agent/sum", "seconds/cpu/sum",
     ):  # fmt: skip

@@ -64,7 +64,14 @@ turns = st.lists(
 @given(
     st.lists(st.tuples(turns, st.sampled_from("ab")), min_size=2, max_size=9),
     st.sampled_from(
-        [("equalized", "released"), ("r2g", "released"), ("r2g", "paper"), ("em", "released"), ("naive", "paper")]
+        [
+            ("equalized", "released"),
+            ("r2g", "released"),
+            ("r2g", "paper"),
+            ("em", "released"),
+            ("naive", "paper"),
+            ("r2g", "centred"),
+        ]
     ),
     st.sampled_from(["sum", "r2g"]),
     st.sampled_from([0, 1]),

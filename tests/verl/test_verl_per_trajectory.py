@@ -146,6 +146,7 @@ def test_every_estimator_of_ours_empties_the_actor_and_logs_what_verl_trained_on
     assert (line["step"], line["admitted"], line["attempts"]) == (3, 2, 3)
     assert line["return_sum"] == 0.75
     assert line["numbers"]["groups/mixed/share"] == 1.0
+    assert line["numbers"]["credit/push_group/share"] == pytest.approx(0.0, abs=1e-6)
     sink.flush()
     with open_warehouse(tmp_path / "warehouse") as warehouse:
         logged = warehouse.sql("SELECT traj_id, advantage FROM turns ORDER BY traj_id, turn").fetchall()

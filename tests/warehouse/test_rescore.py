@@ -8,7 +8,7 @@ import pytest
 
 from tests.warehouse.makers import play
 from userrl_core.records import Judgement, Trajectory
-from userrl_core.rewards import assign_credit, turn_advantages
+from userrl_core.rewards import Credits, assign_credit, measure_push, turn_advantages
 from warehouse import TurnLog, Warehouse, open_warehouse
 from warehouse.upkeep.compact import compact
 
@@ -44,9 +44,29 @@ def test_sql_gives_the_golden_vectors(tmp_path: Path, settings: dict[str, object
     assert rescored == [pytest.approx(row, abs=1e-6) for row in expected]
 
 
+PUSHED = [("r2g", "paper"), ("naive", "paper"), ("r2g", "released"), ("em", "centred"), ("equalized", "released")]
+
+
+def trained_on(members: list[Trajectory], shaping: Any, form: Any) -> Credits:
+    """Credit of one step's trajectories under the recorded run's settings."""
+    return assign_credit(
+        [t.rewards for t in members],
+        [t.group for t in members],
+        turn_tokens=[[turn.completion_tokens for turn in t.turns] for t in members],
+        shaping=shaping,
+        form=form,
+        gamma=0.7,
+        ddof=1,
+    )
+
+
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Warehouse, list[Trajectory]]:
-    """200 trajectories in groups of 4 with every oddity: nulls, equal groups, groups with one admitted member."""
+    """200 trajectories in groups of 4 with every oddity: nulls, equal groups, failures without any reward, groups with one admitted
+    member.
+
+    Each step was trained on with another of `PUSHED`.
+    """
     root, draw = tmp_path_factory.mktemp("warehouse"), random.Random(1)
     log, all_played = TurnLog.open(root, "r1", run_fields={"gamma": 0.7, "ddof": 1}), []
     for group in range(50):
@@ -54,9 +74,16 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Warehouse, list[Tr
             rewards: list[float | None] = [draw.choice([0.0, 0.0, 0.25, 1.0]) for _ in range(draw.randint(1, 12))]
             if group % 10 == 3:
                 rewards = [0.0, 1.0]
+            if group % 10 == 5 and not attempt:
+                rewards = [0.0, 0.0]
             if draw.random() < 0.1 or (group == 7 and attempt):
                 rewards[-1] = None
             all_played.append(play(log, rewards, step=group // 10, group=f"g{group}", attempt=attempt))
+    for step, (shaping, form) in enumerate(PUSHED):
+        members = [t for t in all_played if t.context.step == step]
+        for trajectory, row in zip(members, trained_on(members, shaping, form).advantages, strict=True):
+            if trajectory.admitted and trajectory.traj_id is not None:
+                log.credits(trajectory.traj_id, row.tolist(), row.tolist())
     log.close()
     compact(root)
     return open_warehouse(root), all_played
@@ -64,7 +91,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Warehouse, list[Tr
 
 @pytest.mark.parametrize("shaping", ["naive", "equalized", "r2g", "em"])
 @pytest.mark.parametrize("score", ["sum", "mean", "r2g"])
-@pytest.mark.parametrize("form", ["released", "paper"])
+@pytest.mark.parametrize("form", ["released", "paper", "centred"])
 @pytest.mark.parametrize(("gamma", "ddof"), [(0.8, 0), (0.0, 1), (1.0, 1), (0.3, 0)])
 def test_sql_and_python_agree_to_a_millionth(
     played: tuple[Warehouse, list[Trajectory]], shaping: str, score: str, form: str, gamma: float, ddof: int
@@ -111,6 +138,21 @@ def test_settings_that_are_not_given_are_the_runs_own(played: tuple[Warehouse, l
     warehouse, trajectories = played
     expected = turn_advantages([t.rewards for t in trajectories], [t.group for t in trajectories], gamma=0.7, ddof=1)
     assert advantages(warehouse, trajectories) == [pytest.approx(row, abs=1e-6) for row in expected]
+
+
+def test_push_in_sql_is_what_the_trainer_logged(played: tuple[Warehouse, list[Trajectory]]) -> None:
+    warehouse, trajectories = played
+    rows = warehouse.query("push", run="r1").pl().sort("step").to_dicts()
+    assert [row["step"] for row in rows] == list(range(len(PUSHED)))
+    for row, (shaping, form) in zip(rows, PUSHED, strict=True):
+        members = [t for t in trajectories if t.context.step == row["step"]]
+        credits = trained_on(members, shaping, form)
+        tokens = [[turn.completion_tokens for turn in t.turns] for t in members]
+        push = measure_push(credits.advantages, [t.group for t in members], credits, tokens)
+        found = row["push_group"], row["push_turn"], row["silent_below"]
+        assert found == pytest.approx((push.group, push.turn, push.silent), abs=1e-6)
+    assert [row["push_group"] < 1e-9 for row in rows] == [False, False, False, True, True]
+    assert [row["silent_below"] > 0 for row in rows] == [False, False, True, False, False]
 
 
 def test_settings_that_mean_nothing_are_refused(tmp_path: Path) -> None:

@@ -10,15 +10,18 @@ from userrl_core.rewards.advantage import (
 )
 from userrl_core.rewards.config import CreditConfig
 from userrl_core.rewards.optional import OptionalTerms, adjusted_rewards
+from userrl_core.rewards.push import Push, measure_push
 
 __all__ = [
     "CreditConfig",
     "Credits",
     "Diagnostics",
     "OptionalTerms",
+    "Push",
     "adjusted_rewards",
     "assign_credit",
     "credit",
+    "measure_push",
     "spread_to_tokens",
     "turn_advantages",
 ]

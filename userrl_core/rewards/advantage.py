@@ -7,7 +7,9 @@ z = (S - mean) / (std + 1e-6). Two forms map shaped credit a_t to the advantage 
   with non-zero credit. The mean over those tokens is z; credit only redistributes it between turns. Negative credit would
   invert signs by the division, so it is refused.
 - ``paper`` (the formula as printed): (a_t - mean) / (std + 1e-6). Under ``equalized`` the constant credit would not depend
-  on the trajectory at all, so there both forms give z.
+  on the trajectory at all, so there every form gives z.
+- ``centred`` (ours): those of ``paper``, less their mean over the group's admitted trajectories, in which a turn
+  weighs its tokens' share of the trajectory's (see `push.py`). What ``paper`` gives is mostly such an offset.
 
 Without a signal the advantage is zero: where std < 1e-6, where fewer than two trajectories are admitted, and for a
 trajectory with a null reward, which is left out of mean and std.
@@ -18,13 +20,25 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import get_args
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from userrl_core.errors import ConfigError
 from userrl_core.rewards.config import CreditConfig, Form
-from userrl_core.rewards.ragged import Rewards, TurnTokens, column_sum, lengths, pad_rewards, pad_tokens, rows
+from userrl_core.rewards.ragged import (
+    Rewards,
+    TurnTokens,
+    column_sum,
+    group_means,
+    index_of,
+    lengths,
+    pad_rewards,
+    pad_tokens,
+    rows,
+    turn_weights,
+)
 from userrl_core.rewards.scoring import Scoring
 from userrl_core.rewards.scoring import score as score_of
 from userrl_core.rewards.shaping import Bools, Floats, Ints, Rounding, Shaping, shape
@@ -167,8 +181,8 @@ def assign_credit(
     admitted: False rejects a trajectory, in addition to null rewards. good: which trajectories succeeded, for the all-good /
     all-bad / mixed counts; without it a group of equal scores is all-good when the scores are above zero.
     """
-    if form not in ("released", "paper"):
-        raise ConfigError(f"Unknown advantage form {form!r}; use released or paper.")
+    if form not in get_args(Form):
+        raise ConfigError(f"Unknown advantage form {form!r}; use released, paper or centred.")
     if ddof not in (0, 1):
         raise ConfigError(f"credit.ddof must be 0 or 1, not {ddof}.")
     if rounding not in ("none", "released"):
@@ -186,7 +200,7 @@ def assign_credit(
             "set credit.form to paper, or credit.shaping to equalized."
         )
     score_N = score_of(score, rewards_NT, turns_N, gamma=gamma, rounding=rounding)
-    ids, group_N = _index(groups)
+    ids, group_N = index_of(groups)
     stats = _group_statistics(score_N, group_N, admitted_N, len(ids), ddof)
     mean_N, std_N = stats.mean[group_N], stats.std[group_N]
     signal_N = admitted_N & stats.signal[group_N]
@@ -194,16 +208,10 @@ def assign_credit(
 
     credit_N = column_sum(shaped_NT * tokens_NT)
     zero_N = signal_N & (credit_N == 0.0)
-    if shaping == "equalized":
-        advantage_NT = np.where(real_NT, z_N[:, None], 0.0)
-    elif form == "released":
-        counted_N = column_sum((shaped_NT != 0.0) * tokens_NT)
-        # The share first: it lies in [0, 1] for arbitrarily small credit, where z N / sum(a) may overflow.
-        share_NT = np.divide(shaped_NT, credit_N[:, None], out=np.zeros_like(shaped_NT), where=credit_N[:, None] != 0.0)
-        advantage_NT = share_NT * (counted_N * z_N)[:, None]
-    else:
-        advantage_NT = (shaped_NT - mean_N[:, None]) / (std_N[:, None] + EPSILON)
-        advantage_NT = np.where(real_NT & signal_N[:, None], advantage_NT, 0.0)
+    advantage_NT = formed(form, shaping, shaped_NT, tokens_NT, mean_N, std_N, z_N)
+    if form == "centred" and shaping != "equalized":
+        advantage_NT -= group_means(advantage_NT, turn_weights(tokens_NT) * signal_N[:, None], group_N)[:, None]
+    advantage_NT = np.where(real_NT & signal_N[:, None], advantage_NT, 0.0)
 
     return Credits(
         shaped=rows(shaped_NT, turns_N),
@@ -223,6 +231,23 @@ def assign_credit(
             **_count_kinds(score_N, group_N, admitted_N, stats, good),
         ),
     )
+
+
+def formed(
+    form: Form, shaping: Shaping, shaped_NT: Floats, tokens_NT: Floats, mean_N: Floats, std_N: Floats, z_N: Floats
+) -> Floats:
+    """Advantage of each turn under given statistics of its group, [N, T]; not yet centred, and meaningless at padding."""
+    if shaping == "equalized":
+        return np.broadcast_to(z_N[:, None], shaped_NT.shape)
+    if form != "released":
+        centred_NT: Floats = (shaped_NT - mean_N[:, None]) / (std_N[:, None] + EPSILON)
+        return centred_NT
+    credit_N1 = column_sum(shaped_NT * tokens_NT)[:, None]
+    counted_N = column_sum((shaped_NT != 0.0) * tokens_NT)
+    # The share first: it lies in [0, 1] for arbitrarily small credit, where z N / sum(a) may overflow.
+    share_NT = np.divide(shaped_NT, credit_N1, out=np.zeros_like(shaped_NT), where=credit_N1 != 0.0)
+    moved_NT: Floats = share_NT * (counted_N * z_N)[:, None]
+    return moved_NT
 
 
 def spread_to_tokens(
@@ -274,10 +299,3 @@ def _count_kinds(
     all_good = int((compared_G & (good_G == stats.count)).sum())
     all_bad = int((compared_G & (good_G == 0)).sum())
     return {"all_good": all_good, "all_bad": all_bad, "mixed": int(compared_G.sum()) - all_good - all_bad}
-
-
-def _index(groups: Sequence[Hashable]) -> tuple[list[Hashable], Ints]:
-    """The distinct ids in order of appearance, and the index into them of every trajectory."""
-    index: dict[Hashable, int] = {}
-    index_N = np.fromiter((index.setdefault(g, len(index)) for g in groups), dtype=np.int64, count=len(groups))
-    return list(index), index_N

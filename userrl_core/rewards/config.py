@@ -10,7 +10,7 @@ from userrl_core.rewards.optional import OptionalTerms
 from userrl_core.rewards.scoring import Scoring
 from userrl_core.rewards.shaping import Rounding, Shaping
 
-Form = Literal["released", "paper"]
+Form = Literal["released", "paper", "centred"]
 Filter = Literal["drop", "resample", "keep"]
 
 
@@ -34,8 +34,8 @@ class CreditConfig(BaseModel):
     """Curvature of the em mapping, above 0."""
 
     form: Form = "released"
-    """From shaped credit to advantages: released (credit redistributes z over the trajectory's tokens) or paper (each turn's
-    credit is normalised by the group's mean and deviation)."""
+    """From shaped credit to advantages: released (credit redistributes z over the trajectory's tokens), paper (each turn's
+    credit is normalised by the group's mean and deviation) or centred (ours: paper, less the group's own mean advantage)."""
 
     ddof: Literal[0, 1] = 0
     """0: population standard deviation (the papers); 1: sample standard deviation (the released code)."""

@@ -71,6 +71,28 @@ def column_sum(values_NT: Floats) -> Floats:
     return total_N
 
 
+def turn_weights(tokens_NT: Floats) -> Floats:
+    """Tokens of a turn as a share of its trajectory's, [N, T]: what it weighs where each trajectory weighs the same."""
+    total_N = column_sum(tokens_NT)[:, None]
+    return np.divide(tokens_NT, total_N, out=np.zeros_like(tokens_NT), where=total_N > 0)
+
+
+def group_means(values_NT: Floats, weights_NT: Floats, group_N: Ints) -> Floats:
+    """Weighted mean over all turns of a trajectory's group, [N]; 0 where nothing weighs anything."""
+    total_G = np.bincount(group_N, weights=column_sum(values_NT * weights_NT))
+    weight_G = np.bincount(group_N, weights=column_sum(weights_NT))
+    mean_G = np.divide(total_G, weight_G, out=np.zeros_like(total_G), where=weight_G > 0)
+    means_N: Floats = mean_G[group_N]
+    return means_N
+
+
+def index_of(groups: Sequence[Hashable]) -> tuple[list[Hashable], Ints]:
+    """The distinct ids in order of appearance, and the index into them of every trajectory."""
+    index: dict[Hashable, int] = {}
+    index_N = np.fromiter((index.setdefault(g, len(index)) for g in groups), dtype=np.int64, count=len(groups))
+    return list(index), index_N
+
+
 def rows(values_NT: Floats, turns_N: Ints) -> list[Floats]:
     """The ragged rows of a padded matrix."""
     return [row[:n] for row, n in zip(values_NT, turns_N.tolist(), strict=True)]

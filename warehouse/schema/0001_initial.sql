@@ -186,7 +186,7 @@ CREATE TABLE runs (                    -- One row per run, written once; status 
     score              VARCHAR,        -- trajectory score: sum or r2g
     gamma              DOUBLE,         -- discount
     k                  DOUBLE,         -- curvature of the em shaping
-    form               VARCHAR,        -- advantage form: released or paper
+    form               VARCHAR,        -- advantage form: released, paper or centred
     ddof               INTEGER,        -- of the group's standard deviation
     horizon            INTEGER,        -- horizon of the last stage
     code_version       VARCHAR,        -- commit or package version

@@ -68,16 +68,52 @@ CREATE OR REPLACE MACRO rescore(run, with_shaping := 'equalized', with_score := 
         FROM shaped_turns(run, with_shaping := with_shaping, with_gamma := with_gamma, with_k := with_k, with_rounding := with_rounding,
                           with_judged := with_judged, in_phase := in_phase)
     ), spread AS (
-        SELECT traj_id, sum(shaped * tokens) AS total, sum(tokens) FILTER (shaped <> 0) AS counted, min(shaped) AS lowest
-        FROM credit WHERE with_shaping <> 'equalized' AND with_form = 'released' GROUP BY traj_id
+        SELECT traj_id, sum(shaped * tokens) AS total, sum(tokens) FILTER (shaped <> 0) AS counted, min(shaped) AS lowest,
+               sum(shaped * tokens) / sum(tokens) AS average
+        FROM credit WHERE with_shaping <> 'equalized' AND with_form <> 'paper' GROUP BY traj_id
+    ), centre AS (
+        SELECT s.stage, s.step, s.gym, s.group_id, avg((p.average - s.mean) / (s.std + 1e-6)) AS offset
+        FROM scored s JOIN spread p USING (traj_id) WHERE s.signal AND with_form = 'centred' GROUP BY ALL
     )
     SELECT s.traj_id, c.turn, c.reward, CASE WHEN s.admitted THEN c.shaped ELSE 0.0 END AS shaped, s.score, s.z,
            CASE WHEN NOT s.signal THEN 0.0
                 WHEN with_shaping = 'equalized' THEN s.z
                 WHEN with_form = 'paper' THEN (c.shaped - s.mean) / (s.std + 1e-6)
-                WHEN with_form <> 'released' THEN error('Unknown form; use released or paper.')::DOUBLE
+                WHEN with_form = 'centred' THEN (c.shaped - s.mean) / (s.std + 1e-6) - o.offset
+                WHEN with_form <> 'released' THEN error('Unknown form; use released, paper or centred.')::DOUBLE
                 WHEN p.lowest < 0 THEN error('Form released inverts the sign of negative credit; use form paper.')::DOUBLE
                 WHEN p.total = 0 THEN 0.0
                 ELSE c.shaped * s.z * p.counted / p.total
            END AS advantage
-    FROM credit c JOIN scored s USING (traj_id) LEFT JOIN spread p USING (traj_id);
+    FROM credit c JOIN scored s USING (traj_id) LEFT JOIN spread p USING (traj_id)
+         LEFT JOIN centre o ON o.stage = s.stage AND o.step = s.step AND o.gym = s.gym AND o.group_id = s.group_id;
+
+-- How far the advantages that were trained on fail to average 0, per step: within a group, and within a group and turn number,
+-- a turn weighing its tokens' share of its trajectory's; and the share without any gradient, of the trajectories that score
+-- below their group's mean. Agrees with userrl_core.rewards.push to 1e-6.
+CREATE OR REPLACE MACRO push(run, with_score := 'r2g', with_gamma := 0.8, with_ddof := 0, with_rounding := 'none') AS TABLE
+    WITH scored AS (
+        FROM rescore_trajectories(run, with_score := with_score, with_gamma := with_gamma, with_ddof := with_ddof,
+                                  with_rounding := with_rounding)
+    ), weighed AS (
+        SELECT s.stage, s.step, s.gym, s.group_id, s.traj_id, u.turn, s.signal AND s.z < -1e-9 AS below, u.advantage,
+               CASE WHEN u.completion_tokens > 0 THEN u.completion_tokens ELSE 1 END AS tokens,
+               u.advantage * tokens / sum(tokens) OVER (PARTITION BY u.traj_id) AS pushed
+        FROM turns u JOIN scored s USING (traj_id) WHERE u.run_id = run AND u.phase = 'train' AND u.advantage IS NOT NULL
+    ), of_turn AS (
+        SELECT stage, step, gym, group_id, turn, sum(pushed) AS net, sum(abs(pushed)) AS mass
+        FROM weighed GROUP BY ALL
+    ), of_group AS (
+        SELECT stage, step, gym, group_id, abs(sum(net)) AS net, sum(abs(net)) AS by_turn, sum(mass) AS mass
+        FROM of_turn GROUP BY ALL
+    ), of_step AS (
+        SELECT stage, step, coalesce(sum(net) / nullif(sum(mass), 0), 0) AS push_group,
+               coalesce(sum(by_turn) / nullif(sum(mass), 0), 0) AS push_turn
+        FROM of_group GROUP BY ALL
+    ), lower AS (
+        SELECT stage, step, traj_id, bool_and(advantage = 0) AS silent FROM weighed WHERE below GROUP BY ALL
+    )
+    SELECT o.stage, o.step, o.push_group, o.push_turn, coalesce(avg(l.silent::INTEGER), 0) AS silent_below,
+           count(l.traj_id) AS below
+    FROM of_step o LEFT JOIN lower l ON l.stage = o.stage AND l.step = o.step
+    GROUP BY o.stage, o.step, o.push_group, o.push_turn ORDER BY o.step, o.stage;

@@ -1,4 +1,4 @@
-"""``userrl audit judge``: a judge of turns over stored conversations, beside the rule judge and beside itself.
+"""``userrl audit judge``, beside `credit`: a judge of turns over stored conversations, beside the rule judge and beside itself.
 
 Nothing is trained and nothing is stored: the question is whether the judge is worth training with, and what it costs.
 """
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows.cli.arguments import Json, RunName
+from flows.cli.measuring.credit import credit
 from flows.cli.measuring.stored import stored_conversations
 from flows.cli.terminal import plain, plain_json
 
@@ -29,6 +30,9 @@ app = typer.Typer(name="audit", help="Audits of what training learns from.", no_
 
 @app.callback()
 def _root() -> None: ...
+
+
+app.command()(credit)
 
 
 @app.command()

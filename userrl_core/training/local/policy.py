@@ -31,7 +31,10 @@ class LocalPolicy:
     temperature: 0 is greedy. top_p: nucleus sampling; log-probabilities are those of the whole distribution. max_tokens: of
     one reply. max_response_tokens: of a conversation after its opening. max_batch: conversations in one lock-step batch.
     generator: on the model's device; created from seed when not given. keep_samples: keep every conversation's tokens until
-    `take_samples`, for training.
+    `take_samples`, for training. share_openings: conversations of a batch that begin with the same tokens are read once, for many
+    continuations of one beginning.
+
+    An episode that was begun before, with turns of its own, is taken up where it stands.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class LocalPolicy:
         seed: int = 0,
         generator: torch.Generator | None = None,
         keep_samples: bool = False,
+        share_openings: bool = False,
         name: str = "local",
     ) -> None:
         if temperature < 0 or not 0 < top_p <= 1:
@@ -66,6 +70,7 @@ class LocalPolicy:
         self._generator = generator or torch.Generator(self._device).manual_seed(seed)
         self._pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
         self._keep_samples = keep_samples
+        self._share_openings = share_openings
         self._samples: list[Sample] = []
 
     async def play(self, episodes: Sequence[Episode]) -> None:
@@ -88,10 +93,15 @@ class LocalPolicy:
         if not active:
             return
         longest = max(len(row.pending) for row in active)
-        decoder = make_decoder(self._model, len(active), longest + 4 * min(self._max_tokens, 256))
+        openings: dict[tuple[int, ...], int] = {}
+        opening = [openings.setdefault(tuple(row.pending), len(openings)) for row in active]
+        shared = self._share_openings and len(openings) < len(active)
+        rows_read = len(openings) if shared else len(active)
+        decoder = make_decoder(self._model, rows_read, longest + 4 * min(self._max_tokens, 256))
         while active:
             started = time.perf_counter()
-            replies = self._reply(decoder, active)
+            replies = self._reply(decoder, active, opening if shared else None)
+            shared = False
             seconds = time.perf_counter() - started
             try:
                 async with asyncio.TaskGroup() as group:
@@ -112,14 +122,18 @@ class LocalPolicy:
 
     async def _open(self, row: _Row) -> bool:
         """Start the episode; False when the gym failed, or the opening already fills the context."""
-        messages = await row.episode.begin()
+        messages = row.episode.trajectory.messages or await row.episode.begin()
         if row.episode.finished:
             return False
         ids = self._format.opening(messages, tools_for(row.episode.gym.name, messages))
+        row.limit = self._limit if self._max_response is None else min(self._limit, len(ids) + self._max_response)
+        for turn in row.episode.trajectory.turns:
+            said = turn.token_ids or self._format.reply(turn.message)
+            cut = [] if said[-1] == self._format.end_id else [self._format.end_id]
+            ids = [*ids, *said, *cut, *self._format.after_reply(row.episode.shown(turn))]
         row.pending = ids
         row.sample.append_environment(ids)
-        row.limit = self._limit if self._max_response is None else min(self._limit, len(ids) + self._max_response)
-        if len(ids) < self._limit:
+        if len(ids) < row.limit:
             return True
         row.episode.out_of_tokens()
         return False
@@ -137,10 +151,20 @@ class LocalPolicy:
         return True
 
     @torch.inference_mode()
-    def _reply(self, decoder: Decoder, rows: list[_Row]) -> list[PolicyReply]:
-        """One reply per row. Feeds the pending ids, samples, and leaves the ids that were not fed pending."""
-        ids, real = pad([row.pending for row in rows], self._pad, left=True, device=self._device)
+    def _reply(self, decoder: Decoder, rows: list[_Row], opening: list[int] | None = None) -> list[PolicyReply]:
+        """One reply per row. Feeds the pending ids, samples, and leaves the ids that were not fed pending.
+
+        opening: which of the distinct beginnings each row has, for those to be fed once each.
+        """
+        pending = [row.pending for row in rows]
+        if opening is not None:
+            pending = [pending[opening.index(number)] for number in range(max(opening) + 1)]
+        ids, real = pad(pending, self._pad, left=True, device=self._device)
         logits = decoder.feed(ids, real)
+        if opening is not None:
+            index = torch.tensor(opening, device=self._device)
+            decoder.keep(index)
+            logits = logits[index]
         budget = torch.tensor([self._budget(row) for row in rows], device=self._device)
         done = torch.zeros(len(rows), dtype=torch.bool, device=self._device)
         tokens: list[Tensor] = []

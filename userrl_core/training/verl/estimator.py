@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from userrl_core.errors import ConfigError
-from userrl_core.rewards import CreditConfig, Credits, credit
+from userrl_core.rewards import CreditConfig, Credits, credit, measure_push
 from userrl_core.training.verl.credit_actor import record_credits
 
 NAME = "userrl"
@@ -85,7 +85,7 @@ class TurnBatch:
             [signature(*attempt) for attempt in zip(self.rewards, self.tokens, strict=True)],
             [row.tolist() for row in self.credits.shaped],
             turns,
-            self.credits.diagnostics.metrics(),
+            self.credits.diagnostics.metrics() | measure_push(turns, self.groups, self.credits, self.tokens).metrics(),
         )
 
 

@@ -1,0 +1,96 @@
+"""The same prefix leads to the same state, in every gym; and what a gym that cannot be replayed says."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from tests.audit.games import Demonstrators
+from userrl_core.audit.continuations import Prefix, continuations
+from userrl_core.audit.credit import audit
+from userrl_core.audit.replay import Setting, replay
+from userrl_core.errors import GymError
+from userrl_core.gyms.registry import gym_class, names, tasks, unavailable
+from userrl_core.policies.scripted import ScriptedPolicy
+from userrl_core.records import PolicyReply, Task, Trajectory
+from userrl_core.rollout import run_episodes
+
+REPLAYED = [name for name in names() if not unavailable(name) and not gym_class(name).elsewhere]
+QUICK = [name for name in REPLAYED if not gym_class(name).slow]
+
+
+async def played(gym, number, seed=3):
+    chosen = random.Random(seed).sample(list(tasks(gym, "train")), number)
+    return await run_episodes(chosen, ScriptedPolicy(0.6), horizon=16, seed=seed)
+
+
+async def turns_replayed(stored):
+    """Every turn but the last from the beginning, the last and what follows on top: the state is what it was."""
+    kept = random.Random(stored.seed).randrange(len(stored.turns))
+    episode = await replay(stored, kept, Setting())  # raises where a turn differs
+    try:
+        for turn in stored.turns[kept:]:
+            await episode.submit(PolicyReply(text=turn.message))
+            again = episode.trajectory.turns[-1]
+            assert (again.observation, again.reward, again.info) == (turn.observation, turn.reward, turn.info)
+    finally:
+        await episode.gym.aclose()
+    assert (episode.trajectory.stop_reason, episode.trajectory.score) == (stored.stop_reason, stored.score)
+    return len(stored.turns)
+
+
+@pytest.mark.parametrize("gym", QUICK)
+async def test_the_same_prefix_leads_to_the_same_state(gym):
+    for stored in await played(gym, 1):
+        assert await turns_replayed(stored) == len(stored.turns)
+
+
+async def test_continuations_keep_the_prefix_and_draw_anew():
+    (stored,) = await played("persuade", 1)
+    (ways,) = await continuations([Prefix(stored, 2)], Demonstrators(), 6, Setting())
+    said = [[(turn.content, turn.observation) for turn in way.turns] for way in ways]
+    assert all(one[:2] == [(turn.content, turn.observation) for turn in stored.turns[:2]] for one in said)
+    assert len({str(one[2:]) for one in said}) > 1
+    (again,) = await continuations([Prefix(stored, 2)], Demonstrators(), 6, Setting())
+    assert [[(turn.content, turn.observation) for turn in way.turns] for way in again] == said
+
+
+async def test_an_edited_reply_takes_the_place_of_what_was_said():
+    (stored,) = await played("travel", 1)
+    (ways,) = await continuations([Prefix(stored, 1, PolicyReply(text="no call"))], Demonstrators(), 2, Setting())
+    assert [(len(way.turns), way.stop_reason, way.turns[1].message) for way in ways] == [(2, "format", "no call")] * 2
+
+
+async def test_a_conversation_that_a_model_answered_says_why_it_cannot_be_replayed():
+    (stored,) = await played("travel", 1)
+    with pytest.raises(GymError, match="cannot be replayed: gpt-4o answered in it"):
+        await replay(replace(stored, user="gpt-4o"), 1, Setting())
+
+
+async def test_a_gym_elsewhere_says_that_its_state_is_not_here():
+    task = Task("agentgym", "1", "train", {"env": "textcraft", "item": 0})
+    with pytest.raises(GymError, match="Gym 'agentgym' cannot be replayed: a server elsewhere"):
+        await replay(Trajectory(task, 0, 4, 0), 0, Setting())
+
+
+async def test_a_turn_that_comes_out_otherwise_is_named():
+    (stored,) = await played("travel", 1)
+    stored.turns[1] = replace(stored.turns[1], reward=0.123)
+    with pytest.raises(GymError, match=r"turn 2 of task travel/\S+ comes out otherwise"):
+        await replay(stored, 2, Setting())
+
+
+async def test_an_audit_of_a_small_policy_holds_its_identity_and_measures_every_rule():
+    chosen = list(tasks("travel", "train", tier="tiny")[:4])
+    found = await audit(chosen, Demonstrators(0.5), Setting(), horizon=4, n=4, k=2)
+    assert found.tasks == 4
+    assert found.trajectories == 16
+    assert found.identity < 1e-9
+    assert set(found.reliability) == {"sum", "r2g", "score"}
+    names_of = {row.rule.name for row in found.measures["sum"]}
+    assert len(names_of) == len(found.measures["sum"]) == 2 * (3 + 3 * 9 + 2)
+    for row in found.measures["r2g"]:
+        assert -1.0 <= row.cosine.estimate <= 1.0 or row.cosine.estimate != row.cosine.estimate
+        assert row.rms >= abs(row.mean)
+    equalized = next(row for row in found.measures["sum"] if row.rule.name == "equalized/sum/released token_mean")
+    assert equalized.mean == pytest.approx(0.0, abs=1.0)

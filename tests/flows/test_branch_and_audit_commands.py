@@ -1,0 +1,75 @@
+"""``userrl audit credit`` and ``userrl branch`` with a small model: what is printed, stored and refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from flows.cli.looking.branch import branch
+from flows.cli.measuring.credit import credit
+from flows.run.run import find
+from tests.flows.demonstrated import demonstrated
+from tests.training.toys import TINY, chats
+from userrl_core.errors import CheckpointError, ConfigError
+from userrl_core.training.local.model import build_model
+from userrl_core.training.local.state import save_model
+from userrl_core.training.local.tokenizer import render, train_tokenizer
+from warehouse import open_warehouse
+
+
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, Path]:
+    """A home with an evaluation of the demonstrator at travel, the run's id, and a checkpoint of an untrained model in it."""
+    home = tmp_path_factory.mktemp("home")
+    run = demonstrated(home, ["travel"], suite=None, recipe="equalized-r2g", profile="laptop-quick")
+    folder = home / "runs" / run / "stages" / "sft" / "checkpoints" / "step-000001"
+    folder.mkdir(parents=True)
+    tokenizer = train_tokenizer(render(chats(20)), TINY.vocab_size)
+    save_model(build_model(TINY, tokenizer, 0), tokenizer, folder)
+    return home, run, folder
+
+
+def test_other_ways_on_from_a_stored_turn_stand_beside_it(
+    evaluated: tuple[Path, str, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home, _, folder = evaluated
+    monkeypatch.setenv("USERRL_HOME", str(home))
+    with open_warehouse(home / "warehouse") as warehouse:
+        asked = "select traj_id, turns from trajectories where turns > 2 order by traj_id limit 1"
+        ((traj_id, turns),) = warehouse.sql(asked).fetchall()
+    branch(traj_id, turn=2, k=3, policy=str(folder), as_json=True)
+    ways = json.loads(capsys.readouterr().out)["ways"]
+    assert [len(way["turns"]) > 0 for way in ways] == [True] * 3
+    branch(traj_id, turn=1, k=2, edit="answer nothing of the kind", policy=str(folder))
+    shown = capsys.readouterr().out
+    assert shown.count("1. answer: nothing") == 2
+    assert "stored (" in shown
+    with pytest.raises(ConfigError, match=f"has {turns} turns; give --turn from 1 to {turns}"):
+        branch(traj_id, turn=99, policy=str(folder))
+    with pytest.raises(ConfigError, match="There is no finished trajectory 7"):
+        branch(7, turn=1)
+
+
+def test_an_audit_of_credit_is_printed_and_stored_as_a_run_of_its_own(
+    evaluated: tuple[Path, str, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home, run, folder = evaluated
+    monkeypatch.setenv("USERRL_HOME", str(home))
+    credit([str(folder)], groups=2, group=2, k=1, horizon=2)
+    shown = capsys.readouterr().out
+    assert "split-half reliability of what turns were worth, at K 1" in shown
+    assert "r2g/r2g/centred" in shown
+    credit([str(folder)], groups=2, group=2, k=1, horizon=2, as_json=True)
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["identity"] < 1e-9
+    assert found["stored_as"].startswith(f"{run}-audit-credit-")
+    with open_warehouse(home / "warehouse") as warehouse:
+        stored = "select value from metrics where run_id = $run and name = 'audit/sum.r2g.r2g.paper.token_mean/rms'"
+        ((value,),) = warehouse.sql(stored, run=found["stored_as"]).fetchall()
+    assert value == pytest.approx(found["rules"]["sum"]["r2g/r2g/paper token_mean"]["rms"])
+    with pytest.raises(CheckpointError, match="has no checkpoint yet"):
+        credit([find(run).id])
+    with pytest.raises(ConfigError, match="--goal is sum, r2g, score"):
+        credit([str(folder)], goal="reward")

@@ -1,0 +1,187 @@
+"""The credit audit: real groups of a frozen policy, continuations of their prefixes, and every credit rule beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from userrl_core.audit.agreement import Group, Measures, measure, reliability, worth
+from userrl_core.audit.continuations import Prefix, continuations
+from userrl_core.audit.replay import Setting, why_not
+from userrl_core.audit.rules import Padded, Rule, rules
+from userrl_core.errors import ConfigError, GymError
+from userrl_core.policies.base import BatchPolicy
+from userrl_core.records import Task, Trajectory
+from userrl_core.rollout import run_episodes
+
+GOALS = ("sum", "r2g", "score")
+"""What a turn may be worth: the sum of rewards, the discounted one, the gym's score at the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """Of one policy at one horizon.
+
+    reliability: by goal, split-half, of the utilities. measures: by goal, of every rule. refused: rules that the rewards do not
+    allow, and why. identity: the largest error of the sum identity over all trajectories. trajectories, turns: of the real
+    groups. continuations: how many were played.
+    """
+
+    tasks: int
+    trajectories: int
+    turns: int
+    continuations: int
+    identity: float
+    reliability: dict[str, float]
+    measures: dict[str, list[Measures]]
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+async def audit(
+    tasks: Sequence[Task],
+    policy: BatchPolicy,
+    setting: Setting,
+    *,
+    horizon: int,
+    n: int = 8,
+    k: int = 8,
+    gamma: float = 0.8,
+    curvature: float = 2.0,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Audit:
+    """n trajectories of every task, and 2 k continuations of every prefix: k for either half. curvature: of shaping ``em``.
+
+    Raises ConfigError for fewer than two tasks, GymError for a gym that cannot be replayed.
+    """
+    if len(tasks) < 2:
+        raise ConfigError("An audit's intervals are over tasks; give it two or more.")
+    played = await run_episodes(
+        tasks,
+        policy,
+        horizon=horizon,
+        n=n,
+        user=setting.user,
+        gym_config=setting.gym_config,
+        on_format_error=setting.on_format_error,
+        prompt_style=setting.prompt_style,
+        seed=seed,
+    )
+    for trajectory in played:
+        if reason := why_not(trajectory):
+            raise GymError(reason)
+    members = [[one for one in played[i : i + n] if one.admitted and one.turns] for i in range(0, len(played), n)]
+    members = [group for group in members if len(group) > 1]
+    if len(members) < 2:
+        raise ConfigError("Fewer than two tasks have trajectories with a score; see that gym and user work.")
+    prefixes, at = _prefixes(members)
+    ways = await continuations(
+        [prefix for group in prefixes for prefix in group], policy, 2 * k, setting, seed=seed, progress=progress
+    )
+    groups, begin = [], 0
+    for trajectories, own, index in zip(members, prefixes, at, strict=True):
+        groups.append(as_group(trajectories, own, index, ways[begin : begin + len(own)]))
+        begin += len(own)
+    return compare(groups, gamma, curvature)
+
+
+def compare(groups: Sequence[Group], gamma: float, curvature: float = 2.0) -> Audit:
+    """Every rule beside the utilities of every goal."""
+    reliabilities, measures, refused = {}, {}, {}
+    identity = 0.0
+    for goal in GOALS:
+        reach = max(
+            float(np.ptp(group.way_ends if goal == "score" else group.ways.rewards.sum(axis=1))) for group in groups
+        )
+        worths = [worth(group, goal, gamma, reach) for group in groups]
+        discount = gamma if goal == "r2g" else 1.0
+        identity = max(
+            identity,
+            *(
+                _identity(group, true.both, true.togo, goal, discount)
+                for group, true in zip(groups, worths, strict=True)
+            ),
+        )
+        reliabilities[goal] = reliability(worths)
+        rows: list[Measures] = []
+        for rule in rules():
+            try:
+                rows.append(measure(groups, worths, rule, gamma, curvature))
+            except ConfigError as error:
+                refused[rule.name] = str(error)
+        measures[goal] = rows
+    return Audit(
+        tasks=len(groups),
+        trajectories=sum(len(group.at) for group in groups),
+        turns=sum(int(group.own.turns.sum()) for group in groups),
+        continuations=sum(group.way_ends.size for group in groups),
+        identity=identity,
+        reliability=reliabilities,
+        measures=measures,
+        refused=refused,
+    )
+
+
+def as_group(
+    own: Sequence[Trajectory],
+    prefixes: Sequence[Prefix],
+    at: Sequence[Sequence[int]],
+    ways: Sequence[Sequence[Trajectory]],
+) -> Group:
+    """Trajectories as numbers. ways: per prefix its continuations."""
+    width = max(len(one.turns) for one in (*own, *(way for each in ways for way in each)))
+    return Group(
+        own=_padded(own, width),
+        ends=np.array([one.score or 0.0 for one in own]),
+        at=at,
+        starts=[prefix.turns for prefix in prefixes],
+        ways=_padded([way for each in ways for way in each], width),
+        way_ends=np.array([[way.score or 0.0 for way in each] for each in ways]),
+    )
+
+
+def _prefixes(members: Sequence[Sequence[Trajectory]]) -> tuple[list[list[Prefix]], list[list[list[int]]]]:
+    """The prefixes of each group, and where each trajectory's lie; they share the one without a turn."""
+    prefixes: list[list[Prefix]] = []
+    at: list[list[list[int]]] = []
+    for group in members:
+        own = [Prefix(group[0], 0)]
+        places = []
+        for trajectory in group:
+            later = range(1, len(trajectory.turns))
+            places.append([0, *(len(own) + i for i in range(len(later)))])
+            own += [Prefix(trajectory, turns) for turns in later]
+        prefixes.append(own)
+        at.append(places)
+    return prefixes, at
+
+
+def _padded(trajectories: Sequence[Trajectory], width: int) -> Padded:
+    rewards = [[float(turn.reward or 0.0) for turn in one.turns] for one in trajectories]
+    tokens = [[max(turn.completion_tokens, 1) for turn in one.turns] for one in trajectories]
+    return Padded.of(rewards, tokens, width)
+
+
+def _identity(group: Group, utility: np.ndarray, togo_PK: np.ndarray, goal: str, discount: float) -> float:
+    """Largest abs(sum of gamma^(t-1) U_t - (G - V(h_1))) over the group's trajectories."""
+    worst = 0.0
+    rows = np.split(utility, np.cumsum(group.own.turns)[:-1])
+    for row, rewards, end, at in zip(rows, group.own.rewards, group.ends, group.at, strict=True):
+        weight = discount ** np.arange(len(row))
+        total = end if goal == "score" else float(rewards[: len(row)] @ weight)
+        worst = max(worst, abs(float(row @ weight) - (total - float(togo_PK[at[0]].mean()))))
+    return worst
+
+
+def ranked(audit: Audit, goal: str, aggregation: str) -> list[Measures]:
+    """The rules of one loss aggregation, best cosine first; a rule without a cosine last."""
+
+    def place(row: Measures) -> float:
+        return -row.cosine.estimate if row.cosine.estimate == row.cosine.estimate else float("inf")
+
+    return sorted((row for row in audit.measures[goal] if row.rule.aggregation == aggregation), key=place)
+
+
+__all__ = ["Audit", "Rule", "as_group", "audit", "compare", "ranked"]

@@ -1,0 +1,152 @@
+"""The credit rules that an audit compares, as they are paid, and as they would be paid to any other way on.
+
+A rule's *expected* advantage of an action is what it pays that action over the ways on from it, less what it pays in that state
+over all actions, while the group keeps the statistics that it had (mean, deviation, offset). Frozen on a member of the group
+itself it gives what was paid.
+
+Shape suffixes: N trajectories, T turns of the longest one; rows are left-aligned, padding is zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+
+from userrl_core.errors import ConfigError
+from userrl_core.rewards.advantage import EPSILON, assign_credit, formed
+from userrl_core.rewards.config import Form
+from userrl_core.rewards.ragged import column_sum
+from userrl_core.rewards.scoring import Scoring, score
+from userrl_core.rewards.shaping import Bools, Floats, Ints, Shaping, reward_to_go, shape
+
+Aggregation = Literal["token_mean", "trajectory_mean"]
+IndexRule = Literal["index_rewards", "index_returns"]
+"""Rules that are audited and not offered for training: centred per turn index are the rewards, before they are summed to go
+(verl 7244), or the rewards to go themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """shaping: of a recipe, or a rule per turn index, for which score and form mean nothing. aggregation: of the loss."""
+
+    shaping: Shaping | IndexRule
+    score: Scoring = "sum"
+    form: Form = "released"
+    aggregation: Aggregation = "trajectory_mean"
+
+    @property
+    def name(self) -> str:
+        """``r2g/r2g/paper``, with the loss aggregation behind it."""
+        if self.shaping in get_args(IndexRule):
+            return f"{self.shaping} {self.aggregation}"
+        return f"{self.shaping}/{self.score}/{self.form} {self.aggregation}"
+
+
+def rules() -> Iterator[Rule]:
+    """Every shaping x score x form x loss aggregation; ``equalized`` is the same in every form."""
+    for aggregation in get_args(Aggregation):
+        for shaping in get_args(Shaping):
+            for scoring in get_args(Scoring):
+                for form in get_args(Form) if shaping != "equalized" else ("released",):
+                    yield Rule(shaping, scoring, form, aggregation)
+        for index_rule in get_args(IndexRule):
+            yield Rule(index_rule, aggregation=aggregation)
+
+
+@dataclass(frozen=True, slots=True)
+class Padded:
+    """Trajectories as matrices. rewards, tokens: [N, T]. turns: [N]."""
+
+    rewards: Floats
+    tokens: Floats
+    turns: Ints
+
+    @classmethod
+    def of(cls, rewards: Sequence[Sequence[float]], tokens: Sequence[Sequence[int]], width: int = 0) -> Padded:
+        """width: at least so many columns."""
+        turns_N = np.array([len(row) for row in rewards], dtype=np.int64)
+        shape_NT = len(rewards), max(int(turns_N.max(initial=0)), width)
+        rewards_NT, tokens_NT = np.zeros(shape_NT), np.zeros(shape_NT)
+        for n, (row, counts) in enumerate(zip(rewards, tokens, strict=True)):
+            rewards_NT[n, : len(row)] = row
+            tokens_NT[n, : len(counts)] = counts
+        return cls(rewards_NT, tokens_NT, turns_N)
+
+    @property
+    def real(self) -> Bools:
+        """True where a turn exists, [N, T]."""
+        real_NT: Bools = np.arange(self.rewards.shape[1]) < self.turns[:, None]
+        return real_NT
+
+    def ragged(self, values_NT: Floats) -> list[list[float]]:
+        """The rows without their padding."""
+        return [row[:n].tolist() for row, n in zip(values_NT, self.turns.tolist(), strict=True)]
+
+
+def paid(rule: Rule, group: Padded, gamma: float, k: float = 2.0) -> Floats:
+    """What the rule pays every turn of a group, [N, T], as the loss weighs a token of it; zero at padding."""
+    return frozen(rule, group, group, gamma, k)
+
+
+def frozen(rule: Rule, group: Padded, ways: Padded, gamma: float, k: float = 2.0) -> Floats:
+    """What the rule would pay other trajectories of the group's task under the group's own statistics, [N, T].
+
+    Raises ConfigError where the group's rewards do not allow the rule.
+    """
+    if rule.shaping in get_args(IndexRule):
+        advantage_NT = _per_index(rule.shaping, group, ways, gamma)
+    else:
+        advantage_NT = _grouped(rule, group, ways, gamma, k)
+    if rule.aggregation == "trajectory_mean":
+        total_N1 = column_sum(ways.tokens)[:, None]
+        advantage_NT = np.divide(advantage_NT, total_N1, out=np.zeros_like(advantage_NT), where=total_N1 > 0)
+    return np.where(ways.real, advantage_NT, 0.0)
+
+
+def _grouped(rule: Rule, group: Padded, ways: Padded, gamma: float, k: float) -> Floats:
+    shaping: Shaping = rule.shaping  # type: ignore[assignment]
+    own = assign_credit(
+        group.ragged(group.rewards),
+        [0] * len(group.turns),
+        turn_tokens=[[int(n) for n in row] for row in group.ragged(group.tokens)],
+        shaping=shaping,
+        score=rule.score,
+        gamma=gamma,
+        k=k,
+        form=rule.form,
+    )
+    if not own.signal.any():
+        return np.zeros_like(ways.rewards)
+    mean, std = float(own.mean[0]), float(own.std[0])
+    shaped_NT = shape(shaping, ways.rewards, ways.real, gamma=gamma, k=k)
+    if rule.form == "released" and shaped_NT.min(initial=0.0) < 0.0:
+        raise ConfigError(f"Form released inverts the sign of negative credit, which shaping {shaping} gives here.")
+    ones_N = np.ones(len(ways.turns))
+    z_N = (score(rule.score, ways.rewards, ways.turns, gamma=gamma) - mean) / (std + EPSILON)
+    advantage_NT = formed(rule.form, shaping, shaped_NT, ways.tokens, mean * ones_N, std * ones_N, z_N)
+    if rule.form == "centred" and shaping != "equalized":
+        paper = (float(own.shaped[0][0]) - mean) / (std + EPSILON)
+        advantage_NT = advantage_NT - (
+            paper - float(own.advantages[0][0])
+        )  # the group's offset, read off one of its turns
+    return advantage_NT
+
+
+def _per_index(rule: str, group: Padded, ways: Padded, gamma: float) -> Floats:
+    """Less the mean over the group's trajectories that have this turn; 0 for turns that none of them has."""
+    if rule == "index_rewards":
+        return reward_to_go(np.where(ways.real, ways.rewards - _index_means(group.rewards, group, ways), 0.0), gamma)
+    togo_NT = reward_to_go(ways.rewards, gamma)
+    return togo_NT - _index_means(reward_to_go(group.rewards, gamma), group, ways)
+
+
+def _index_means(values_NT: Floats, group: Padded, ways: Padded) -> Floats:
+    count_T = group.real.sum(axis=0)
+    mean_T = (values_NT * group.real).sum(axis=0) / np.maximum(count_T, 1)
+    means_T = np.zeros(ways.rewards.shape[1])
+    width = min(len(mean_T), len(means_T))
+    means_T[:width] = mean_T[:width]
+    return means_T
