@@ -35,7 +35,7 @@ NAMED := $(foreach v,$(filter-out $(OURS),$(.VARIABLES)),$(if $(filter command,$
 PARAMETERS := $(foreach v,$(NAMED),-p '$(subst ','\'',$(v)=$($(v)))')
 
 run: $(VENV)/.run
-	@$(VENV)/bin/python -m flows.cli.quickstart $(ARGS) $(PARAMETERS)
+	@$(VENV)/bin/python -m flows.cli.make_run $(ARGS) $(PARAMETERS)
 
 check: $(VENV)/.dev
 	@$(VENV)/bin/ruff check .

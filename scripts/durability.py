@@ -39,7 +39,7 @@ from prefect.states import Cancelling  # noqa: E402
 from flows.cli.quickstart import Services, deployments  # noqa: E402
 from flows.run.run import of_flow_run  # noqa: E402
 from userrl_core.json_files import read_json  # noqa: E402
-from userrl_core.processes import TAGS, tagged  # noqa: E402
+from userrl_core.processes import tagged  # noqa: E402
 
 OVERRIDES = {
     "demonstrations.episodes": 120,
@@ -130,10 +130,10 @@ class Lab:
     def flow_process(self, flow_run: str) -> psutil.Process:
         for process in psutil.process_iter():
             try:
-                environment = process.environ()
+                environment, command = process.environ(), process.cmdline()
             except (psutil.Error, OSError):
                 continue
-            if environment.get("PREFECT__FLOW_RUN_ID") == flow_run and TAGS not in environment:
+            if environment.get("PREFECT__FLOW_RUN_ID") == flow_run and "prefect.engine" in command:
                 return process
         raise SystemExit("the flow's process is not there")
 

@@ -231,6 +231,12 @@ def reap(folder: Path, grace: float = 0.0) -> int:
     return killed
 
 
+def living(folder: Path) -> bool:
+    """Whether anything of a child of this folder is there."""
+    record = read_json(folder / RECORD)
+    return bool(record and "token" in record and tagged(str(record["token"])))
+
+
 def tagged(tag: str) -> list[psutil.Process]:
     """Living processes of this user that carry the tag; never this one."""
     processes = []

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -30,13 +31,16 @@ from flows.machine.prefect_server import PORT, server_environment, server_state
 from flows.machine.shared_server import SharedServer
 from flows.machine.slots import held, lock
 from userrl_core.errors import ConfigError, UserRLError
-from userrl_core.processes import spawn, stop_group
+from userrl_core.json_files import write_json
+from userrl_core.processes import RECORD, reap, spawn, stop_group
 from userrl_core.settings import Settings
 from userrl_core.suggest import nearest
 
 PYTHON = Path(sys.executable).name
-SERVER_SECONDS = 120
-STOP_SECONDS = 15.0
+SERVER_SECONDS = 300
+"""A busy machine takes minutes to import Prefect; a server that ended is noticed at once."""
+WORKER_SECONDS, FLOW_SECONDS = 2.0, 0.5
+"""How long the worker, and then what it left behind, have to end by themselves; with the server, all of it takes 10 s at most."""
 QUEUES = ("default", "sweeps")
 """What every worker of ours takes beside its own command's runs: trials, schedules, runs started by hand."""
 
@@ -49,18 +53,25 @@ class Services:
     logs: Path
     queue: str = "default"
     """The work queue that this command's own worker takes from, and none of another's."""
-    started: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    started: list[tuple[subprocess.Popen[bytes], Path]] = field(default_factory=list)
+    """Each with the folder of its record."""
 
     def spawn(self, name: str, *command: str) -> subprocess.Popen[bytes]:
-        """A service that ends with us. Ctrl-C reaches us alone, and we stop it in order."""
-        self.started.append(self.begin(name, *command))
-        return self.started[-1]
+        """A service that ends with us. Ctrl-C reaches us alone, and we stop it in order.
 
-    def begin(self, name: str, *command: str, with_us: bool = True) -> subprocess.Popen[bytes]:
+        What it starts carries its tag, in whatever session: it ends with us too, or with the next command after a kill -9.
+        """
+        folder, tag = home() / "launch" / f"{name}-{self.queue}", secrets.token_hex(16)
+        reap(folder)
+        write_json(folder / RECORD, {"token": tag})
+        self.started.append((self.begin(name, *command, tag=tag), folder))
+        return self.started[-1][0]
+
+    def begin(self, name: str, *command: str, with_us: bool = True, tag: str | None = None) -> subprocess.Popen[bytes]:
         """Start a program of this environment with a new log. with_us: it is ended when we die."""
         program, log = Path(sys.executable).with_name(command[0]), self.log(name)
         log.unlink(missing_ok=True)
-        return spawn([str(program), *command[1:]], output=log, env=self.environment, with_parent=with_us)
+        return spawn([str(program), *command[1:]], output=log, env=self.environment, tag=tag, with_parent=with_us)
 
     def ended(self, name: str, process: subprocess.Popen[bytes]) -> None:
         """Wait for a program. Raises ConfigError with its last line when it fails."""
@@ -77,8 +88,9 @@ class Services:
 
     def stop(self) -> None:
         """The worker before the server, so that its runs can still report."""
-        for process in reversed(self.started):
-            stop_group(process, STOP_SECONDS)
+        for process, folder in reversed(self.started):
+            stop_group(process, WORKER_SECONDS)
+            reap(folder, FLOW_SECONDS)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -233,7 +245,7 @@ def _server(running: Services, port: int) -> None:
 def _run(running: Services, deployment: str, parameters: dict[str, Any]) -> int:
     from flows.cli.watch import follow  # Prefect reads its settings when it is imported: only now are they right
 
-    worker, log = running.started[-1], running.log("worker")
+    worker, log = running.started[-1][0], running.log("worker")
     return asyncio.run(follow(deployment, parameters, worker=worker, queue=running.queue, log=log))
 
 

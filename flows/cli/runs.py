@@ -14,6 +14,9 @@ from flows.cli.terminal import plain
 from flows.machine.home import home
 from flows.machine.page_address import run_address
 
+PATIENCE = 10.0
+"""Seconds that a flow has to end by itself."""
+
 app = typer.Typer(help="Runs of this home: list, show, delete.", no_args_is_help=True)
 
 
@@ -110,8 +113,8 @@ def stop_run(run: RunName = "latest") -> None:
     if state not in ("running", DIED):  # the trainer of a flow that was killed may outlive it
         print(f"{meant.id} is {state}; nothing to stop")
         return
-    meant.ask_to_stop()
-    print(f"asked {meant.id} to stop; its last checkpoint stays")
+    print(f"asked {meant.id} to stop; its last checkpoint stays", flush=True)
+    meant.stop(PATIENCE)
 
 
 @app.command("delete")

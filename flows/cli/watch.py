@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import httpx
 from prefect.client.orchestration import PrefectClient, get_client
 from prefect.client.schemas.objects import FlowRun
 from prefect.deployments import run_deployment
@@ -21,6 +23,7 @@ from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 from flows.cli.invocation import again
 from flows.cli.terminal import plain
 from flows.machine.page_address import run_address
+from flows.machine.password import listens
 from flows.run.alarms import alarm_file
 from flows.run.job import REUSED_FILE
 from flows.run.report import REPLACED, number
@@ -29,6 +32,12 @@ from userrl_core.errors import ConfigError, TrainingError
 from userrl_core.json_files import GrowingLines
 
 POLL_SECONDS = 0.5
+ANSWER_SECONDS = 2.0
+"""After which a server that does not answer is looked at: one that is busy listens, one that is gone does not."""
+OWN_TIME_SECONDS, CANCEL_SECONDS = 2.0, 3.5
+"""How long a trainer has to stop by itself after Ctrl-C, and all that is asked of the server then."""
+AWAY = (TimeoutError, httpx.HTTPError, PrefectHTTPStatusError)
+"""How a server that is busy or gone shows itself."""
 TICK_SECONDS = 0.1
 """By which the times of files may lag the clock."""
 
@@ -47,7 +56,9 @@ async def follow(
         try:
             ended = await _watch(client, started.id, worker, log, screen)
         except (asyncio.CancelledError, KeyboardInterrupt):
-            await _cancel(client, started.id, screen)
+            screen.say("stopping ...")
+            with contextlib.suppress(*AWAY):
+                await asyncio.wait_for(_cancel(client, started.id), CANCEL_SECONDS)
             raise KeyboardInterrupt from None
         screen.end()
         run = of_flow_run(str(started.id))
@@ -77,27 +88,34 @@ async def _start(deployment: str, parameters: Mapping[str, Any], queue: str) -> 
 async def _watch(
     client: PrefectClient, flow_run: UUID, worker: subprocess.Popen[bytes], log: Path, screen: Screen
 ) -> FlowRun:
+    """Until the flow run is over. Raises TrainingError when its worker or the server is gone; a slow server is waited for."""
     while True:
-        now = await client.read_flow_run(flow_run)
-        screen.update(of_flow_run(str(flow_run)))
-        if now.state is not None and now.state.is_final():
+        now: FlowRun | None = None
+        with contextlib.suppress(*AWAY):
+            now = await asyncio.wait_for(client.read_flow_run(flow_run), ANSWER_SECONDS)
+        run = of_flow_run(str(flow_run))
+        screen.update(run)
+        if now is not None and now.state is not None and now.state.is_final():
             return now
+        goes_on = "starting the run again continues it from its last checkpoint"
         if worker.poll() is not None:
-            raise TrainingError(f"The worker ended with status {worker.returncode}; see {log}.")
+            raise TrainingError(f"The worker ended with status {worker.returncode} ({log}); {goes_on}.")
+        if now is None and not listens(str(client.api_url)):
+            raise TrainingError(f"The server ended ({log.with_name('server.log')}); {goes_on}.")
         await asyncio.sleep(POLL_SECONDS)
 
 
-async def _cancel(client: PrefectClient, flow_run: UUID, screen: Screen) -> None:
+async def _cancel(client: PrefectClient, flow_run: UUID) -> None:
     """Ask for a cancel and wait a moment, so that the trainer stops in its own time; what is left dies with the worker."""
-    from prefect.states import Cancelling
+    from prefect.states import Cancelled, Cancelling
 
-    screen.say("stopping ...")
     await client.set_flow_run_state(flow_run, Cancelling())
-    for _ in range(40):
+    for _ in range(round(OWN_TIME_SECONDS / POLL_SECONDS)):
         now = await client.read_flow_run(flow_run)
         if now.state is not None and now.state.is_final():
             return
         await asyncio.sleep(POLL_SECONDS)
+    await client.set_flow_run_state(flow_run, Cancelled(message="Stopped by Ctrl-C."), force=True)
 
 
 class Screen:

@@ -26,7 +26,8 @@ from flows.machine.slots import held, holder_pid, lock
 from userrl_core.processes import spawn, stop_group
 
 LOOK_SECONDS = 0.5
-STOP_SECONDS = 15.0
+STOP_SECONDS = 2.0
+"""Until the server is killed: what it keeps is in its database, and nobody who asked it to end waits for more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from curricula import Recipe
@@ -29,11 +30,14 @@ from flows.machine.home import home, runs_dir, warehouse_dir
 from flows.machine.slots import held, holder, holder_pid
 from userrl_core.errors import ConfigError
 from userrl_core.json_files import read_json, write_json
+from userrl_core.processes import living, reap
 from userrl_core.run_names import RunName, choose_run
 from userrl_core.seeding import content_hash
 from warehouse.files.runs import retire_run
 
 DIED = "died"
+GRACE_SECONDS = 2.0
+"""Between TERM and KILL of a flow that does not hear that it is to stop."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
 
@@ -138,6 +142,35 @@ class Run:
     def ask_to_stop(self) -> None:
         """Whoever works on it stops within seconds, whether or not a server or a worker is up."""
         (self.folder / "stop").touch()
+
+    def stop(self, patience: float) -> None:
+        """Ask whoever works on it to stop, and kill what is still there after ``patience`` seconds, trainers included.
+
+        A flow whose server is gone may wait for it where it does not look at what it is asked.
+        """
+        self.ask_to_stop()
+        deadline = time.monotonic() + patience
+        stages = list(self.folder.glob("stages/*"))
+        while held(self.lock) or any(map(living, stages)):
+            if time.monotonic() > deadline:
+                self._kill()
+                for stage in stages:
+                    reap(stage)
+                break
+            time.sleep(0.2)
+        if read_status(self.folder).state == "running" and not held(self.lock):
+            self.set_status("stopped")
+
+    def _kill(self) -> None:
+        """End the process that holds the run."""
+        pid = holder_pid(self.lock)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if pid is not None and held(self.lock):
+                flow = psutil.Process(pid)
+                flow.terminate()
+                with contextlib.suppress(psutil.TimeoutExpired):
+                    flow.wait(GRACE_SECONDS)
+                flow.kill()  # psutil looks that it is the same process
 
     def forget_stop(self) -> None:
         """An earlier request to stop does not bind a new start."""
