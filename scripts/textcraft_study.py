@@ -23,18 +23,22 @@ from flows.run.report import Report
 from userrl_core.measure.interval import Interval, t_interval
 from userrl_core.measure.recipes import contrast
 
+SHOWN = {"demonstrations.horizon": 12}
+"""The recipes' own: it would follow a schedule of one's own, and the arms would begin with other cold starts."""
+
 ARMS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "scaling-inter": ("scaling-inter-textcraft", {}),
-    "fixed-short": ("fixed-textcraft", {"schedule.turns": 6}),
+    "fixed-short": ("fixed-textcraft", {"schedule.turns": 6, **SHOWN}),
     "fixed-long": ("fixed-textcraft", {}),
     "adaptive": (
         "fixed-textcraft",
         {
+            **SHOWN,
             "schedule": {
                 "kind": "adaptive",
                 "horizons": [6, 11, 16],
                 "gate": {"success": 0.7, "window": 5, "hold": 2, "at_most": 40},
-            }
+            },
         },
     ),
 }
