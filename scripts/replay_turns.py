@@ -52,7 +52,7 @@ async def count(least: int) -> int:
     wrong: list[str] = []
     gyms = []
     for name in names():
-        if why := unavailable(name) or ("a server elsewhere keeps its episodes" if gym_class(name).elsewhere else ""):
+        if why := gym_class(name).irreproducible or unavailable(name):
             print(f"{name}: not replayed ({why})")
         else:
             gyms.append(name)

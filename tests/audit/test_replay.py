@@ -15,7 +15,7 @@ from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.records import PolicyReply, Task, Trajectory
 from userrl_core.rollout import run_episodes
 
-REPLAYED = [name for name in names() if not unavailable(name) and not gym_class(name).elsewhere]
+REPLAYED = [name for name in names() if not gym_class(name).irreproducible and not unavailable(name)]
 QUICK = [name for name in REPLAYED if not gym_class(name).slow]
 
 
@@ -67,10 +67,10 @@ async def test_a_conversation_that_a_model_answered_says_why_it_cannot_be_replay
         await replay(replace(stored, user="gpt-4o"), 1, Setting())
 
 
-async def test_a_gym_elsewhere_says_that_its_state_is_not_here():
-    task = Task("agentgym", "1", "train", {"env": "textcraft", "item": 0})
-    with pytest.raises(GymError, match="Gym 'agentgym' cannot be replayed: a server elsewhere"):
-        await replay(Trajectory(task, 0, 4, 0), 0, Setting())
+@pytest.mark.parametrize(("gym", "why"), [("agentgym", "a server elsewhere"), ("sciworld", "its simulator lists")])
+async def test_a_gym_that_cannot_be_replayed_says_why(gym, why):
+    with pytest.raises(GymError, match=f"Gym '{gym}' cannot be replayed: {why}"):
+        await replay(Trajectory(Task(gym, "1", "train", {}), 0, 4, 0), 0, Setting())
 
 
 async def test_a_turn_that_comes_out_otherwise_is_named():

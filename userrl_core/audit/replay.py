@@ -1,7 +1,7 @@
 """A recorded conversation played again up to a turn, in a new gym: same task, same seed, same replies.
 
 The gym then stands where it stood, so that others may go on from there (`continuations.py`). What was said is checked turn by
-turn. A conversation cannot be replayed when a model answered in it, or when its gym's state lies on a server.
+turn. A conversation cannot be replayed when a model answered in it, or when its gym does not bring the same again.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Setting:
 def why_not(stored: Trajectory) -> str:
     """Why a conversation cannot be replayed, in a sentence; "" where it can."""
     gym = gym_class(stored.task.gym)
-    if gym.elsewhere:
-        return f"Gym '{gym.name}' cannot be replayed: a server elsewhere keeps its episodes' state."
+    if gym.irreproducible:
+        return f"Gym '{gym.name}' cannot be replayed: {gym.irreproducible}."
     if gym.users and stored.user != "rule":
         return (
             f"This conversation of gym '{gym.name}' cannot be replayed: {stored.user} answered in it, who need not say the same "

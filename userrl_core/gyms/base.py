@@ -133,6 +133,9 @@ class Gym(Generic[C]):
     elsewhere: ClassVar[bool] = False
     """Whether its episodes are played by a server that its configuration has to name."""
 
+    irreproducible: ClassVar[str] = ""
+    """Why the same calls need not bring the same observations again; "" where they do."""
+
     slow: ClassVar[bool] = False
     """Whether a turn takes a good part of a second: a suite over every gym leaves it out."""
 

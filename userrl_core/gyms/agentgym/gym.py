@@ -37,6 +37,7 @@ class AgentGymGym(Gym[AgentGymConfig]):
     reward_range = (-1.0, 1.0)
     metric = "Score"
     elsewhere = True
+    irreproducible = "a server elsewhere keeps its episodes' state"
     blocking = True
 
     def __init__(self, task: Task, user: Any = None, config: AgentGymConfig | None = None) -> None:

@@ -26,6 +26,7 @@ class SciWorldGym(Gym[GymConfig]):
         "what the task names: another focus ends it."
     )
     hint = "Look around in each room, take along what is needed, and read the task again when in doubt (action: task)."
+    irreproducible = "its simulator lists what is in a room in another order from one episode to the next"
     choice_help: ClassVar = {
         "action": "one action, with things (OBJ) and places (LOC) by name: look around; look at OBJ; look in OBJ; go to LOC; "
         "open OBJ; close OBJ; activate OBJ; deactivate OBJ; pick up OBJ; put down OBJ; move OBJ to OBJ; pour OBJ into OBJ; "
