@@ -17,6 +17,7 @@ from typing import Any, TypeVar  # noqa: E402
 from prefect import flow, get_run_logger  # noqa: E402
 
 from flows.machine.keyless import keyless  # noqa: E402
+from flows.machine.workers import Workers  # noqa: E402
 from flows.run.artifacts import flow_run_name, label, notify, publish, show_page  # noqa: E402
 from flows.run.budget import check_budget  # noqa: E402
 from flows.run.job import Inputs  # noqa: E402
@@ -26,7 +27,6 @@ from flows.run.request import TrainRequest, takes  # noqa: E402
 from flows.run.results import DistillResult, EvaluateResult, Result, TrainResult  # noqa: E402
 from flows.run.run import Run  # noqa: E402
 from flows.run.stage import Share, run_stage, shared_slot  # noqa: E402
-from flows.run.workers import Workers  # noqa: E402
 from flows.serving.run_users import served_users  # noqa: E402
 from userrl_core.errors import UserRLError  # noqa: E402
 

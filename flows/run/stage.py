@@ -22,13 +22,13 @@ from prefect.concurrency.sync import concurrency
 
 from flows.machine.home import home, quiet, temporary_server
 from flows.machine.slots import Slot, named, slots, take, threads
+from flows.machine.workers import MODULE, Workers
 from flows.run.alarms import AlarmWatch
 from flows.run.artifacts import ProgressArtifact
 from flows.run.budget import BudgetGuard
 from flows.run.job import StageJob
 from flows.run.results import RESULTS, Result
 from flows.run.run import Run, holder_of, set_waiting
-from flows.run.workers import MODULE, Workers, imports_torch
 from userrl_core import processes
 from userrl_core.errors import CheckpointError, TrainingError
 from userrl_core.json_files import GrowingLines
@@ -185,7 +185,7 @@ def execute(
             env=_environment(taken) | ({"USERRL_THREADS": str(share.threads)} if share else {}),
             keep_open=[slot.descriptor for slot in taken],
             grace=STOP_SECONDS,
-            by=workers.spawn if workers is not None and imports_torch(job) else None,
+            by=workers.spawn if workers is not None and _imports_torch(job) else None,
         )
     alarms(last=True)
     result = job.result()
@@ -195,6 +195,11 @@ def execute(
         )
     say("%s: done in %.1f s", job.stage, time.monotonic() - began)
     return result
+
+
+def _imports_torch(job: StageJob) -> bool:
+    """Whether the job is for this backend's trainer; demonstrations of a script have begun before torch is imported."""
+    return job.backend == "local" and (job.kind != "distill" or job.inputs.before is not None)
 
 
 def slots_for(job: StageJob) -> tuple[int, tuple[Slot, ...]]:

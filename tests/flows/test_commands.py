@@ -57,7 +57,7 @@ def test_bad_input_is_refused_in_one_sentence_before_anything_starts(parameters,
 def test_make_run_takes_parameters_by_name():
     asked = ["make", "-n", "run", "seed=3", 'overrides={"credit.gamma": 0.5}', "ARGS=-p name=x"]
     shown = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
-    words = next(line for line in shown.splitlines() if "quickstart" in line)
+    words = next(line for line in shown.splitlines() if "make_run" in line)
     assert shlex.split(words)[3:5] == ["-p", "name=x"]
     assert sorted(shlex.split(words)[6::2]) == ['overrides={"credit.gamma": 0.5}', "seed=3"]
 

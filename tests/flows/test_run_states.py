@@ -158,7 +158,7 @@ def test_a_run_is_running_only_while_a_process_holds_it(home):
     process.communicate()
     assert not held(run.lock)
     assert run.status.state == "died"
-    assert userrl("runs", "list").stdout.rstrip().endswith("start it again to continue")
+    assert "start it again to continue\n" in userrl("runs", "list").stdout
     assert "a: died (its process is gone; start it again to continue)" in userrl("runs", "show", "a").stdout
     assert json.loads(userrl("runs", "list", "--json").stdout)[0]["state"] == "died"
 

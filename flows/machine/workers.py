@@ -8,7 +8,6 @@ from types import TracebackType
 
 from flows.machine.home import quiet
 from flows.machine.slots import slots
-from flows.run.job import StageJob
 from userrl_core import processes
 from userrl_core.fork_server import AVAILABLE, ForkServer
 
@@ -49,8 +48,3 @@ class Workers:
             except OSError:
                 pass
         return processes.spawn(command, output=output, env=env, tag=tag, keep_open=keep_open)
-
-
-def imports_torch(job: StageJob) -> bool:
-    """Whether the job is for this backend's trainer; demonstrations of a script have begun before torch is imported."""
-    return job.backend == "local" and (job.kind != "distill" or job.inputs.before is not None)
