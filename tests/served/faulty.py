@@ -70,7 +70,7 @@ def play(conversations: int, share: float, folder: Path, *, timeout: float = 3.0
             select sum(attempts), count(*) filter (estimated),
                    count(*) filter (prompt_tokens not between 0 and {MOST_TOKENS}
                                     or completion_tokens not between 0 and {MOST_TOKENS} or price < 0),
-                   count(*) filter (error is not null and error not like 'HTTP4%' and error <> 'HTTP302'
+                   count(*) filter (error is not null and error not like 'HTTP4%' and error not in ('HTTP302', 'Cancelled')
                                     and not (estimated and prompt_tokens > 0))
             from model_calls_all"""
         attempts, estimated, absurd, uncounted = warehouse.sql(question).fetchall()[0]

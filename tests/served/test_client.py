@@ -323,6 +323,20 @@ async def test_a_cancelled_call_has_a_ledger_row() -> None:
     assert [(call.attempts, call.error) for call in ledger] == [(1, "Cancelled")]
 
 
+async def test_a_call_cancelled_before_it_was_sent_is_no_request() -> None:
+    ledgers: list[list[ModelCall]] = [[], []]
+    with MockServer(modest_user, faults={"timeout": 1.0}) as server:
+        client = client_for(server_at(server, concurrency=1))
+        calls = [asyncio.create_task(client.complete(HELLO, role="judge", ledger=ledger)) for ledger in ledgers]
+        while not server.requests:  # noqa: ASYNC110  the server counts in a thread of its own
+            await asyncio.sleep(0.01)
+        for call in reversed(calls):
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+    rows = [(call.attempts, call.error, call.estimated) for [call] in ledgers]
+    assert rows == [(1, "Cancelled", True), (0, "Cancelled", False)]
+
+
 async def test_a_refusal_of_tools_is_an_error_of_its_own() -> None:
     with MockServer(modest_user, tools=False) as server, pytest.raises(ToolsRefused):
         await client_for(server_at(server)).complete(HELLO, role="policy", ledger=[], tools=[{"type": "function"}])

@@ -186,10 +186,14 @@ class Machine:
         return found
 
     def trainers(self) -> list[psutil.Process]:
+        """Those that work at a stage, not what they are forked from."""
         found = []
         for process in self.processes():
             with contextlib.suppress(psutil.Error):
-                if "flows.worker.main" in process.cmdline():
+                forks = "--fork-server" in process.cmdline()
+                parent = process.parent()
+                forked = forks and parent is not None and "--fork-server" in parent.cmdline()
+                if "flows.worker.main" in process.cmdline() and forked == forks:
                     found.append(process)
         return found
 

@@ -26,6 +26,7 @@ from userrl_core.records import Message, ModelCall
 from userrl_core.served.prices import price_of
 from userrl_core.served.reasoning import final_answer
 from userrl_core.served.retry import Failure, pause_before, read_failure, redact
+from userrl_core.served.sent import Sent, watched
 from userrl_core.served.structured import fit, instruct, response_format
 
 if TYPE_CHECKING:
@@ -199,7 +200,6 @@ class ChatClient:
     async def _with_retries(self, request: _Request, call: ModelCall) -> ChatAnswer:
         failures = 0
         while True:
-            call.attempts += 1
             try:
                 answer = await self._attempt(request, call)
             except Failure as failure:
@@ -239,6 +239,8 @@ class ChatClient:
 
     async def _send(self, fields: dict[str, Any], call: ModelCall) -> bytes:
         """The body of the server's reply. Where none comes, what was sent is counted, unless the server refused it."""
+        call.attempts += 1
+        sent = Sent()
         try:
             # For the whole attempt: the HTTP client's own time-out restarts with every byte that arrives.
             async with asyncio.timeout(self.server.timeout):
@@ -246,12 +248,15 @@ class ChatClient:
                 body: bytes = raw.http_response.content
                 return body
         except self._api_errors as error:
-            failure = read_failure(error)
+            failure = read_failure(error, sent=bool(sent))
             if failure.sent:
                 _count(call, fields, 0)
             raise failure from None
         except asyncio.CancelledError:
-            _count(call, fields, 0)
+            if sent:
+                _count(call, fields, 0)
+            else:
+                call.attempts -= 1  # nobody asked the server anything
             raise
 
     def _fields(self, request: _Request) -> dict[str, Any]:
@@ -324,7 +329,9 @@ def _connect(server: ChatServer, key: str) -> tuple[AsyncOpenAI, tuple[type[Exce
     local = host in ("localhost", "127.0.0.1", "::1")
     # A proxy from the environment cannot reach this machine's loopback interface.
     http = DefaultAsyncHttpxClient(
-        trust_env=not local, headers={"Accept-Encoding": "identity"}, event_hooks={"response": [bounded]}
+        trust_env=not local,
+        headers={"Accept-Encoding": "identity"},
+        event_hooks={"request": [watched], "response": [bounded]},
     )
     api = AsyncOpenAI(api_key=key, base_url=url, timeout=server.timeout, max_retries=0, http_client=http)
     return api, (OpenAIError, OSError, ValueError)

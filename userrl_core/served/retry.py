@@ -42,13 +42,16 @@ class Failure(Exception):
         self.sent = sent
 
 
-def read_failure(error: Exception) -> Failure:
-    """The failure for an exception of the HTTP client. Never holds a header or a request, so never a key."""
+def read_failure(error: Exception, *, sent: bool) -> Failure:
+    """The failure for an exception of the HTTP client. Never holds a header or a request, so never a key.
+
+    sent: whether the request went out whole.
+    """
     # Imported late as in the client: whoever calls this has loaded the library.
     from openai import APIConnectionError, APIStatusError, APITimeoutError
 
     if isinstance(error, (APITimeoutError, TimeoutError)):
-        return Failure("Timeout", "no reply in time", retryable=True, sent=not _unreached(error.__cause__))
+        return Failure("Timeout", "no reply in time", retryable=True, sent=sent)
     if isinstance(error, APIStatusError):
         status = error.status_code
         quota = getattr(error, "code", None) == "insufficient_quota"
@@ -63,16 +66,9 @@ def read_failure(error: Exception) -> Failure:
             sent=status >= 500,  # below, the server says that it did nothing
         )
     if isinstance(error, APIConnectionError):
-        return Failure("Connection", "the connection failed", retryable=True, sent=not _unreached(error.__cause__))
+        return Failure("Connection", "the connection failed", retryable=True, sent=sent)
     # The library does not wrap exceptions of the transport while a body is read.
     return Failure("Connection", f"the reply broke off ({type(error).__name__})", retryable=True)
-
-
-def _unreached(cause: BaseException | None) -> bool:
-    """Whether no connection came about."""
-    import httpx2  # as above
-
-    return isinstance(cause, (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout))
 
 
 def pause_before(failures: int, first: float, retry_after: float | None) -> float:
