@@ -16,13 +16,13 @@ from userrl_core.errors import ConfigError
 from userrl_core.records import Task, Trajectory, Turn
 from userrl_core.rewards import CreditConfig, turn_advantages
 from userrl_core.training.config import AlgorithmConfig
+from userrl_core.training.entropy_mask import entropy_threshold
 from userrl_core.training.local.algorithms.choose import advantages_for
 from userrl_core.training.local.algorithms.ppo import Critic, gae, place_rewards
 from userrl_core.training.local.batch import Advantages, Batch
 from userrl_core.training.local.samples import Sample
 from userrl_core.training.local.update import (
     Item,
-    entropy_threshold,
     low_var_kl,
     minibatches,
     surrogate,
@@ -192,10 +192,11 @@ def make_item(entropies: list[float]) -> Item:
 
 
 def test_the_entropy_mask_keeps_the_given_share_of_the_batch() -> None:
-    items = [make_item([0.1, 0.9, 0.2, 0.3, 0.8]), make_item([0.4, 0.5, 0.6, 0.7, 1.0])]
-    threshold = entropy_threshold(items, 0.2)
+    entropies = np.float32([0.1, 0.9, 0.2, 0.3, 0.8, 0.4, 0.5, 0.6, 0.7, 1.0])
+    threshold = entropy_threshold(entropies, 0.2)
     assert threshold == pytest.approx(0.9)
-    assert entropy_threshold(items, None) is None
+    assert (entropies >= threshold).sum() == 2
+    assert entropy_threshold(np.float32([0.5] * 4), 0.25) == 0.5, "ties are kept"
 
 
 @given(st.integers(1, 30), st.integers(1, 6), st.integers(1, 3))

@@ -45,6 +45,7 @@ def test_a_step_of_another_algorithm_moves_the_model_and_is_in_the_warehouse(
         max_prompt_tokens=128,
         max_tokens=48,
         max_response_tokens=384,
+        entropy_mask=0.2 if name == "rloo" else None,  # verl's one trainer of ours, beside one of its stock runs
     )
     overrides = (*CPU, *(CRITIC if name == "ppo" else ()))
     with TurnLog.open(tmp_path / "warehouse", name) as log:
@@ -64,6 +65,9 @@ def test_a_step_of_another_algorithm_moves_the_model_and_is_in_the_warehouse(
     assert result.step == 1
     assert {"groups/zero_variance/share", "rollout/waits/mean", "rollout/reply_tokens/mean"} <= result.metrics.keys()
     assert len(curriculum.seen) == 1
+    if name == "rloo":
+        assert result.metrics["policy/entropy_mask/share"] == pytest.approx(0.2, abs=0.02)
+    assert ("policy/entropy_mask/share" in result.metrics) == (name == "rloo")
     with open_warehouse(tmp_path / "warehouse") as warehouse:
         played = warehouse.sql("SELECT count(*), count(DISTINCT attempt) FROM trajectories WHERE phase = 'train'")
         assert played.fetchall() == [(8, 4)]

@@ -131,6 +131,14 @@ def test_each_algorithm_composes(tmp_path: Path, algorithm: str, estimator: str,
         assert config.algorithm.userrl.stage_file == str(tmp_path / "stage.json")
 
 
+def test_an_entropy_mask_asks_for_the_trainer_that_has_it(tmp_path: Path) -> None:
+    job = job_of("tarl-entropy-mask", "tarl-8b")
+    config = compose(rl_overrides(job, Path("/runs/x"), Resume("Qwen/Qwen3-8B")))
+    assert config.trainer.v1.trainer_mode == "userrl_entropy_mask"
+    assert dict(config.algorithm.entropy_mask) == {"share": 0.2, "compared": True}
+    assert "entropy_mask" not in compose(golden_lists()["qwen3-8b"]).algorithm
+
+
 @pytest.mark.parametrize(
     ("checkpoints", "validations", "validates", "saves"), [(10, 4, True, 2), (10, 5, True, 5), (10, 4, False, 10)]
 )
@@ -170,7 +178,6 @@ def test_a_wrong_override_is_refused_in_verls_own_words(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "advice"),
     [
-        ({"algorithm": AlgorithmConfig(batch=4, group=2, entropy_mask=0.2)}, "backend=local"),
         ({"credit": CreditConfig(filter="resample")}, "drop or keep"),
         ({"algorithm": AlgorithmConfig(batch=5, minibatches=2)}, "multiple"),
         ({"cluster": Cluster(gpus=3), "algorithm": AlgorithmConfig(batch=4, group=2)}, "evenly"),

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from userrl_core.training.config import AlgorithmConfig
+from userrl_core.training.entropy_mask import entropy_threshold
 from userrl_core.training.local.batch import Advantages, Batch, Tokens
 from userrl_core.training.local.logprobs import token_logprobs
 from userrl_core.training.local.optimizer import clip_and_step
@@ -80,7 +81,9 @@ def update_policy(
     sums: defaultdict[str, float] = defaultdict(float)
     norms: list[float] = []
     logprob_gap = 0.0
-    threshold = entropy_threshold(items, config.entropy_mask)
+    threshold = None
+    if config.entropy_mask is not None and items:
+        threshold = entropy_threshold(np.concatenate([item.entropy for item in items]), config.entropy_mask)
     model.train()
     for number, minibatch in enumerate(order):
         weights = token_weights([len(items[i].old) for i in minibatch], config.loss_aggregation)
@@ -177,12 +180,3 @@ def token_weights(tokens: Sequence[int], aggregation: str) -> list[float]:
     if aggregation == "token_mean":
         return [1.0 / sum(tokens)] * len(tokens)
     return [1.0 / (count * len(tokens)) for count in tokens]
-
-
-def entropy_threshold(items: Sequence[Item], share: float | None) -> float | None:
-    """The entropy reached by the given share of the batch's tokens, ties included; None without a share."""
-    if share is None or not items:
-        return None
-    entropies = np.concatenate([item.entropy for item in items])
-    rank = max(1, int(np.ceil(share * entropies.size)))
-    return float(np.partition(entropies, -rank)[-rank])

@@ -36,6 +36,9 @@ AGGREGATIONS = {"trajectory_mean": "seq-mean-token-mean", "token_mean": "token-m
 NO_DUAL_CLIP = 1e9
 """verl's dual clip cannot be switched off; a bound that no loss reaches does it."""
 
+MASKING_TRAINER = "userrl_entropy_mask"
+"""verl's synchronous trainer with the entropy mask, as `entropy_trainer` registers it."""
+
 ENDLESS = 1_000_000
 """Epochs: the number of steps decides, not the number of passes over a file that holds only what is left."""
 
@@ -149,10 +152,6 @@ def agents_file(stage_file: Path) -> str:
 def refuse_what_verl_cannot(job: VerlJob) -> None:
     """Raise ConfigError, with what to change, for settings that verl would take another way than the recipe means."""
     algorithm = job.algorithm
-    if algorithm.entropy_mask is not None:
-        raise ConfigError(
-            "verl's policy loss does not see entropies; leave algorithm.entropy_mask out, or train with backend=local."
-        )
     if job.intervention is not None and job.credit.shaping != "equalized":
         raise ConfigError(
             "With backend=verl an interrupted attempt counts as a turn to the shaping of credit; set credit.shaping to equalized, "
@@ -265,6 +264,13 @@ def _algorithm(job: VerlJob, folder: Path) -> dict[str, Value]:
             "+algorithm.userrl.ddof": credit.ddof,
             **({"+algorithm.userrl.rounding": credit.rounding} if credit.rounding != "none" else {}),
             "+algorithm.userrl.stage_file": str(folder / "stage.json"),
+        }
+    if algorithm.entropy_mask is not None:
+        values |= {
+            "trainer.v1.trainer_mode": MASKING_TRAINER,
+            "+algorithm.entropy_mask.share": algorithm.entropy_mask,
+            # The local backend leaves groups without a signal out of the update, and so out of the threshold.
+            "+algorithm.entropy_mask.compared": algorithm.name in ("grpo", "rloo") and credit.filter == "drop",
         }
     return values
 

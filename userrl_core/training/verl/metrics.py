@@ -11,6 +11,7 @@ from userrl_core.records import Task
 
 RENAMED = {
     "actor/entropy": "policy/entropy/mean",
+    "actor/entropy_mask": "policy/entropy_mask/share",
     "actor/pg_loss": "policy/loss/mean",
     "actor/pg_clipfrac": "policy/clip/share",
     "actor/ppo_kl": "policy/kl/mean",

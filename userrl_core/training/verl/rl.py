@@ -39,6 +39,9 @@ from userrl_core.training.verl.memory import check_memory
 from userrl_core.training.verl.metrics import step_metrics, validation_score
 from userrl_core.training.verl.step_plan import StepPlan, plan_steps, write_tasks
 
+ENTROPY_MASK = "userrl_core.training.verl.entropy_trainer"
+"""Registers the trainer of a recipe with an entropy mask; no other stage loads it."""
+
 
 def run_rl(job: VerlJob, curriculum: Curriculum, sink: Sink, progress: Progress | None = None) -> StageResult:
     """Run the stage to its last step; started again, it goes on from its newest checkpoint.
@@ -137,6 +140,9 @@ class _StageStart:
             "HYDRA_FULL_ERROR": "1",
             "VERL_FILE_LOGGER_PATH": str(metrics.path),
         }
+        if job.algorithm.entropy_mask is not None:
+            modules = os.environ.get("VERL_USE_EXTERNAL_MODULES", "").split(",")
+            env["VERL_USE_EXTERNAL_MODULES"] = ",".join(filter(None, [*modules, ENTROPY_MASK]))
         env[STAGE_ENV] = json.dumps(sorted([*env, processes.TAGS]))
         scratch = None
         if job.cluster.ray_address is None:

@@ -1,0 +1,46 @@
+"""A trainer for verl: its synchronous one with the entropy mask.
+
+verl's policy losses are never shown entropies (`verl.workers.utils.losses.ppo_loss`), but its trainer measures those of all
+sampled tokens before the update. Trainers are registered by name; this one takes the advantage off the tokens of lower entropy
+before the losses see it. Distance to the reference, entropy bonus and critic keep all tokens.
+
+Loaded in the processes of a stage that asks for it alone (``VERL_USE_EXTERNAL_MODULES``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import transfer_queue
+from tensordict import TensorDict
+from verl.trainer.ppo.v1.trainer_base import register_trainer
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.workers.utils.padding import response_to_nested
+
+from userrl_core.training.verl.config import MASKING_TRAINER
+from userrl_core.training.verl.entropy_mask import masked_advantages
+
+FIELDS = ["uid", "response_mask", "entropy", "advantages"]
+
+
+@register_trainer(MASKING_TRAINER)
+class EntropyMaskTrainer(PPOTrainerSync):  # type: ignore[misc]  # verl has no types
+    """Reads ``algorithm.entropy_mask`` (share, compared) of verl's configuration."""
+
+    # verl asks for its mode by this name wherever the modes differ.
+    trainer_mode = property(lambda self: "sync", lambda self, value: None)
+
+    def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        batch = super()._compute_advantage(batch, metrics)
+        data = transfer_queue.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=FIELDS)
+        nested_mask = data["response_mask"]
+        rows = data.to_padded_tensor()
+        advantages, metrics["actor/entropy_mask"] = masked_advantages(
+            rows["advantages"],
+            rows["entropy"],
+            rows["response_mask"],
+            [str(uid) for uid in rows["uid"].tolist()],
+            **self.config.algorithm.entropy_mask,
+        )
+        fields = TensorDict({"advantages": response_to_nested(advantages, nested_mask)}, batch_size=len(batch))
+        return transfer_queue.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
