@@ -39,7 +39,7 @@ class EntropyMaskTrainer(PPOTrainerSync):  # type: ignore[misc]  # verl has no t
             rows["advantages"],
             rows["entropy"],
             rows["response_mask"],
-            [str(uid) for uid in rows["uid"].tolist()],
+            [str(uid) for uid in rows["uid"]],
             **self.config.algorithm.entropy_mask,
         )
         fields = TensorDict({"advantages": response_to_nested(advantages, nested_mask)}, batch_size=len(batch))
