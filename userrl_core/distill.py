@@ -18,7 +18,6 @@ from typing import Any, Literal
 from userrl_core.errors import ConfigError, TaskError
 from userrl_core.gyms.registry import gym_class
 from userrl_core.interact import InteractCall, parse_text, render_call, tool_schema
-from userrl_core.metrics import mean
 from userrl_core.records import Flag, Message, Trajectory
 
 DropReason = Literal["not_admitted", "format_error", "no_turns", "failed", "below_cut"]
@@ -206,7 +205,12 @@ def _count(played: Sequence[Trajectory], kept: Sequence[Trajectory]) -> GymCount
     return GymCount(
         seen=len(played),
         kept=len(kept),
-        mean_seen=mean(t.score for t in played if t.admitted),
-        mean_kept=mean(scores_kept),
+        mean_seen=_mean([t.score for t in played if t.admitted]),
+        mean_kept=_mean(scores_kept),
         cut=min(scores_kept, default=None),
     )
+
+
+def _mean(scores: Iterable[float | None]) -> float | None:
+    scored = [score for score in scores if score is not None]
+    return sum(scored) / len(scored) if scored else None

@@ -31,8 +31,6 @@ from userrl_core.judging.intervention import verifier_server
 from userrl_core.judging.judge import is_judged, judge_server
 from userrl_core.served.client import ChatServer
 from userrl_core.served.health import served_users
-from userrl_core.training.verl.config import Resume, compose, rl_overrides, sft_overrides
-from userrl_core.training.verl.job import VerlJob, VerlSftJob
 from userrl_core.training.verl.memory import check_machine
 from userrl_core.training.verl.step_plan import refuse_schedule
 
@@ -121,30 +119,6 @@ def playing_verdict(recipe: Recipe, host: Host, kind: Literal["distill", "evalua
     except _Refusal as refusal:
         return Verdict("refused", refusal.reason, refusal.sentence)
     return Verdict("runs")
-
-
-def compose_verl(recipe: Recipe, weights: Path) -> None:
-    """Build verl's configurations of the cold start and of RL, and have verl check them. Needs verl, and no GPU.
-
-    weights: a model's folder in place of the recipe's, for what verl opens while it checks. Raises ConfigError.
-    """
-    shared: dict[str, Any] = {"model": recipe.model, "cluster": recipe.hardware, "out_dir": weights}
-    if recipe.cold_start.enabled:
-        sft = VerlSftJob(**shared, sft=recipe.cold_start, chats=weights / "chats.jsonl")
-        rows = max(recipe.demonstrations.top_k, recipe.cold_start.batch)
-        compose(sft_overrides(sft, weights, str(weights), rows), name="sft_trainer_engine")
-    for planned in recipe.planned_stages[:1]:
-        rl = VerlJob(
-            **shared,
-            algorithm=recipe.algorithm,
-            credit=recipe.credit,
-            init=weights,
-            reference=weights,
-            validate_every=recipe.evaluate.every,
-            validation_horizon=recipe.evaluate.horizon,
-            last_step=planned.last,
-        )
-        compose(rl_overrides(rl, weights, Resume(str(weights))))
 
 
 # -- what may be missing --------------------------------------------------------------------------------------------

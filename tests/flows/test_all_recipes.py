@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -12,10 +13,12 @@ import yaml
 import curricula
 from curricula.host import Host, choose_profile
 from flows.run.estimate import hours, warning
-from flows.run.readiness import Verdict, compose_verl, resolve, verdict
+from flows.run.readiness import Verdict, resolve, verdict
 from tests.verl.rig import make_model
 from userrl_core.errors import ConfigError
 from userrl_core.gyms.registry import names, unavailable
+from userrl_core.training.verl.config import Resume, compose, rl_overrides, sft_overrides
+from userrl_core.training.verl.job import VerlJob, VerlSftJob
 
 CLUSTER = Host(
     gpus=8,
@@ -70,13 +73,37 @@ def test_every_recipe_under_every_profile_runs_composes_or_is_refused_for_a_reas
     assert not {"machine", "key", "user", "package", "data"} & set(reasons)
 
 
+def composed_by_verl(recipe: curricula.Recipe, weights: Path) -> None:
+    """Build verl's configurations of the cold start and of RL, and have verl check them.
+
+    weights: a model's folder in place of the recipe's, for what verl opens while it checks.
+    """
+    shared: dict[str, Any] = {"model": recipe.model, "cluster": recipe.hardware, "out_dir": weights}
+    if recipe.cold_start.enabled:
+        sft = VerlSftJob(**shared, sft=recipe.cold_start, chats=weights / "chats.jsonl")
+        rows = max(recipe.demonstrations.top_k, recipe.cold_start.batch)
+        compose(sft_overrides(sft, weights, str(weights), rows), name="sft_trainer_engine")
+    for planned in recipe.planned_stages[:1]:
+        rl = VerlJob(
+            **shared,
+            algorithm=recipe.algorithm,
+            credit=recipe.credit,
+            init=weights,
+            reference=weights,
+            validate_every=recipe.evaluate.every,
+            validation_horizon=recipe.evaluate.horizon,
+            last_step=planned.last,
+        )
+        compose(rl_overrides(rl, weights, Resume(str(weights))))
+
+
 @pytest.mark.slow
 def test_verl_takes_every_configuration_that_is_said_to_compose(
     answers: dict[tuple[str, str], Verdict], weights: Path
 ) -> None:
     composed = [pair for pair, answer in answers.items() if answer.kind == "composes"]
     for name, profile in composed:
-        compose_verl(load(name, profile), weights)
+        composed_by_verl(load(name, profile), weights)
     assert len(composed) == 204
 
 

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests import metrics
 from tests.published import published
-from userrl_core import metrics
+from userrl_core.training.waits import waits
 
 TEST_TASKS = {
     "travel": 471,
@@ -96,7 +97,7 @@ def test_too_few_trajectories_are_refused_with_the_setting_to_change():
 
 
 def test_waits_are_counted_as_words():
-    assert metrics.waits("Wait, no. wait... I await the waiter. WAIT!") == 3
+    assert waits("Wait, no. wait... I await the waiter. WAIT!") == 3
 
 
 def test_pass_at_k_is_the_share_of_k_subsets_with_a_success():

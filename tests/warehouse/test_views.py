@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
+from tests import metrics
 from tests.warehouse.makers import play
-from userrl_core import metrics
 from userrl_core.gyms import tasks
 from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.records import CheckpointRecord, RolloutContext, Task, Trajectory, Turn
 from userrl_core.rollout import run_episodes
+from userrl_core.training.waits import waits
 from warehouse import TurnLog, Warehouse, open_warehouse
 
 
@@ -350,7 +351,7 @@ async def test_the_timing_of_choices_preferences_and_replies_are_those_of_the_me
     assert choice["first_index_found"] == pytest.approx(metrics.mean([i for i in index if i]))
     assert choice["weighted_score"] == pytest.approx(metrics.mean([metrics.weighted_score(*pair) for pair in made]))
     assert choice["found"] == pytest.approx(metrics.mean([float(bool(i)) for i in index]))
-    assert reply["waits"] == metrics.mean([float(sum(metrics.waits(turn.message) for turn in t.turns)) for t in played])
+    assert reply["waits"] == metrics.mean([float(sum(waits(turn.message) for turn in t.turns)) for t in played])
     for name, row in compositions.items():
         own = [t for t in played if t.task.payload["composition"] == name]
         assert (row["n"], row["preferences"]) == (len(own), sum(map(int, name)))

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
 from typing import get_args
 
-from userrl_core.metrics import waits
 from userrl_core.records import Flag, StopReason, Trajectory
+from userrl_core.training.waits import waits
 
 
 def conversation_metrics(trajectories: Sequence[Trajectory], scope: str) -> dict[str, float]:

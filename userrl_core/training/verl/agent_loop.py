@@ -30,7 +30,6 @@ from userrl_core.episode import Episode, EpisodeRules
 from userrl_core.errors import PolicyError, TrainingError
 from userrl_core.judging.intervention import StepVerifier
 from userrl_core.judging.judge import TurnJudge
-from userrl_core.metrics import waits
 from userrl_core.records import Judgement, Message, Phase, PolicyReply, RolloutContext, Task, Trajectory
 from userrl_core.rewards import credit
 from userrl_core.rewards.judge import UNJUDGED
@@ -43,6 +42,7 @@ from userrl_core.training.verl.estimator import signature
 from userrl_core.training.verl.heartbeat import start_heartbeat
 from userrl_core.training.verl.job import HEARTBEATS, StageFile, read_stage_file
 from userrl_core.training.verl.step_plan import read_tasks
+from userrl_core.training.waits import waits
 
 NAME = "userrl"
 """As the parquet column ``agent_name`` and the agents file call this loop."""

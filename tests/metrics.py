@@ -1,4 +1,4 @@
-"""The papers' metrics as plain functions of rewards or scores; the warehouse's views compute the same in SQL.
+"""The papers' metrics as plain functions of rewards or scores, which the warehouse's views are held to.
 
 A null reward makes a trajectory's value None, and a mean leaves None out: an unscored turn is not a zero.
 Turn numbers start at 1.
@@ -6,14 +6,11 @@ Turn numbers start at 1.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from math import comb
 from typing import Any
 
 Rewards = Sequence[float | None]
-
-_WAIT = re.compile(r"\bwait\b", re.IGNORECASE | re.ASCII)
 
 
 # -- one trajectory -------------------------------------------------------------------------------------------------
@@ -135,11 +132,3 @@ def _check_counts(tasks: Sequence[Sequence[float]], k: int) -> None:
     fewest = min(map(len, tasks))
     if fewest < k:
         raise ValueError(f"A task has only {fewest} trajectories; k = {k} needs evaluate.attempts of {k} or more.")
-
-
-# -- replies (TARL tables 1 and 2) ----------------------------------------------------------------------------------
-
-
-def waits(reply: str) -> int:
-    """How often a reply holds the word "wait", in any case: the paper's indicator of self-correction."""
-    return len(_WAIT.findall(reply))
