@@ -1,7 +1,7 @@
 # make run: train on this machine and show the result.   make test: everything that is quick to check.
 PYTHON ?= python3.11
 VENV := .venv
-PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
+INSTALL := $(VENV)/bin/python scripts/install.py
 SAY := @printf '%s\n'
 .DEFAULT_GOAL := help
 .PHONY: help run install test test-slow check clean
@@ -16,21 +16,21 @@ $(VENV)/bin/python:
 
 # A stamp per set of packages: a second call installs nothing.
 $(VENV)/.run: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(SAY) 'installing what a run needs (once; one to three minutes)'
-	@$(PIP) -e . 2>&1 | { grep -v '^WARNING' || true; }
+	$(SAY) 'installing what a run needs (once; half a minute to three)'
+	@$(INSTALL)
 	@$(VENV)/bin/userrl --help >/dev/null
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(SAY) 'installing what tests need (once; two to five minutes)'
-	@$(PIP) -e '.[dev,verl,view,envs,s3,postgres,mcp]' 2>&1 | { grep -v '^WARNING' || true; }
+	$(SAY) 'installing what tests need (once; one to five minutes)'
+	@$(INSTALL) dev verl view envs s3 postgres mcp
 	@$(VENV)/bin/python -c 'import pytest, verl'
 	@touch $@ $(VENV)/.run
 
 install: $(VENV)/.run
 
 # `make run seed=3` is `make run ARGS="-p seed=3"`: a variable that make was given and this file does not have is a parameter.
-OURS := ARGS PYTHON VENV PIP SAY MAKEFLAGS MAKEOVERRIDES SHELL
+OURS := ARGS PYTHON VENV INSTALL SAY MAKEFLAGS MAKEOVERRIDES SHELL
 NAMED := $(foreach v,$(filter-out $(OURS),$(.VARIABLES)),$(if $(filter command,$(origin $(v))),$(v)))
 PARAMETERS := $(foreach v,$(NAMED),-p '$(subst ','\'',$(v)=$($(v)))')
 
