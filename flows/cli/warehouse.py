@@ -39,6 +39,8 @@ def compact(
         typer.echo(f"{done.nulled} values did not fit their columns and are null.")
     if done.torn_bytes:
         typer.echo(f"{done.torn_bytes} bytes at the ends of dead writers' files were half a line and no row.")
+    if done.damaged:
+        typer.echo(f"{done.damaged} lines failed their checksum and were left out; their files are in quarantine/.")
 
 
 @app.command()
@@ -59,6 +61,10 @@ def check(
             typer.echo(plain(f"{'repaired' if problem.repaired else 'WRONG':8}  {problem.kind}: {problem.sentence}"))
         rows = ", ".join(f"{count:,} {table}" for table, count in report.rows.items() if count)
         typer.echo(f"{'Sound' if report.sound else 'Not sound'}: {rows or 'no rows'}.")
+        if report.unchecked:
+            typer.echo(
+                f"{report.unchecked} files of an earlier version have no checksum: only what cannot be read was found."
+            )
         if not report.sound and not repair:
             typer.echo("Next: userrl warehouse check --repair")
     raise typer.Exit(0 if report.sound else 1)

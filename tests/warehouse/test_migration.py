@@ -43,7 +43,7 @@ def test_old_and_new_rows_live_together_and_are_packed_together(old: Path) -> No
     with TurnLog.open(old, "live") as log:
         demonstration = play(log, [1.0], phase="distill", stage="distill")
         log.demonstrations([demonstration.traj_id or 0])
-    assert orjson.loads((old / "FORMAT").read_bytes()) == {"schema": schema.version()}
+    assert orjson.loads((old / "FORMAT").read_bytes())["schema"] == schema.version()
     done = compact(old, many_small_packs=1)
     assert len(done.merged) == 1
     with open_warehouse(old) as warehouse:

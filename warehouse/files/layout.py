@@ -27,6 +27,7 @@ from typing import Any
 import orjson
 
 from userrl_core.errors import ConfigError, LogError
+from warehouse.files.checksum import intact, stamped
 
 LIVE_LINE_BYTES = 4 * 2**20
 """Longest line in a live file; longer ones are sealed at once. Readers keep two such buffers a thread and file list."""
@@ -232,6 +233,8 @@ class Manifest:
         if content is None:
             raise LogError(f"{path} is missing beside packs; {REPAIR}.")
         try:
+            if intact(content) is False:
+                raise TypeError("it fails its checksum")
             packs = orjson.loads(content)["packs"]
             if not all(
                 isinstance(pack["segments"], dict) and isinstance(pack["rows"], dict) for pack in packs.values()
@@ -243,7 +246,8 @@ class Manifest:
 
     def write(self, root: Path) -> None:
         """Publish by rename, durable when it returns."""
-        write_atomically(root / "manifest.json", orjson.dumps({"packs": self.packs}, option=orjson.OPT_INDENT_2))
+        content = orjson.dumps({"packs": self.packs}, option=orjson.OPT_INDENT_2)
+        write_atomically(root / "manifest.json", stamped(content.removesuffix(b"\n}")))
 
     def pack_of(self, segment: Segment) -> str | None:
         """The pack that holds the segment, or None."""

@@ -62,8 +62,26 @@ def held_elsewhere(root: Path, manifest: Manifest, path: Path) -> bool:
     return True
 
 
-def damage(root: Path, snapshot: Snapshot) -> LogError | None:
-    """The error about the first listed pack or sealed segment that cannot even be opened; None when all can be."""
+def read_whole(path: Path) -> str | None:
+    """What is wrong with a pack, found by reading every value of it; None when nothing is. LogError: memory is short."""
+    try:
+        with duckdb.connect(":memory:") as con:
+            con.execute(f"ATTACH {literal(str(path))} AS pack (READ_ONLY)")
+            names = con.execute("SELECT table_name FROM duckdb_tables() WHERE database_name = 'pack'").fetchall()
+            for (table,) in names:
+                con.execute(f"SELECT bit_xor(hash(t)) FROM pack.{table} t").fetchall()
+    except duckdb.OutOfMemoryException as error:
+        raise LogError(f"There is too little memory to read {path}; free some and check again.") from error
+    except (duckdb.Error, OSError) as error:
+        return first_line(error)
+    return None
+
+
+def damage(root: Path, snapshot: Snapshot, *, whole: bool = False) -> LogError | None:
+    """The error about the first listed pack or sealed segment that cannot even be opened; None when all can be.
+
+    whole: look for a pack of which not every value can be read, too.
+    """
     import pyarrow as pa  # late: a tenth of a second, and only a failing query needs it
     import pyarrow.parquet as pq
 
@@ -71,7 +89,9 @@ def damage(root: Path, snapshot: Snapshot) -> LogError | None:
         try:
             pack_entry(root / "packs" / name)
         except LogError as error:
-            return _damaged(root / "packs" / name, error.__cause__ or error)
+            return _damaged(root / "packs" / name, first_line(error.__cause__ or error))
+        if whole and (why := read_whole(root / "packs" / name)):
+            return _damaged(root / "packs" / name, why)
     for paths in snapshot.sealed.values():
         for path in paths:
             try:
@@ -79,12 +99,12 @@ def damage(root: Path, snapshot: Snapshot) -> LogError | None:
             except FileNotFoundError:
                 continue
             except (pa.ArrowException, OSError) as error:
-                return _damaged(path, error)
+                return _damaged(path, first_line(error))
     return None
 
 
-def _damaged(path: Path, error: BaseException) -> LogError:
-    return LogError(f"{path} is damaged ({first_line(error)}); {REPAIR}.")
+def _damaged(path: Path, why: str) -> LogError:
+    return LogError(f"{path} is damaged ({why}); {REPAIR}.")
 
 
 def first_line(error: BaseException) -> str:

@@ -21,6 +21,7 @@ import orjson
 from userrl_core.errors import ConfigError, LogError
 from userrl_core.run_names import RunName, choose_run
 from warehouse import schema
+from warehouse.files.checksum import intact, stamped
 from warehouse.files.encode import fitting
 from warehouse.files.layout import REPAIR, claim, run_dir, run_folders, sync, write_atomically
 
@@ -81,7 +82,7 @@ def register_run(root: Path, run_id: str, fields: Mapping[str, Any] | None = Non
         row = {"run_id": run_id, **dict.fromkeys(types), **_DEFAULTS, "created": time.time(), **given}
         draft = folder / f".run.{os.getpid()}.{os.urandom(4).hex()}.tmp"
         with draft.open("wb") as file:
-            file.write(orjson.dumps(row | {"run_no": claim(root / "numbers")}))
+            file.write(stamped(orjson.dumps(row | {"run_no": claim(root / "numbers")})[:-1]))
             file.flush()
             os.fsync(file.fileno())
         # link fails where the row exists: of two processes registering at once, one wins and both see its row.
@@ -106,7 +107,8 @@ def read_run(folder: Path) -> dict[str, Any] | None:
     """The row in a run's folder; None when there is none yet. Raises LogError for a file that holds no such row."""
     path = folder / "run.json"
     try:
-        row = orjson.loads(path.read_bytes())
+        content = path.read_bytes()
+        row = None if intact(content) is False else orjson.loads(content)
     except FileNotFoundError:
         return None
     except orjson.JSONDecodeError:
@@ -118,6 +120,7 @@ def read_run(folder: Path) -> dict[str, Any] | None:
         and all(isinstance(row.get(key), (int, float)) for key in numbers)
     ):
         raise LogError(f"{path} cannot be read; put it back from a backup, or start a run under another id.")
+    row.pop("crc", None)
     return row
 
 
@@ -156,7 +159,7 @@ def record_trial(root: Path, record: TrialRecord) -> None:
     }
     try:
         with _locked(root / "trials" / f"{record.study}.jsonl") as fd:
-            _append_line(fd, orjson.dumps(row))
+            _append_line(fd, stamped(orjson.dumps(row)[:-1]))
     except OSError as error:
         raise LogError(f"The trial cannot be recorded in {root}: {error.strerror or error}.") from error
 
@@ -165,7 +168,10 @@ def format_version(root: Path) -> int:
     """The newest schema that wrote here, 0 when none did. Raises LogError when the file FORMAT cannot be read."""
     path = root / "FORMAT"
     try:
-        return int(orjson.loads(path.read_bytes())["schema"])
+        content = path.read_bytes()
+        if intact(content) is False:
+            raise ValueError("it fails its checksum")
+        return int(orjson.loads(content)["schema"])
     except FileNotFoundError:
         return 0
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
@@ -174,7 +180,7 @@ def format_version(root: Path) -> int:
 
 def write_format(root: Path) -> None:
     """Record this code's schema version."""
-    write_atomically(root / "FORMAT", orjson.dumps({"schema": schema.version()}))
+    write_atomically(root / "FORMAT", stamped(orjson.dumps({"schema": schema.version()})[:-1]))
 
 
 def _stamp_format(root: Path) -> None:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.json as pj
 import pyarrow.parquet as pq
 
+from warehouse.files.checksum import stamped_parquet, verified_lines
 from warehouse.files.encode import fitting
 from warehouse.files.layout import write_atomically
 from warehouse.schema import arrow_schema, types
@@ -21,22 +22,32 @@ from warehouse.schema import arrow_schema, types
 NULLED = b"userrl_nulled"
 """Key in a segment's Parquet metadata: how many values did not fit their columns and are null."""
 
+DAMAGED = b"userrl_damaged"
+"""Key in a segment's Parquet metadata: how many lines failed their checksum and were left out."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """torn_bytes: of lines that were no whole row. nulled: values that their column cannot hold, stored as null."""
+    """torn_bytes: of lines that were no whole row. nulled: values that their column cannot hold, stored as null.
+
+    damaged: lines that failed their checksum.
+    """
 
     torn_bytes: int = 0
     nulled: int = 0
+    damaged: int = 0
 
 
 def seal(content: bytes, target: Path, table: str) -> Sealed:
     """Write the complete lines of a live file to `target` (zstd Parquet), durable and visible at once by rename.
 
-    Left out and counted: a torn tail after power loss, and lines in the middle that cannot be read.
+    Left out and counted: a torn tail after power loss, and lines that cannot be read or fail their checksum. For the
+    latter the live file is kept as it is in ``quarantine/``.
     """
-    end = content.rfind(b"\n") + 1
-    lines, torn, nulled = content[:end], len(content) - end, 0
+    verified = verified_lines(content)
+    lines, torn, nulled = verified.whole, verified.torn_bytes, 0
+    if verified.damaged:
+        write_atomically(kept_aside(target), content)
     schema = arrow_schema(table)
     try:
         rows = _read(lines, schema)
@@ -44,15 +55,27 @@ def seal(content: bytes, target: Path, table: str) -> Sealed:
         fitted, unreadable, nulled = _fitted(lines, table)
         torn += unreadable
         rows = _read(fitted, schema)
-    if nulled:
-        rows = rows.replace_schema_metadata({**(rows.schema.metadata or {}), NULLED: str(nulled).encode()})
+    for key, count in ((NULLED, nulled), (DAMAGED, verified.damaged)):
+        if count:
+            rows = rows.replace_schema_metadata({**(rows.schema.metadata or {}), key: str(count).encode()})
     keys = [name for name in ("traj_id", "turn", "n") if name in schema.names]
     if keys:
         rows = rows.sort_by([(name, "ascending") for name in keys])
+    write_segment(target, rows)
+    return Sealed(torn, nulled, verified.damaged)
+
+
+def write_segment(target: Path, rows: pa.Table) -> None:
+    """Rows as a sealed file with its checksum, durable and visible at once by rename."""
     buffer = pa.BufferOutputStream()
     pq.write_table(rows, buffer, compression="zstd", compression_level=1)
-    write_atomically(target, buffer.getvalue())
-    return Sealed(torn, nulled)
+    write_atomically(target, stamped_parquet(buffer.getvalue().to_pybytes()))
+
+
+def kept_aside(target: Path) -> Path:
+    """Where a live file lies of which not every line came into this sealed file."""
+    run = target.parents[1]
+    return run.parents[1] / "quarantine" / f"{run.name}.{target.stem}.jsonl"
 
 
 def _read(lines: bytes, schema: pa.Schema) -> pa.Table:

@@ -24,7 +24,7 @@ from warehouse.files.encode import fitting
 from warehouse.files.layout import Snapshot, check_exists, take_snapshot
 from warehouse.files.runs import read_run
 from warehouse.query import dictionary, scan, superseded
-from warehouse.query.fetch import FILE_ERRORS, fetch_rows, file_fault
+from warehouse.query.fetch import fetch_rows, file_fault, may_be_of_a_file
 from warehouse.query.superseded import Rewind
 from warehouse.schema import file_list, literal
 
@@ -121,7 +121,9 @@ class Connection:
                 if alone:
                     raise
                 alone = True
-            except FILE_ERRORS as error:
+            except duckdb.Error as error:
+                if not may_be_of_a_file(error):
+                    raise
                 self._raise_unless_moved(error, latest)
             else:
                 if not moved:
@@ -157,8 +159,9 @@ class Connection:
             limit()
             # Not through a cursor: some settings are those of one connection, and a cursor is another.
             return fetch_rows(self._con, text, params, rows)
-        except FILE_ERRORS as error:
-            self._raise_unless_moved(error, latest)
+        except duckdb.Error as error:
+            if may_be_of_a_file(error):
+                self._raise_unless_moved(error, latest)
             raise
 
     def stored(self, snapshot: Snapshot) -> list[str]:

@@ -28,11 +28,16 @@ FILE_ERRORS: tuple[type[duckdb.Error], ...] = (
 """What DuckDB raises for a file that vanished or is damaged (and for some wrong queries)."""
 
 
+def may_be_of_a_file(error: duckdb.Error) -> bool:
+    """Whether a file may be to blame. A block of a pack that fails its checksum has no class of its own."""
+    return isinstance(error, FILE_ERRORS) or type(error) is duckdb.Error
+
+
 def file_fault(root: Path, snapshot: Snapshot, error: duckdb.Error) -> LogError | None:
     """The error about the damaged file behind DuckDB's, None when the snapshot's files are not to blame."""
-    if fault := damage(root, snapshot):
-        return fault
     text = str(error)
+    if fault := damage(root, snapshot, whole="checksum" in text):
+        return fault
     if "checksum" in text or any(name in text for name in (*map(str, snapshot.files()), *snapshot.packs)):
         return LogError(f"A file in {root} is damaged ({first_line(error)}); {REPAIR}.")
     return None

@@ -13,6 +13,7 @@ from pathlib import Path
 import orjson
 
 from userrl_core.records import branch_of
+from warehouse.files.checksum import intact
 from warehouse.files.encode import fitting
 from warehouse.schema import literal, types
 
@@ -71,6 +72,9 @@ def unreadable_lines(path: Path) -> int:
     """How many whole lines of a live events file are no event, or a rewind that does not say what it replaces."""
     count = 0
     for line in path.read_bytes().split(b"\n")[:-1]:
+        if intact(line) is False:
+            count += 1
+            continue
         try:
             row, _ = fitting(types("events"), orjson.loads(line))
         except (orjson.JSONDecodeError, AttributeError):

@@ -20,24 +20,25 @@ import pyarrow.parquet as pq
 
 from userrl_core.errors import LogError
 from warehouse import schema
+from warehouse.files.checksum import intact, intact_parquet, verified_lines
 from warehouse.files.encode import fitting
 from warehouse.files.layout import (
     Manifest,
     check_exists,
     run_folders,
+    sealed_path,
     segments_in,
     segments_of,
     sync,
-    write_atomically,
 )
 from warehouse.files.lock import FolderLock
-from warehouse.files.packs import first_line, held_elsewhere, pack_entry, unlisted_packs
+from warehouse.files.packs import first_line, held_elsewhere, pack_entry, read_whole, unlisted_packs
 from warehouse.files.runs import format_version, read_run, write_format
-from warehouse.files.seal import NULLED
+from warehouse.files.seal import DAMAGED, NULLED, kept_aside, write_segment
 from warehouse.query.superseded import readable, unreadable_lines
 from warehouse.query.warehouse import open_warehouse
 from warehouse.schema import literal
-from warehouse.upkeep.compact import Compaction, recover, remove_leftovers
+from warehouse.upkeep.compact import Compaction, alive, recover, remove_leftovers
 
 UNREADABLE = "unreadable rewind"
 """What a rewind is called that does not say what it voids."""
@@ -60,6 +61,8 @@ class Report:
     rows: dict[str, int] = field(default_factory=dict)
     packs: int = 0
     segments: int = 0
+    unchecked: int = 0
+    """Files that an earlier version wrote without a checksum."""
 
     @property
     def sound(self) -> bool:
@@ -83,10 +86,14 @@ def check(root: Path, *, repair: bool = False, whole: bool = True) -> Report:
         manifest = _manifest(root, repair, report)
         if manifest is None:
             return report
+        for path in (root / "FORMAT", root / "manifest.json", *root.glob("runs/*/run.json")):
+            report.unchecked += path.exists() and intact(path.read_bytes()) is None
         _packs(root, manifest, repair, whole, report)
         _unlisted(root, manifest, repair, report)
         _runs(root, report)
+        _trials(root, report)
         _segments(root, manifest, repair, report)
+        _live(root, manifest, repair, report)
         if repair:
             _leftovers(root, manifest, report)
         _rewinds(root, manifest, repair, report)
@@ -153,7 +160,7 @@ def _packs(root: Path, manifest: Manifest, repair: bool, whole: bool, report: Re
                     continue
                 if entry["rows"] != listed["rows"]:
                     fault = f"Pack {name} holds other numbers of rows than the manifest says."
-                elif whole and (why := _read_whole(path)):
+                elif whole and (why := read_whole(path)):
                     fault = f"Pack {name} cannot be read: {why}."
             except LogError as error:
                 fault = _without_advice(error)
@@ -166,21 +173,6 @@ def _packs(root: Path, manifest: Manifest, repair: bool, whole: bool, report: Re
             manifest.write(root)
             fault += f" It is out of the manifest now; its {lost} turns are missing unless a backup has them."
         report.add("pack", fault, repair)
-
-
-def _read_whole(path: Path) -> str | None:
-    """What is wrong with a pack, found by reading every value of it; None when nothing is. LogError: memory is short."""
-    try:
-        with duckdb.connect(":memory:") as con:
-            con.execute(f"ATTACH {literal(str(path))} AS pack (READ_ONLY)")
-            names = con.execute("SELECT table_name FROM duckdb_tables() WHERE database_name = 'pack'").fetchall()
-            for (table,) in names:
-                con.execute(f"SELECT bit_xor(hash(t)) FROM pack.{table} t").fetchall()
-    except duckdb.OutOfMemoryException as error:
-        raise LogError(f"There is too little memory to read {path}; free some and check again.") from error
-    except (duckdb.Error, OSError) as error:
-        return first_line(error)
-    return None
 
 
 def _unlisted(root: Path, manifest: Manifest, repair: bool, report: Report) -> None:
@@ -221,6 +213,15 @@ def _runs(root: Path, report: Report) -> None:
             report.add("run", f"{run.name}/run.json has values beyond their columns; they read as null.")
 
 
+def _trials(root: Path, report: Report) -> None:
+    for path in sorted((root / "trials").glob("*.jsonl")):
+        # Several versions may have written to it, so a line without a checksum is one of an earlier version.
+        checked = [intact(line) for line in path.read_bytes().split(b"\n") if line]
+        report.unchecked += None in checked
+        if damaged := checked.count(False):
+            report.add("trials", f"trials/{path.name}: {damaged} lines fail their checksum.")
+
+
 def _segments(root: Path, manifest: Manifest, repair: bool, report: Report) -> None:
     for run in run_folders(root):
         for segment, path in segments_in(run, "sealed"):
@@ -229,13 +230,22 @@ def _segments(root: Path, manifest: Manifest, repair: bool, report: Report) -> N
             report.segments += 1
             name = f"Segment {run.name}/{path.name}"
             try:
-                metadata = pq.read_table(path).schema.metadata or {}
+                content = path.read_bytes()
+                checked = intact_parquet(content)
+                fault = f"{name} fails its checksum." if checked is False else None
+                metadata = pq.read_table(pa.BufferReader(content)).schema.metadata or {}
             except (pa.ArrowException, OSError) as error:
+                fault = f"{name} cannot be read: {first_line(error)}."
+            if fault is not None:
                 if repair:
                     _quarantine(root, path)
-                moved = " It is in quarantine now." if repair else ""
-                report.add("segment", f"{name} cannot be read: {first_line(error)}.{moved}", repair)
+                    fault += " It is in quarantine now."
+                report.add("segment", fault, repair)
                 continue
+            report.unchecked += checked is None
+            if damaged := int(metadata.get(DAMAGED, b"0")):
+                text = f"{name}: {damaged} lines failed their checksum when it was sealed; all of them are in {{}}."
+                report.add("lines", text.format(kept_aside(path).relative_to(root)), True)
             if nulled := int(metadata.get(NULLED, b"0")):
                 report.add(
                     "values", f"{name}: {nulled} values did not fit their columns and were stored as null.", True
@@ -243,6 +253,22 @@ def _segments(root: Path, manifest: Manifest, repair: bool, report: Report) -> N
             version = int(metadata.get(b"userrl_schema", b"1"))
             if version > schema.version():
                 report.add("schema", f"{name} {_newer(version)}")
+
+
+def _live(root: Path, manifest: Manifest, repair: bool, report: Report) -> None:
+    """Lines of live files that are not what was written. Repaired, by `_leftovers`, once their writer has ended."""
+    for run in run_folders(root):
+        for segment, path in segments_in(run, "live"):
+            if manifest.pack_of(segment) or sealed_path(run, segment).exists():
+                continue
+            with contextlib.suppress(FileNotFoundError):  # sealed meanwhile
+                lines = verified_lines(path.read_bytes())
+                report.unchecked += bool(lines.whole) and not lines.checked
+                if lines.damaged:
+                    mendable = repair and not alive(run, segment.writer)
+                    left = " It is sealed without them and kept in quarantine now." if mendable else ""
+                    text = f"Live file {run.name}/{path.name}: {lines.damaged} lines fail their checksum.{left}"
+                    report.add("lines", text, mendable)
 
 
 def _leftovers(root: Path, manifest: Manifest, report: Report) -> None:
@@ -287,9 +313,7 @@ def _rewinds_of_segment(path: Path, name: str, repair: bool, report: Report) -> 
     if repair:
         renamed = pa.array([UNREADABLE if lost else kind for lost, kind in zip(bad, kinds, strict=True)], pa.string())
         table = table.set_column(table.schema.get_field_index("kind"), "kind", renamed)
-        buffer = pa.BufferOutputStream()
-        pq.write_table(table, buffer, compression="zstd", compression_level=1)
-        write_atomically(path, buffer.getvalue())
+        write_segment(path, table)
     report.add("rewinds", _lost_rewinds(name, sum(bad), repair), repair)
 
 

@@ -57,12 +57,14 @@ SEGMENTS_OF_LIVING_RUN = 32
 class Compaction:
     """What one call did. torn_bytes: half-written last lines that dead writers left; they held no whole row.
 
-    nulled: values in the dead writers' rows that their columns cannot hold; they are null now.
+    nulled: values in the dead writers' rows that their columns cannot hold; they are null now. damaged: lines of theirs
+    that failed their checksum; their files are in quarantine.
     """
 
     recovered: int = 0
     torn_bytes: int = 0
     nulled: int = 0
+    damaged: int = 0
     segments: int = 0
     packs: list[str] = field(default_factory=list)
     merged: list[str] = field(default_factory=list)
@@ -119,7 +121,7 @@ def _sentences(root: Path) -> Iterator[None]:
     except LogError:
         raise
     except (OSError, duckdb.Error, pa.ArrowException, sqlite3.Error) as error:
-        if fault := damage(root, take_snapshot(root)):
+        if fault := damage(root, take_snapshot(root), whole="checksum" in str(error)):
             raise fault from error
         raise LogError(
             f"Compaction of {root} stopped: {first_line(error)}; nothing was lost. Free space, then compact again, or "
@@ -146,9 +148,9 @@ def remove_leftovers(root: Path, manifest: Manifest) -> list[Path]:
                 if pack := manifest.pack_of(segment):
                     holders.add(pack)
                     leftovers.append(path)
-                elif form == "live" and sealed_path(run, segment).exists() and not _alive(run, segment.writer):
+                elif form == "live" and sealed_path(run, segment).exists() and not alive(run, segment.writer):
                     leftovers.append(path)
-        leftovers += [path for path in (run / "sealed").glob(".*.tmp") if not _alive(run, int(path.name.split(".")[2]))]
+        leftovers += [path for path in (run / "sealed").glob(".*.tmp") if not alive(run, int(path.name.split(".")[2]))]
     for pack in holders:
         pack_entry(root / "packs" / pack)
     for path in leftovers:
@@ -181,6 +183,7 @@ def recover(run: Path, done: Compaction) -> list[Path]:
                     sealed = seal(path.read_bytes(), target, segment.table)
                     done.torn_bytes += sealed.torn_bytes
                     done.nulled += sealed.nulled
+                    done.damaged += sealed.damaged
                     done.recovered += 1
                 replaced.append(path)
     return replaced
@@ -192,7 +195,7 @@ def _pack(
     sources = []
     for run in run_folders(root):
         sealed = segments_in(run, "sealed")
-        living = any(_alive(run, writer) for writer in {segment.writer for segment, _ in segments_in(run, "live")})
+        living = any(alive(run, writer) for writer in {segment.writer for segment, _ in segments_in(run, "live")})
         if everything or len(sealed) >= SEGMENTS_OF_LIVING_RUN or not living:
             sources += [Source.sealed(segment, path) for segment, path in sealed]
     done.segments = len(sources)
@@ -242,7 +245,8 @@ def _batches(sources: list[Source], pack_turns: int) -> Iterator[list[Source]]:
         yield batch
 
 
-def _alive(run: Path, writer: int) -> bool:
+def alive(run: Path, writer: int) -> bool:
+    """Whether a writer's process lives."""
     lock = FolderLock.take_if_free(writer_dir(run, writer))
     if lock is None:
         return True

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from userrl_core.errors import LogError
 from warehouse import schema
+from warehouse.files.checksum import intact_parquet
 from warehouse.files.layout import REPAIR, Segment, segments_of, sync
 from warehouse.files.packs import first_line, ledger, pack_entry
 from warehouse.schema import file_list, literal
@@ -36,8 +37,12 @@ class Source:
     @classmethod
     def sealed(cls, segment: Segment, path: Path) -> Source:
         """A sealed Parquet segment. Raises LogError when it is damaged."""
+        content = path.read_bytes()
+        # What is packed gets the pack's own checksums: the last moment to notice.
+        if intact_parquet(content) is False:
+            raise LogError(f"Segment {path} fails its checksum; {REPAIR}.")
         try:
-            rows = pq.read_metadata(path).num_rows
+            rows = pq.read_metadata(pa.BufferReader(content)).num_rows
         except pa.ArrowException as error:
             raise LogError(f"Segment {path} cannot be read: {first_line(error)}; {REPAIR}.") from error
         return cls(path, (segment,), rows if segment.table == "turns" else 0, packed=False)

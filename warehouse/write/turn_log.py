@@ -25,6 +25,7 @@ from userrl_core.errors import ConfigError, LogError
 from userrl_core.records import CheckpointRecord, ModelCall, Task, Trajectory, Turn
 from userrl_core.seeding import content_hash
 from warehouse.files import encode
+from warehouse.files.checksum import stamped
 from warehouse.files.layout import claim, run_dir
 from warehouse.files.runs import register_run
 from warehouse.write.wal import SEGMENT_ROWS, WriteAheadLog
@@ -201,8 +202,17 @@ class TurnLog:
                 f"Credits of trajectory {traj_id} were logged before; log them once, when its group is complete."
             )
         lines = [
-            b'%s"traj_id":%d,"turn":%d,"seq":%d,%s\n'
-            % (self._head, traj_id, turn, next(self._seq), encode.line({"shaped": float(s), "advantage": float(a)})[1:])
+            stamped(
+                b'%s"traj_id":%d,"turn":%d,"seq":%d,%s'
+                % (
+                    self._head,
+                    traj_id,
+                    turn,
+                    next(self._seq),
+                    encode.line({"shaped": float(s), "advantage": float(a)})[1:-1],
+                )
+            )
+            + b"\n"
             for turn, (s, a) in enumerate(zip(shaped, advantage, strict=True), 1)
         ]
         if lines:
@@ -320,7 +330,7 @@ class TurnLog:
     def _line(self, row: dict[str, Any], place: bytes = b"") -> bytes:
         row["seq"] = next(self._seq)
         row["logged_at"] = time.time()
-        return b"".join((self._head, place, encode.line(row)[1:], b"\n"))
+        return stamped(b"".join((self._head, place, encode.line(row)[1:-1]))) + b"\n"
 
     def _append(self, table: str, rows: Sequence[dict[str, Any]]) -> None:
         if rows:

@@ -1,0 +1,167 @@
+"""A changed bit is told as one sentence that names the file, or changes nothing; no row is made of it."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import tarfile
+from pathlib import Path
+
+import duckdb
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.warehouse.makers import play
+from tests.warehouse.test_compact import some_run
+from userrl_core.errors import LogError
+from warehouse import TurnLog, open_warehouse
+from warehouse.files.checksum import intact, stamped, verified_lines
+from warehouse.files.runs import TrialRecord, record_trial
+from warehouse.query.sandbox import ask
+from warehouse.upkeep.check import check
+from warehouse.upkeep.compact import compact
+from warehouse.upkeep.maintain import maintain
+
+OBJECTS = st.dictionaries(st.text(max_size=5), st.text(max_size=20), min_size=1, max_size=3).map(orjson.dumps)
+
+
+@given(OBJECTS, st.data())
+def test_an_object_with_a_changed_bit_is_never_taken_for_intact(row: bytes, data: st.DataObject) -> None:
+    line = stamped(row[:-1])
+    assert intact(line) is True
+    assert orjson.loads(line).keys() == orjson.loads(row).keys() | {"crc"}
+    assert intact(row) is None
+    changed = bytearray(line)
+    bit = data.draw(st.integers(0, len(line) * 8 - 1))
+    changed[bit // 8] ^= 1 << bit % 8
+    assert not intact(bytes(changed))
+
+
+@given(st.lists(OBJECTS, min_size=2, max_size=5), st.data())
+def test_one_changed_bit_costs_at_most_the_two_lines_beside_it(rows: list[bytes], data: st.DataObject) -> None:
+    lines = [stamped(row[:-1]) + b"\n" for row in rows]
+    content = bytearray(b"".join(lines))
+    bit = data.draw(st.integers(0, len(content) * 8 - 1))
+    content[bit // 8] ^= 1 << bit % 8
+    verified = verified_lines(bytes(content))
+    assert verified.damaged >= 1
+    assert all(line + b"\n" in lines for line in verified.whole.split(b"\n")[:-1])
+    assert verified.whole.count(b"\n") >= len(lines) - 2
+
+
+def test_a_last_line_that_lacks_only_its_newline_is_a_row() -> None:
+    whole, half = stamped(b'{"a":1'), b'{"a":2'
+    verified = verified_lines(whole + b"\n" + whole)
+    assert (verified.whole, verified.damaged, verified.torn_bytes) == ((whole + b"\n") * 2, 0, 0)
+    verified = verified_lines(whole + b"\n" + half)
+    assert (verified.whole, verified.damaged, verified.torn_bytes) == (whole + b"\n", 0, len(half))
+
+
+def test_lines_of_an_earlier_version_are_read_as_before() -> None:
+    old = b'{"a":1}\n{"a":2}\n{"a"'
+    verified = verified_lines(old)
+    assert (verified.whole, verified.damaged, verified.torn_bytes, verified.checked) == (old[:16], 0, 4, False)
+
+
+def change(path: Path, old: bytes, new: bytes) -> None:
+    content = path.read_bytes()
+    assert content.count(old) == 1
+    path.write_bytes(content.replace(old, new))
+
+
+def dead_run(root: Path) -> Path:
+    """A run whose writer died after three trajectories of one turn; returns its live file of turns."""
+    log = TurnLog.open(root.with_name("writer"), "r1")
+    for n in range(3):
+        play(log, [0.5], text=f"word{n}")
+    shutil.copytree(root.with_name("writer"), root)
+    log.close()
+    return next(root.glob("runs/*/live/turns.*"))
+
+
+def test_a_changed_line_is_named_left_out_and_kept_in_quarantine(tmp_path: Path) -> None:
+    root = tmp_path / "warehouse"
+    live = dead_run(root)
+    change(live, b'"word1"', b'"wore1"')
+    changed = live.read_bytes()
+    sentence = f"Live file run=r1/{live.name}: 1 lines fail their checksum."
+    assert ("lines", sentence, False) in [(p.kind, p.sentence, p.repaired) for p in check(root).problems]
+    done = maintain(root)
+    assert any(p.sentence.startswith(sentence) and p.repaired for p in done.report.problems)
+    with open_warehouse(root) as warehouse:
+        assert warehouse.sql("SELECT content FROM turns ORDER BY 1").fetchall() == [("word0",), ("word2",)]
+    assert [path.read_bytes() for path in (root / "quarantine").iterdir()] == [changed]
+
+
+def test_a_compaction_that_leaves_lines_out_says_so(tmp_path: Path) -> None:
+    root = tmp_path / "warehouse"
+    change(dead_run(root), b'"word1"', b'"wore1"')
+    assert compact(root).damaged == 1
+    assert len(list((root / "quarantine").iterdir())) == 1
+
+
+def test_a_changed_sealed_file_is_named_and_not_packed(tmp_path: Path) -> None:
+    some_run(tmp_path)
+    path = next(tmp_path.glob("runs/*/sealed/metrics.*"))
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(LogError, match=rf"{path.name} fails its checksum.*check --repair"):
+        compact(tmp_path)
+    assert [(p.kind, path.name in p.sentence) for p in check(tmp_path).problems] == [("segment", True)]
+    assert maintain(tmp_path).sound
+    assert [kept.read_bytes() for kept in (tmp_path / "quarantine").iterdir()] == [bytes(content)]
+
+
+def test_a_rotten_block_of_a_pack_is_one_sentence_that_names_the_pack_for_all_who_read_it(tmp_path: Path) -> None:
+    with TurnLog.open(tmp_path, "r1") as log:
+        for n in range(40):
+            play(log, [0.5] * 5, step=n, text=f"word{n} {hashlib.sha256(bytes([n])).hexdigest() * 8}")
+    compact(tmp_path)
+    [pack] = (tmp_path / "packs").iterdir()
+    with duckdb.connect(str(pack), read_only=True) as con:
+        ((block,),) = con.execute(
+            "SELECT any_value(block_id) FROM pragma_storage_info('turns') WHERE column_name = 'message' AND block_id >= 0"
+        ).fetchall()
+        ((size,),) = con.execute("SELECT block_size FROM pragma_database_size() WHERE block_size > 0").fetchall()
+    rotten = bytearray(pack.read_bytes())
+    rotten[3 * 4096 + block * size + size // 4] ^= 1  # three headers, then blocks
+    pack.write_bytes(rotten)
+    everything = "SELECT bit_xor(hash(t)) FROM turns t"
+    some_run(tmp_path, "r2")
+    told = rf"[^\n]*{pack.name} is damaged[^\n]*check --repair[^\n]*"
+    for read in (
+        lambda: open_warehouse(tmp_path).sql(everything).fetchall(),
+        lambda: open_warehouse(tmp_path).turns_at([(1 << 40 | 1 << 24 | 21, 1)], ["message"]),
+        lambda: ask(tmp_path, everything),
+        lambda: compact(tmp_path, many_small_packs=1),
+    ):
+        with pytest.raises(LogError) as caught:
+            read()
+        assert re.fullmatch(told, str(caught.value))
+    assert [(p.kind, pack.name in p.sentence) for p in check(tmp_path).problems] == [("pack", True)]
+    assert maintain(tmp_path).sound
+    assert [path.read_bytes() for path in (tmp_path / "quarantine").iterdir()] == [bytes(rotten)]
+    with open_warehouse(tmp_path) as warehouse:
+        assert warehouse.sql("SELECT DISTINCT run_id FROM turns").fetchall() == [("r2",)]
+
+
+@pytest.mark.parametrize("name", ["FORMAT", "manifest.json", "runs/run=r1/run.json", "trials/s.jsonl"])
+def test_a_changed_letter_in_a_small_file_is_named(tmp_path: Path, name: str) -> None:
+    some_run(tmp_path)
+    compact(tmp_path)
+    record_trial(tmp_path, TrialRecord("s", 1))
+    change(tmp_path / name, b'"crc":"', b'"x":1,"crc":"')
+    assert any(name in problem.sentence for problem in check(tmp_path).problems)
+
+
+def test_what_an_earlier_version_wrote_is_read_and_counted_as_unchecked(tmp_path: Path) -> None:
+    with tarfile.open(Path(__file__).parent / "data" / "schema2.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    report = check(tmp_path)
+    assert (report.sound, report.unchecked > 5) == (True, True)
+    compact(tmp_path, everything=True)
+    assert check(tmp_path).sound

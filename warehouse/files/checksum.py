@@ -1,0 +1,85 @@
+"""Checksums of what lies on disk: at the end of each JSON object, and in each sealed Parquet file.
+
+CRC-32, which notices every change of one bit and of up to 32 neighbouring ones. It is the last key of an object
+(``,"crc":"0a1b2c3d"}``) and covers all bytes before it. In Parquet it lies between the last page and the footer, where
+readers, who follow the footer's offsets, do not look; Parquet's own page checksums would leave the footer out, which is
+most of a small segment, and DuckDB does not verify them. Packs need none: DuckDB's blocks have their own. What
+earlier versions wrote has no checksum and is read as before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from zlib import crc32
+
+_KEY = b',"crc":"'
+_LENGTH = len(_KEY) + 8 + len(b'"}')
+
+_PARQUET_TAG = b"userrl-crc32"
+
+
+def stamped(members: bytes) -> bytes:
+    """A JSON object with its checksum as the last key. members: the object without its closing brace; at least one."""
+    return b'%b,"crc":"%08x"}' % (members, crc32(members))
+
+
+def intact(json_object: bytes) -> bool | None:
+    """Whether an object is what was written; None when it has no checksum."""
+    end = json_object[-_LENGTH:]
+    if not end.startswith(_KEY):
+        return None
+    return end[len(_KEY) :] == b'%08x"}' % crc32(memoryview(json_object)[:-_LENGTH])
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """A live file's content. whole: the lines that can be trusted. damaged: how many are left out, as a changed line fails
+    its checksum. torn_bytes: of half a line at the end. checked: whether the file has checksums.
+    """
+
+    whole: bytes
+    damaged: int
+    torn_bytes: int
+    checked: bool
+
+
+def verified_lines(content: bytes) -> Lines:
+    """Sort the lines of a live file. One process writes a file, so either all of its lines have checksums or none."""
+    end = content.rfind(b"\n") + 1
+    lines, tail = content[:end], content[end:]
+    outcomes = [intact(line) for line in lines.split(b"\n")[:-1]]
+    if intact(tail):
+        # Its writer died, or is read, between the row and its newline: a row, as queries take it.
+        lines, tail = lines + tail + b"\n", b""
+        outcomes.append(True)
+    # A last line that only its end tells from a whole one is no torn one.
+    changed_end = intact(tail[:-1]) is True
+    checked = changed_end or any(outcome is not None for outcome in outcomes)
+    damaged = sum(outcome is not True for outcome in outcomes) if checked else 0
+    if damaged:
+        good = (line for line, outcome in zip(lines.split(b"\n"), outcomes, strict=False) if outcome)
+        lines = b"".join(line + b"\n" for line in good)
+    if changed_end:
+        return Lines(lines, damaged + 1, 0, checked)
+    return Lines(lines, damaged, len(tail), checked)
+
+
+def stamped_parquet(content: bytes) -> bytes:
+    """A Parquet file with its checksum."""
+    at = _footer(content)
+    return b"".join((content[:at], _PARQUET_TAG, crc32(content).to_bytes(4), content[at:]))
+
+
+def intact_parquet(content: bytes) -> bool | None:
+    """Whether a Parquet file is what was written; None when it has no checksum, or no footer by which to find it."""
+    at = _footer(content)
+    start = at - len(_PARQUET_TAG) - 4
+    if start < 0 or content[start : at - 4] != _PARQUET_TAG:
+        return None
+    view = memoryview(content)
+    return crc32(view[at:], crc32(view[:start])) == int.from_bytes(content[at - 4 : at])
+
+
+def _footer(content: bytes) -> int:
+    """Where the footer begins: its length, in four bytes, and four letters end the file."""
+    return len(content) - 8 - int.from_bytes(content[-8:-4], "little")
