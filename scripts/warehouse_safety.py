@@ -28,8 +28,9 @@ from tests.warehouse.makers import play
 from tests.warehouse.torture import torture
 from userrl_core.errors import UserRLError
 from userrl_core.records import CheckpointRecord
-from warehouse import TurnLog, open_warehouse, schema
+from warehouse import TurnLog, schema
 from warehouse.files.runs import TrialRecord, record_trial
+from warehouse.query.connection import Connection
 from warehouse.upkeep import compact as compaction
 from warehouse.upkeep.check import check
 from warehouse.upkeep.compact import compact
@@ -159,9 +160,13 @@ def _rows(root: Path) -> Rows:
     """Every stored row of every table, as text; credits where they count, since packing joins them to their turns."""
     sources = {table: f"FROM store.{table}" for table in (*schema.LOGGED, "runs", "trials")}
     sources["turns"] = "SELECT * EXCLUDE (shaped, advantage) FROM store.turns"
-    sources["credits"] = "SELECT traj_id, turn, shaped, advantage FROM turns_all WHERE shaped IS NOT NULL"
-    with open_warehouse(root) as warehouse:
-        return {(table, *map(repr, row.values())) for table, text in sources.items() for row in warehouse.rows(text)}
+    sources["credits"] = "SELECT traj_id, turn, shaped, advantage FROM store.credited_turns WHERE shaped IS NOT NULL"
+    with Connection(root, queries=False) as stored:
+
+        def rows(text: str) -> list[tuple[object, ...]]:
+            return stored.steady(lambda cursor, _: cursor.execute(text).fetchall())
+
+        return {(table, *map(repr, row)) for table, text in sources.items() for row in rows(text)}
 
 
 def main() -> None:
