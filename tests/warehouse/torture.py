@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.warehouse.makers import play
-from userrl_core.errors import ConfigError, LogError, UserRLError
+from userrl_core.errors import ConfigError, UserRLError
 from warehouse import TurnLog, Warehouse, open_warehouse
 from warehouse.files.layout import LIVE_LINE_BYTES
 from warehouse.search.index import INDEX
@@ -68,7 +68,7 @@ def pack(root: Path) -> None:
     while True:
         try:
             compact(root, everything=True, many_small_packs=4)
-        except LogError:
+        except UserRLError:
             time.sleep(0.05)
 
 
