@@ -12,6 +12,11 @@ QUIET = "#8a929d"
 ALARM = "#c2483f"
 LINE = "rgba(128,136,148,.25)"
 
+LABEL_LINE, LETTER = 14, 6.5
+"""Pixels: the height of a label's line, and about the width of a letter."""
+NARROW = 680.0
+"""Pixels across of the narrowest chart that shows labels: where they are apart in it, they are in a wider one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Mark:
@@ -41,6 +46,8 @@ def curves(series: Mapping[str, Sequence[tuple[float, float | None]]], marks: Se
                 "connectNulls": True,
             }
         )
+    steps = [step for points in series.values() for step, _ in points]
+    placed = _placed(marks, min(steps, default=0.0), max(steps, default=0.0))
     if lines and marks:
         lines[0]["markLine"] = {
             "symbol": "none",
@@ -50,8 +57,7 @@ def curves(series: Mapping[str, Sequence[tuple[float, float | None]]], marks: Se
                 "position": "end",
                 "rotate": 0,
                 "fontSize": 11,
-                "lineHeight": 14,
-                "distance": 10,
+                "lineHeight": LABEL_LINE,
             },
             "data": [
                 {
@@ -60,15 +66,22 @@ def curves(series: Mapping[str, Sequence[tuple[float, float | None]]], marks: Se
                     "lineStyle": {"color": ALARM if mark.kind == "alarm" else QUIET, "type": "dashed"},
                     "label": {
                         "color": ALARM if mark.kind == "alarm" else QUIET,
+                        "distance": height + 6,
+                        "align": align,
                         **({} if mark.labelled else {"show": False}),
                     },
                 }
-                for mark in marks
+                for mark, height, align in placed
             ],
         }
     return {
         "animation": False,
-        "grid": {"left": 44, "right": 28, "top": 56, "bottom": 64},
+        "grid": {
+            "left": 44,
+            "right": 28,
+            "top": max((height + _height(mark) for mark, height, _ in placed), default=0) + 22,
+            "bottom": 64,
+        },
         "legend": {"bottom": 0, "type": "scroll", "textStyle": {"color": QUIET}},
         "tooltip": {"trigger": "axis", "confine": True},
         "xAxis": {
@@ -82,9 +95,34 @@ def curves(series: Mapping[str, Sequence[tuple[float, float | None]]], marks: Se
         },
         "yAxis": {"type": "value", "scale": True, **_axis()},
         "series": lines,
-        # Side by side on a telephone the labels would cover one another; the text below the chart says the same.
-        "media": [{"query": {"maxWidth": 560}, "option": {"series": [{"markLine": {"label": {"show": False}}}]}}],
+        # Where it is narrower than that the labels would cover one another; the text below the chart says the same.
+        "media": [{"query": {"maxWidth": 760}, "option": {"series": [{"markLine": {"label": {"show": False}}}]}}],
     }
+
+
+def _placed(marks: Sequence[Mark], low: float, high: float) -> list[tuple[Mark, int, str]]:
+    """Each mark with the height of its label in pixels above the chart, and which side of its line it lies on: labels that would
+    cover one another stand one above the other, and none reaches over the chart's edge."""
+    placed: list[tuple[Mark, int, str]] = []
+    taken: list[tuple[float, float, int, int]] = []
+    for mark in sorted(marks, key=lambda mark: (mark.step, mark.kind != "stage")):
+        at = NARROW * (mark.step - low) / (high - low) if high > low else 0.0
+        width = LETTER * max(map(len, mark.text.split("\n")))
+        left = min(max(at - width / 2, 0.0), NARROW - width)
+        align = "left" if left == 0.0 else "center" if left == at - width / 2 else "right"
+        left = {"left": at, "center": left, "right": at - width}[align]
+        height = 0
+        for begins, ends, low_edge, top_edge in sorted(taken, key=lambda label: label[2]):
+            if left < ends and begins < left + width and height < top_edge and low_edge < height + _height(mark):
+                height = top_edge
+        placed.append((mark, height, align))
+        if mark.labelled:
+            taken.append((left, left + width, height, height + _height(mark)))
+    return placed
+
+
+def _height(mark: Mark) -> int:
+    return LABEL_LINE * (mark.text.count("\n") + 1) if mark.labelled else 0
 
 
 def turn_bars(turns: Sequence[int], values: Mapping[str, Sequence[float | None]]) -> dict[str, Any]:

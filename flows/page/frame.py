@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -26,6 +27,9 @@ PAGES = {
 CUT = 4_000
 """Characters of one text that are shown at first."""
 
+LONGEST_WORD = 14
+"""Characters that a column of a narrow screen has room for: those of a trajectory's id."""
+
 STYLE = """
 :root { --line: #d9dee5; --quiet: #5d6673; --panel: #ffffff; --ground: #f5f7f9; --agent: #eaf1f8; --mark: #b4540a; }
 .body--dark { --line: #3a414b; --quiet: #a3acb8; --panel: #1f242b; --ground: #15191e; --agent: #24303d; --mark: #f0a35e; }
@@ -48,13 +52,18 @@ body { background: var(--ground); }
 .track > div { position: absolute; top: 0; bottom: 0; }
 .q-table th, .q-table td { padding: .3rem .6rem; }
 .q-table td a, .nicegui-link { color: #2f6ca8; } .body--dark .q-table td a, .body--dark .nicegui-link { color: #8cbcec; }
-.body--dark .q-btn.text-primary { color: #8cbcec !important; }
+.body--dark :is(.q-btn--flat, .q-btn--outline) { --q-primary: #8cbcec; }
+.panel :is(.q-table__card, .q-table__container) { background: transparent; }
 .body--dark .cm-editor { filter: invert(.88) hue-rotate(180deg); }
 .member { min-width: 15rem; flex: 1 0 15rem; }
 .same { opacity: .6; }
 .number { font-variant-numeric: tabular-nums; }
+.q-table .chip { white-space: nowrap; }
 @media (max-width: 599px) { .panel { padding: .6rem; } .wide { display: none; }
-  .panel .q-table th, .panel .q-table td { padding: .3rem .25rem; overflow-wrap: anywhere; min-width: 2.6rem; } }
+  .bar { padding-left: .5rem; padding-right: .5rem; } .bar a { padding: .35rem .25rem; font-size: .875rem; }
+  .panel .q-table th, .panel .q-table td { padding: .3rem .2rem; overflow-wrap: anywhere; min-width: 1.6rem; }
+  .panel .q-table .whole { overflow-wrap: normal; } .q-table .chip { font-size: .8rem; padding: .1rem .25rem; }
+  .q-table__grid-item-card { border: 1px solid var(--line); } }
 """
 
 
@@ -101,6 +110,15 @@ def said(text: str | None, *classes: str) -> None:
         button = ui.button(f"show all {len(whole):,} characters", on_click=show_all).props("flat dense no-caps size=sm")
 
 
+def turn(told: Mapping[str, Any], *, same: bool = False) -> None:
+    """A turn in a column beside others. same: drawn faintly, as another one says it too."""
+    with ui.element("div").classes("flex flex-col gap-1" + (" same" if same else "")):
+        earned = "–" if told["reward"] is None else f"{told['reward']:+.2f}"
+        ui.label(f"{told['turn']} · {told['choice'] or 'no readable call'} · {earned}").classes("quiet text-xs number")
+        said(told["content"] if told["choice"] else told["message"], "agent", "text-sm")
+        said(told["observation"] or "", "text-sm")
+
+
 def chip(text: str, *, kind: str = "") -> None:
     """A short fact. kind: good, bad or odd."""
     ui.label(plain(text)).classes(f"chip {kind}")
@@ -129,10 +147,12 @@ def table(
     wide: Sequence[str] = (),
     key: str = "id",
     selection: bool = False,
+    cards: bool = False,
 ) -> ui.table:
     """A table of a page's rows. columns: labels by field. links: fields whose address is in ``href_<field>``.
 
-    wide: fields that narrow screens leave out. Numbers are on the right; every text is shown as text.
+    wide: fields that narrow screens leave out. cards: there each row is a card of its own. Numbers are on the right; every text is
+    shown as text.
     """
     shown = [{name: plain(value) if isinstance(value, str) else value for name, value in row.items()} for row in rows]
     numeric = {c for c in columns if any(isinstance(row.get(c), (int, float)) for row in rows)}
@@ -142,16 +162,24 @@ def table(
             "label": label,
             "field": name,
             "align": "right" if name in numeric else "left",
-            "classes": "gt-xs number" if name in wide else "number",
-            "headerClasses": "gt-xs" if name in wide else "",
+            "classes": "number" + (" gt-xs" if name in wide else "") + (" whole" if _short(name, shown) else ""),
+            "headerClasses": ("gt-xs" if name in wide else "") + (" whole" if _short(name, shown) else ""),
         }
         for name, label in columns.items()
     ]
     made = ui.table(rows=shown, columns=described, row_key=key, selection="multiple" if selection else None)
     made.classes("w-full").props("flat dense wrap-cells hide-pagination :rows-per-page-options=[0]")
+    if cards:
+        made.props(':grid="window.innerWidth < 600"')
     for name in links:
         made.add_slot(f"body-cell-{name}", LINK.format(name))
     return made
+
+
+def _short(name: str, rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether no word of this column needs to be broken on a narrow screen."""
+    words = (word for row in rows for word in re.split(r"[\s-]+", str(row.get(name) or "")))
+    return all(len(word) <= LONGEST_WORD for word in words)
 
 
 def number(value: float | None, digits: int = 3) -> str:

@@ -58,12 +58,16 @@ async def show_group(warehouse: Warehouse, traj_id: int) -> None:
 
 
 def _widest_first(members: Sequence[Conversation]) -> list[Conversation]:
-    """The best and the worst, then the others as they were: what is to be compared stands side by side."""
+    """The best and the worst, then the others as they were: what is to be compared stands side by side. Of equally good ones and
+    equally bad ones, the two that go together longest."""
     scored = [m for m in members if m.trajectory["score"] is not None]
-    if not scored:
-        return list(members)
-    ordered = sorted(scored, key=lambda m: m.trajectory["score"])
-    ends = [ordered[-1], ordered[0]] if len(scored) > 1 else ordered
+    if len(scored) < 2:
+        return [*scored, *(m for m in members if m.trajectory["score"] is None)]
+    scores = [m.trajectory["score"] for m in scored]
+    best = [m for m, score in zip(scored, scores, strict=True) if score == max(scores)]
+    worst = [m for m, score in zip(scored, scores, strict=True) if score == min(scores)]
+    apart = [(a, b) for a in best for b in worst if a is not b]
+    ends = max(apart, key=lambda two: browse.shared_turns(two[0].turns, two[1].turns))
     return [*ends, *(m for m in members if not any(m is end for end in ends))]
 
 
@@ -80,13 +84,7 @@ def _member(member: Conversation, alone: int | None, shared: Sequence[bool]) -> 
         for turn, same in zip(member.turns, shared, strict=True):
             if turn["turn"] == alone:
                 ui.label("parts from the others").classes("mark text-sm")
-            with ui.element("div").classes("flex flex-col gap-1" + (" same" if same else "")):
-                earned = "–" if turn["reward"] is None else f"{turn['reward']:+.2f}"
-                ui.label(f"{turn['turn']} · {turn['choice'] or 'no readable call'} · {earned}").classes(
-                    "quiet text-xs number"
-                )
-                frame.said(turn["content"] if turn["choice"] else turn["message"], "agent", "text-sm")
-                frame.said(turn["observation"] or "", "text-sm")
+            frame.turn(turn, same=same)
 
 
 def _advantage(member: Conversation) -> float | None:

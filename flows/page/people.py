@@ -19,6 +19,8 @@ from nicegui import ui
 
 from flows.machine.foreign_text import plain
 from flows.page import frame
+from flows.run.reports import of_people
+from flows.run.reports.of_people import Pair
 from flows.run.run import all_runs
 from flows.serving.people import Checkpoint, Other, Served, Side, Study, Talk, gyms_with_people
 from userrl_core.errors import ConfigError, UserRLError
@@ -232,19 +234,19 @@ class People:
         return Other()
 
     async def _results(self) -> None:
-        rows = await frame.asked(lambda: self._warehouse.rows("FROM people_beside_simulated"))
+        pairs = await frame.asked(lambda: of_people.paired(self._warehouse))
         talks = await frame.asked(lambda: self._warehouse.rows("FROM people ORDER BY started_at DESC LIMIT 20"))
-        if rows:
+        if pairs:
             with ui.element("div").classes("panel overflow-x-auto"):
-                frame.heading("People beside simulated ones, on the same tasks", level=2)
+                frame.heading(of_people.TITLE, level=2)
                 columns = {
                     "gym": "gym", "part": "part", "other_side": "with", "simulated": "simulated by", "tasks": "tasks",
-                    "people": "people", "simulated_score": "simulated", "difference": "people less simulated",
+                    "people": "people", "simulated_score": "simulated", "difference": "people − simulated",
                 }  # fmt: skip
-                frame.table([_paired(n, row) for n, row in enumerate(rows)], columns)
-                ui.label("± is the standard error of the differences, task by task; – with a single task.").classes(
-                    "quiet text-sm"
-                )
+                frame.table([_paired(n, pair) for n, pair in enumerate(pairs)], columns, cards=True)
+                ui.label(of_people.NOTE).classes("quiet text-sm")
+                if caution := of_people.few(pairs):
+                    ui.label(caution).classes("mark text-sm")
         if talks:
             with ui.element("div").classes("panel overflow-x-auto"):
                 frame.heading("Conversations so far", level=2)
@@ -336,14 +338,17 @@ class SittingPage:
             ui.button("Keep the rating", on_click=keep).props("no-caps").classes("self-start")
 
 
-def _paired(n: int, row: dict[str, Any]) -> dict[str, Any]:
-    error = "" if row["standard_error"] is None else f" ± {row['standard_error']:.3f}"
+def _paired(n: int, pair: Pair) -> dict[str, Any]:
     return {
-        **row,
         "id": n,
-        "people": frame.number(row["people"]),
-        "simulated_score": frame.number(row["simulated_score"]),
-        "difference": f"{row['difference']:+.3f}{error}" if error else f"{row['difference']:+.3f}, –",
+        "gym": pair.gym,
+        "part": pair.part,
+        "other_side": pair.other_side,
+        "simulated": pair.simulated,
+        "tasks": pair.tasks,
+        "people": of_people.with_limits(pair.people_score),
+        "simulated_score": of_people.with_limits(pair.simulated_score),
+        "difference": of_people.with_limits(pair.difference, sign="+"),
     }
 
 

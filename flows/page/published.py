@@ -49,7 +49,7 @@ async def show_published(warehouse: Warehouse, given: str) -> None:
         "data": "data", "user": "user", "horizon": "turns", "attempts": "attempts",
     }  # fmt: skip
     with ui.element("div").classes("panel overflow-x-auto"):
-        frame.table(rows, columns, wide=("data", "user", "horizon", "attempts"))
+        frame.table(rows, columns, wide=("data", "user", "horizon", "attempts"), cards=True)
         ui.label(
             "Limits are over tasks (Student's t; Wilson's for verdicts at fewer than 100 tasks). The paper prints none. A "
             "difference is given only where data, user, horizon and attempts agree with the paper's."

@@ -12,6 +12,7 @@ from nicegui.events import KeyEventArguments
 from flows.machine.foreign_text import plain_json
 from flows.page import charts, frame
 from flows.page.credit import SCORES, SHAPINGS, Credit, Settings, rescored
+from flows.page.other_ways import OtherWays, possible
 from flows.page.trajectories import Listing
 from userrl_core.errors import ConfigError
 from userrl_core.records import Flag
@@ -45,6 +46,7 @@ class Replay:
         self._cards: list[ui.element] = []
         self._bars: list[Bars] = []
         self._at = -1
+        self._goes_on = False
         self._targets: dict[str, str] = {"g": f"/group/{shown.trajectory['traj_id']}"}
 
     async def build(self) -> None:
@@ -61,11 +63,13 @@ class Replay:
         with ui.row().classes("gap-4 items-center"):
             self._neighbours = ui.row().classes("gap-4")
             ui.label(KEYS).classes("quiet text-sm")
+        self._hint = ui.row().classes("gap-1")
         with ui.element("div").classes("panel"):
             self._chart = ui.echart(self._options(self._logged())).classes("w-full").style("height: 13rem")
             self._control = ui.element("div").classes("w-full")
         self._opening(row)
         counts = await frame.asked(lambda: _calls(self._warehouse, row["traj_id"]))
+        self._goes_on = await frame.asked(lambda: possible(self._warehouse, self._shown))
         logged = self._logged()
         for number, turn in enumerate(self._shown.turns):
             self._turn(number, turn, logged, counts.get(turn["turn"], 0))
@@ -112,6 +116,9 @@ class Replay:
             self._bars.append(bars)
             if calls:
                 self._calls_button(turn["turn"], calls)
+            if self._goes_on:
+                traj_id = self._shown.trajectory["traj_id"]
+                OtherWays(traj_id, self._shown.turns, turn["turn"]).build()
 
     def _calls_button(self, turn: int, calls: int) -> None:
         place = ui.column().classes("w-full")
@@ -169,10 +176,38 @@ class Replay:
     async def _add_surroundings(self) -> None:
         """What needs the rest of the group or of the list, when the conversation itself is on the screen."""
         members = await frame.asked(lambda: browse.group(self._warehouse, self._shown.trajectory["traj_id"]))
+        self._say_where_to_look(members)
         if len(members) > 1 and self._shown.turns:
             with self._control:
                 CreditControl(self._shown.run, members, self._position(members), self._logged(), self._recolour).build()
         await self._find_neighbours()
+
+    def _say_where_to_look(self, members: Sequence[Conversation]) -> None:
+        """Of a conversation that failed: what earned last, and where the best of its group went another way."""
+        row, turns = self._shown.trajectory, self._shown.turns
+        if row["stop_reason"] in (None, "success") or not row["admitted"]:
+            return
+        earning = [turn["turn"] for turn in turns if (turn["reward"] or 0.0) > 0]
+        others = [each for each in members if each.trajectory["admitted"] and each.trajectory["score"] is not None]
+        # Of equally good ones, the one that goes with it longest.
+        best = max(
+            others,
+            key=lambda each: (each.trajectory["score"], browse.shared_turns(turns, each.turns)),
+            default=None,
+        )
+        with self._hint:
+            ui.label(
+                f"Turn {earning[-1]} was the last that earned anything." if earning else "No turn earned anything."
+            )
+            if best is None or best.trajectory["score"] <= (row["score"] or 0.0):
+                return
+            shared = browse.shared_turns(turns, best.turns)
+            name = f"attempt {best.trajectory['attempt']}, score {frame.number(best.trajectory['score'])}"
+            ui.label("The best of its group,")
+            ui.link(name, f"/trajectory/{best.trajectory['traj_id']}")
+            ui.label(
+                "went on after the same turns." if shared == len(turns) else f"parts from it at turn {shared + 1}."
+            )
 
     async def _find_neighbours(self) -> None:
         own = self._shown.trajectory["traj_id"]
@@ -260,9 +295,10 @@ class CreditControl:
             self._score = ui.select(list(SCORES), value=own.score, label="score", on_change=self._change).classes(
                 "min-w-20"
             )
-            ui.label("gamma").classes("quiet text-sm")
-            self._gamma = ui.slider(min=0, max=1, step=0.05, value=own.gamma, on_change=self._change).classes("w-40")
-            self._gamma.props('label-always aria-label="gamma"')
+            with ui.row().classes("items-center gap-4 flex-nowrap pt-4 sm:pt-0 pr-4"):
+                ui.label("gamma").classes("quiet text-sm")
+                self._gamma = ui.slider(min=0, max=1, step=0.05, value=own.gamma, on_change=self._change)
+                self._gamma.classes("w-40").props('label-always aria-label="gamma"')
             self._note = ui.label().classes("quiet text-sm")
         self._say(f"the run's own: {own.shaping}, {own.score}, gamma {own.gamma:g}")
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from nicegui import ui
 
 from flows.page import frame
-from flows.run.reports import so_far
+from flows.run.reports import of_people, so_far
 from flows.run.reports.document import Block, Figure, Heading, Items, Table, Text
 from flows.run.run import Run
 from warehouse import Warehouse
@@ -27,6 +27,8 @@ async def show_report(run: Run, warehouse: Warehouse) -> None:
     if path.is_file():
         with ui.expansion("Report").classes("panel"):
             _draw([*parts(path.read_text())])
+            if met := await frame.asked(lambda: [*of_people.beside_simulated(warehouse, run.id)]):
+                _draw([Heading(of_people.TITLE), *met])
             ui.label(f"With intervals, drawings and cost: userrl report {run.id} --html report.html").classes(
                 "quiet text-sm"
             )
@@ -77,11 +79,13 @@ def _draw(blocks: Sequence[Block]) -> None:
                     for item in items:
                         with ui.element("li"):
                             frame.said(item)
-            case Table(head, rows):
+            case Table(head, rows, note):
                 columns = {f"c{n}": name for n, name in enumerate(head)}
                 shown = [{"id": n, **{f"c{m}": cell for m, cell in enumerate(row)}} for n, row in enumerate(rows)]
                 with ui.element("div").classes("overflow-x-auto w-full"):
-                    frame.table(shown, columns)
+                    frame.table(shown, columns, cards=len(head) > 6)
+                if note:
+                    ui.label(note).classes("quiet text-sm")
             case Figure(lines=lines):
                 for line in lines:
                     frame.said(line, "font-mono", "text-sm")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -333,6 +334,22 @@ async def _spread(warehouse: Warehouse, run_id: str) -> None:
         frame.table(rows, columns, links=("task", "best", "worst"), wide=("stage", "n"))
 
 
+def _change(rows: Sequence[Row]) -> str:
+    """The first and the last step in a sentence."""
+    first, last = rows[0]["step"], rows[-1]["step"]
+    if first == last:
+        return f"Step {first} alone."
+    turns, all_turns = Counter[tuple[str, int]](), Counter[int]()
+    for row in rows:
+        turns[row["choice"], row["step"]] += row["n"]
+        all_turns[row["step"]] += row["n"]
+    parts = [
+        f"{choice} {turns[choice, first] / all_turns[first]:.0%} → {turns[choice, last] / all_turns[last]:.0%}"
+        for choice in dict.fromkeys(choice for choice, _ in turns)
+    ]
+    return f"Of all turns, from step {first} to step {last}: {', '.join(parts)}."
+
+
 SHOWN_STEPS = 7
 
 
@@ -371,6 +388,7 @@ async def _said(warehouse: Warehouse, run_id: str) -> None:
     ]
     with ui.element("div").classes("panel"):
         frame.heading("What the agent's turns were", level=2)
+        ui.label(_change(found))
         columns = {
             "step": "step", "stage": "stage", "choice": "choice", "share": "share", "n": "turns",
             "commonest": "said most", "one": "see",

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from curricula import from_resolved
+from flows.run.reports.of_people import RUN
 from flows.run.run import Run
 from flows.run.tasks import gym_config, tasks_of
 from userrl_core.episode import Episode, EpisodeRules
@@ -35,9 +36,6 @@ from userrl_core.seeding import derive_seed
 from userrl_core.served.client import ChatServer, close_clients
 from warehouse import TurnLog, Warehouse, open_warehouse
 from warehouse.files.runs import retire_run
-
-RUN = "people"
-"""The run of the warehouse that holds the conversations of people."""
 
 PERSON = "human"
 """Their policy, and their user's name."""

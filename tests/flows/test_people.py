@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from scipy import stats
 
+from flows.cli.looking.report import report
 from flows.serving.people import Other, Study, Talk, gyms_with_people
 from userrl_core.errors import ConfigError
 from userrl_core.gyms import tasks
@@ -17,8 +21,8 @@ from warehouse import TurnLog, open_warehouse
 from warehouse.files.runs import find_run
 
 
-def person(*answers: str, forever: str | None = None) -> Console:
-    """Types these answers, then the last one for ever, or leaves."""
+def person(*answers: str, forever: str | None = None, mark: str = "1") -> Console:
+    """Types these answers, then the last one for ever, or leaves. mark: what an answer is worth."""
     left = list(answers)
 
     def ask(prompt: str) -> str:
@@ -26,7 +30,7 @@ def person(*answers: str, forever: str | None = None) -> Console:
             return left.pop(0)
         if forever is None:
             raise EOFError
-        return forever if "/" not in prompt else "1" if "0.5" in prompt else "y"
+        return forever if "/" not in prompt else mark if "0.5" in prompt else "y"
 
     return Console(ask, lambda text: None)
 
@@ -36,10 +40,10 @@ def rows(root: Path, text: str) -> list[dict[str, Any]]:
         return warehouse.rows(text)
 
 
-def hold(study: Study, gym: str = "turtle", *, name: str = "ada", seed: int = 0) -> Trajectory:
+def hold(study: Study, gym: str = "turtle", *, name: str = "ada", seed: int = 0, mark: str = "1") -> Trajectory:
     other = Other(1.0)
     task = study.hand_out(gym, "user", other, person=name)
-    trajectory = study.hold(Talk(task, "user", other, seed=seed), person(forever="hm"), person=name)
+    trajectory = study.hold(Talk(task, "user", other, seed=seed), person(forever="hm", mark=mark), person=name)
     study.tell(trajectory, person=name, side="user", rating=5)
     return trajectory
 
@@ -80,6 +84,47 @@ def test_people_are_paired_with_the_simulated_user_on_the_same_tasks(tmp_path: P
     assert pair["tasks"] == 3
     assert pair["people"] == pytest.approx(sum(scores) / 3)
     assert pair["difference"] == pytest.approx(pair["people"] - pair["simulated_score"])
+
+
+def test_the_report_pairs_people_with_the_simulated_user_with_limits_over_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path))
+    study = Study(tmp_path / "warehouse")
+    played = [hold(study, seed=n, mark=mark) for n, mark in enumerate(("0", "0.5", "1"))]
+    study.close()
+    own = {played.task.id: played.score for played in played}
+    simulated = {
+        row["task_id"]: row["score"]
+        for row in rows(tmp_path / "warehouse", "FROM trajectories WHERE user_name = 'rule'")
+    }
+    assert own.keys() == simulated.keys()
+    apart = np.array([(own[task] or 0.0) - simulated[task] for task in own])
+    half = stats.t.ppf(0.975, 2) * apart.std(ddof=1) / 3**0.5
+    report("people", as_json=True)
+    (pair,) = json.loads(capsys.readouterr().out)
+    assert (pair["gym"], pair["part"], pair["simulated"], pair["tasks"], pair["conversations"]) == (
+        "turtle", "user", "rule", 3, 3,
+    )  # fmt: skip
+    assert pair["difference"]["estimate"] == pytest.approx(apart.mean())
+    assert (pair["difference"]["low"], pair["difference"]["high"]) == pytest.approx(
+        (apart.mean() - half, apart.mean() + half)
+    )
+    report("people")
+    shown = capsys.readouterr().out
+    assert "3 conversations of 1 named person; 3 could be scored." in shown
+    assert "Few tasks, 3 at the fewest" in shown
+
+
+def test_simulated_conversations_with_another_horizon_are_not_held_against_people(tmp_path: Path) -> None:
+    study, other = Study(tmp_path), Other(1.0)
+    study.hold(Talk(tasks("turtle", "test")[0], "user", other, horizon=3), person(forever="hm"))
+    (pair,) = rows(tmp_path, "FROM people_by_task")
+    assert (pair["horizon"], len(pair["people_scores"]), len(pair["simulated_scores"])) == (3, 1, 1)
+    other.free = False  # so that nobody simulated plays at this horizon
+    study.hold(Talk(tasks("turtle", "test")[0], "user", other, horizon=4), person(forever="hm"))
+    study.close()
+    assert [row["horizon"] for row in rows(tmp_path, "FROM people_by_task")] == [3]
 
 
 def test_tasks_are_handed_out_evenly_and_to_nobody_twice_before_all_were_had(tmp_path: Path) -> None:

@@ -23,10 +23,15 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
+from tests.flows.demonstrated import demonstrated
 from tests.ports import free_port
+from tests.training.toys import TINY, chats
 from tests.warehouse.makers import play
 from userrl_core.gyms import tasks
 from userrl_core.json_files import write_json
+from userrl_core.training.local.model import build_model
+from userrl_core.training.local.state import save_model
+from userrl_core.training.local.tokenizer import render, train_tokenizer
 from warehouse import TurnLog, open_warehouse
 
 pytestmark = pytest.mark.slow
@@ -122,6 +127,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     attempt=attempt,
                     task=f"t{step % 5}",
                     score=scored,
+                    stop_reason="success" if len(rewards) == 3 else "horizon",
                     credits=credits,
                     calls=1,
                 )
@@ -140,7 +146,19 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_json(folder / "runs" / "r2" / "run.json", about)
     write_json(folder / "runs" / "r2" / "status.json", {"state": "completed"})
     (folder / "runs" / "r2" / "report.md").write_text(REPORT)
+    untrained_model(
+        folder, demonstrated(folder, ["errand"], suite=None, recipe="equalized-r2g", profile="laptop-quick")
+    )
     return folder
+
+
+def untrained_model(home: Path, run: str) -> None:
+    """A checkpoint that the run's report names."""
+    folder = home / "runs" / run / "stages" / "sft" / "checkpoints" / "step-000001"
+    folder.mkdir(parents=True)
+    tokenizer = train_tokenizer(render(chats(20)), TINY.vocab_size)
+    save_model(build_model(TINY, tokenizer, 0), tokenizer, folder)
+    write_json(home / "runs" / run / "report.json", {"checkpoint": str(folder)})
 
 
 @pytest.fixture(scope="module")
@@ -197,6 +215,7 @@ def test_runs_lead_to_curves(viewer: Viewer) -> None:
     viewer.click("r1", "a")
     viewer.sees("Groups whose trajectories differ most in score")
     viewer.sees("What the agent's turns were")
+    viewer.sees("Of all turns, from step 1 to step ")
     assert viewer.element("canvas, svg.echarts, .nicegui-echart").is_displayed()
 
 
@@ -276,6 +295,16 @@ def test_what_a_user_was_asked_and_answered_is_shown_as_text(viewer: Viewer, hom
     viewer.sees("As you say.")
 
 
+def test_of_a_failed_conversation_it_says_what_earned_last_and_where_the_best_of_its_group_parted(
+    viewer: Viewer, home: Path
+) -> None:
+    [found] = rows(home, "SELECT min(traj_id) AS id FROM trajectories WHERE gym = 'travel' AND turns = 2")
+    viewer.open(f"/trajectory/{found['id']}")
+    viewer.sees("Turn 2 was the last that earned anything.")
+    viewer.sees("score 0.750")
+    viewer.sees("went on after the same turns.")
+
+
 def test_credit_is_recomputed_under_another_shaping(viewer: Viewer, home: Path) -> None:
     traj_id = rows(home, "SELECT traj_id FROM trajectories WHERE gym = 'travel' AND turns = 3 LIMIT 1")[0]["traj_id"]
     viewer.open(f"/trajectory/{traj_id}")
@@ -286,6 +315,26 @@ def test_credit_is_recomputed_under_another_shaping(viewer: Viewer, home: Path) 
     viewer.sees("+1.040")  # 0 + 0.8 * (0.5 + 0.8 * 1)
     viewer.choose("shaping", "em")
     viewer.sees("em, r2g, gamma 0.8, over 4 trajectories")
+
+
+def test_other_ways_on_from_a_turn_are_played_beside_what_was_stored(viewer: Viewer, home: Path) -> None:
+    [longest] = rows(
+        home,
+        "SELECT traj_id, turns FROM trajectories WHERE gym = 'errand' AND phase = 'evaluate' ORDER BY turns DESC LIMIT 1",
+    )
+    before = rows(home, "SELECT count(*) AS n FROM turns")
+    viewer.open(f"/trajectory/{longest['traj_id']}")
+    viewer.click("other ways on from here", "button")
+    viewer.sees("It is not the model of this step.")
+    viewer.element('input[aria-label^="or the agent says here"]').send_keys("answer nothing of the kind")
+    viewer.click("Play on", "button")
+    viewer.sees("way 4")
+    ways = [column.text for column in viewer.driver.find_elements(By.CSS_SELECTOR, ".member")]
+    assert ["as it was" in ways[0], *("nothing of the kind" in way for way in ways)] == [True, False, *[True] * 4]
+    assert rows(home, "SELECT count(*) AS n FROM turns") == before
+    viewer.open(f"/trajectory/{rows(home, 'SELECT min(traj_id) AS id FROM trajectories')[0]['id']}")
+    viewer.sees("Turn 1")
+    assert "other ways on from here" not in viewer.text()
 
 
 def group(home: Path, traj_id: int) -> str:

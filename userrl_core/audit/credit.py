@@ -70,7 +70,7 @@ async def audit(
         seed=seed,
     )
     for trajectory in played:
-        if reason := why_not(trajectory):
+        if reason := why_not(trajectory.task.gym, trajectory.user):
             raise GymError(reason)
     members = [[one for one in played[i : i + n] if one.admitted and one.turns] for i in range(0, len(played), n)]
     members = [group for group in members if len(group) > 1]

@@ -32,14 +32,14 @@ class Setting:
     prompt_style: EpisodeStyle = "full"
 
 
-def why_not(stored: Trajectory) -> str:
-    """Why a conversation cannot be replayed, in a sentence; "" where it can."""
-    gym = gym_class(stored.task.gym)
+def why_not(gym_name: str, user: str | None) -> str:
+    """Why a conversation of this gym with this user cannot be replayed, in a sentence; "" where it can."""
+    gym = gym_class(gym_name)
     if gym.irreproducible:
         return f"Gym '{gym.name}' cannot be replayed: {gym.irreproducible}."
-    if gym.users and stored.user != "rule":
+    if gym.users and user != "rule":
         return (
-            f"This conversation of gym '{gym.name}' cannot be replayed: {stored.user} answered in it, who need not say the same "
+            f"This conversation of gym '{gym.name}' cannot be replayed: {user} answered in it, who need not say the same "
             "again; play it with the rule user."
         )
     return ""
@@ -51,7 +51,7 @@ async def replay(stored: Trajectory, turns: int, setting: Setting, *, fresh: int
     fresh: from here on gym and user draw from new generators with this seed, while the facts of the task stay; None goes on
     with their own. Raises GymError, naming gym and turn, where the conversation cannot be replayed or comes out otherwise.
     """
-    if reason := why_not(stored):
+    if reason := why_not(stored.task.gym, stored.user):
         raise GymError(reason)
     name = stored.task.gym
     episode = Episode(

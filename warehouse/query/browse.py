@@ -229,13 +229,20 @@ def parting(turns_by_trajectory: Sequence[Sequence[Row]]) -> list[int | None]:
         shared = 0
         for m, other in enumerate(said):
             if m != n:
-                same = next(
-                    (i for i, (a, b) in enumerate(zip(own, other, strict=False)) if a != b), min(len(own), len(other))
-                )
-                shared = max(shared, same)
+                shared = max(shared, _alike(own, other))
         equal = any(own == other for m, other in enumerate(said) if m != n)
         alone.append(None if equal else shared + 1)
     return alone
+
+
+def shared_turns(one: Sequence[Row], other: Sequence[Row]) -> int:
+    """In how many turns from the first two trajectories say and hear the same."""
+    one_said, other_said = ([(t["choice"], t["content"], t["observation"]) for t in turns] for turns in (one, other))
+    return _alike(one_said, other_said)
+
+
+def _alike(own: Sequence[Any], other: Sequence[Any]) -> int:
+    return next((i for i, (a, b) in enumerate(zip(own, other, strict=False)) if a != b), min(len(own), len(other)))
 
 
 def _beyond(sorted_by: str, *, down: bool, backwards: bool) -> str:

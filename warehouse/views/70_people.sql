@@ -16,20 +16,33 @@ CREATE OR REPLACE MACRO people(run := 'people') AS TABLE
          LEFT JOIN told USING (traj_id)
     WHERE (run IS NULL OR t.run_id = run) ORDER BY t.started_at, t.traj_id;
 
+-- People beside simulated ones, task by task: the same part, against the same other side, on the same version of the same task
+-- with as many turns allowed. The scores of all conversations that people, and that the simulated one, had on it.
+CREATE OR REPLACE MACRO people_by_task(in_gym := NULL) AS TABLE
+    WITH of_people AS (
+        SELECT DISTINCT gym, task_id FROM trajectories WHERE policy = 'human' OR user_name = 'human'
+    ), each AS (
+        SELECT p.part, t.gym, t.task_id, t.task_version, t.horizon, t.score, p.who,
+               p.other_side || coalesce(' ' || t.checkpoint, '') AS other_side
+        FROM (FROM trajectories SEMI JOIN of_people USING (gym, task_id)) t,
+             LATERAL (VALUES ('agent', t.policy, t.user_name), ('user', t.user_name, t.policy)) p(part, who, other_side)
+        WHERE t.admitted AND t.score IS NOT NULL AND (in_gym IS NULL OR t.gym = in_gym)
+    ), per_task AS (
+        SELECT part, gym, task_id, task_version, horizon, other_side, who, list(score) AS scores FROM each GROUP BY ALL
+    )
+    SELECT h.part, h.gym, h.other_side, s.who AS simulated, h.task_id, h.horizon, h.scores AS people_scores,
+           s.scores AS simulated_scores
+    FROM per_task h JOIN per_task s ON s.part = h.part AND s.gym = h.gym AND s.task_id = h.task_id
+         AND s.task_version = h.task_version AND s.horizon = h.horizon AND s.other_side = h.other_side
+    WHERE h.who = 'human' AND s.who <> 'human' ORDER BY h.gym, h.part, h.other_side, simulated, h.task_id;
+
 -- People beside simulated ones in the same part, against the same other side, on the same version of the same tasks: mean
 -- scores over the tasks that both had, and the mean of the differences task by task with its standard error.
 CREATE OR REPLACE MACRO people_beside_simulated(in_gym := NULL) AS TABLE
-    WITH each AS (
-        SELECT p.part, t.gym, t.task_id, t.task_version, t.score, p.who,
-               p.other_side || coalesce(' ' || t.checkpoint, '') AS other_side
-        FROM trajectories t, LATERAL (VALUES ('agent', t.policy, t.user_name), ('user', t.user_name, t.policy)) p(part, who, other_side)
-        WHERE t.admitted AND t.score IS NOT NULL AND (in_gym IS NULL OR t.gym = in_gym)
-    ), per_task AS (
-        SELECT part, gym, task_id, task_version, other_side, who, avg(score) AS score FROM each GROUP BY ALL
+    WITH means AS (
+        SELECT part, gym, other_side, simulated, list_avg(people_scores) AS person, list_avg(simulated_scores) AS machine
+        FROM people_by_task(in_gym := in_gym)
     )
-    SELECT h.part, h.gym, h.other_side, s.who AS simulated, count(*) AS tasks, avg(h.score) AS people, avg(s.score) AS simulated_score,
-           avg(h.score - s.score) AS difference, stddev_samp(h.score - s.score) / sqrt(count(*)) AS standard_error
-    FROM per_task h JOIN per_task s ON s.part = h.part AND s.gym = h.gym AND s.task_id = h.task_id
-         AND s.task_version = h.task_version AND s.other_side = h.other_side
-    WHERE h.who = 'human' AND s.who <> 'human'
-    GROUP BY h.part, h.gym, h.other_side, s.who ORDER BY h.gym, h.part, h.other_side, simulated;
+    SELECT part, gym, other_side, simulated, count(*) AS tasks, avg(person) AS people, avg(machine) AS simulated_score,
+           avg(person - machine) AS difference, stddev_samp(person - machine) / sqrt(count(*)) AS standard_error
+    FROM means GROUP BY ALL ORDER BY gym, part, other_side, simulated;

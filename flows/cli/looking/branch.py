@@ -47,7 +47,7 @@ def branch(
     from userrl_core.seeding import derive_seed
 
     stored, run = stored_conversation(trajectory)
-    if reason := why_not(stored):
+    if reason := why_not(stored.task.gym, stored.user):
         raise GymError(reason)
     if turn > len(stored.turns):
         raise ConfigError(
@@ -88,7 +88,14 @@ def _reply(text: str) -> str:
 def _way(way: Trajectory, turn: int) -> dict[str, Any]:
     return {
         "turns": [
-            {"choice": one.choice, "content": one.content, "observation": one.observation, "reward": one.reward}
+            {
+                "turn": one.number,
+                "choice": one.choice,
+                "content": one.content,
+                "message": one.message,
+                "observation": one.observation,
+                "reward": one.reward,
+            }
             for one in way.turns[turn - 1 :]
         ],
         "stop_reason": way.stop_reason,

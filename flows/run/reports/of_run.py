@@ -15,6 +15,7 @@ from flows.run.reports.compared import line, marks
 from flows.run.reports.comparison import ALL, Curve, curves
 from flows.run.reports.document import Block, Document, Figure, Heading, Items, Table, Text
 from flows.run.reports.figures import Line, Panel, intervals, panels
+from flows.run.reports.of_people import TITLE, beside_simulated
 from flows.run.reports.sides import TRAINED, Member, Side
 from flows.run.spark import spark
 from userrl_core.measure.checkpoints import consistency, mean_score
@@ -36,7 +37,12 @@ def page(report: Report, warehouse: Warehouse) -> Document:
         *_curves(report, warehouse),
         *_scores(report, scores, found),
     ]
-    blocks += [*_published(report, warehouse, found), *_dynamics(report, warehouse), *_ends(report, warehouse)]
+    blocks += [
+        *_published(report, warehouse, found),
+        *_people(report, warehouse),
+        *_dynamics(report, warehouse),
+        *_ends(report, warehouse),
+    ]
     blocks += [*_cost(report, warehouse, found), *_where(report)]
     return Document(report.run, tuple(blocks))
 
@@ -186,6 +192,13 @@ def _published(report: Report, warehouse: Warehouse, found: Scores) -> Iterator[
         "UserRL table 3. Figures can be held against each other only where nothing differs; the others stand here for "
         "orientation and are another benchmark. Nothing is subtracted.",
     )
+
+
+def _people(report: Report, warehouse: Warehouse) -> Iterator[Block]:
+    """People who met this run's checkpoint, beside the simulated users that it met on the same tasks."""
+    if found := [*beside_simulated(warehouse, report.run)]:
+        yield Heading(TITLE)
+        yield from found
 
 
 def _dynamics(report: Report, warehouse: Warehouse) -> Iterator[Block]:
