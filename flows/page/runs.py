@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nicegui import ui
@@ -350,7 +350,33 @@ def _change(rows: Sequence[Row]) -> str:
     return f"Of all turns, from step {first} to step {last}: {', '.join(parts)}."
 
 
-SHOWN_STEPS = 7
+SHOWN_STEPS, SHOWN_LETTERS = 7, 80
+
+
+def _choices(warehouse: Warehouse, places: Mapping[int, tuple[int, str]]) -> list[Row]:
+    """As the query `reply_choices`, of these trajectories alone: by their ids, since a scan of a run's turns needs .5 GB."""
+    said: dict[tuple[int, str, str], Counter[str]] = {}
+    one: dict[tuple[int, str, str], int] = {}
+    columns = f"traj_id, coalesce(choice, 'no readable call') AS choice, left(coalesce(content, message), {SHOWN_LETTERS}) AS text"
+    for turn in warehouse.stored("turns", list(places), columns) if places else ():
+        key = (*places[turn["traj_id"]], turn["choice"])
+        said.setdefault(key, Counter())[turn["text"] or ""] += 1
+        one[key] = min(one.get(key, turn["traj_id"]), turn["traj_id"])
+    of_step = Counter[tuple[int, str]]()
+    for (step, stage, _), texts in said.items():
+        of_step[step, stage] += texts.total()
+    return [
+        {
+            "step": step,
+            "stage": stage,
+            "choice": choice,
+            "n": texts.total(),
+            "turn_share": texts.total() / of_step[step, stage],
+            "commonest": texts.most_common(1)[0][0],
+            "one_id": one[step, stage, choice],
+        }
+        for (step, stage, choice), texts in sorted(said.items(), key=lambda each: (*each[0][:2], -each[1].total()))
+    ]
 
 
 async def _said(warehouse: Warehouse, run_id: str) -> None:
@@ -365,9 +391,13 @@ async def _said(warehouse: Warehouse, run_id: str) -> None:
             )
         ]
         chosen = sorted({steps[n * (len(steps) - 1) // (SHOWN_STEPS - 1)] for n in range(SHOWN_STEPS)} if steps else ())
-        return warehouse.rows(
-            "FROM reply_choices(run := $run) WHERE list_contains($steps, step)", run=run_id, steps=chosen
+        members = warehouse.rows(
+            "SELECT traj_id, stage, step FROM trajectories WHERE run_id = $run AND phase = 'train' "
+            "AND list_contains($steps, step)",
+            run=run_id,
+            steps=chosen,
         )
+        return _choices(warehouse, {row["traj_id"]: (row["step"], row["stage"]) for row in members})
 
     found = await frame.asked(asked)
     if not found:
@@ -380,7 +410,7 @@ async def _said(warehouse: Warehouse, run_id: str) -> None:
             "choice": row["choice"],
             "share": f"{row['turn_share']:.0%}",
             "n": row["n"],
-            "commonest": (row["commonest"] or "")[:80],
+            "commonest": row["commonest"],
             "one": "one",
             "href_one": f"/trajectory/{row['one_id']}",
         }
