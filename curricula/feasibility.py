@@ -35,7 +35,8 @@ def check_rule_users(recipe: Recipe) -> None:
     """Raise ConfigError for options that a gym's rule user does not take."""
     for gym in dict.fromkeys((*recipe.gyms, *recipe.training_gyms)):
         evaluated = recipe.evaluate.user if gym in recipe.evaluation_gyms else None
-        for user in (recipe.gym(gym).user, recipe.demonstrations.user, evaluated):
+        demonstrated = recipe.demonstrations.user if gym in recipe.played_gyms else None
+        for user in (recipe.gym(gym).user, demonstrated, evaluated):
             if user is not None and user.kind == "rule" and user.options:
                 make(gym, user=("rule", user.options))
 

@@ -9,9 +9,20 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    SerializeAsAny,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
 
 from userrl_core.errors import ConfigError
 from userrl_core.settings import Settings
@@ -318,7 +329,28 @@ class Adaptive(Schedule):
         return (*(Level(h, None, self.gate) for h in self.horizons[:-1]), Level(self.horizons[-1]))
 
 
-AnySchedule = Annotated[Fixed | Stages | ScalingInter | Adaptive, Field(discriminator="kind")]
+ENTRY_POINT = "userrl.schedules"
+"""Kinds of schedules from installed packages: the entry point's name is the kind, its object a `Schedule` of that ``kind``."""
+
+
+def _or_installed(value: Any, ours: ValidatorFunctionWrapHandler) -> Any:
+    """A schedule of ours, or of the package that brings its kind; an unknown kind is refused with ours."""
+    if isinstance(value, Schedule):
+        return value
+    kind = value.get("kind") if isinstance(value, Mapping) else None
+    point = next((point for point in entry_points(group=ENTRY_POINT) if point.name == kind), None)
+    if point is None or kind in OURS:
+        return ours(value)
+    schedule: type[Schedule] = point.load()
+    return schedule.model_validate(value)
+
+
+OURS = tuple(kind.model_fields["kind"].default for kind in (Fixed, Stages, ScalingInter, Adaptive))
+AnySchedule = Annotated[
+    Annotated[Fixed | Stages | ScalingInter | Adaptive, Field(discriminator="kind")],
+    WrapValidator(_or_installed),
+    SerializeAsAny(),
+]
 
 
 def _check_rising(horizons: Sequence[int]) -> None:

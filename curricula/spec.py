@@ -224,6 +224,12 @@ class Evaluate(Settings):
     user: User | None = None
     """Who answers in the evaluation; none: as in training."""
 
+    draw: Literal["same", "seed"] = "same"
+    """Which of the test tasks, where there are more: the same for every seed, or drawn by the run's seed."""
+
+    last: PositiveInt = 1
+    """Newest checkpoints of training that are played on the test tasks, the last step among them."""
+
     every: PositiveInt = 25
     """Training steps between two validations."""
 

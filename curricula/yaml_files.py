@@ -1,4 +1,4 @@
-"""The YAML files of recipes, profiles and suites: where they lie, and how they are read."""
+"""The YAML files of recipes, profiles, suites and claims: where they lie, and how they are read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_BYTES = 2**17
 MOST_NODES = 10_000
 """Of a file with its aliases written out. The longest of ours, resolved, has 4,067 bytes and 506 values."""
 HERE = Path(__file__).resolve().parent
-What = Literal["recipe", "profile", "suite"]
+What = Literal["recipe", "profile", "suite", "claim"]
 
 
 def recipe_names() -> tuple[str, ...]:
@@ -34,12 +34,17 @@ def suite_names() -> tuple[str, ...]:
     return _names("suite")
 
 
+def claim_names() -> tuple[str, ...]:
+    """The claims that are shipped."""
+    return _names("claim")
+
+
 def _names(what: str) -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in (HERE / f"{what}s").glob("*.yaml")))
 
 
 def find(name: str | Path, what: What) -> Path:
-    """The file of a recipe, profile or suite, by shipped name or by path. ConfigError names the nearest one known."""
+    """The file of a recipe, profile, suite or claim, by shipped name or by path. ConfigError names the nearest one known."""
     if isinstance(name, Path) or str(name).endswith((".yaml", ".yml")) or "/" in str(name):
         path = Path(name)
         if not path.is_file():

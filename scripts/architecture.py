@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("userrl_core", "curricula", "warehouse", "sweeps", "flows")
 """From the ground up: a room imports those to its left (warehouse and curricula do not import each other)."""
 MOST_FILES = 20
-MOST_ENTRIES = {"flows": 13, "warehouse": 10}
+MOST_ENTRIES = {"flows": 14, "warehouse": 10}
 """Entries at a room's top; the marker of a typed package (py.typed) counts."""
 PAGE = ROOT / "docs" / "architecture.md"
 BEGIN, END = "<!-- drawn by scripts/architecture.py: begin -->", "<!-- end -->"

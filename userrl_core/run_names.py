@@ -10,8 +10,8 @@ from typing import NamedTuple
 from userrl_core.errors import ConfigError
 from userrl_core.suggest import nearest
 
-_ABOUT_ANOTHER = re.compile(r"evaluate-|distill$")
-"""How the flows ``evaluate`` and ``distill`` name their runs."""
+_ABOUT_ANOTHER = re.compile(r"evaluate-|distill$|claim-")
+"""How the flows ``evaluate``, ``distill`` and ``reproduce`` name their runs."""
 
 
 class RunName(NamedTuple):
@@ -25,7 +25,7 @@ class RunName(NamedTuple):
 def choose_run(text: str, runs: Iterable[RunName], where: Path) -> str:
     """The id of the run with this id, this name (the newest), this beginning of an id (if only one has it), or ``latest``.
 
-    latest: the newest one, but for evaluations and demonstrations on their own, which are about another run.
+    latest: the newest one, but for evaluations, demonstrations on their own and claims, which are about other runs.
     Raises ConfigError naming the nearest where there is none or several. where: they lie, for the sentence.
     """
     ordered = sorted(runs, key=lambda run: (run.created, run.id))

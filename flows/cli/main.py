@@ -18,6 +18,7 @@ COMMANDS = {
     "report": "looking.report",
     "evaluate": "measuring.evaluate",
     "compare": "measuring.compare",
+    "reproduce": "measuring.reproduce",
     "reverify": "measuring.reverify",
     "audit": "measuring.audit",
     "doctor": "doctor",

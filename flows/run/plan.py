@@ -24,6 +24,7 @@ from flows.run.request import Backend, RunBudget, TrainRequest
 from flows.run.results import Result, TrainResult
 from flows.run.run import Run, RunDescription, claim, identity, run_fields
 from userrl_core.errors import CheckpointError, ConfigError
+from userrl_core.json_files import read_json
 from userrl_core.suggest import nearest
 from userrl_core.training.verl.memory import check_machine
 from warehouse.files.runs import register_run
@@ -165,7 +166,7 @@ class RunPlan:
             actors=actors(self.recipe, inputs) if kind == "evaluate" else (),
             families=self.families if kind == "evaluate" else (),
             options=StageOptions(
-                keep_checkpoints=self.request.keep_checkpoints,
+                keep_checkpoints=max(self.request.keep_checkpoints, self.recipe.evaluate.last),
                 wandb=self.request.wandb,
                 budget=self.request.budget or RunBudget(),
             ),
@@ -214,10 +215,12 @@ def actors(recipe: Recipe, inputs: Inputs) -> tuple[Actor, ...]:
         compared.append(_checkpoint("RL", rl, step=rl.step))
         if rl.best is not None and rl.best.path != rl.checkpoint:
             compared.append(_last("RL", rl))
+        compared += _before_last("RL", rl, recipe.evaluate.last)
     for branch, end in inputs.ends.items():
         compared.append(_checkpoint(branch, end, step=end.step))
         if end.best is not None and end.best.path != end.checkpoint:
             compared.append(_last(branch, end))
+        compared += _before_last(branch, end, recipe.evaluate.last)
     return tuple(compared)
 
 
@@ -230,6 +233,25 @@ def _last(label: str, end: TrainResult) -> Actor:
     """The last step beside the best checkpoint: what a run chose by validation hides whether it held what it had reached."""
     path = str(end.checkpoint)
     return Actor(label=last_step(label), kind="checkpoint", path=path, id=end.id, sha256=end.sha256, step=end.step)
+
+
+def _before_last(label: str, end: TrainResult, newest: int) -> list[Actor]:
+    """Those of the newest checkpoints of the last stage that are neither its last step nor the best: both are there already."""
+    folders = sorted(end.checkpoint.parent.glob("step-[0-9]*"), reverse=True)[:newest] if newest > 1 else []
+    states = {folder: read_json(folder / "state.json") for folder in folders}
+    shown = {end.checkpoint, end.best.path if end.best else None}
+    return [
+        Actor(
+            label=f"{label} at step {state['step']}",
+            kind="checkpoint",
+            path=str(folder),
+            id=state["id"],
+            sha256=state["sha256"],
+            step=state["step"],
+        )
+        for folder, state in states.items()
+        if state is not None and folder not in shown
+    ]
 
 
 def _checkpoint(label: str, result: TrainResult, *, step: int) -> Actor:

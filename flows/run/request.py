@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import Field, PositiveFloat, PositiveInt, WithJsonSchema, field_validator, model_validator
 
 from curricula import profile_names, recipe_names
+from curricula.claims import claim_names
 from curricula.host import AUTO
 from curricula.validation import validated
 from flows.machine.keyless import refuse_keys
@@ -194,6 +195,31 @@ class SweepRequest(Request):
 
     renew: bool = False
     """Begin anew on the next seed when the last edition has ended, as a schedule wants; one that was cut off is continued."""
+
+
+class ReproduceRequest(Request):
+    """What ``reproduce`` is asked."""
+
+    claim: Annotated[str, _choice(*claim_names())] = "r2g-above-sum"
+    """Name of a shipped claim, or a YAML file."""
+
+    seeds: PositiveInt = 8
+    """Seeds of every arm; a verdict is looked for at 8, 16 and 24."""
+
+    arm: str | None = None
+    """A YAML file with an arm of one's own (recipe, overrides) beside the registered ones; it is exploratory."""
+
+    tokens: PositiveInt | None = None
+    """Budget of every run in place of the claim's; what comes of it is exploratory."""
+
+    parallel: PositiveInt = 2
+    """Runs at once."""
+
+    workers: Literal["deployments", "processes"] = "deployments"
+    """deployments: flow runs that any worker takes; processes: children of this one."""
+
+    poll_seconds: float = 2.0
+    """Seconds between two looks at the runs."""
 
 
 def takes(model: type[M]) -> Callable[[Callable[[M], T]], Callable[..., T]]:

@@ -133,13 +133,17 @@ def evaluation_gyms(recipe: Recipe) -> tuple[str, ...]:
     return recipe.evaluation_gyms
 
 
-def test_tasks(recipe: Recipe) -> list[Task]:
-    """Held-out tasks of every evaluated gym, the same for every seed: at most ``evaluate.tasks`` of each, ``total`` in all."""
+def test_tasks(recipe: Recipe, seed: int) -> list[Task]:
+    """Held-out tasks of every evaluated gym: at most ``evaluate.tasks`` of each, ``total`` in all.
+
+    The same for every seed, unless ``evaluate.draw`` says that each draws its own.
+    """
+    drawn = ("evaluate", seed) if recipe.evaluate.draw == "seed" else ("evaluate",)
     among = {gym: _only(recipe, gym, tasks_of(recipe, gym, "test")) for gym in evaluation_gyms(recipe)}
     most = {gym: min(len(tasks), recipe.evaluate.tasks or len(tasks)) for gym, tasks in among.items()}
     if recipe.evaluate.total is not None:
         most = equal_shares(most, recipe.evaluate.total)
-    return [task for gym, tasks in among.items() for task in sample(tasks, most[gym], "evaluate", gym)]
+    return [task for gym, tasks in among.items() for task in sample(tasks, most[gym], *drawn, gym)]
 
 
 def equal_shares(there: Mapping[str, int], total: int) -> dict[str, int]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 from uuid import UUID
 
@@ -31,7 +31,6 @@ from flows.run.plan import plan_run
 from flows.run.request import TrainRequest
 from flows.run.run import goes_on_as, load, read_status
 from sweeps.launcher import Started, Status
-from sweeps.space import Space
 from userrl_core import processes
 from userrl_core.errors import TrainingError
 
@@ -50,11 +49,30 @@ PENDING_SECONDS = 300.0
 """A flow run that a worker took but never began within this time died with its worker."""
 
 
+class Experiment(Protocol):
+    """Whose runs are launched: a sweep's space, or a claim."""
+
+    @property
+    def name(self) -> str:
+        """What it is called; its runs' output lies in a folder of this name."""
+        ...
+
+    @property
+    def recipe(self) -> str:
+        """The recipe of its runs, where a request names none."""
+        ...
+
+    @property
+    def profile(self) -> str:
+        """Their sizes and machine."""
+        ...
+
+
 @dataclass(slots=True)
 class _Trials:
     """What both launchers need: a trial's parameters for the train flow, and its run's id before it starts."""
 
-    space: Space
+    space: Experiment
     say: Callable[[str], None] = print
     storage: Path = field(default_factory=lambda: home() / "sweeps")
 
@@ -90,11 +108,15 @@ class DeploymentLauncher(_Trials):
         Raises TrainingError when there is no train deployment.
         """
         request, run_id = self.request(overrides, seed)
+        return self.launch(request, run_id, label=label, shown=shown)
+
+    def launch(self, request: TrainRequest, run_id: str, *, label: str, shown: str) -> Started:
+        """The same for a request as it is, whose run will have this id."""
         flow_run: Any = self._retry_while_away(lambda: self._run(request, label, shown))
         return Started(str(flow_run.id), run_id)
 
     def _run(self, request: TrainRequest, label: str, shown: str) -> Any:
-        for deployment in (f"train/{Path(self.space.recipe).stem}", "train/equalized-r2g"):
+        for deployment in (f"train/{Path(request.recipe).stem}", "train/equalized-r2g"):
             try:
                 return run_deployment(
                     deployment,
@@ -200,6 +222,10 @@ class ProcessLauncher(_Trials):
     def start(self, overrides: Mapping[str, Any], *, seed: int, label: str, shown: str) -> Started:
         """Start it in a session of its own, output beside the sweep; its pid and start time are its handle."""
         request, run_id = self.request(overrides, seed)
+        return self.launch(request, run_id, label=label, shown=shown)
+
+    def launch(self, request: TrainRequest, run_id: str, *, label: str, shown: str) -> Started:
+        """The same for a request as it is, whose run will have this id."""
         process = _trial_process(label)
         if process is None:
             folder = self.storage / self.space.name / "trials"

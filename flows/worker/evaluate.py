@@ -37,7 +37,7 @@ def evaluate(job: StageJob, sink: Sink, progress: ProgressWriter) -> EvaluateRes
     """
     recipe = job.recipe
     # A gym that was trained on and is no part of the recipe's evaluation is played as its training set it up.
-    plays = [(family, test_tasks(family)) for family in (recipe, *job.families)]
+    plays = [(family, test_tasks(family, job.seed)) for family in (recipe, *job.families)]
     tasks = [task for _, some in plays for task in some]
     wanted = {(task.key, attempt) for task in tasks for attempt in range(recipe.evaluate.attempts)}
     earlier = [one for one in begin(job, sink) if (one.task, one.attempt) in wanted]

@@ -107,7 +107,7 @@ def frozen(rule: Rule, group: Padded, ways: Padded, gamma: float, k: float = 2.0
 
 
 def _grouped(rule: Rule, group: Padded, ways: Padded, gamma: float, k: float) -> Floats:
-    shaping: Shaping = rule.shaping  # type: ignore[assignment]
+    shaping = rule.shaping
     own = assign_credit(
         group.ragged(group.rewards),
         [0] * len(group.turns),

@@ -41,7 +41,7 @@ from userrl_core.rewards.ragged import (
 )
 from userrl_core.rewards.scoring import Scoring
 from userrl_core.rewards.scoring import score as score_of
-from userrl_core.rewards.shaping import Bools, Floats, Ints, Rounding, Shaping, shape
+from userrl_core.rewards.shaping import Bools, Floats, Ints, Rounding, shape
 
 EPSILON = 1e-6
 """Added to the standard deviation; a smaller deviation counts as zero."""
@@ -106,7 +106,7 @@ def turn_advantages(
     groups: Sequence[Hashable],
     *,
     turn_tokens: TurnTokens | None = None,
-    shaping: Shaping = "equalized",
+    shaping: str = "equalized",
     score: Scoring = "r2g",
     gamma: float = 0.8,
     k: float = 2.0,
@@ -166,7 +166,7 @@ def assign_credit(
     groups: Sequence[Hashable],
     *,
     turn_tokens: TurnTokens | None = None,
-    shaping: Shaping = "equalized",
+    shaping: str = "equalized",
     score: Scoring = "r2g",
     gamma: float = 0.8,
     k: float = 2.0,
@@ -234,7 +234,7 @@ def assign_credit(
 
 
 def formed(
-    form: Form, shaping: Shaping, shaped_NT: Floats, tokens_NT: Floats, mean_N: Floats, std_N: Floats, z_N: Floats
+    form: Form, shaping: str, shaped_NT: Floats, tokens_NT: Floats, mean_N: Floats, std_N: Floats, z_N: Floats
 ) -> Floats:
     """Advantage of each turn under given statistics of its group, [N, T]; not yet centred, and meaningless at padding."""
     if shaping == "equalized":

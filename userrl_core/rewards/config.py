@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeInt
 
+from userrl_core.rewards.installed import checked
 from userrl_core.rewards.optional import OptionalTerms
 from userrl_core.rewards.scoring import Scoring
 from userrl_core.rewards.shaping import Rounding, Shaping
@@ -19,9 +20,9 @@ class CreditConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
-    shaping: Shaping = "equalized"
+    shaping: Annotated[str, AfterValidator(lambda name: checked(name, get_args(Shaping)))] = "equalized"
     """Turn-level credit: naive (the raw reward), equalized (1 for every turn), r2g (discounted reward-to-go) or em
-    (rewards in [0, 1] mapped into [0.5, 1])."""
+    (rewards in [0, 1] mapped into [0.5, 1]); or the name of an installed package's rule (entry point userrl.credits)."""
 
     score: Scoring = "r2g"
     """Trajectory score within a group: sum (of rewards), mean (over turns: what the released code calls Sum) or r2g

@@ -13,8 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from userrl_core.errors import ConfigError
+from userrl_core.rewards.installed import installed_credit
 
 Shaping = Literal["naive", "equalized", "r2g", "em"]
+"""The papers' rules; packages may bring others (`installed.py`)."""
 Rounding = Literal["none", "released"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -22,7 +24,7 @@ Bools = NDArray[np.bool_]
 
 
 def shape(
-    kind: Shaping,
+    kind: str,
     rewards_NT: Floats,
     real_NT: Bools,
     *,
@@ -45,7 +47,7 @@ def shape(
     if kind == "em":
         mapped_NT = exponential_mapping(rewards_NT, real_NT, k)
         return four_digits(mapped_NT) if rounding == "released" else mapped_NT
-    raise ConfigError(f"Unknown shaping {kind!r}; use naive, equalized, r2g or em.")
+    return installed_credit(kind, rewards_NT, real_NT, gamma=gamma, k=k)
 
 
 def reward_to_go(rewards_NT: Floats, gamma: float) -> Floats:

@@ -1,0 +1,42 @@
+"""``userrl reproduce``: a claim of the papers in miniature, over paired seeds."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from flows.cli.arguments import Json
+from flows.cli.terminal import plain, plain_json
+
+
+def reproduce(
+    claim: Annotated[str | None, typer.Argument(help="A shipped claim or a YAML file.")] = None,
+    listed: Annotated[bool, typer.Option("--list", help="Every claim, one a line.")] = False,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds of every arm; verdicts come at 8, 16 and 24.")] = 8,
+    arm: Annotated[str | None, typer.Option(help="A YAML file with an arm of one's own; exploratory.")] = None,
+    tokens: Annotated[int | None, typer.Option(min=1, help="Another budget of each run; exploratory.")] = None,
+    parallel: Annotated[int, typer.Option(min=1, help="Runs at once.")] = 2,
+    as_json: Json = False,
+) -> None:
+    """Run a claim's arms here, as child processes; started again it goes on where it was, and gives the same table.
+
+    `prefect deployment run reproduce/default -p claim=NAME` uses workers instead.
+    """
+    from curricula.claims import claim_names, load_claim
+
+    if listed or claim is None:
+        for name in claim_names():
+            known = load_claim(name)
+            print(plain(f"{name:28s} {known.kind:16s} {known.text} ({known.paper})"))
+        return
+    load_claim(claim)  # refused before a server is started for it
+    from flows.reproduce import reproduce as run
+
+    done = run(claim=claim, seeds=seeds, arm=arm, tokens=tokens, parallel=parallel, workers="processes")
+    text = done.pop("text")
+    print(
+        plain_json(done, indent=1)
+        if as_json
+        else plain(f"{done['claim']} ({done['kind']}), hash {done['hash']}\n\n{text}")
+    )

@@ -1,0 +1,71 @@
+"""A credit rule and a horizon schedule from an installed package: examples/coin_gym, as pip installs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from curricula import load
+from userrl_core.errors import ConfigError
+
+COIN = Path(__file__).parents[2] / "examples" / "coin_gym"
+PROGRAM = """
+import json
+from curricula import from_resolved, load
+from userrl_core.rewards import turn_advantages
+given = {"stages": [{"steps": 30, "mix": {"errand": 1}}], "credit.shaping": "last_turn",
+         "schedule": {"kind": "at_once", "short": 8, "after": 10, "long": 16}, "demonstrations.horizon": 8}
+recipe = load("equalized-r2g", profile="laptop", overrides=given)
+again = from_resolved(recipe.resolved())
+print(json.dumps({
+    "horizons": [recipe.schedule.horizon(step) for step in (1, 10, 11, 30)],
+    "stages": [(planned.name, planned.first, planned.last, planned.horizon) for planned in again.planned_stages],
+    "schedule": recipe.resolved()["schedule"],
+    "same": again.hash == recipe.hash,
+    "advantages": turn_advantages([[0, 0, 1], [0, 0.5]], [0, 0], shaping="last_turn", score="sum"),
+}))
+"""
+
+
+def installed(site: Path) -> dict[str, str]:
+    """An environment in which the package is installed, with the metadata that pip writes of its entry points."""
+    project = tomllib.loads((COIN / "pyproject.toml").read_text())["project"]
+    info = site / "userrl_coin-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    groups = project["entry-points"].items()
+    lines = [
+        f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in points.items()) for group, points in groups
+    ]
+    (info / "entry_points.txt").write_text("\n".join(lines))
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(site), str(COIN), str(COIN.parents[1])])}
+
+
+def test_a_package_brings_a_credit_rule_and_a_schedule(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", PROGRAM]
+    done = subprocess.run(command, env=installed(tmp_path), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    said: dict[str, Any] = json.loads(done.stdout)
+    assert said["horizons"] == [8, 8, 16, 16]
+    assert said["stages"] == [["rl-1", 1, 10, 8], ["rl-2", 11, 30, 16]]
+    assert said["schedule"] == {"kind": "at_once", "short": 8, "after": 10, "long": 16}
+    assert said["same"] is True
+    # Scores 1 and .5: z is 1 and -1; all credit on the last turn, so that N of form released is 1.
+    first, second = said["advantages"]
+    assert first[:2] == [0.0, 0.0]
+    assert second[0] == 0.0
+    assert (first[2], second[1]) == (pytest.approx(1.0, abs=1e-5), pytest.approx(-1.0, abs=1e-5))
+
+
+def test_what_no_package_brings_is_refused_with_what_there_is() -> None:
+    with pytest.raises(ConfigError, match=r"there is no shaping 'equalised' \(did you mean 'equalized'\?\)"):
+        load("equalized-r2g", profile="laptop", overrides={"credit.shaping": "equalised"})
+    with pytest.raises(ConfigError, match=r"schedule\.kind must be one of fixed, stages, scaling_inter, adaptive"):
+        load("equalized-r2g", profile="laptop", overrides={"schedule": {"kind": "at_once"}})

@@ -1,0 +1,195 @@
+"""Claims: what is written down before an arm starts, what the arms are, and what their runs come to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from curricula.claims import Claim, claim_names, load_arm, load_claim
+from flows.cli.main import app
+from flows.reproduce import asked, request_of
+from flows.run.plan import plan_run
+from flows.run.request import ReproduceRequest
+from flows.trials.claim_table import claim_table
+from flows.trials.register import registered
+from tests.warehouse.makers import play
+from userrl_core.errors import ConfigError
+from warehouse import open_warehouse
+from warehouse.write.turn_log import TurnLog
+
+TINY: Mapping[str, Any] = {
+    "kind": "mechanism check",
+    "paper": "ours",
+    "text": "Scores by R2G and by mean, as small as it goes.",
+    "tokens": 8000,
+    "every": 2,
+    "overrides": {
+        "demonstrations.episodes": 200,
+        "demonstrations.top_k": 150,
+        "cold_start.steps": 40,
+        "algorithm.batch": 4,
+        "algorithm.batch_tokens": 1000,
+        "evaluate.tasks": 20,
+        "evaluate.validation_tasks": 8,
+    },
+    "arms": {"r2g": {"overrides": {"credit.score": "r2g"}}, "mean": {"overrides": {"credit.score": "mean"}}},
+    "contrast": {"more": "r2g", "than": "mean"},
+}
+
+
+def written(folder: Path, **changed: Any) -> Path:
+    path = folder / "tiny.yaml"
+    path.write_text(yaml.safe_dump({**TINY, **changed}))
+    return path
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path / "home"))
+    (tmp_path / "home" / "warehouse").mkdir(parents=True)
+    return tmp_path / "home"
+
+
+@pytest.mark.parametrize("name", claim_names())
+def test_every_arm_of_every_claim_is_planned_on_a_laptop(name: str, home: Path) -> None:
+    claim = load_claim(name)
+    recipes = [plan_run(request_of(claim, arm, claim.first_seed)).recipe for arm in claim.arms.values()]
+    assert len({recipe.hash for recipe in recipes}) == len(recipes)
+    assert all(recipe.total_steps == round(claim.tokens / 4096) for recipe in recipes)
+    assert all(recipe.evaluate.draw == "seed" and recipe.evaluate.last == 3 for recipe in recipes)
+    cold_starts = {(recipe.cold_start.model_dump_json(), recipe.demonstrations.model_dump_json()) for recipe in recipes}
+    assert len(cold_starts) == (1 if claim.same_cold_start else len(recipes))
+
+
+def test_there_are_ten_claims_of_the_papers_and_each_takes_a_line() -> None:
+    said = CliRunner().invoke(app, ["reproduce", "--list"])
+    assert said.exit_code == 0
+    lines = said.stdout.splitlines()
+    assert [line.split()[0] for line in lines] == list(claim_names())
+    assert sum(" claim " in line[28:46] for line in lines) == 10
+
+
+@pytest.mark.parametrize("name", claim_names())
+def test_the_page_shows_every_claim_with_the_hash_that_it_has(name: str) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reproduction.md").read_text()
+    assert f"hash `{load_claim(name).hash}`" in page.partition(f"### {name}\n")[2].partition("###")[0]
+
+
+def test_the_hash_is_of_everything_in_the_file_and_of_the_recipes(tmp_path: Path) -> None:
+    claim = load_claim(written(tmp_path))
+    assert claim.hash == load_claim(written(tmp_path)).hash
+    assert claim.hash != load_claim(written(tmp_path, delta=0.1)).hash
+    assert claim.hash != claim.with_tokens(4000).hash
+    with pytest.raises(ConfigError, match="contrast needs two of the arms"):
+        load_claim(written(tmp_path, contrast={"more": "r2g", "than": "medium"}))
+    with pytest.raises(ConfigError, match="metrik"):
+        load_claim(written(tmp_path, metrik="score"))
+
+
+def test_another_budget_scales_schedules_that_count_steps() -> None:
+    shorter = load_claim("scaling-above-long").with_tokens(80_000)
+    assert shorter.arms["scaling"].overrides["schedule"]["every"] == 5
+    assert (shorter.tokens, shorter.every) == (80_000, 2)
+    levels = shorter.recipe_of(shorter.arms["scaling"]).schedule.levels()
+    assert [level.horizon for level in levels] == [6, 11, 16]
+
+
+def test_a_claim_is_registered_once_and_what_is_changed_later_is_exploratory(tmp_path: Path, home: Path) -> None:
+    first = load_claim(written(tmp_path))
+    with registered(first.with_tokens(4000), changed_budget=True) as register:
+        assert register.exploratory == "another budget than the claim's"
+    with registered(first, changed_budget=False) as register:
+        register.note("r2g", 101, run="r1", began=register.registered + 1, state="started")
+        register.note("mean", 101, run="r2", began=register.registered - 1, state="ended")
+        register.note("mine", 101, run="r3", began=register.registered + 1, state="ended", own=True)
+        assert register.exploratory == ""
+    with registered(first, changed_budget=False) as again:
+        assert again.registered == pytest.approx(register.registered, abs=1.0)
+        assert {place: row["state"] for place, row in again.rows.items()} == {
+            ("r2g", 101): "started",
+            ("mean", 101): "ended",
+            ("mine", 101): "ended",
+        }
+    with registered(load_claim(written(tmp_path, delta=0.1)), changed_budget=False) as changed:
+        assert changed.exploratory == "the claim, or a recipe of its arms, was changed after it was registered"
+    with open_warehouse(home / "warehouse") as warehouse:
+        registrations = warehouse.sql("select hash, exploratory <> '' from claims(of_claim := 'tiny')").fetchall()
+        arms = dict(warehouse.sql("select arm, exploratory from claim_arms(of_claim := 'tiny')").fetchall())
+    assert registrations == [(first.with_tokens(4000).hash, True), (first.hash, False), (changed.claim.hash, True)]
+    assert arms == {
+        "r2g": "",
+        "mean": "the run began before the claim was registered",
+        "mine": "an arm of one's own",
+    }
+
+
+def test_an_arm_of_ones_own_is_laid_over_what_all_arms_share(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("overrides: {credit.score: sum, schedule: {kind: fixed, turns: 10}}")
+    claim, own = asked(ReproduceRequest(claim=str(written(tmp_path)), arm=str(file)))
+    recipe = claim.recipe_of(own["mine"])
+    assert (recipe.credit.score, recipe.schedule.horizon(1), recipe.evaluate.horizon) == ("sum", 10, 16)
+    assert load_arm(str(file))[0] == "mine"
+    file.rename(tmp_path / "r2g.yaml")
+    with pytest.raises(ConfigError, match="has an arm 'r2g' already"):
+        asked(ReproduceRequest(claim=str(written(tmp_path)), arm=str(tmp_path / "r2g.yaml")))
+
+
+def trained(warehouse: Path, run: str, scores: Mapping[tuple[str, int], list[float]]) -> None:
+    """A run that was evaluated: scores by policy and step, a task each."""
+    with TurnLog.open(warehouse, run, run_fields={"name": run}) as log:
+        for step, score in ((10, 0.25), (20, 0.5), (100, 0.75)):
+            for task in range(4):
+                play(log, [score], task=f"v{task}", stage="rl-1", step=step, phase="validate", score=score)
+            log.metrics({"seconds/cpu/sum": 2.0}, stage="rl-1", step=step)
+        for (policy, step), own in scores.items():
+            for task, score in enumerate(own):
+                play(log, [0.0, score], task=f"t{task}", stage="evaluate", step=step, phase="evaluate", score=score,
+                     policy=policy)  # fmt: skip
+
+
+def test_the_endpoint_is_the_mean_of_the_last_three_evaluations_in_the_last_fifth(tmp_path: Path, home: Path) -> None:
+    claim = load_claim(written(tmp_path))
+    last = {("RL at step 80", 80): [0.0] * 4, ("RL at step 90", 90): [1.0, 1.0, 0.0, 0.0]}
+    trained(home / "warehouse", "a", {("RL", 95): [1.0] * 4, **last, ("RL last step", 100): [1.0, 0.0, 0.0, 0.0]})
+    trained(home / "warehouse", "b", {("SFT", 0): [1.0] * 4, ("RL", 100): [1.0, 1.0, 1.0, 0.0], **last})
+    with registered(claim, changed_budget=False) as register:
+        for seed in (101, 102):
+            register.note("r2g", seed, run="a", began=register.registered + 1, state="ended")
+            register.note("mean", seed, run="b", began=register.registered + 1, state="ended")
+        register.note("r2g", 103, run="gone", began=register.registered + 1, state="crashed")
+        register.note("mean", 103, run="b", began=register.registered + 1, state="ended")
+        register.note("r2g", 104, run="a", began=register.registered + 1, state="started")
+    with open_warehouse(home / "warehouse") as warehouse:
+        table = claim_table(warehouse, claim)
+        rows = {row["arm"]: row for row in warehouse.rows("from claim_arms() where seed = 101")}
+    # Steps 90, 95 and 100 of a: step 80 is no part of the last fifth of 100 steps. Steps 90 and 100 of b.
+    assert (rows["r2g"]["score"], rows["r2g"]["evaluations"]) == (pytest.approx((0.5 + 1.0 + 0.25) / 3), 3)
+    assert (rows["mean"]["score"], rows["mean"]["evaluations"]) == (pytest.approx((0.5 + 0.75) / 2), 2)
+    assert (rows["r2g"]["best"], rows["mean"]["best"]) == (1.0, 0.75)
+    assert (rows["r2g"]["early"], rows["r2g"]["cpu_seconds"]) == (0.5, 6.0)
+    assert (rows["r2g"]["time_weighted"], rows["mean"]["time_weighted"]) == (0.125, 0.375)
+    assert (rows["r2g"]["ending"], rows["mean"]["ending"]) == ("held", "held")
+    crashed = next(arm for arm in table.arms if arm.crashed)
+    assert (crashed.arm, crashed.seeds, crashed.crashed) == ("r2g", (101, 102, 103), 1)
+    assert crashed.collapsed.estimate == pytest.approx(1 / 3)
+    assert table.values[103] == {"r2g": 0.0, "mean": pytest.approx(0.625)}
+    assert 104 not in table.values
+    assert str(table.verdict) == "undecided (3 of 8 seeds)"
+    assert "Fewer than three evaluations within the last fifth of the budget at seeds 101, 102, 103." in table.says
+    assert "**Undecided (3 of 8 seeds)**, in miniature, on errand." in table.text()
+
+
+def test_processor_time_to_a_score_that_was_reached(tmp_path: Path, home: Path) -> None:
+    claim: Claim = load_claim(written(tmp_path, metric="cpu_seconds", target=0.5))
+    trained(home / "warehouse", "a", {("RL", 100): [1.0] * 4})
+    with registered(claim, changed_budget=False) as register:
+        register.note("r2g", 101, run="a", began=register.registered + 1, state="ended")
+    with open_warehouse(home / "warehouse") as warehouse:
+        (row,) = warehouse.rows("from claim_arms()")
+    assert (row["reached_step"], row["cpu_seconds"]) == (20, 4.0)
