@@ -80,7 +80,7 @@ def test_what_a_suite_lacks_is_refused_before_anything_is_played(
 
 def test_quick_plays_two_hundred_tasks_over_every_gym(here: Path) -> None:
     planned = plan("quick")
-    tasks = tasks_played(planned.plan.recipe)
+    tasks = tasks_played(planned.plan.recipe, 0)
     assert len(tasks) == 200
     assert {task.gym for task in tasks} == PLAYED_HERE
     assert {task.source for task in tasks} <= {"ours", "minigrid", "scienceworld"}
@@ -94,7 +94,7 @@ def test_the_desks_of_tarl_are_the_published_test_tasks_of_each(
     monkeypatch.setenv("USERRL_HOME", str(tmp_path))
     for domain, count in (("retail", 115), ("airline", 50)):
         planned = plan(f"tarl-{domain}", user="rule")
-        tasks = tasks_played(planned.plan.recipe)
+        tasks = tasks_played(planned.plan.recipe, 0)
         assert len(tasks) == count
         assert {task.tier for task in tasks} == {domain}
         assert planned.plan.recipe.evaluate.attempts == 4
@@ -102,7 +102,7 @@ def test_the_desks_of_tarl_are_the_published_test_tasks_of_each(
 
 def test_a_tier_of_userbench_on_our_own_scenarios_is_that_tier_alone_with_its_options(here: Path) -> None:
     planned = plan("userbench-single:w5n5+hard", user="rule", tasks=4)
-    tasks = tasks_played(planned.plan.recipe)
+    tasks = tasks_played(planned.plan.recipe, 0)
     assert [task.tier for task in tasks] == ["hard"] * 4
     assert {len(part["options"]) for task in tasks for part in task.payload["aspects"].values()} == {13}
     assert planned.plan.recipe.evaluate.horizon == 20

@@ -43,10 +43,11 @@ def report(run: RunName = "latest", html: Html = None, as_json: Json = False) ->
         return
     if html is None:
         print(plain((meant.folder / "report.md").read_text()), end="")
-        with open_warehouse(warehouse_dir()) as warehouse:
-            since = tuple(of_people.beside_simulated(warehouse, meant.id))
-        if since:
-            print("\n" + plain(Document(of_people.TITLE, since).text()), end="")
+        if warehouse_dir().is_dir():
+            with open_warehouse(warehouse_dir()) as warehouse:
+                since = tuple(of_people.beside_simulated(warehouse, meant.id))
+            if since:
+                print("\n" + plain(Document(of_people.TITLE, since).text()), end="")
         return
     from flows.run.report import Report
     from flows.run.reports.of_run import page
