@@ -33,6 +33,7 @@ def test_a_run_is_asked_in_sql_and_in_polars(tmp_path: Path) -> None:
     assert "0.75" in said, "and of second ones"
 
 
+@pytest.mark.slow
 def test_a_served_model_is_evaluated(tmp_path: Path) -> None:
     def asker(body: Body) -> Answer:
         return Answer("", [tool_call("action", "Is it alive?", len(body["messages"]))], "tool_calls")

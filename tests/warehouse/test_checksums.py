@@ -116,6 +116,7 @@ def test_a_changed_sealed_file_is_named_and_not_packed(tmp_path: Path) -> None:
     assert [kept.read_bytes() for kept in (tmp_path / "quarantine").iterdir()] == [bytes(content)]
 
 
+@pytest.mark.slow
 def test_a_rotten_block_of_a_pack_is_one_sentence_that_names_the_pack_for_all_who_read_it(tmp_path: Path) -> None:
     with TurnLog.open(tmp_path, "r1") as log:
         for n in range(40):
