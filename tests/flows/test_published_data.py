@@ -70,8 +70,8 @@ def test_one_switch_changes_all_gyms_and_epochs_count_the_tasks_that_are_there(f
     counts = {gym: len(tasks_of(recipe, gym, "train")) for gym in MIX}
     assert counts == {"turtle": 398, "function": 188, "tau": 469, "persuade": 362}
     assert recipe.stages[0].pool == recipe.rl_tasks == sum(counts.values()) - sum(n // 2 for n in counts.values())
-    assert Counter(task.gym for task in held_out(recipe)) == {gym: TEST[gym] for gym in recipe.evaluation_gyms}
-    assert {task.source for task in held_out(recipe)} == {"published:userrl"}
+    assert Counter(task.gym for task in held_out(recipe, 0)) == {gym: TEST[gym] for gym in recipe.evaluation_gyms}
+    assert {task.source for task in held_out(recipe, 0)} == {"published:userrl"}
     assert {recipe.data_of(gym) for gym in recipe.played_gyms} == {"published (the released list)"}
     assert len(rl_tasks(recipe, "function", ())) == 188
 
