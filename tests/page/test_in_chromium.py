@@ -62,6 +62,11 @@ class Viewer:
 
     def open(self, path: str) -> None:
         self.driver.get(self.base + path)
+        self.connected()
+
+    def connected(self) -> None:
+        """What is typed before a page has its connection is lost."""
+        self.until(lambda: self.driver.execute_script("return !window.socket || window.did_handshake === true"))
 
     def until(self, what: Callable[[], Any]) -> Any:
         """The first true value of a question that is asked again and again."""
@@ -104,6 +109,7 @@ class Viewer:
         self.until(click)
 
     def press(self, key: str) -> None:
+        self.connected()
         self.driver.switch_to.active_element.send_keys(key)
 
     def choose(self, label: str, option: str) -> None:
@@ -237,8 +243,12 @@ def test_a_collapsed_run_is_told_from_others_and_its_report_is_drawn_as_text_and
 def test_of_several_runs_each_has_its_facts_and_its_alarms(viewer: Viewer) -> None:
     viewer.open("/run/r1?beside=r2")
     viewer.sees("alarm: kl (r2)")
-    rows = [row.text for row in viewer.driver.find_elements(By.CSS_SELECTOR, "tbody tr")]
-    assert ["equalized-r2g" in rows[0], "naive-sum" in rows[1], "collapsed" in rows[1]] == [True] * 3
+
+    def told_apart() -> bool:
+        rows = [row.text for row in viewer.driver.find_elements(By.CSS_SELECTOR, "tbody tr")]
+        return ["equalized-r2g" in rows[0], "naive-sum" in rows[1], "collapsed" in rows[1]] == [True] * 3
+
+    viewer.until(told_apart)
 
 
 def test_a_list_is_filtered_and_turned_page_by_page_and_its_address_says_it(viewer: Viewer) -> None:
@@ -329,8 +339,12 @@ def test_other_ways_on_from_a_turn_are_played_beside_what_was_stored(viewer: Vie
     viewer.element('input[aria-label^="or the agent says here"]').send_keys("answer nothing of the kind")
     viewer.click("Play on", "button")
     viewer.sees("way 4")
-    ways = [column.text for column in viewer.driver.find_elements(By.CSS_SELECTOR, ".member")]
-    assert ["as it was" in ways[0], *("nothing of the kind" in way for way in ways)] == [True, False, *[True] * 4]
+
+    def edited() -> bool:
+        ways = [column.text for column in viewer.driver.find_elements(By.CSS_SELECTOR, ".member")]
+        return ["as it was" in ways[0], *("nothing of the kind" in way for way in ways)] == [True, False, *[True] * 4]
+
+    viewer.until(edited)
     assert rows(home, "SELECT count(*) AS n FROM turns") == before
     viewer.open(f"/trajectory/{rows(home, 'SELECT min(traj_id) AS id FROM trajectories')[0]['id']}")
     viewer.sees("Turn 1")
@@ -347,10 +361,12 @@ def test_a_group_stands_side_by_side_with_the_two_that_differ_most(viewer: Viewe
     viewer.sees("Widest apart in score:")
     viewer.sees("attempt 3")
     scores = [row["score"] for row in rows(home, f"FROM trajectories WHERE group_id = {group(home, traj_id)!r}")]
-    shown = [member.text for member in viewer.driver.find_elements(By.CSS_SELECTOR, ".member")]
-    assert f"score {max(scores):.3f}" in shown[0]
-    assert f"score {min(scores):.3f}" in shown[1]
-    assert len(viewer.driver.find_elements(By.CSS_SELECTOR, ".member")) == 4
+
+    def best_and_worst_first() -> bool:
+        shown = [member.text for member in viewer.driver.find_elements(By.CSS_SELECTOR, ".member")]
+        return len(shown) == 4 and f"score {max(scores):.3f}" in shown[0] and f"score {min(scores):.3f}" in shown[1]
+
+    viewer.until(best_and_worst_first)
 
 
 def test_sql_is_answered_and_what_writes_is_refused(viewer: Viewer, home: Path) -> None:
