@@ -1,9 +1,8 @@
 """Which tasks a step trains on: every task once per epoch, in an order that is a pure function of seed, pool and position.
 
 An epoch's order is a keyed permutation of 0 ... N-1 (a Feistel network over the next power of two, walked until it lands
-inside), so a draw costs the same at 100 tasks and at 100,000, nothing is shuffled in memory, and the state that must be
-saved is a position. Tasks whose last group was mixed, neither all-good nor all-bad, can be drawn again on top (after
-DAPO); they lie in a Fenwick tree over p (1 - p), which costs O(log N) to draw from and to update.
+inside): the state that must be saved is a position, and a seed gives the same order under every version of numpy. Tasks
+whose last group was mixed, neither all-good nor all-bad, can be drawn again on top in proportion to p (1 - p) (after DAPO).
 """
 
 from __future__ import annotations
@@ -11,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from userrl_core.errors import ConfigError
 from userrl_core.records import Task
@@ -57,66 +58,6 @@ def _mixed(x: int) -> int:
     return x ^ (x >> 31)
 
 
-class Fenwick:
-    """Non-negative weights with O(log n) update and O(log n) draw."""
-
-    def __init__(self, n: int) -> None:
-        self.weights = [0.0] * n
-        self._tree = [0.0] * (n + 1)
-        self._top = 1 << max(n.bit_length() - 1, 0)
-        self.positive = 0
-        """How many weights are above zero."""
-
-    @property
-    def total(self) -> float:
-        """Sum of all weights."""
-        total, i = 0.0, len(self.weights)
-        while i > 0:
-            total += self._tree[i]
-            i -= i & -i
-        return total
-
-    def set(self, index: int, weight: float) -> None:
-        """Replace one weight."""
-        change = weight - self.weights[index]
-        self.positive += (weight > 0.0) - (self.weights[index] > 0.0)
-        self.weights[index] = weight
-        i = index + 1
-        while i < len(self._tree):
-            self._tree[i] += change
-            i += i & -i
-
-    def find(self, mass: float) -> int:
-        """The first index whose running sum exceeds ``mass``, 0 <= mass < total."""
-        position, step = 0, self._top
-        while step:
-            ahead = position + step
-            if ahead < len(self._tree) and self._tree[ahead] <= mass:
-                position = ahead
-                mass -= self._tree[ahead]
-            step >>= 1
-        # Rounding may step onto an index of weight zero at the very end: go back to the last one that has any.
-        position = min(position, len(self.weights) - 1)
-        while position > 0 and self.weights[position] <= 0.0:
-            position -= 1
-        return position
-
-    def state_dict(self) -> dict[str, dict[str, float]]:
-        """Weights and sums that are not zero, by index."""
-        return {
-            "weights": {str(i): w for i, w in enumerate(self.weights) if w != 0.0},
-            "sums": {str(i): w for i, w in enumerate(self._tree) if w != 0.0},
-        }
-
-    def load_state_dict(self, state: Mapping[str, Mapping[str, float]]) -> None:
-        """Put `state_dict` back. The sums come along: added up anew they could round otherwise, and draw another index."""
-        for target, source in ((self.weights, state["weights"]), (self._tree, state["sums"])):
-            target[:] = [0.0] * len(target)
-            for index, value in source.items():
-                target[int(index)] = float(value)
-        self.positive = sum(w > 0.0 for w in self.weights)
-
-
 @dataclass(slots=True)
 class _Pool:
     """The tasks of one gym (or of all, shuffled into one list), and how far they have been drawn."""
@@ -129,6 +70,11 @@ class _Pool:
     position: int = 0
     pending: list[int] = field(default_factory=list)
     """Drawn, but already in the batch that drew them: next in line."""
+    mixed: np.ndarray = field(init=False)
+    """p (1 - p) of each task's last group, shape [tasks]; p its share of successes."""
+
+    def __post_init__(self) -> None:
+        self.mixed = np.zeros(len(self.tasks))
 
 
 class TaskSampler:
@@ -142,7 +88,6 @@ class TaskSampler:
         self._prices: dict[str, float] = {}
         """Tokens of a trajectory per pool, a running mean."""
         self._pools: dict[str, _Pool] = {}
-        self._mixed: dict[str, Fenwick] = {}
         self._repeats = 0
         self.use(pools)
 
@@ -164,8 +109,6 @@ class TaskSampler:
             if len(index) != len(tasks):
                 raise ConfigError(f"Pool '{name}' holds a task twice; give every task once.")
             self._pools[name] = _Pool(tasks, fingerprint, self._order(name, fingerprint, len(tasks), 0), index)
-            self._mixed[name] = Fenwick(len(tasks))
-        self._mixed = {name: self._mixed[name] for name in self._pools}
         self._credit = {name: self._credit.get(name, 0.0) for name in self._pools}
 
     def batch(
@@ -205,7 +148,7 @@ class TaskSampler:
             raise ConfigError(f"A success share lies in [0, 1]; task {task_key} was given {success}.")
         for name, pool in self._pools.items():
             if task_key in pool.index:
-                self._mixed[name].set(pool.index[task_key], success * (1.0 - success))
+                pool.mixed[pool.index[task_key]] = success * (1.0 - success)
                 if tokens is not None:
                     self._prices[name] = tokens + _MEMORY * (self._prices.get(name, tokens) - tokens)
 
@@ -214,7 +157,7 @@ class TaskSampler:
         metrics = {"sampler/all/draws": float(self.draws), "sampler/mixed/draws": float(self._repeats)}
         for name, pool in self._pools.items():
             metrics[f"sampler/{name}/epochs"] = pool.epoch + pool.position / len(pool.tasks)
-            metrics[f"sampler/{name}/mixed"] = float(self._mixed[name].positive)
+            metrics[f"sampler/{name}/mixed"] = float(np.count_nonzero(pool.mixed))
         return metrics
 
     def state_dict(self) -> dict[str, Any]:
@@ -231,7 +174,7 @@ class TaskSampler:
                     "epoch": pool.epoch,
                     "position": pool.position,
                     "pending": list(pool.pending),
-                    "mixed": self._mixed[name].state_dict(),
+                    "mixed": {"weights": {str(i): float(pool.mixed[i]) for i in np.flatnonzero(pool.mixed)}},
                 }
                 for name, pool in self._pools.items()
             },
@@ -258,7 +201,9 @@ class TaskSampler:
             pool.epoch, pool.position = int(saved["epoch"]), int(saved["position"])
             pool.pending = [int(i) for i in saved["pending"]]
             pool.order = self._order(name, pool.fingerprint, len(pool.tasks), pool.epoch)
-            self._mixed[name].load_state_dict(saved["mixed"])
+            pool.mixed[:] = 0.0
+            for index, weight in saved["mixed"]["weights"].items():
+                pool.mixed[int(index)] = weight
 
     def _order(self, name: str, fingerprint: str, n: int, epoch: int) -> Permutation:
         return Permutation(n, derive_seed("order", self.seed, name, fingerprint, epoch))
@@ -296,13 +241,17 @@ class TaskSampler:
         """A task whose last group was mixed, with probability ``share``; never one that the batch holds."""
         if share <= 0.0:
             return None
-        tree = self._mixed[name]
         draw = derive_seed("again", self.seed, name, self.draws, self._repeats)
-        if draw / 2**63 >= share or tree.total <= 0.0:
+        pool = self._pools[name]
+        if draw / 2**63 >= share or not pool.mixed.any():
             return None
-        index = tree.find(_mixed(draw) / 2**64 * tree.total)
-        task = self._pools[name].tasks[index]
-        if tree.weights[index] <= 0.0 or task.key in chosen:
+        sums = np.cumsum(pool.mixed)
+        # The first running sum above the drawn mass; rounding may leave that mass at the very end, where the last one counts.
+        index = min(
+            np.searchsorted(sums, _mixed(draw) / 2**64 * sums[-1], side="right"), np.flatnonzero(pool.mixed)[-1]
+        )
+        task = pool.tasks[int(index)]
+        if task.key in chosen:
             return None
         self._repeats += 1
         return task

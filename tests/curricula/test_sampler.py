@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curricula.sampler import Fenwick, Permutation, TaskSampler
+from curricula.sampler import Permutation, TaskSampler
 from userrl_core.errors import ConfigError
 from userrl_core.records import Task
 from userrl_core.seeding import derive_seed
@@ -110,17 +110,42 @@ def test_mixed_groups_are_drawn_again_and_settled_ones_are_not():
     assert sampler.metrics()["sampler/a/mixed"] == 0.0
 
 
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=50).filter(lambda w: sum(w) > 0.01), st.floats(0, 0.999))
-def test_the_tree_finds_what_a_plain_running_sum_finds(weights, share):
-    tree = Fenwick(len(weights))
-    for index, weight in enumerate(weights):
-        tree.set(index, weight)
-    assert tree.total == pytest.approx(sum(weights))
-    found = tree.find(share * tree.total)
-    assert weights[found] > 0
-    before = sum(weights[:found])
-    assert before <= share * tree.total + 1e-9
-    assert share * tree.total <= before + weights[found] + 1e-9
+@given(st.lists(st.sampled_from([0.0, 0.125, 0.25, 0.5, 1.0]), min_size=1, max_size=12), st.integers(0, 9))
+@settings(max_examples=40, deadline=None)
+def test_a_task_is_drawn_again_in_proportion_to_p_times_one_less_p(shares, seed):
+    tasks = make_tasks("a", len(shares) + 1)
+    sampler = TaskSampler({"a": tasks}, seed)
+    for task, share in zip(tasks, shares, strict=False):
+        sampler.observe(task.key, share)
+    weights = {task.key: share * (1 - share) for task, share in zip(tasks, shares, strict=False)}
+    drawn = Counter()
+    for _ in range(300):
+        before = sampler.metrics()["sampler/mixed/draws"]
+        (key,) = keys(sampler.batch(1, {"a": 1.0}, oversample=1.0))
+        drawn[key] += int(sampler.metrics()["sampler/mixed/draws"] - before)
+    total = sum(weights.values())
+    assert drawn.total() == (300 if total else 0)
+    for task in tasks:
+        expected = weights.get(task.key, 0.0) / total if total else 0.0
+        assert abs(drawn[task.key] / 300 - expected) < (0.17 if expected else 1e-9)
+
+
+def test_a_checkpoint_of_an_earlier_commit_draws_on_as_it_would_have():
+    # State and draws of commit f15eb95, which also kept the sums of a tree.
+    mixed = {
+        "weights": {"0": 0.234375, "1": 0.1875, "2": 0.1875, "3": 0.234375},
+        "sums": {"1": 0.234375, "2": 0.421875},
+    }
+    pool = {"fingerprint": "eb7ed21e3604d5df", "epoch": 1, "position": 2, "pending": [], "mixed": mixed}
+    sampler = TaskSampler({"a": make_tasks("a", 7)}, 7)
+    sampler.load_state_dict({"seed": 7, "draws": 9, "repeats": 3, "credit": {"a": 0.0}, "pools": {"a": pool}})
+    drawn = []
+    for step in range(8):
+        batch = sampler.batch(2, {"a": 1.0}, oversample=0.5)
+        for task in batch:
+            sampler.observe(task.key, (step + int(task.id[1:])) % 9 / 8)
+        drawn.append(" ".join(task.id for task in batch))
+    assert drawn == ["t2 t6", "t3 t1", "t0 t3", "t0 t6", "t0 t1", "t0 t1", "t0 t3", "t5 t1"]
 
 
 def test_a_batch_larger_than_its_pools_is_refused():

@@ -1,19 +1,15 @@
-"""Rules over four numbers as expression trees (UserRL appendix C, FunctionGym): parsed, never passed to ``eval``.
+"""Rules over four numbers (UserRL appendix C, FunctionGym): read by Python's own parser, of which only arithmetic is let through.
 
-Grammar, with Python's precedence and associativity:
-    sum     = product (("+" | "-") product)*
-    product = unary (("*" | "/" | "//" | "%") unary)*
-    unary   = ("+" | "-") unary | power
-    power   = atom ("**" unary)?
-    atom    = number | a | b | c | d | "(" sum ")" | name "(" sum ("," sum)* ")"
-All arithmetic is in floats: integers of unlimited length would let a rule run without end.
+Nothing is ever passed to ``eval``. A rule holds numbers, the letters a to d, brackets, + - * / // % ** and abs, sqrt, round,
+min, max, with Python's precedence and associativity. All arithmetic is in floats: integers of unlimited length would let a
+rule run without end.
 """
 
 from __future__ import annotations
 
+import ast
 import math
 import operator
-import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
@@ -24,16 +20,17 @@ Numbers = Sequence[float]
 Rule = Callable[[Numbers], float]
 """Maps four numbers to a value; raises ArithmeticError or ValueError where the rule has no real value."""
 
-_TOKEN = re.compile(r"\s*(?:(\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?)|([A-Za-z_]+)|(\*\*|//|[-+*/%(),]))")
-_MAX_DEPTH = 60
-Binary = Callable[[float, float], float]
-_SUM: dict[str, Binary] = {"+": operator.add, "-": operator.sub}
-_PRODUCT: dict[str, Binary] = {
-    "*": operator.mul,
-    "/": operator.truediv,
-    "//": operator.floordiv,
-    "%": operator.mod,
+_MAX_DEPTH = 200
+_BINARY: dict[type[ast.AST], Callable[[float, float], float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
 }
+_UNARY: dict[type[ast.AST], Callable[[float], float]] = {ast.USub: operator.neg, ast.UAdd: operator.pos}
 _FUNCTIONS: dict[str, tuple[Callable[..., float], int, int]] = {
     "abs": (abs, 1, 1),
     "sqrt": (math.sqrt, 1, 1),
@@ -41,16 +38,19 @@ _FUNCTIONS: dict[str, tuple[Callable[..., float], int, int]] = {
     "min": (min, 2, 8),
     "max": (max, 2, 8),
 }
+"""Function, fewest and most arguments."""
 
 
 @lru_cache(maxsize=4096)
 def compile_rule(text: str) -> Rule:
-    """The rule as a function of four numbers. Raises TaskError naming the token that cannot be parsed."""
-    parser = _Parser(text)
-    rule = parser.sum(0)
-    if parser.token:
-        raise parser.error("an operator or the end")
-    return rule
+    """The rule as a function of four numbers. Raises TaskError naming the part that is no arithmetic."""
+    try:
+        return _compiled(ast.parse(" ".join(text.split()), mode="eval").body, 0)
+    except (SyntaxError, ValueError, OverflowError) as error:
+        reason = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise TaskError(f"The rule '{text[:80]}' cannot be read: {reason}.") from None
+    except (RecursionError, MemoryError):
+        raise TaskError(f"The rule '{text[:80]}' cannot be read: write a shallower expression.") from None
 
 
 def evaluate(rule: Rule, numbers: Numbers) -> float | None:
@@ -65,99 +65,26 @@ def evaluate(rule: Rule, numbers: Numbers) -> float | None:
     return value
 
 
-class _Parser:
-    """Recursive descent over the tokens; every method returns the parsed part as a closure."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.position = 0
-        self.token = ""
-        self.kind = ""
-        self.advance()
-
-    def advance(self) -> None:
-        match = _TOKEN.match(self.text, self.position)
-        if match is None:
-            if self.text[self.position :].strip():
-                self.token = self.text[self.position :].strip()[0]
-                raise self.error("a number, a letter a to d or an operator")
-            self.token = self.kind = ""
-            return
-        number, name, sign = match.groups()
-        self.kind = "number" if number else "name" if name else "sign"
-        self.token = number or name or sign
-        self.position = match.end()
-
-    def error(self, expected: str) -> TaskError:
-        token = f"'{self.token}'" if self.token else "the end"
-        return TaskError(f"The rule '{self.text[:80]}' cannot be read: expected {expected}, found {token}.")
-
-    def expect(self, sign: str) -> None:
-        if self.token != sign:
-            raise self.error(f"'{sign}'")
-        self.advance()
-
-    def sum(self, depth: int) -> Rule:
-        left = self.product(depth)
-        while self.kind == "sign" and self.token in _SUM:
-            apply = _SUM[self.token]
-            self.advance()
-            left = _binary(apply, left, self.product(depth))
-        return left
-
-    def product(self, depth: int) -> Rule:
-        left = self.unary(depth)
-        while self.kind == "sign" and self.token in _PRODUCT:
-            apply = _PRODUCT[self.token]
-            self.advance()
-            left = _binary(apply, left, self.unary(depth))
-        return left
-
-    def unary(self, depth: int) -> Rule:
-        if depth > _MAX_DEPTH:
-            raise self.error("a shallower expression")
-        if self.token in ("+", "-"):
-            negative = self.token == "-"
-            self.advance()
-            inner = self.unary(depth + 1)
-            return (lambda x: -inner(x)) if negative else inner
-        base = self.atom(depth)
-        if self.token != "**":
-            return base
-        self.advance()
-        return _binary(operator.pow, base, self.unary(depth + 1))
-
-    def atom(self, depth: int) -> Rule:
-        token, kind = self.token, self.kind
-        if token == "(":
-            self.advance()
-            inner = self.sum(depth + 1)
-            self.expect(")")
-            return inner
-        if kind == "number":
-            self.advance()
-            constant = float(token)
+def _compiled(node: ast.expr, depth: int) -> Rule:
+    if depth > _MAX_DEPTH:
+        raise RecursionError
+    match node:
+        case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
+            constant = float(number)
             return lambda x: constant
-        if kind == "name" and token in VARIABLES and len(token) == 1:
-            self.advance()
-            return operator.itemgetter(VARIABLES.index(token))
-        if kind == "name" and token in _FUNCTIONS:
-            return self.call(token, depth)
-        raise self.error("a number, a letter a to d, a bracket or one of " + ", ".join(_FUNCTIONS))
-
-    def call(self, name: str, depth: int) -> Rule:
-        function, fewest, most = _FUNCTIONS[name]
-        self.advance()
-        self.expect("(")
-        arguments = [self.sum(depth + 1)]
-        while self.token == ",":
-            self.advance()
-            arguments.append(self.sum(depth + 1))
-        if not fewest <= len(arguments) <= most:
-            raise self.error(f"{name} with {fewest} to {most} arguments")
-        self.expect(")")
-        return lambda x: float(function(*[argument(x) for argument in arguments]))
-
-
-def _binary(apply: Binary, left: Rule, right: Rule) -> Rule:
-    return lambda x: apply(left(x), right(x))
+        case ast.Name(id=name) if name in VARIABLES and len(name) == 1:
+            return operator.itemgetter(VARIABLES.index(name))
+        case ast.UnaryOp(op=op, operand=operand) if type(op) in _UNARY:
+            unary, inner = _UNARY[type(op)], _compiled(operand, depth + 1)
+            return lambda x: unary(inner(x))
+        case ast.BinOp(op=op, left=a, right=b) if type(op) in _BINARY:
+            binary, left, right = _BINARY[type(op)], _compiled(a, depth + 1), _compiled(b, depth + 1)
+            return lambda x: binary(left(x), right(x))
+        case ast.Call(func=ast.Name(id=name), args=given, keywords=[]) if name in _FUNCTIONS:
+            function, fewest, most = _FUNCTIONS[name]
+            if not fewest <= len(given) <= most:
+                raise ValueError(f"{name} takes {fewest} to {most} arguments")
+            arguments = [_compiled(argument, depth + 1) for argument in given]
+            return lambda x: float(function(*[argument(x) for argument in arguments]))
+    allowed = f"numbers, the letters a to d, brackets, + - * / // % ** and {', '.join(_FUNCTIONS)}"
+    raise ValueError(f"'{ast.unparse(node)[:40]}' is none of {allowed}")
