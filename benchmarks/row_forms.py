@@ -5,7 +5,8 @@
 
 Both are made of the same sealed segments, with credits joined to their turns, and asked through the same readers: merged
 Parquet is put where sealed segments lie. Views: a new reader each, files dropped from the page cache first. Look-ups: one
-reader, 19 trajectories asked for the first time, files in the page cache.
+reader, 19 trajectories asked for the first time, files in the page cache; scattered: 20 turns far from each other, as a text
+search shows them, 9 times.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from warehouse import Warehouse, open_warehouse, schema
 from warehouse.schema import file_list, literal
+from warehouse.search.index import HIT_COLUMNS
 from warehouse.upkeep import compact as compaction
 
 ROW_GROUPS = (122_880, 8_192)
 """Rows of a row group of Parquet: DuckDB's default, and few, which a look-up has to decompress whole."""
-SKIPPED = {"trajectory", "rescore", "rescore_trajectories", "shaped_turns", "turn_details"}
 
 
 def main() -> None:
@@ -96,7 +97,7 @@ def ask(root: Path) -> dict[str, Any]:
         names = [
             name
             for name, query in warehouse.queries().items()
-            if name not in SKIPPED and None not in query.params.values()
+            if name != "turn_details" and None not in query.params.values()
         ]
         sample = "SELECT traj_id FROM trajectories USING SAMPLE 20 (reservoir, 7)"
         first, *ids = (row["traj_id"] for row in warehouse.rows(sample))
@@ -111,10 +112,17 @@ def ask(root: Path) -> dict[str, Any]:
     with open_warehouse(root) as warehouse:
         warehouse.query("trajectory", id=first)
         took = [timed(partial(warehouse.query, "trajectory", id=one))["seconds"] * 1000 for one in ids]
+        sample = "SELECT traj_id, turn FROM turns USING SAMPLE 200 (reservoir, 9)"
+        keys = [(row["traj_id"], row["turn"]) for row in warehouse.rows(sample)]
+        far = [
+            timed(partial(warehouse.turns_at, keys[n : n + 20], HIT_COLUMNS))["seconds"] * 1000
+            for n in range(0, 200, 20)
+        ][1:]
     return {
         "views_ms": views,
         "views_total_ms": sum(views.values()),
         "lookup_ms": {"median": round(statistics.median(took), 1), "worst": round(max(took), 1)},
+        "scattered_ms": {"median": round(statistics.median(far), 1), "worst": round(max(far), 1)},
     }
 
 

@@ -238,8 +238,8 @@ def queries(root: Path) -> dict[str, float]:
         ]
         names = [
             name
-            for name in warehouse.queries()
-            if name not in {"trajectory", "rescore", "rescore_trajectories", "shaped_turns", "turn_details"}
+            for name, query in warehouse.queries().items()
+            if None not in query.params.values() and name != "turn_details"
         ]
         word = warehouse.sql("SELECT content FROM turns LIMIT 1").fetchall()[0][0].split()[:2]
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -13,8 +12,8 @@ from tests.warehouse.kills import kill_at
 from tests.warehouse.makers import make_task, make_turn, play
 from userrl_core.errors import ConfigError
 from userrl_core.records import RolloutContext, Trajectory, Turn
-from warehouse import TurnLog, Warehouse, open_warehouse
-from warehouse.search.index import INDEX, RunFilter, search
+from warehouse import TurnLog, open_warehouse
+from warehouse.search.index import INDEX
 from warehouse.upkeep.compact import compact
 
 TEXTS = ["north star", "star north", "north of a star", "star", "north", "the north star", "a star in the north star"]
@@ -30,21 +29,6 @@ def search_hits(root: Path, text: str, *, run: str | None = None) -> list[tuple[
         return placed(warehouse.search(text, limit=100, run=run).to_arrow_table())
 
 
-def in_rounds(
-    warehouse: Warehouse, text: str, *, limit: int = 100, run: RunFilter | None = None, seconds: float = 60.0
-) -> tuple[list[tuple[int, int, str]], list[int]]:
-    """The same with at most three candidates in a round, and how many turns each round read."""
-    sizes: list[int] = []
-
-    def turns_at(keys: Sequence[tuple[int, int]], columns: Sequence[str]) -> pa.Table:
-        sizes.append(len(keys))
-        return warehouse.turns_at(keys, columns)
-
-    hits = search(warehouse.root, turns_at, text, limit=limit, run=run, seconds=seconds, most=3)
-    assert max(sizes) <= 3
-    return placed(hits), sizes
-
-
 def some_texts(root: Path, run: str = "r1") -> None:
     with TurnLog.open(root, run) as log:
         for step, text in enumerate(TEXTS):
@@ -52,33 +36,30 @@ def some_texts(root: Path, run: str = "r1") -> None:
     compact(root)
 
 
-def test_phrases_and_distances_are_found_over_many_small_rounds(tmp_path: Path) -> None:
+def test_words_phrases_and_distances_are_found_newest_first(tmp_path: Path) -> None:
     some_texts(tmp_path)
-    phrase = [(step, turn, TEXTS[step]) for step in (6, 5, 0) for turn in (2, 1)]
-    with open_warehouse(tmp_path) as warehouse:
-        hits, sizes = in_rounds(warehouse, '"north star"')
-        assert (hits, len(sizes) > 1) == (phrase, True)
-        assert in_rounds(warehouse, '"north star"', limit=3)[0] == phrase[:3]
-        for text, steps in {
-            "NEAR(north star, 0)": {0, 1, 5, 6},
-            'star NOT "north star"': {1, 2, 3},
-            '"star of"': set(),
-            "NEAR(star observation thinking, 0)": set(),
-            "north AND star NOT (the OR of)": {0, 1},
-        }.items():
-            hits, _ = in_rounds(warehouse, text)
-            assert {step for step, *_ in hits} == steps
-            assert placed(warehouse.search(text).to_arrow_table()) == hits
+    for text, steps in {
+        '"north star"': [6, 5, 0],
+        "NEAR(north star, 0)": [6, 5, 1, 0],
+        'star NOT "north star"': [3, 2, 1],
+        "north AND star NOT (the OR of)": [1, 0],
+        "nor*": [6, 5, 4, 2, 1, 0],
+        '"star of"': [],
+        "NEAR(star observation thinking, 0)": [],
+        "north AND (star": [],
+    }.items():
+        assert search_hits(tmp_path, text) == [(step, turn, TEXTS[step]) for step in steps for turn in (2, 1)]
 
 
-def test_a_search_that_reads_too_long_says_how_many_it_has(tmp_path: Path) -> None:
-    some_texts(tmp_path)
+def test_a_search_that_takes_too_long_is_ended_with_a_sentence(tmp_path: Path) -> None:
+    with TurnLog.open(tmp_path, "r1") as log:
+        for step in range(300):
+            play(log, [0.0], step=step, text="north")
+    compact(tmp_path)
     with open_warehouse(tmp_path) as warehouse:
-        with pytest.raises(ConfigError, match=r"After 0 s, 3 of 3 turns .* rarer word, or ask for the first 3\."):
-            in_rounds(warehouse, '"north star"', seconds=0.0)
-        assert len(in_rounds(warehouse, '"north star"', limit=3, seconds=0.0)[0]) == 3
-        with pytest.raises(ConfigError, match=r"0 of 3 turns .* match; name a rarer word\."):
-            in_rounds(warehouse, "NEAR(star observation thinking, 0)", seconds=0.0)
+        with pytest.raises(ConfigError, match=r"^The search took too long and was ended; name a rarer word\.$"):
+            warehouse.search("north", limit=300, seconds=0.0)
+        assert len(warehouse.search("north", limit=3, seconds=0.0)) == 3
 
 
 @pytest.mark.parametrize("limit", [0, -1])
@@ -141,13 +122,9 @@ def test_a_trajectory_indexed_in_two_parts_is_found_whole(tmp_path: Path) -> Non
 def test_hits_of_one_run_are_found_among_those_of_others(tmp_path: Path) -> None:
     for run in ("r1", "r2", "r3"):
         some_texts(tmp_path, run)
-    with open_warehouse(tmp_path) as warehouse:
-        first, sizes = in_rounds(warehouse, '"north star"', run=RunFilter("r1", frozenset({2, 3})))
-        # No text of the newer runs was read for it.
-        assert len(first) == 6 <= sum(sizes) <= 2 * len(TEXTS)
-        for run in ("r1", "r2", "r3"):
-            assert placed(warehouse.search('"north star"', run=run).to_arrow_table()) == first
-        assert len(warehouse.search('"north star"')) == 18
+    for run in ("r1", "r2", "r3"):
+        assert [step for step, *_ in search_hits(tmp_path, '"north star"', run=run)] == [6, 6, 5, 5, 0, 0]
+    assert len(search_hits(tmp_path, '"north star"')) == 18
 
 
 OLD = """
@@ -168,17 +145,24 @@ def aged(root: Path) -> bytes:
 
 
 MARKS = "CREATE TABLE marks (run_id TEXT, writer INTEGER, seq INTEGER); DROP TABLE segments; PRAGMA user_version = 2;"
+WITHOUT_POSITIONS = """
+DROP TABLE words;
+CREATE VIRTUAL TABLE words USING fts5(body, content='', columnsize=0, detail=none, tokenize='ascii');
+PRAGMA user_version = 3;
+"""
 
 
-def test_an_index_that_knew_how_far_each_writer_reached_is_rebuilt(tmp_path: Path) -> None:
+@pytest.mark.parametrize("aging", [MARKS, WITHOUT_POSITIONS])
+def test_an_index_of_an_older_layout_has_no_turn_until_it_is_rebuilt(tmp_path: Path, aging: str) -> None:
     some_texts(tmp_path)
     with closing(sqlite3.connect(tmp_path / INDEX)) as index:
-        index.executescript(MARKS)
-    with (
-        open_warehouse(tmp_path) as warehouse,
-        pytest.raises(ConfigError, match="older layout; `userrl warehouse compact`"),
-    ):
-        warehouse.search("north")
+        index.executescript(aging)
+    with open_warehouse(tmp_path) as warehouse:
+        with pytest.raises(ConfigError, match="older layout; `userrl warehouse compact` rebuilds it"):
+            warehouse.search("north")
+        assert warehouse.unindexed() == 14
+        # The page reads the turns instead.
+        assert len(warehouse.trajectories_with("north star", limit=100)) == 3
     assert compact(tmp_path).indexed == 14
     assert len(search_hits(tmp_path, '"north star"')) == 6
 
@@ -189,6 +173,7 @@ def test_an_index_of_the_first_layout_is_reported_and_rebuilt(tmp_path: Path) ->
     with open_warehouse(tmp_path) as warehouse:
         with pytest.raises(ConfigError, match="older layout; `userrl warehouse compact`"):
             warehouse.search("north")
+        assert warehouse.unindexed() == 14
         assert compact(tmp_path).indexed == 14
         assert warehouse.search("north").pl().height == 12
         assert warehouse.unindexed() == 0

@@ -59,16 +59,6 @@ def test_words_are_searched_for(root: Path) -> None:
     assert "0 newer turns" in note
 
 
-def test_a_search_gets_the_time_that_was_given(tmp_path: Path) -> None:
-    with TurnLog.open(tmp_path, "r1") as log:
-        for _ in range(8):
-            play(log, [0.0], text="a b x b c x " * 100_000)
-    compact(tmp_path)
-    error = ask(tmp_path, '"a b c"', "--search", "--limit", "1", "--seconds", "0.1", exit_code=1)[1]
-    assert "After 0 s, 0 of" in error
-    assert "0 turns, newest first" in ask(tmp_path, '"a b c"', "--search", "--limit", "1")[1]
-
-
 def test_rows_go_to_a_file_in_the_format_of_its_name(root: Path, tmp_path: Path) -> None:
     typed = "SELECT 1::BIGINT AS n, 0.5::DOUBLE AS x, DATE '2026-01-02' AS d, [1, 2] AS l, true AS b, 'a\tb' AS t, NULL AS z"
     for ending in ("parquet", "json", "csv", "tsv", "md"):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 import tempfile
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from tests.warehouse.makers import make_turn, play
 from warehouse import TurnLog, open_warehouse
 from warehouse.files.layout import LIVE_LINE_BYTES
+from warehouse.search.index import INDEX
 from warehouse.upkeep.compact import compact
 
 GIANT = "x" * LIVE_LINE_BYTES
@@ -69,10 +71,18 @@ def test_a_thread_that_is_overtaken_at_the_end_of_a_segment_is_indexed(tmp_path:
     assert missing(tmp_path, ["quick", "slow"]) == ([], 0)
 
 
+def older_layout(root: Path) -> None:
+    """Take the index for one of an earlier version, which says nothing of what it has."""
+    if (root / INDEX).exists():
+        with closing(sqlite3.connect(root / INDEX)) as index:
+            index.execute("PRAGMA user_version = 3")
+            index.execute("DROP TABLE IF EXISTS segments")
+
+
 ACTS = st.lists(
     st.one_of(
         st.tuples(st.sampled_from(["turn"] * 6 + ["giant"]), st.integers(0, 1)),
-        st.tuples(st.just("restart"), st.integers(0, 1)),
+        st.tuples(st.sampled_from(["restart", "older"]), st.integers(0, 1)),
         st.tuples(st.just("compact"), st.sampled_from(["", "", "index=False", "everything=True"])),
     ),
     min_size=4,
@@ -93,6 +103,10 @@ def test_whatever_was_written_and_packed_each_turn_is_found_or_counted(acts: lis
             elif act == "restart":
                 logs[int(how)].close()
                 logs[int(how)] = stack.enter_context(TurnLog.open(root, "r1", segment_rows=3))
+            elif act == "older":
+                older_layout(root)
+                with open_warehouse(root) as warehouse:
+                    assert warehouse.unindexed() == len(words)
             elif how == "index=False":
                 compact(root, index=False, many_small_packs=2)
             else:

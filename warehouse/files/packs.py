@@ -14,6 +14,7 @@ from typing import Any
 import duckdb
 
 from userrl_core.errors import LogError
+from warehouse.files.checksum import intact_parquet
 from warehouse.files.layout import REPAIR, Manifest, Segment, Snapshot, run_dir, sealed_path, segments_of
 from warehouse.schema import literal
 
@@ -78,7 +79,7 @@ def read_whole(path: Path) -> str | None:
 
 
 def damage(root: Path, snapshot: Snapshot, *, whole: bool = False) -> LogError | None:
-    """The error about the first listed pack or sealed segment that cannot even be opened; None when all can be.
+    """The error about the first listed pack or sealed segment that cannot be opened or fails its checksum; None for none.
 
     whole: look for a pack of which not every value can be read, too.
     """
@@ -96,6 +97,8 @@ def damage(root: Path, snapshot: Snapshot, *, whole: bool = False) -> LogError |
         for path in paths:
             try:
                 pq.read_metadata(path)
+                if intact_parquet(path.read_bytes()) is False:
+                    return _damaged(path, "its checksum fails")
             except FileNotFoundError:
                 continue
             except (pa.ArrowException, OSError) as error:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import orjson
-import pyarrow as pa
-import pyarrow.json as pj
-import pyarrow.parquet as pq
 
 from warehouse.files.checksum import stamped_parquet, verified_lines
 from warehouse.files.encode import fitting
 from warehouse.files.layout import write_atomically
 from warehouse.schema import arrow_schema, types
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 NULLED = b"userrl_nulled"
 """Key in a segment's Parquet metadata: how many values did not fit their columns and are null."""
@@ -44,6 +45,8 @@ def seal(content: bytes, target: Path, table: str) -> Sealed:
     Left out and counted: a torn tail after power loss, and lines that cannot be read or fail their checksum. For the
     latter the live file is kept as it is in ``quarantine/``.
     """
+    import pyarrow as pa  # late: whoever only opens a log, as the page does, is spared its 45 MB
+
     verified = verified_lines(content)
     lines, torn, nulled = verified.whole, verified.torn_bytes, 0
     if verified.damaged:
@@ -67,6 +70,9 @@ def seal(content: bytes, target: Path, table: str) -> Sealed:
 
 def write_segment(target: Path, rows: pa.Table) -> None:
     """Rows as a sealed file with its checksum, durable and visible at once by rename."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     buffer = pa.BufferOutputStream()
     pq.write_table(rows, buffer, compression="zstd", compression_level=1)
     write_atomically(target, stamped_parquet(buffer.getvalue().to_pybytes()))
@@ -79,6 +85,9 @@ def kept_aside(target: Path) -> Path:
 
 
 def _read(lines: bytes, schema: pa.Schema) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.json as pj
+
     if not lines:
         return schema.empty_table()
     # One block: a line longer than a block is an error in pyarrow, and a segment is bounded anyway.

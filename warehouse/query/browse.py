@@ -49,6 +49,9 @@ LISTED = (
 )
 """The columns of a list."""
 
+FAILED = "failed"
+"""In place of a stop reason: every trajectory that was scored and did not end in what its gym calls a success."""
+
 FOUND = 500
 """Most turns that a text search looks at, the newest first."""
 
@@ -57,8 +60,8 @@ FOUND = 500
 class Filter:
     """Which trajectories are listed; None lets all pass.
 
-    score_from, score_to: bounds of the score, both included. text: words, or "a phrase", that a turn holds. reject_reason: how
-    it begins.
+    stop: a stop reason, or `FAILED`. score_from, score_to: bounds of the score, both included. text: words, or "a phrase", that
+    a turn holds. reject_reason: how it begins.
     """
 
     run: str | None = None
@@ -273,6 +276,9 @@ def _condition(warehouse: Warehouse, wanted: Filter) -> tuple[list[str], Row]:
     }  # fmt: skip
     given = wanted.given()
     where = [f"t.{columns[name]} = ${name}" for name in given if name in columns]
+    if wanted.stop == FAILED:
+        where[where.index("t.stop_reason = $stop")] = "t.admitted AND t.stop_reason <> 'success'"
+        del given["stop"]
     if wanted.score_from is not None:
         where.append("t.score >= $score_from")
     if wanted.score_to is not None:

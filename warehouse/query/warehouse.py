@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import duckdb
 import orjson
-import pyarrow as pa
 
 from userrl_core.errors import ConfigError
 from userrl_core.suggest import nearest
@@ -24,6 +23,9 @@ from warehouse.query.fetch import fetch, fetch_turns
 from warehouse.query.run_names import with_run_ids
 from warehouse.query.statements import check_statement
 from warehouse.search import index
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 INDEXED_AT_ONCE = 20_000
 """Turns in one batch for the text index."""
@@ -45,10 +47,11 @@ def open_warehouse(path: Path | str | None = None, read_only: bool = True) -> Wa
 class Warehouse:
     """Open for reading. Thread-safe."""
 
-    def __init__(self, root: Path, *, read_only: bool = True) -> None:
+    def __init__(self, root: Path, *, read_only: bool = True, queries: bool = True) -> None:
+        """queries: with the shipped queries and views; upkeep does without them, which is a quarter of a second."""
         self.root = root
         self.read_only = read_only
-        self._connection = Connection(root)
+        self._connection = Connection(root, queries=queries)
         # Results live in a database of their own, so that a relation outlives the warehouse it came from.
         self._results = duckdb.connect(":memory:")
         self._trajectory_columns: list[str] = []
@@ -116,14 +119,17 @@ class Warehouse:
         """
         if limit < 1:
             raise ConfigError(f"A search finds at least one turn; limit={limit} asks for none.")
-        run_filter = None
-        if run is not None:
-            run_id = find_run(self.root, run)["run_id"]
-            numbers = self._connection.steady(lambda *_: dict(self._connection.run_numbers))
-            own = numbers.pop(run_id, None)
-            run_filter = index.RunFilter(run_id, frozenset(set(numbers.values()) - {own}))
-        hits = index.search(self.root, self.turns_at, text, limit=limit, run=run_filter, seconds=seconds)
+        hits = index.search(self.root, self.turns_at, text, limit=limit, run=self._only(run), seconds=seconds)
         return self._relation(hits)
+
+    def _only(self, run: str | None) -> index.RunFilter | None:
+        """For searching one run's turns."""
+        if run is None:
+            return None
+        run_id = find_run(self.root, run)["run_id"]
+        numbers = self._connection.steady(lambda *_: dict(self._connection.run_numbers))
+        own = numbers.pop(run_id, None)
+        return index.RunFilter(run_id, frozenset(set(numbers.values()) - {own}))
 
     def turns_at(self, keys: Sequence[tuple[int, int]], columns: Sequence[str]) -> pa.Table:
         """Some columns of the turns (traj_id, turn), in the order of `keys`; superseded ones left out."""
@@ -153,14 +159,13 @@ class Warehouse:
         return self._connection.steady(ask)
 
     def trajectories_with(self, text: str, *, limit: int, run: str | None = None) -> list[int]:
-        """Ids of trajectories with a turn that matches: of indexed turns as `search` has it (the newest `limit` of them), of
-        later ones those that hold the text as it stands, in either case.
+        """Ids of trajectories with a turn that matches, superseded ones too: of indexed turns as `search` has it (the newest
+        `limit` of them), of later ones those that hold the text as it stands, in either case.
         """
-        found: dict[int, None] = {}
+        found: list[int] = []
         indexed = index.indexed_segments(self.root)
         if indexed:
-            hits = self.search(text, limit=limit, run=run, seconds=SEARCH_SECONDS)
-            found |= dict.fromkeys(row[0] for row in hits.select("traj_id").fetchall())
+            found = index.trajectories(self.root, text, limit=limit, run=self._only(run), seconds=SEARCH_SECONDS)
 
         def ask(cursor: duckdb.DuckDBPyConnection, state: State) -> list[tuple[int]]:
             turns = self._connection.source("turns", state.snapshot.without("turns", indexed))
@@ -168,7 +173,7 @@ class Warehouse:
             later = f"SELECT DISTINCT traj_id FROM ({turns}) WHERE {where} LIMIT {limit}"
             return cursor.execute(later, {"run": run, "words": text.strip('"')}).fetchall()
 
-        return list(found | dict.fromkeys(traj_id for (traj_id,) in self._connection.steady(ask)))
+        return list(dict.fromkeys([*found, *(traj_id for (traj_id,) in self._connection.steady(ask))]))
 
     def unindexed(self) -> int:
         """How many turns the text index does not have yet, or perhaps not: of a pack that it has in part, all."""

@@ -36,7 +36,7 @@ from warehouse.files.packs import first_line, held_elsewhere, pack_entry, read_w
 from warehouse.files.runs import format_version, read_run, write_format
 from warehouse.files.seal import DAMAGED, NULLED, kept_aside, write_segment
 from warehouse.query.superseded import readable, unreadable_lines
-from warehouse.query.warehouse import open_warehouse
+from warehouse.query.warehouse import Warehouse
 from warehouse.schema import literal
 from warehouse.upkeep.compact import Compaction, alive, recover, remove_leftovers
 
@@ -366,7 +366,7 @@ def _newer(version: int) -> str:
 
 
 def _contents(root: Path, report: Report) -> None:
-    with open_warehouse(root) as warehouse:
+    with Warehouse(root, queries=False) as warehouse:
         for table in schema.LOGGED:
             report.rows[table] = warehouse.arrow(f"SELECT count(*) FROM store.{table}").column(0)[0].as_py()
         problems = [

@@ -38,7 +38,7 @@ from warehouse.files.layout import (
 from warehouse.files.lock import FolderLock
 from warehouse.files.packs import damage, first_line, held_elsewhere, pack_entry, unlisted_packs
 from warehouse.files.seal import seal
-from warehouse.query.warehouse import open_warehouse
+from warehouse.query.warehouse import Warehouse
 from warehouse.search.index import update_index
 from warehouse.upkeep.pack import Source, build
 
@@ -98,7 +98,7 @@ def compact(
         if index:
             # Before they are packed: a pack then never mixes segments that the index has with others that it lacks.
             try:
-                with open_warehouse(root) as warehouse:
+                with Warehouse(root, queries=False) as warehouse:
                     done.indexed = update_index(root, warehouse.turns_beyond)
             except sqlite3.Error as error:
                 failure = error

@@ -53,7 +53,8 @@ CREATE OR REPLACE MACRO shaped_turns(run, with_shaping := 'equalized', with_gamm
                    WHEN with_rounding = 'released'
                    THEN printf('%.4f', 0.5 + 0.5 * (1 - exp(-with_k * u.reward)) / (1 - exp(-with_k)))::DOUBLE
                    ELSE 0.5 + 0.5 * (1 - exp(-with_k * u.reward)) / (1 - exp(-with_k)) END
-               ELSE error('Unknown shaping; use naive, equalized, r2g or em.')::DOUBLE
+               ELSE error('SQL has no shaping ' || with_shaping || '; use naive, equalized, r2g or em. What a run trained on under a '
+                          || 'package''s rule lies in the table credits.')::DOUBLE
            END AS shaped
     FROM rewarded_turns(run, with_judged := with_judged, in_phase := in_phase) u;
 
