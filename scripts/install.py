@@ -1,21 +1,27 @@
 """Install this project into the running interpreter's environment: by uv, in a third of pip's time and with pip's settings.
 
-    python scripts/install.py [EXTRA ...]
+    python scripts/install.py requirements.lock [requirements-dev.lock]
 
-Versions are those of constraints.txt either way. Where uv cannot be had, or cannot do what pip can, pip does it.
+What these files name is taken only where its hash is right. Torch comes after them, by its pin in constraints.txt, since which
+build of it is right depends on the machine, and finds what it needs there; then the project itself. Where uv cannot be had, or
+cannot do what pip can, pip does it.
 """
 
 from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
+import tempfile
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input")
 UV = (sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", sys.executable)
+BY_HASH = ("--no-deps", "--require-hashes")
 SAME = {
     "find-links": "UV_FIND_LINKS",
     "index-url": "UV_DEFAULT_INDEX",
@@ -25,6 +31,7 @@ SAME = {
 """What pip calls its settings, and uv."""
 
 
+@cache
 def settings() -> dict[str, str]:
     """Of pip's configuration, files and environment, what uv must know to find the same packages."""
     listed = subprocess.run([*PIP, "config", "list"], capture_output=True, text=True, check=False).stdout
@@ -41,18 +48,35 @@ def settings() -> dict[str, str]:
     return {"UV_INDEX_STRATEGY": "unsafe-best-match", "UV_SYSTEM_CERTS": "1", **found}
 
 
-def main(extras: list[str]) -> int:
-    """The exit status of what installed last."""
-    os.chdir(ROOT)
-    packages = ["-c", "constraints.txt", "-e", f".[{','.join(extras)}]" if extras else "."]
-    had = subprocess.run([*PIP, "install", "--quiet", "-c", "constraints.txt", "uv"], capture_output=True, check=False)
-    if had.returncode == 0:
+def install(packages: list[str]) -> int:
+    """Install by uv or else by pip; the exit status of what installed last. packages: as both write them on a command line."""
+    if has_uv():
         by_uv = subprocess.run([*UV, *packages], env={**settings(), **os.environ}, capture_output=True, check=False)
         if by_uv.returncode == 0:
             return 0
     by_pip = subprocess.run([*PIP, "install", "--quiet", *packages], stderr=subprocess.PIPE, text=True, check=False)
     sys.stderr.writelines(line for line in by_pip.stderr.splitlines(True) if not line.startswith("WARNING"))
     return by_pip.returncode
+
+
+@cache
+def has_uv() -> bool:
+    """Whether uv is there now: the one that requirements.lock names, by its hash."""
+    named = re.search(r"^uv==.*\n(?: .*\n)+", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
+    assert named is not None
+    with tempfile.NamedTemporaryFile("w", suffix=".lock") as lock:
+        lock.write(named[0])
+        lock.flush()
+        by_pip = [*PIP, "install", "--quiet", *BY_HASH, "-r", lock.name]
+        return subprocess.run(by_pip, capture_output=True, check=False).returncode == 0
+
+
+def main(locks: list[str]) -> int:
+    """Install the project with what these files name; the exit status of what installed last."""
+    os.chdir(ROOT)
+    by_hash = [*BY_HASH, *(word for lock in locks for word in ("-r", lock))]
+    project = ["--no-deps", "--no-build-isolation", "-e", "."]
+    return next(filter(None, map(install, (by_hash, ["-c", "constraints.txt", "torch"], project))), 0)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,9 @@ a stroke stands between licences that its classifiers name, of which some are ch
 def main() -> None:
     """Write the page; says what is not installed."""
     pinned = [
-        line.partition("==")[0].strip() for line in Path("constraints.txt").read_text().splitlines() if "==" in line
+        line.partition("==")[0]
+        for line in Path("constraints.txt").read_text().splitlines()
+        if "==" in line and not line.startswith("#")
     ]
     by_licence, missing = defaultdict(list), []
     for name in sorted(set(pinned), key=str.lower):

@@ -1,0 +1,49 @@
+"""``make lock``: the versions of constraints.txt with the hashes of all their files, for ``--require-hashes`` of pip and uv.
+
+requirements.lock holds what a run needs, and what installs it; requirements-dev.lock what tests need besides. For every system and
+Python that the project runs on, with markers where they differ. Torch and what its builds for GPUs bring stand in neither: which
+build of it is right depends on the machine. No address of an index is written down.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+EXTRAS = ("dev", "verl", "view", "envs", "s3", "postgres", "mcp")
+"""As `make test` installs them."""
+TORCH = re.compile(r"torch==|triton==|nvidia-|cuda-")
+HEAD = "# Made by `make lock` from pyproject.toml and constraints.txt; not to be changed by hand.\n"
+
+
+def main() -> None:
+    """Write both files."""
+    run = locked(())
+    for file, blocks in (
+        ("requirements.lock", run),
+        ("requirements-dev.lock", [block for block in locked(EXTRAS) if block not in run]),
+    ):
+        Path(file).write_text(HEAD + "".join(blocks))
+        print(f"{file}: {len(blocks)} packages")
+
+
+def locked(extras: Sequence[str]) -> list[str]:
+    """Of every package that is needed with these extras, its version, where it is needed, and its files' hashes."""
+    # The project's own build is not isolated, so what it needs is installed with the rest.
+    build = tomllib.loads(Path("pyproject.toml").read_text())["build-system"]["requires"]
+    command = [str(Path(sys.executable).with_name("uv")), "pip", "compile", "pyproject.toml", "-"]
+    command += ["--quiet", "--universal", "--python-version", "3.11", "--constraint", "constraints.txt"]
+    command += ["--generate-hashes", "--no-header", "--no-annotate"]
+    command += [word for extra in extras for word in ("--extra", extra)]
+    asked = "\n".join([*build, "uv"])
+    text = subprocess.run(command, input=asked, check=True, stdout=subprocess.PIPE, text=True).stdout
+    blocks = re.findall(r"^\S+==.*\\\n(?: +--hash=.*\n)+", text, re.MULTILINE)
+    return [block for block in blocks if not TORCH.match(block)]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""What is installed is named by version and hash: the lock files say what constraints.txt and pyproject.toml say."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[2]
+RUN, DEV = ((REPOSITORY / f"requirements{part}.lock").read_text() for part in ("", "-dev"))
+NOT_LOCKED = {"torch"}
+
+
+def plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def versions(text: str) -> dict[str, str]:
+    """Of a lock file or constraints.txt."""
+    return {plain(name): version for name, version in re.findall(r"^([A-Za-z0-9._-]+)==([^\s;]+)", text, re.MULTILINE)}
+
+
+def names(requirements: list[str]) -> set[str]:
+    return {plain(re.split(r"[\s<>=!\[;]", text)[0]) for text in requirements} - NOT_LOCKED
+
+
+def test_lock_files_hold_the_versions_of_constraints_and_all_that_the_project_asks_for() -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+    pins = versions((REPOSITORY / "constraints.txt").read_text())
+    locked = versions(RUN) | versions(DEV)
+    assert {name: locked.get(name) for name in pins if name not in NOT_LOCKED} == {
+        name: version for name, version in pins.items() if name not in NOT_LOCKED
+    }
+    extras = project["project"]["optional-dependencies"]
+    assert names(project["project"]["dependencies"] + project["build-system"]["requires"]) <= versions(RUN).keys()
+    for extra in extras.keys() - {"gpu"}:
+        assert names(extras[extra]) <= locked.keys()
+
+
+def test_lock_files_hold_hashes_and_no_address() -> None:
+    for text in (RUN, DEV):
+        head, *lines = text.splitlines()
+        assert head.startswith("# Made by `make lock`")
+        named = [line for line in lines if not line.startswith("    ")]
+        assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[^\s;]+( ; [^\\]+)? \\", line) for line in named)
+        hashes = [line for line in lines if line.startswith("    ")]
+        assert all(re.fullmatch(r"    --hash=sha256:[0-9a-f]{64}( \\)?", line) for line in hashes)
+        assert len(lines) == len(named) + len(hashes)
+        assert lines[-1] in hashes
