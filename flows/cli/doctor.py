@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
 from flows.cli.arguments import Json
+from flows.cli.terminal import plain, plain_json
 from flows.machine.home import home, settle, warehouse_dir
 from flows.machine.prefect_server import find_server
 from userrl_core.errors import UserRLError
@@ -25,14 +25,28 @@ CEILINGS = {"fastapi": (0, 151), "sqlalchemy": (2, 1), "transformers": (5, 11)}
 FREE_GB = 2.0
 
 
-def doctor(as_json: Json = False) -> None:
-    """Check pins, server, pool, limits, automation, disk, GPU, user model and warehouse; say what to do about each."""
-    findings = examine()
+def doctor(
+    as_json: Json = False,
+    trainer: Annotated[bool, typer.Option("--trainer", help="Check what verl needs instead.")] = False,
+    recipe: Annotated[str, typer.Option("--recipe", help="With --trainer: the recipe.")] = "equalized-r2g",
+    profile: Annotated[str, typer.Option("--profile", help="With --trainer: the profile.")] = "qwen3-8b",
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="With --trainer: key=value, such as hardware.python=/srv/bin/python."),
+    ] = None,
+) -> None:
+    """Check pins, server, pool, limits, automation, disk, GPU, user model and warehouse; say what to do about each.
+
+    With --trainer: driver, GPUs, memory, the trainer's interpreter, user server and disk for a recipe on verl.
+    """
+    findings = []
+    for finding in examine_trainer(recipe, profile, changes or []) if trainer else examine():
+        findings.append(finding)
+        if not as_json:
+            mark = "ok  " if finding.ok else "BAD " if finding.fatal else "note"
+            typer.echo(plain(f"{mark}  {finding.what}: {finding.said}"))
     if as_json:
-        print(json.dumps([asdict(finding) for finding in findings], indent=1))
-    else:
-        for finding in findings:
-            print(f"{'ok  ' if finding.ok else 'BAD ' if finding.fatal else 'note'}  {finding.what}: {finding.said}")
+        print(plain_json([asdict(finding) for finding in findings], indent=1))
     if any(finding.fatal and not finding.ok for finding in findings):
         raise typer.Exit(1)
 
@@ -53,6 +67,14 @@ def examine() -> list[Finding]:
     settle()
     checks: list[Callable[[], list[Finding]]] = [_python, _pins, _disk, _slots, _warehouse, _user_model, _server]
     return [finding for check in checks for finding in check()]
+
+
+def examine_trainer(recipe: str, profile: str, changes: list[str]) -> Iterator[Finding]:
+    """What verl needs for a recipe under a profile, as each check ends."""
+    from flows.cli.doctor_trainer import trainer_rows
+    from flows.cli.recipe import parse_changes
+
+    return (Finding(*row) for row in trainer_rows(recipe, profile, parse_changes(changes)))
 
 
 def _python() -> list[Finding]:

@@ -32,6 +32,9 @@ def serve_user(
         str | None, typer.Option("--python", help="Interpreter of vLLM's environment ($USERRL_VLLM_PYTHON).")
     ] = None,
     tensor_parallel: Annotated[int, typer.Option("--tensor-parallel", min=1, help="GPUs for one copy.")] = 1,
+    copies: Annotated[
+        int | None, typer.Option("--copies", min=1, help="Copies behind the one address; else as many as --gpus hold.")
+    ] = None,
     max_model_len: Annotated[
         int | None, typer.Option("--max-model-len", help="Longest conversation in tokens.")
     ] = None,
@@ -42,10 +45,18 @@ def serve_user(
     ] = None,
     health: Annotated[str, typer.Option("--health", help="Path that answers 200 when all is well.")] = "/health",
     start_timeout: Annotated[float, typer.Option("--start-timeout", help="Seconds until it must answer.")] = 900.0,
+    tool_parser: Annotated[
+        str,
+        typer.Option("--tool-parser", help="vLLM's parser of tool calls, hermes for Qwen; none: tools are refused."),
+    ] = "hermes",
+    extra: Annotated[
+        list[str] | None, typer.Argument(help="After --: more arguments for vLLM.", metavar="[-- ARGUMENTS]")
+    ] = None,
 ) -> None:
     """Serve a model until Ctrl-C: waits for health, restarts it with pauses when it dies, stops it at the end."""
     from flows.machine.front_door import guarded, served
     from flows.machine.home import home
+    from flows.machine.slots import named
     from flows.serving.relay import BODY_BYTES, relay
     from flows.serving.user_server import ServeOptions, Supervisor, default_python
 
@@ -53,6 +64,7 @@ def serve_user(
         raise ConfigError("--command must hold {port}: the model's server listens on a port of its own, behind ours.")
     options = ServeOptions(
         model=model,
+        copies=copies or max(len(named(gpus)) // tensor_parallel, 1),
         port=_free_port(),
         python=python or default_python(),
         tensor_parallel=tensor_parallel,
@@ -62,6 +74,8 @@ def serve_user(
         command=command,
         health=health,
         start_timeout=start_timeout,
+        tool_parser=None if tool_parser == "none" else tool_parser,
+        extra=tuple(extra or ()),
     )
     supervisor = Supervisor(options, home() / "serve" / str(port), typer.echo)
 

@@ -1,4 +1,4 @@
-"""How long a run will take here, roughly: said before one that takes hours begins on a machine without a GPU.
+"""How long a run will take, roughly: said before one that takes hours begins on a machine without a GPU, and in a plan for verl.
 
 Every token that is played costs a forward pass, every token that is trained on a forward and a backward pass: 2 and 6
 operations a parameter. Within a factor of two on travel, but
@@ -8,9 +8,13 @@ operations a parameter. Within a factor of two on travel, but
 from __future__ import annotations
 
 from curricula import Recipe
+from flows.machine.slots import named
+from flows.run.tasks import users_of
 from userrl_core.errors import ConfigError
+from userrl_core.served.health import served_users
 from userrl_core.training.config import ModelConfig
-from userrl_core.training.verl.memory import shape_of
+from userrl_core.training.verl.machine.shapes import shape_of
+from userrl_core.training.verl.machine.step_time import COMPUTED, Conversation, step_time, user_server
 
 LONG_HOURS = 1.0
 RATE = 5e10
@@ -51,6 +55,40 @@ def warning(recipe: Recipe, gpus: int) -> str | None:
         f"This run will take about {expected:.0f} hours on this machine, which has no GPU; fewer steps, tasks or turns "
         "shorten it."
     )
+
+
+def step_rows(recipe: Recipe) -> list[tuple[str, str]]:
+    """What a step of RL on verl takes on the recipe's machine, as label and value; all of it arithmetic."""
+    hardware, algorithm = recipe.hardware, recipe.algorithm
+    if recipe.model.path is None:
+        return []
+    served = bool(served_users(users_of(recipe, recipe.training_gyms, role="train")))
+    gpus = len(named(hardware.user_gpus))
+    known = served and gpus > 0 and hardware.user_model is not None
+    talk = Conversation(turns=min(Conversation().turns, recipe.most_turns))
+    try:
+        user = user_server(str(hardware.user_model), gpus, hardware.memory_gb) if known else None
+        took = step_time(hardware, algorithm, recipe.model.path, user=user, talk=talk)
+    except ConfigError as error:  # a model whose shape is not known
+        return [("one step, by arithmetic", f"not computed: {error}")]
+    if took is None:
+        return [("one step, by arithmetic", f"not computed: the speed of GPU '{hardware.gpu}' is not known")]
+    elsewhere = "served elsewhere, not in the sum" if served else "a rule"
+    parts = [
+        f"train {took.train:.0f} s",
+        f"rollout {took.rollout:.0f} s",
+        f"user {elsewhere if took.user is None else f'{took.user:.0f} s at the same time'}",
+        f"sync {took.around:.0f} s",
+    ]
+    assumed = (
+        f"{algorithm.batch} x {algorithm.group} conversations of {talk.turns} turns and {talk.tokens:,} tokens, "
+        f"{COMPUTED:.0%} of the card's peak; nothing of it was measured"
+    )
+    return [
+        ("one step, by arithmetic", f"{took.step:.0f} s: {', '.join(parts)}; the longest is {took.longest}"),
+        ("100 steps, by arithmetic", f"{took.step / 36:.1f} h"),
+        ("assumed", assumed),
+    ]
 
 
 def parameters_of(model: ModelConfig) -> float | None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from curricula import PlannedStage, Recipe
 from curricula.data import SEARCHED, missing_search_key, none_published
@@ -35,6 +36,7 @@ from userrl_core.training.verl.memory import check_machine
 from userrl_core.training.verl.step_plan import refuse_schedule
 
 PACKAGES = ("verl", "vllm", "sglang")
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 Kind = Literal["runs", "composes", "refused"]
 Reason = Literal["", "environment", "judge", "settings", "backend", "package", "machine", "data", "key", "user"]
 
@@ -104,6 +106,8 @@ def verdict(
         _refuse_unplayable(recipe, (*recipe.training_gyms, *evaluation_gyms(recipe)))
         _refuse_judge(recipe)
         _refuse_settings(recipe, chosen, init_from, trained)
+        if chosen == "verl":
+            _refuse_loopback(recipe)
         _refuse_machine(recipe, host, chosen)
         _refuse_unserved(recipe, host, ("distill", "rl", "evaluate"))
     except _Refusal as refusal:
@@ -228,6 +232,20 @@ def _refuse_machine(recipe: Recipe, host: Host, backend: Backend) -> None:
             f"Backend verl needs {' and '.join(missing)}, which cannot be imported here; install them (docs/gpu.md), or "
             "set hardware.python to the interpreter of verl's own environment.",
         )
+
+
+def _refuse_loopback(recipe: Recipe) -> None:
+    """A user's server that each of several nodes would look for on itself."""
+    nodes = recipe.hardware.nodes
+    servers = served_users(users_of(recipe, recipe.training_gyms, role="train")) if nodes > 1 else ()
+    for server in servers:
+        if server.base_url is not None and urlsplit(server.base_url).hostname in LOOPBACK:
+            raise _Refusal(
+                "user",
+                f"{nodes} nodes cannot all ask {server.model} at {server.base_url}, where each of them finds itself; start "
+                "'userrl serve-user --host ADDRESS --name NAME' and set hardware.user_url to http://NAME:PORT/v1 in place of "
+                "hardware.user_gpus.",
+            )
 
 
 def _refuse_unserved(recipe: Recipe, host: Host, kinds: tuple[str, ...]) -> None:

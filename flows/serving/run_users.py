@@ -11,6 +11,8 @@ from flows.machine.slots import named, take
 from flows.run.tasks import PLAYED, own_user_url, users_of
 from flows.serving.user_server import ServeOptions, default_python, serving
 from userrl_core.errors import ConfigError
+from userrl_core.training.verl.machine.shapes import shape_of
+from userrl_core.training.verl.machine.step_time import gpus_per_copy
 
 
 @contextmanager
@@ -52,11 +54,22 @@ def serve_options(recipe: Recipe) -> ServeOptions:
     hardware = recipe.hardware
     if hardware.user_model is None:
         raise ConfigError("hardware.user_gpus is given, but no hardware.user_model to serve there; name one.")
+    gpus = len(named(hardware.user_gpus)) or 1
+    per_copy = copy_size(hardware.user_model, gpus, hardware.memory_gb)
     return ServeOptions(
         model=hardware.user_model,
         port=hardware.user_port,
         python=hardware.python or default_python(),
-        tensor_parallel=len(named(hardware.user_gpus)) or 1,
+        tensor_parallel=per_copy,
+        copies=gpus // per_copy,
         gpus=hardware.user_gpus,
         command=hardware.user_command,
     )
+
+
+def copy_size(model: str, gpus: int, memory: float) -> int:
+    """GPUs of one copy, in GB of memory each; all of them for a model whose shape is not known."""
+    try:
+        return gpus_per_copy(shape_of(model), gpus, memory)
+    except ConfigError:
+        return gpus

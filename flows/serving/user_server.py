@@ -35,7 +35,9 @@ class ServeOptions:
     """What is served, and how. command: another server in place of vLLM's; ``{port}`` in it becomes the port.
 
     python: vLLM's interpreter. start_timeout: seconds until the first healthy answer. give_up: failed starts in a row
-    after which there is no further one. extra: more arguments for vLLM. gpus: CUDA_VISIBLE_DEVICES of the server.
+    after which there is no further one. tool_parser: how vLLM reads tool calls out of what the model says, such as hermes (the
+    Qwen models); without one it answers requests with tools by 400. extra: more arguments for vLLM. gpus: CUDA_VISIBLE_DEVICES
+    of the server. tensor_parallel: GPUs of one copy; copies: how many there are behind the one address.
     """
 
     model: str
@@ -43,9 +45,11 @@ class ServeOptions:
     host: str = "127.0.0.1"
     python: str = "python3"
     tensor_parallel: int = 1
+    copies: int = 1
     max_model_len: int | None = None
     memory: float = 0.9
     gpus: str | None = None
+    tool_parser: str | None = None
     extra: tuple[str, ...] = ()
     command: str | None = None
     health: str = "/health"
@@ -67,13 +71,30 @@ class ServeOptions:
                 return [part.replace("{port}", str(self.port)) for part in shlex.split(self.command)]
             except ValueError as error:
                 raise ConfigError(f"The command '{self.command}' cannot be read: {error}.") from error
-        command = [self.python, "-m", "vllm.entrypoints.openai.api_server", "--model", self.model]
-        command += ["--served-model-name", self.model, "--host", self.host, "--port", str(self.port)]
-        command += ["--allowed-origins", "[]"]  # else any page that is open in a browser here could ask it
-        command += ["--tensor-parallel-size", str(self.tensor_parallel), "--gpu-memory-utilization", str(self.memory)]
+        given = [part for flag, value, _ in self.flags() for part in (flag, value) if part is not None]
+        return [self.python, "-m", "vllm.entrypoints.openai.api_server", *given, *self.extra]
+
+    def flags(self) -> list[tuple[str, str | None, str]]:
+        """vLLM's arguments: flag, value, and why."""
+        flags: list[tuple[str, str | None, str]] = [
+            ("--model", self.model, "hardware.user_model, or --model"),
+            ("--served-model-name", self.model, "clients ask for the name that the recipe says"),
+            ("--host", self.host, "loopback: our own door stands before it where others may ask"),
+            ("--port", str(self.port), "hardware.user_port, or --port"),
+            ("--allowed-origins", "[]", "else any page that is open in a browser here could ask it"),
+            ("--tensor-parallel-size", str(self.tensor_parallel), "GPUs of one copy: as few as hold model and cache"),
+            ("--gpu-memory-utilization", str(self.memory), "nothing else runs on these GPUs"),
+        ]
+        if self.copies > 1:
+            flags.append(("--data-parallel-size", str(self.copies), "copies do not wait for each other"))
         if self.max_model_len is not None:
-            command += ["--max-model-len", str(self.max_model_len)]
-        return [*command, *self.extra]
+            flags.append(
+                ("--max-model-len", str(self.max_model_len), "--max-model-len: a shorter one leaves more cache")
+            )
+        if self.tool_parser is not None:
+            flags.append(("--tool-call-parser", self.tool_parser, "--tool-parser: how the model writes its calls"))
+            flags.append(("--enable-auto-tool-choice", None, "the model may call tools, as in training"))
+        return flags
 
 
 @dataclass(slots=True)

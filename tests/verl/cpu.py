@@ -131,16 +131,6 @@ if os.environ.get("VERL_PLATFORM") == "cpu":
     torch.distributed.distributed_c10d.init_process_group = _init_process_group
     torch.Tensor.pin_memory = lambda self, *a, **k: self  # type: ignore[method-assign, assignment]
 
-    from transformers import AutoModelForTokenClassification
-
-    _load_critic = AutoModelForTokenClassification.from_pretrained
-
-    def _load_critic_without_flash(*arguments: Any, **keywords: Any) -> Any:
-        """verl loads ppo's critic with flash attention, whatever the configuration says."""
-        return _load_critic(*arguments, **{**keywords, "attn_implementation": "sdpa"})
-
-    AutoModelForTokenClassification.from_pretrained = _load_critic_without_flash
-
     from verl.workers.rollout.base import _ROLLOUT_REGISTRY, BaseRollout
     from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry, TokenOutput
 

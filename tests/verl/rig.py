@@ -26,7 +26,6 @@ REPLIES = [render_call(InteractCall(*call)) for call in [*CALLS, ("answer", "H3"
 
 CPU = (
     "actor_rollout_ref.model.use_remove_padding=False",
-    "+actor_rollout_ref.model.override_config.attn_implementation=sdpa",
     "actor_rollout_ref.model.enable_gradient_checkpointing=False",
     "actor_rollout_ref.actor.use_dynamic_bsz=False",
     "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=8",
@@ -45,7 +44,6 @@ SFT_CPU = (
     "data.use_dynamic_bsz=False",
     "model.use_remove_padding=False",
     "model.enable_gradient_checkpointing=False",
-    "+model.override_config.attn_implementation=sdpa",
     "engine.use_torch_compile=False",
 )
 

@@ -10,6 +10,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -84,14 +85,17 @@ def test_a_taken_port_and_a_missing_interpreter_are_refused_in_words(tmp_path: P
         options(command="python 'unclosed").argv()
 
 
-def test_vllms_command_line_names_model_port_and_sizes() -> None:
-    argv = ServeOptions(
-        "Qwen/Qwen3-32B", port=8001, python="/v/bin/python", tensor_parallel=2, max_model_len=16384
-    ).argv()
+def test_vllms_command_line_names_model_port_sizes_and_the_reader_of_tool_calls() -> None:
+    given = ServeOptions("Qwen/Qwen3-32B", port=8001, python="/v/bin/python", tensor_parallel=2, max_model_len=16384)
+    argv = given.argv()
     assert argv[:3] == ["/v/bin/python", "-m", "vllm.entrypoints.openai.api_server"]
+    assert "--enable-auto-tool-choice" not in argv
+    with_tools = replace(given, tool_parser="hermes", extra=("--enforce-eager",)).argv()
+    assert with_tools == [*argv, "--tool-call-parser", "hermes", "--enable-auto-tool-choice", "--enforce-eager"]
     pairs = dict(zip(argv[3::2], argv[4::2], strict=True))
     assert pairs["--model"] == pairs["--served-model-name"] == "Qwen/Qwen3-32B"
     assert (pairs["--port"], pairs["--tensor-parallel-size"], pairs["--max-model-len"]) == ("8001", "2", "16384")
+    assert replace(given, copies=4).argv()[-4:] == ["--data-parallel-size", "4", "--max-model-len", "16384"]
 
 
 def test_what_a_killed_supervisor_left_is_cleared_by_the_next(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from tests.mock_server import Answer, MockServer, modest_user, prompt_text
 from tests.verl.no_ray import running_actor
 from tests.verl.rig import TwoStages, warehouse_sink
 from userrl_core.distill import to_chat
+from userrl_core.errors import TrainingError
 from userrl_core.gyms import tasks
 from userrl_core.gyms.tau.gym import conversation
 from userrl_core.interact import InteractCall, render_call
@@ -29,7 +30,7 @@ from userrl_core.rewards.judge import JudgeConfig
 from userrl_core.rollout import run_episodes
 from userrl_core.training.local.tokenizer import render, train_tokenizer
 from userrl_core.training.verl.estimator import estimate, recover_turns
-from userrl_core.training.verl.job import HorizonFrom, StageFile, read_stage_file
+from userrl_core.training.verl.job import OUTAGES, HorizonFrom, StageFile, read_stage_file
 from userrl_core.training.verl.step_plan import write_tasks
 
 TRAVEL = TwoStages().pool[0]
@@ -66,7 +67,7 @@ def stage_in(folder: Path, **more: Any) -> Path:
         "validation_horizon": 6,
         "prompt_style": "brief",
         "max_tokens": 64,
-        "patience": 0.0,
+        "patience": 60.0,
         "folder": folder,
     }
     path = folder / "stage.json"
@@ -104,6 +105,15 @@ async def play(
     )
     row = {"tasks": str(folder / "tasks.jsonl"), "task": task.key, "phase": phase}
     return await loop.run({"temperature": 1.0}, userrl=json.dumps(row), global_steps=step, session_id=2, uid="u")
+
+
+def only_probes(body: dict[str, Any]) -> Answer:
+    """A user that is up, and gives conversations nothing usable."""
+    return Answer("ok" if "Answer with ok." in prompt_text(body) else "")
+
+
+def at(server: MockServer) -> tuple[str, dict[str, Any]]:
+    return "openai", {"model": "m", "base_url": server.base_url, "retries": 0}
 
 
 def call(choice: str, content: str) -> str:
@@ -151,8 +161,8 @@ async def test_the_horizon_is_read_from_the_step_and_in_validation_it_is_the_las
 
 
 async def test_an_unscored_attempt_is_masked_whole_and_moves_no_mean(tmp_path: Path, tokenizer: Any) -> None:
-    dead = ("openai", {"model": "m", "base_url": "http://127.0.0.1:9/v1", "retries": 0, "timeout": 2.0})
-    output = (await play(tmp_path, tokenizer, GOOD, users=dead)).as_dict()
+    with MockServer(only_probes) as server:
+        output = (await play(tmp_path, tokenizer, [call("action", "price?")], users=at(server))).as_dict()
     assert not output["response_mask"].any()
     assert not output["rm_scores"].any()
     assert output["extra_fields"]["reward_extra_info"]["score"] is None
@@ -169,7 +179,7 @@ async def test_an_unscored_attempt_is_masked_whole_and_moves_no_mean(tmp_path: P
 
 async def test_an_attempt_waits_until_its_user_is_back_and_is_played_anew(tmp_path: Path, tokenizer: Any) -> None:
     with MockServer(modest_user, faults={"500": 1.0}) as server:
-        user = ("openai", {"model": "m", "base_url": server.base_url, "retries": 0})
+        user = at(server)
 
         async def comes_back() -> None:
             while len(server.requests) < 4:  # noqa: ASYNC110  the server counts in a thread of its own
@@ -186,13 +196,19 @@ async def test_an_attempt_waits_until_its_user_is_back_and_is_played_anew(tmp_pa
 async def test_a_user_that_answers_probes_but_not_the_conversation_is_not_waited_for_for_ever(
     tmp_path: Path, tokenizer: Any
 ) -> None:
-    def only_probes(body: dict[str, Any]) -> Answer:
-        return Answer("ok" if "Answer with ok." in prompt_text(body) else "")
-
     with MockServer(only_probes) as server:
-        user = ("openai", {"model": "m", "base_url": server.base_url, "retries": 0})
-        output = await play(tmp_path, tokenizer, [call("action", "price?")], users=user, patience=60.0)
+        output = await play(tmp_path, tokenizer, [call("action", "price?")], users=at(server))
     assert output.extra_fields["reward_extra_info"]["admitted"] == 0.0
+
+
+async def test_a_user_that_stays_away_is_reported_and_ends_the_stage_with_a_sentence(
+    tmp_path: Path, tokenizer: Any
+) -> None:
+    dead = ("openai", {"model": "m", "base_url": "http://127.0.0.1:9/v1", "retries": 0, "timeout": 2.0})
+    with pytest.raises(TrainingError, match=r"The user model m at .*:9/v1 has not answered for 0\.3 s; restart"):
+        await play(tmp_path, tokenizer, [call("action", "price?")], users=dead, patience=0.3)
+    assert json.loads((tmp_path / OUTAGES).read_text()) == {"model": "m", "address": "http://127.0.0.1:9/v1"}
+    assert (tmp_path / "fatal").read_text().startswith("TrainingError: The user model m")
 
 
 async def test_an_engine_that_gives_no_reply_in_time_leaves_one_masked_token(tmp_path: Path, tokenizer: Any) -> None:
@@ -240,7 +256,8 @@ async def test_a_judge_s_rewards_reach_verl_turn_by_turn_and_an_unjudged_convers
     assert rewards == pytest.approx([1.25, 1.25, 1.25, 11.25])
     read_stage_file.cache_clear()
     nobody = {"base_url": "http://127.0.0.1:9/v1", "retries": 0, "timeout": 2.0}
-    output = await play(tmp_path, tokenizer, gold, task=desk, judge=JudgeConfig(model="m", options=nobody))
+    unread = JudgeConfig(model="m", options=nobody)
+    output = await play(tmp_path, tokenizer, gold, task=desk, judge=unread, patience=0.0)
     assert not any(output.response_mask)
     assert output.extra_fields["reward_extra_info"]["score"] == 1.0
 
@@ -249,12 +266,12 @@ async def test_ppos_last_attempt_writes_down_the_step_and_what_has_no_score_is_i
     tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     actor = running_actor(monkeypatch)
-    dead = ("openai", {"model": "m", "base_url": "http://127.0.0.1:9/v1", "retries": 0, "timeout": 2.0})
     ppo: dict[str, Any] = {"assignment": "trajectory", "attempts": 2, "terms": {"late_decay": 0.5}}
     await play(tmp_path, tokenizer, GOOD, **ppo)
     assert not (tmp_path / "steps.jsonl").exists()
     read_stage_file.cache_clear()
-    await play(tmp_path, tokenizer, GOOD, users=dead, **ppo)
+    with MockServer(only_probes) as server:
+        await play(tmp_path, tokenizer, [call("action", "price?")], users=at(server), **ppo)
     (line,) = [json.loads(text) for text in (tmp_path / "steps.jsonl").read_text().splitlines()]
     assert (line["step"], line["attempts"], line["admitted"]) == (1, 2, 1)
     assert (line["success"], line["return_sum"], line["turns"]) == (1.0, pytest.approx(1.0), 4.0)

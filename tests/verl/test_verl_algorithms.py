@@ -18,7 +18,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 CRITIC = (
     "critic.model.use_remove_padding=False",
     "critic.model.enable_gradient_checkpointing=False",
-    "+critic.model.override_config.attn_implementation=sdpa",
     "critic.use_dynamic_bsz=False",
     "critic.ppo_micro_batch_size_per_gpu=8",
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import runpy
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,10 @@ from userrl_core.errors import CheckpointError, ConfigError
 from userrl_core.rewards import CreditConfig
 from userrl_core.training.config import AlgorithmConfig, Cluster
 from userrl_core.training.verl import checkpoints as files
-from userrl_core.training.verl.config import Resume, compose, literal, merged, micro_tokens, rl_overrides, sft_overrides
-from userrl_core.training.verl.job import VerlJob, VerlSftJob
+from userrl_core.training.verl.config import compose, literal, merged, rl_overrides, sft_overrides
+from userrl_core.training.verl.flags import micro_tokens
+from userrl_core.training.verl.job import Resume, VerlJob, VerlSftJob
+from userrl_core.training.verl.machine.attention import chosen_attention
 from userrl_core.training.verl.memory import check_memory
 from userrl_core.training.verl.rl import check_gpus, stage_before, starting_point
 
@@ -91,10 +95,15 @@ def test_verl_accepts_the_papers_cold_start() -> None:
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_every_verl_profile_composes_and_fits_its_machine(profile: str) -> None:
+def test_every_verl_profile_fits_its_machine(profile: str) -> None:
     job = job_of("equalized-r2g", profile)
-    compose(rl_overrides(job, Path("/runs/x"), Resume(str(job.init))))
     check_memory(job, job.model.path)
+
+
+def test_the_pages_of_flags_and_step_times_are_of_this_code_and_verl_takes_every_profile() -> None:
+    tables = runpy.run_path(str(Path(__file__).parents[2] / "scripts" / "verl_tables.py"))
+    for page, text in tables["pages"]().items():
+        assert page.read_text() == text, "python scripts/verl_tables.py --write"
 
 
 def test_tarls_two_kl_weights_go_to_verls_two_places() -> None:
@@ -183,11 +192,54 @@ def test_a_wrong_override_is_refused_in_verls_own_words(tmp_path: Path) -> None:
         ({"cluster": Cluster(gpus=3), "algorithm": AlgorithmConfig(batch=4, group=2)}, "evenly"),
         ({"cluster": Cluster(gpus=1, nodes=2)}, "ray start"),
         ({"cluster": Cluster(gpus=1, micro_tokens=100)}, "micro_tokens"),
+        ({"cluster": Cluster(gpus=2, sequence_parallel=2, attention="sdpa")}, "share a conversation among 2 GPUs"),
     ],
 )
 def test_what_verl_cannot_do_is_refused_with_the_way_out(tmp_path: Path, change: dict[str, Any], advice: str) -> None:
     with pytest.raises(ConfigError, match=advice):
         rl_overrides(make_job(tmp_path, tmp_path, **change), tmp_path, Resume("m"))
+
+
+@pytest.mark.parametrize(("body", "attention"), [("", "flash_attention_2"), ("raise ImportError('libcudart')", "sdpa")])
+def test_attention_is_what_the_trainers_own_interpreter_imports(tmp_path: Path, body: str, attention: str) -> None:
+    (tmp_path / "flash_attn.py").write_text(body)
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    assert chosen_attention(Cluster(gpus=1, python=str(python))) == attention
+    assert chosen_attention(Cluster(gpus=1, python=str(python), attention="sdpa")) == "sdpa"
+    split = Cluster(gpus=2, sequence_parallel=2, python=str(python))
+    if attention == "sdpa":
+        with pytest.raises(ConfigError, match="install flash-attn"):
+            chosen_attention(split)
+    else:
+        assert chosen_attention(split) == attention
+    job = make_job(tmp_path, tmp_path, algorithm=AlgorithmConfig(name="ppo", batch=4), cluster=Cluster(gpus=1))
+    found = [line for line in rl_overrides(job, tmp_path, Resume("m"), attention) if "attn_implementation" in line]
+    assert found == [
+        f"+{model}.override_config.attn_implementation={attention}"
+        for model in ("actor_rollout_ref.model", "critic.model")
+    ]
+
+
+def test_verl_loads_a_critic_with_the_attention_of_its_configuration(tmp_path: Path) -> None:
+    import torch
+    import verl  # noqa: F401  loads our plugin
+    from transformers import AutoConfig
+    from verl.utils.model import load_valuehead_model
+
+    model = make_model(tmp_path / "model", [{"messages": [{"role": "user", "content": "hello"}], "tools": []}])
+    config = AutoConfig.from_pretrained(model, attn_implementation="sdpa", num_labels=1)
+    critic = load_valuehead_model(str(model), torch.float32, config, trust_remote_code=False)
+    assert critic.config._attn_implementation == "sdpa"
+    assert critic(torch.tensor([[1, 2, 3]])).logits.shape == (1, 3, 1)
+
+
+def test_a_cpu_is_never_asked_for_flash_attention_and_a_wrong_interpreter_is_named() -> None:
+    assert chosen_attention(Cluster(device="cpu", python="/no/such/python")) == "sdpa"
+    assert chosen_attention(Cluster(device="npu", python="/no/such/python")) == "flash_attention_2"
+    with pytest.raises(ConfigError, match=r"/no/such/python cannot be started .* correct hardware\.python"):
+        chosen_attention(Cluster(gpus=1, python="/no/such/python"))
 
 
 def test_too_few_demonstrations_for_one_step_are_refused() -> None:

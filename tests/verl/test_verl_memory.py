@@ -12,7 +12,8 @@ import curricula
 from userrl_core.errors import ConfigError
 from userrl_core.training.config import AlgorithmConfig, Cluster, ModelConfig
 from userrl_core.training.verl.job import VerlJob
-from userrl_core.training.verl.memory import SHAPES, check_machine, check_memory, shape_of
+from userrl_core.training.verl.machine.shapes import SHAPES, shape_of
+from userrl_core.training.verl.memory import check_machine, check_memory
 
 
 def make_job(model: str, **hardware: Any) -> VerlJob:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import (
     Field,
@@ -15,7 +15,7 @@ from pydantic import (
 
 from userrl_core.errors import ConfigError
 from userrl_core.gyms.prompt import PromptStyle
-from userrl_core.settings import Settings
+from userrl_core.settings import MOST, Count, Settings
 
 Template = Literal["chatml", "lean"]
 MOST_WEIGHTS = 10**9
@@ -52,7 +52,7 @@ class ModelConfig(Settings):
     vocab_size: int = Field(default=512, ge=300)
     """From scratch: most entries of the byte-level BPE that is trained on the run's own demonstrations."""
 
-    max_context: PositiveInt = 1024
+    max_context: Count = 1024
     """From scratch: most tokens of a conversation. A checkpoint has its own limit."""
 
     dtype: Literal["float32", "bfloat16"] = "float32"
@@ -101,10 +101,10 @@ class SftConfig(Settings):
     data: str | None = None
     """File of conversations in place of distilled demonstrations: ShareGPT, or chats of messages; JSON or JSON lines."""
 
-    epochs: PositiveFloat = 3.0
+    epochs: Annotated[float, Field(gt=0.0, le=MOST)] = 3.0
     """Passes over the demonstrations; ignored where steps is set."""
 
-    steps: PositiveInt | None = None
+    steps: Count | None = None
     """Optimiser steps instead of epochs."""
 
     lr: PositiveFloat = 1e-5
@@ -119,7 +119,7 @@ class SftConfig(Settings):
     cutoff: PositiveInt = 16384
     """Longest demonstration in tokens; what lies beyond is cut off."""
 
-    batch: PositiveInt = 32
+    batch: Count = 32
     """Demonstrations per optimiser step."""
 
     micro_batch: PositiveInt = 32
@@ -159,10 +159,10 @@ class AlgorithmConfig(Settings):
     entropy_coef: NonNegativeFloat = 0.0
     """Weight of an entropy bonus; 0 turns it off."""
 
-    group: PositiveInt = 8
+    group: Count = 8
     """Trajectories per task and step."""
 
-    batch: PositiveInt = 128
+    batch: Count = 128
     """Tasks per step."""
 
     batch_tokens: PositiveInt | None = None
@@ -172,7 +172,7 @@ class AlgorithmConfig(Settings):
     minibatches: PositiveInt = 1
     """Optimiser steps per pass over a batch."""
 
-    inner_epochs: PositiveInt = 1
+    inner_epochs: Count = 1
     """Passes over a batch before new trajectories are played."""
 
     micro_batch: PositiveInt = 32
@@ -277,6 +277,10 @@ class Cluster(Settings):
 
     offload: bool = False
     """Training state waits in host memory while conversations are played (verl)."""
+
+    attention: Literal["auto", "flash_attention_2", "sdpa"] = "auto"
+    """How verl's models compute attention; auto: flash_attention_2 where the trainer's interpreter imports flash_attn, else
+    sdpa. sdpa cannot share a conversation among GPUs (sequence_parallel)."""
 
     engine: str = "vllm"
     """verl's rollout engine, such as vllm or sglang."""

@@ -35,12 +35,13 @@ from userrl_core.rewards import credit
 from userrl_core.rewards.judge import UNJUDGED
 from userrl_core.rewards.optional import adjusted_rewards
 from userrl_core.rollout import build_episode
+from userrl_core.served.client import ChatServer
 from userrl_core.served.health import served_user, until_it_answers, user_was_down
 from userrl_core.training.local.chat import control_tokens, harmless
 from userrl_core.training.verl.credit_actor import TrajectorySummary, find_credit_actor, record_step
 from userrl_core.training.verl.estimator import signature
 from userrl_core.training.verl.heartbeat import start_heartbeat
-from userrl_core.training.verl.job import HEARTBEATS, StageFile, read_stage_file
+from userrl_core.training.verl.job import HEARTBEATS, OUTAGES, StageFile, read_stage_file
 from userrl_core.training.verl.step_plan import read_tasks
 from userrl_core.training.waits import waits
 
@@ -49,6 +50,9 @@ NAME = "userrl"
 
 REPLAYS = 3
 """How often a trajectory is played again: a user that answers probes but not this conversation is not an outage."""
+
+QUICK = 5.0
+"""Seconds after which a user that does not answer is reported as down."""
 
 GROUP_PAUSE = 0.1
 """Seconds between two questions whether the group is complete."""
@@ -122,7 +126,6 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         task = read_tasks(row["tasks"])[row["task"]]
         where = RolloutContext(self.stage.stage, int(columns["global_steps"]), _phase(row), self.stage.policy)
         attempt = int(columns["session_id"])
-        deadline = time.monotonic() + self.stage.patience
         for replay in range(REPLAYS + 1):
             episode = self._episode(task, attempt, where)
             try:
@@ -132,13 +135,26 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
             server = served_user(self.stage.users, task.gym)
             if replay == REPLAYS or server is None or not user_was_down(episode.trajectory):
                 break
-            if not await until_it_answers(server, deadline):
-                break
+            await self._wait_for(server)
         await self._judge_turns(episode.trajectory)
         uid = str(columns["uid"])
         await self._announce(uid, episode.trajectory, tokens)
         rewards = await self._placed(uid, episode.trajectory)
         return self._output(episode.trajectory, tokens, _per_reply(rewards, tokens.turns))
+
+    async def _wait_for(self, server: ChatServer) -> None:
+        """Wait until a served user answers again; raises TrainingError when it does not within the stage's patience."""
+        began, address = time.monotonic(), server.base_url or "its default address"
+        if await until_it_answers(server, began + min(QUICK, self.stage.patience)):  # one lost answer is no outage
+            return
+        self.stage.folder.mkdir(parents=True, exist_ok=True)
+        with (self.stage.folder / OUTAGES).open("a") as file:
+            file.write(json.dumps({"model": server.model, "address": address}) + "\n")
+        if not await until_it_answers(server, began + self.stage.patience):
+            raise TrainingError(
+                f"The user model {server.model} at {address} has not answered for {self.stage.patience:g} s; restart its "
+                "server and start the run again."
+            )
 
     async def _judge_turns(self, trajectory: Trajectory) -> None:
         """While this trajectory's judge reads, others are played."""

@@ -17,8 +17,8 @@ from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.workers.utils.padding import response_to_nested
 
-from userrl_core.training.verl.config import MASKING_TRAINER
 from userrl_core.training.verl.entropy_mask import masked_advantages
+from userrl_core.training.verl.flags import MASKING_TRAINER
 
 FIELDS = ["uid", "response_mask", "entropy", "advantages"]
 

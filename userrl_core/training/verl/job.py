@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -30,6 +31,9 @@ STAGE_ENV = "USERRL_STAGE_ENV"
 
 HEARTBEATS = "alive"
 """Folder in a stage's own in which its rollout workers leave their heartbeats."""
+
+OUTAGES = "outages.jsonl"
+"""File in a stage's own in which its rollout workers say that a served user is down and waited for."""
 
 
 class SinkSpec(Settings):
@@ -80,6 +84,21 @@ class VerlJob(RlJob):
 
     stall: PositiveFloat = 14400.0
     """Seconds without a finished step after which the stage counts as stuck."""
+
+    first_stall: PositiveFloat = 5400.0
+    """The same before the first step of a start, in which engines come up and the starting point is validated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Where a stage starts. model: a HF folder or name. path: a verl checkpoint folder ``global_step_N``, or None.
+
+    weights_only: take the step from the folder's name and nothing else; weights come from model, the optimizer is new.
+    """
+
+    model: str
+    path: Path | None = None
+    weights_only: bool = False
 
 
 class VerlSftJob(SftJob):

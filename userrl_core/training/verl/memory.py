@@ -5,13 +5,11 @@ parameter) lies beside one gathered layer, the activations of one forward pass a
 played, weights and moments (12 bytes) lie beside the rollout engine's share, unless they are offloaded; and that share must
 hold the bfloat16 weights and the key-value cache of at least one conversation of full length.
 
-Shapes of the published models are written down here, since no network may be at hand. The estimate is coarse (a tenth
-either way); it says no only where the sum is beyond the card, not where it is close.
+The estimate is coarse (a tenth either way); it says no only where the sum is beyond the card, not where it is close.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,55 +17,16 @@ from typing import Any
 from userrl_core.errors import ConfigError
 from userrl_core.rewards import CreditConfig
 from userrl_core.training.config import AlgorithmConfig, Cluster, ModelConfig, SftConfig
-from userrl_core.training.verl.config import micro_tokens, refuse_what_verl_cannot
+from userrl_core.training.verl.config import refuse_what_verl_cannot
+from userrl_core.training.verl.flags import micro_tokens
 from userrl_core.training.verl.job import VerlJob, VerlSftJob
+from userrl_core.training.verl.machine.shapes import ModelShape, shape_of
 
 GB = 1e9
 RESERVED = 2.5
 """GB that CUDA, NCCL and the allocator's fragments take."""
-
-
-@dataclass(frozen=True, slots=True)
-class ModelShape:
-    """What memory depends on. tied: input and output embeddings are one matrix."""
-
-    hidden: int
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    mlp: int
-    vocab: int
-    tied: bool
-
-    @property
-    def layer_parameters(self) -> int:
-        """Of one transformer block: attention, gated feed-forward, norms."""
-        attention = self.hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
-        return attention + 3 * self.hidden * self.mlp + 2 * self.hidden
-
-    @property
-    def parameters(self) -> int:
-        """Of the whole model."""
-        return self.layers * self.layer_parameters + self.vocab * self.hidden * (1 if self.tied else 2) + self.hidden
-
-    @property
-    def kv_bytes(self) -> int:
-        """Of one token in the key-value cache, bfloat16."""
-        return 4 * self.layers * self.kv_heads * self.head_dim
-
-
-SHAPES = {
-    "Qwen3-0.6B": ModelShape(1024, 28, 16, 8, 128, 3072, 151936, True),
-    "Qwen3-1.7B": ModelShape(2048, 28, 16, 8, 128, 6144, 151936, True),
-    "Qwen3-4B": ModelShape(2560, 36, 32, 8, 128, 9728, 151936, True),
-    "Qwen3-8B": ModelShape(4096, 36, 32, 8, 128, 12288, 151936, False),
-    "Qwen3-14B": ModelShape(5120, 40, 40, 8, 128, 17408, 151936, False),
-    "Qwen3-32B": ModelShape(5120, 64, 64, 8, 128, 25600, 151936, False),
-    "Qwen2.5-3B": ModelShape(2048, 36, 16, 2, 128, 11008, 151936, True),
-    "Qwen2.5-7B": ModelShape(3584, 28, 28, 4, 128, 18944, 152064, False),
-}
-"""From the models' published config.json."""
+SPARE, MOST_SHARE = 3.0, 0.8
+"""GB that are left free where an engine's share is proposed, for new weights on their way to it; and the most proposed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +50,8 @@ class Estimate:
     rollout: float
     conversations: float
     card: float
-    hours_per_100_steps: float
+    engine_share: float
+    best_share: float
 
     def table(self) -> list[tuple[str, str]]:
         """Label and value, as ``--dry-run`` prints them."""
@@ -106,20 +66,13 @@ class Estimate:
             ("rollout engine", f"{self.engine:.1f} GB, {self.engine_weights:.1f} of them weights"),
             ("rollout, in all", f"{self.rollout:.1f} of {self.card:.0f} GB"),
             ("full conversations at once, per copy", f"{self.conversations:.0f}"),
-            ("100 steps, at least", f"{self.hours_per_100_steps:.1f} h"),
+            ("hardware.engine_memory", self._share()),
         ]
 
-
-def shape_of(model: str | Path) -> ModelShape:
-    """The shape of a model by folder (its config.json) or published name. Raises ConfigError when it is not known."""
-    config = Path(model) / "config.json"
-    if config.is_file():
-        return _read_shape(json.loads(config.read_text()))
-    name = str(model).rsplit("/", 1)[-1]
-    for known, shape in SHAPES.items():
-        if name == known or name.startswith(f"{known}-"):
-            return shape
-    raise ConfigError(f"The shape of model '{model}' is not known; give a folder with its config.json.")
+    def _share(self) -> str:
+        """What the recipe sets, and what the card would hold beside the training state."""
+        rest = f"the card holds {self.best_share:.2f} beside weights and moments ({self.rollout - self.engine:.1f} GB)"
+        return f"{self.engine_share:.2f}" + (f"; {rest}" if self.best_share > self.engine_share else "")
 
 
 def estimate(job: VerlJob, shape: ModelShape) -> Estimate:
@@ -153,7 +106,8 @@ def estimate(job: VerlJob, shape: ModelShape) -> Estimate:
         rollout=resident + engine + RESERVED,
         conversations=room * GB / (shape.kv_bytes * kv_heads * longest),
         card=cluster.memory_gb,
-        hours_per_100_steps=100 * _step_seconds(job, shape) / 3600,
+        engine_share=cluster.engine_memory,
+        best_share=min(max(cluster.memory_gb - resident - RESERVED - SPARE, 0.0) / cluster.memory_gb, MOST_SHARE),
     )
 
 
@@ -225,41 +179,3 @@ def check_machine(
     if cold_start.enabled:
         rows.insert(0, check_sft_memory(VerlSftJob(**shared, sft=cold_start, chats=nowhere), model.path))
     return rows
-
-
-PEAK, SHARE, BANDWIDTH = 989e12, 0.35, 4.8e12
-"""bfloat16 operations per second and bytes per second of an H200, and the share of the former that training reaches."""
-
-
-def _step_seconds(job: VerlJob, shape: ModelShape) -> float:
-    """At least so long does a step take, with conversations of half the full length: arithmetic, and reading the weights.
-
-    Update 8 operations a parameter and token (one forward is computed again), log-probabilities 2, prefill 2; decoding
-    reads all weights once per token and batch. User model, transfers and stragglers come on top.
-    """
-    algorithm, cluster = job.algorithm, job.cluster
-    gpus = cluster.all_gpus
-    length = algorithm.max_prompt_tokens + algorithm.max_response_tokens / 2
-    tokens = algorithm.batch * algorithm.group * length
-    forwards = 2 + (2 if algorithm.kl_coef > 0 else 0) + 8 * algorithm.inner_epochs + 2
-    arithmetic = forwards * shape.parameters * tokens / (gpus * PEAK * SHARE)
-    rounds = max(algorithm.batch * algorithm.group * cluster.tensor_parallel / gpus / 256, 1.0)
-    decoding = rounds * algorithm.max_response_tokens / 2 * 2 * shape.parameters / cluster.tensor_parallel / BANDWIDTH
-    return arithmetic + decoding
-
-
-def _read_shape(config: dict[str, Any]) -> ModelShape:
-    try:
-        heads = int(config["num_attention_heads"])
-        return ModelShape(
-            hidden=int(config["hidden_size"]),
-            layers=int(config["num_hidden_layers"]),
-            heads=heads,
-            kv_heads=int(config.get("num_key_value_heads", heads)),
-            head_dim=int(config.get("head_dim") or config["hidden_size"] // heads),
-            mlp=int(config["intermediate_size"]),
-            vocab=int(config["vocab_size"]),
-            tied=bool(config.get("tie_word_embeddings", False)),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise ConfigError(f"This config.json is not of a decoder that verl trains: {error!r}.") from error

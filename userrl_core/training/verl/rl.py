@@ -31,10 +31,21 @@ from userrl_core.training.jobs import Best, StageResult, begun_marker
 from userrl_core.training.local.threads import SETTINGS
 from userrl_core.training.protocols import Curriculum, Progress
 from userrl_core.training.verl import checkpoints as files
-from userrl_core.training.verl.config import Resume, agents_file, rl_overrides
+from userrl_core.training.verl.config import agents_file, rl_overrides
 from userrl_core.training.verl.data import write_rl_parquet
 from userrl_core.training.verl.heartbeat import HeartbeatWatch
-from userrl_core.training.verl.job import HEARTBEATS, STAGE_ENV, SinkSpec, StageFile, VerlJob, horizons_of
+from userrl_core.training.verl.job import (
+    HEARTBEATS,
+    OUTAGES,
+    STAGE_ENV,
+    Resume,
+    SinkSpec,
+    StageFile,
+    VerlJob,
+    horizons_of,
+)
+from userrl_core.training.verl.machine.attention import chosen_attention
+from userrl_core.training.verl.machine.engine_watch import EngineWatch
 from userrl_core.training.verl.memory import check_memory
 from userrl_core.training.verl.metrics import step_metrics, validation_score
 from userrl_core.training.verl.step_plan import StepPlan, plan_steps, write_tasks
@@ -96,7 +107,7 @@ class _StageStart:
         write_rl_parquet(folder / "validation.parquet", validation, "validate", folder / "validation.jsonl")
         stage_file(job, plan, folder, self.sink).write(folder / "stage.json")
         (folder / "agents.yaml").write_text(agents_file(folder / "stage.json"))
-        overrides = rl_overrides(job, folder, self.resume)
+        overrides = rl_overrides(job, folder, self.resume, chosen_attention(job.cluster))
         (folder / "overrides.txt").write_text("\n".join(overrides) + "\n")
         (folder / "fatal").unlink(missing_ok=True)
         if self.resume.path is not None:
@@ -110,6 +121,9 @@ class _StageStart:
         steps = GrowingLines(self.folder / "steps.jsonl", from_end=True)
         stats: dict[int, dict[str, Any]] = {}
         workers = HeartbeatWatch(self.folder / HEARTBEATS)
+        engine = EngineWatch(self.folder / "output.txt")
+        outages = GrowingLines(self.folder / OUTAGES, from_end=True)
+        reported: set[str] = set()
         moved = time.monotonic()
 
         def read() -> int:
@@ -128,11 +142,21 @@ class _StageStart:
                 raise TrainingError(f"A rollout worker failed: {fatal.read_text().splitlines()[0]}. {self._words()}")
             if read() > 0:
                 moved = time.monotonic()
-            dead = workers.dead() if job.last_step not in self.done else []
+                reported.clear()
+            for outage in outages:  # every conversation that meets it says so
+                if outage["address"] not in reported:
+                    self.sink.event("user_down", stage=job.stage, **outage)
+                    reported.add(outage["address"])
+            over = job.last_step in self.done  # at its end a stage's processes go one by one
+            dead = [] if over else workers.dead()
             if dead:
                 raise TrainingError(f"Rollout worker {dead[0]} died, and verl waits for it. {self._words()}")
-            if time.monotonic() - moved > job.stall:
-                raise TrainingError(f"No step was finished for {job.stall:g} s. {self._words()}")
+            last = engine.dead()
+            if last is not None and not over:
+                raise TrainingError(f"The rollout engine died, and verl waits for it: {last[:300]}. {self._words()}")
+            limit = job.stall if self.done else job.first_stall
+            if time.monotonic() - moved > limit:
+                raise TrainingError(f"No step was finished for {limit:g} s. {self._words()}")
 
         env = {
             **SETTINGS,

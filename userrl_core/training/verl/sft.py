@@ -21,6 +21,7 @@ from userrl_core.training.verl import checkpoints as files
 from userrl_core.training.verl.config import sft_overrides
 from userrl_core.training.verl.data import write_sft_parquet
 from userrl_core.training.verl.job import VerlSftJob
+from userrl_core.training.verl.machine.attention import chosen_attention
 
 NAMES = {"train/loss": "sft/loss/mean", "train/grad_norm": "sft/grad_norm/mean", "train/lr": "sft/lr/value"}
 
@@ -41,7 +42,7 @@ def run_sft(job: VerlSftJob, sink: Sink, progress: Progress | None = None) -> St
     if job.chats is None:
         raise ConfigError("verl's cold start needs demonstrations: give chats, a file of conversations.")
     rows = write_sft_parquet(folder / "sft.parquet", read_chats(job.chats))
-    overrides = sft_overrides(job, folder, model, rows)
+    overrides = sft_overrides(job, folder, model, rows, chosen_attention(job.cluster))
     (folder / "overrides.txt").write_text("\n".join(overrides) + "\n")
     steps = next(int(o.partition("=")[2]) for o in overrides if o.startswith("trainer.total_training_steps="))
     before = files.newest(root)

@@ -1,0 +1,176 @@
+"""``userrl doctor --trainer``: what verl needs on this machine, asked of its own interpreter; nothing is changed.
+
+A check is a row: what, whether it is ok, what was found or what to do next, and whether no run can begin without it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import psutil
+
+from curricula import Recipe
+from flows.machine.home import home
+from flows.run.readiness import resolve
+from flows.run.request import TrainRequest
+from flows.run.tasks import own_user_url, users_of
+from userrl_core.errors import ConfigError, UserRLError
+from userrl_core.served.client import ChatServer
+from userrl_core.served.health import check_server, served_users
+from userrl_core.training.verl.machine.shapes import shape_of
+from userrl_core.training.verl.memory import check_machine
+
+DRIVER = 580
+"""First driver for CUDA 13, which torch of constraints-gpu.txt is built for."""
+PATIENCE = 900.0
+"""Seconds for the trainer's interpreter: imports from a cold disk, and Ray."""
+CHECKPOINT_BYTES = 16
+"""Per weight: shards of weights and both moments in float32, and the Hugging Face folder in float32."""
+EXPORT_BYTES, PROCESSES_GB = 4, 16.0
+"""Host memory: a whole model in float32 per weight while a checkpoint is written, and GB of Ray and its workers."""
+
+Row = tuple[str, bool, str, bool]
+
+
+def trainer_rows(name: str, profile: str, changes: dict[str, Any]) -> Iterator[Row]:
+    """All checks for a recipe under a profile, one after the other."""
+    recipe = resolve(name, profile, changes, check=False)
+    hardware = recipe.hardware
+    python = hardware.python or sys.executable
+    yield _driver(hardware.device)
+    yield _arithmetic(recipe)
+    yield _host_memory(recipe)
+    yield from _interpreter(recipe, python)
+    yield from _users(recipe)
+    yield _disk(recipe)
+
+
+def _driver(device: str) -> Row:
+    if device == "cpu":
+        return "driver", True, "none needed (hardware.device is cpu)", True
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        said = f"this machine has no GPU, or no NVIDIA driver; on a GPU host install driver {DRIVER} or newer"
+        return "driver", False, said, True
+    command = [program, "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        found = done.stdout.split()[0]
+    except (OSError, IndexError, subprocess.SubprocessError) as error:
+        return "driver", False, f"nvidia-smi does not answer ({type(error).__name__}); restart the machine", True
+    ok = int(found.partition(".")[0]) >= DRIVER
+    return "driver", ok, found + ("" if ok else f"; torch for CUDA 13 needs {DRIVER} or newer, update it"), True
+
+
+def _arithmetic(recipe: Recipe) -> Row:
+    """Whether the recipe fits the card that its profile names."""
+    what = "memory, by arithmetic"
+    try:
+        needs = check_machine(recipe.model, recipe.hardware, recipe.algorithm, recipe.credit, recipe.cold_start)
+    except ConfigError as error:
+        return what, False, str(error), True
+    rows = dict(needs)
+    said = f"update {rows['update, in all']}, rollout {rows['rollout, in all']}" if len(rows) > 1 else needs[0][1]
+    return what, True, said, True
+
+
+def _host_memory(recipe: Recipe) -> Row:
+    free, weights = psutil.virtual_memory().available / 1e9, _weights(recipe)
+    if weights is None:
+        return "host memory", True, f"{free:.0f} GB free; what the model needs is not known", False
+    offloaded = 16 * weights / recipe.hardware.nodes if recipe.hardware.offload else 0.0
+    needed = PROCESSES_GB + (EXPORT_BYTES * weights + offloaded) / 1e9
+    ok = free >= needed
+    do = "" if ok else "; stop what holds it, or take a host with more"
+    return "host memory", ok, f"{free:.0f} of {needed:.0f} GB free{do}", False
+
+
+def _interpreter(recipe: Recipe, python: str) -> Iterator[Row]:
+    """The interpreter of the trainer, and what it says of itself."""
+    hardware = recipe.hardware
+    asked = {
+        "model": recipe.model.path,
+        "engine": hardware.engine,
+        "device": hardware.device,
+        "gpus": hardware.gpus,
+        "memory": hardware.memory_gb,
+        "attention": hardware.attention,
+        "sequence_parallel": hardware.sequence_parallel,
+        "ray_address": hardware.ray_address,
+    }
+    command = [python, "-m", "userrl_core.training.verl.machine.probe", json.dumps(asked)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    except OSError as error:
+        said = f"{python} cannot be started ({error.strerror}); correct hardware.python"
+        yield "trainer's interpreter", False, said, True
+        return
+    except subprocess.TimeoutExpired:
+        yield "trainer's interpreter", False, f"{python} gave no answer in {PATIENCE:g} s; look at its disk", True
+        return
+    if done.returncode:
+        last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "no word")
+        said = f"{python} does not import our code ({last.strip()[:160]}); 'pip install --no-deps -e .' there"
+        yield "trainer's interpreter", False, said, True
+        return
+    yield "trainer's interpreter", True, python, True
+    for line in done.stdout.splitlines():
+        found = json.loads(line)
+        yield found["what"], bool(found["ok"]), str(found["said"]), True
+
+
+def _users(recipe: Recipe) -> Iterator[Row]:
+    """Each model that plays users while training."""
+    servers = served_users(users_of(recipe, recipe.training_gyms, role="train"))
+    if not servers:
+        yield "user server", True, "none needed: rules answer", False
+    for server in sorted(servers, key=lambda server: (server.model, server.base_url or "")):
+        ok, said = _user(recipe, server)
+        yield "user server", ok, said, True
+
+
+def _user(recipe: Recipe, server: ChatServer) -> tuple[bool, str]:
+    hardware = recipe.hardware
+    if server.base_url is not None and server.base_url == own_user_url(recipe):
+        return True, f"{server.model}: the run serves it itself at {server.base_url}, on GPUs {hardware.user_gpus}"
+    if server.base_url is None and "OPENAI_BASE_URL" not in os.environ:
+        if server.model == hardware.user_model:
+            told = "set hardware.user_gpus, hardware.user_url or OPENAI_BASE_URL"
+            return False, f"{server.model}: nothing says where it is served; {told}"
+        key = server.api_key_env in os.environ
+        return key, f"{server.model}: " + (
+            "not called, since a call costs money" if key else f"set {server.api_key_env}"
+        )
+    try:
+        check_server(server, "user model", tries=1)
+    except UserRLError as error:
+        return False, str(error)
+    return True, f"{server.model} answers at {server.base_url or os.environ['OPENAI_BASE_URL']}"
+
+
+def _disk(recipe: Recipe) -> Row:
+    what, weights = "disk for checkpoints", _weights(recipe)
+    place = home()
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free / 1e9
+    if weights is None:
+        return what, True, f"{free:.0f} GB free at {home()}; what the model needs is not known", False
+    each = CHECKPOINT_BYTES * weights / 1e9
+    count = TrainRequest.model_fields["keep_checkpoints"].default + 2  # the best one, and the one that is being written
+    ok = free >= count * each
+    do = "" if ok else "; free some, set USERRL_HOME to a larger disk, or lower keep_checkpoints"
+    return what, ok, f"{free:.0f} of {count * each:.0f} GB ({count} x {each:.0f}) free at {home()}{do}", False
+
+
+def _weights(recipe: Recipe) -> int | None:
+    try:
+        return shape_of(recipe.model.path).parameters if recipe.model.path else recipe.model.weights
+    except ConfigError:
+        return None

@@ -1,0 +1,228 @@
+"""The tables of docs/verl-flags.md and of docs/gpu.md's plan, from the recipes as verl gets them.
+
+    python scripts/verl_tables.py            exit status 1 where a page is of other code
+    python scripts/verl_tables.py --write    write them anew
+
+A setting's reason stands beside its value, in `userrl_core/training/verl/flags.py` and `flows/serving/user_server.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import curricula
+from flows.serving.user_server import ServeOptions
+from userrl_core.errors import ConfigError
+from userrl_core.training.config import AlgorithmConfig, Cluster, ModelConfig
+from userrl_core.training.verl.config import compose, literal, rl_overrides
+from userrl_core.training.verl.flags import Flag, Flags, rl_flags, sft_flags
+from userrl_core.training.verl.job import Resume, VerlJob, VerlSftJob
+from userrl_core.training.verl.machine.attention import FLASH
+from userrl_core.training.verl.machine.step_time import Conversation, step_time, user_server
+from userrl_core.training.verl.memory import check_memory
+
+ROOT = Path(__file__).resolve().parent.parent
+FLAGS, PLAN = ROOT / "docs" / "verl-flags.md", ROOT / "docs" / "gpu.md"
+BEGIN, END = "<!-- written by scripts/verl_tables.py: begin -->", "<!-- end -->"
+
+SHOWN = {
+    "qwen3-4b": "equalized-r2g",
+    "qwen3-8b": "equalized-r2g",
+    "qwen2.5-3b": "scaling-inter",
+    "qwen2.5-7b": "scaling-inter",
+    "tarl-8b": "tarl",
+}
+"""Each profile for verl, and a recipe that is made for it."""
+SPECIAL = {"tarl-ppo": "tarl-8b", "tarl-entropy-mask": "tarl-8b"}
+"""Recipes with settings that the others do not have, and their profile."""
+
+ENGINE = {
+    "dtype": "dtype",
+    "load-format": "load_format",
+    "max-model-len": "max_model_len",
+    "max-num-seqs": "max_num_seqs",
+    "max-num-batched-tokens": "max_num_batched_tokens",
+    "enable-chunked-prefill": "enable_chunked_prefill",
+    "enable-prefix-caching": "enable_prefix_caching",
+    "logprobs-mode": "logprobs_mode",
+    "enforce-eager": "enforce_eager",
+    "gpu-memory-utilization": "gpu_memory_utilization",
+    "tensor-parallel-size": "tensor_model_parallel_size",
+    "scheduling-policy": "scheduling_policy",
+    "seed": "seed",
+}
+"""vLLM's arguments and the keys under actor_rollout_ref.rollout from which verl 0.9.1 makes them."""
+
+MACHINES: list[tuple[str, str, str, int, int, int]] = [
+    ("1 x H200", "Qwen/Qwen3-1.7B", "H200", 1, 1, 0),
+    ("1 x H200", "Qwen/Qwen3-4B", "H200", 1, 1, 0),
+    ("1 x H200", "Qwen/Qwen3-8B", "H200", 1, 1, 0),
+    ("8 x H100", "Qwen/Qwen3-4B", "H100", 8, 1, 0),
+    ("8 x H100", "Qwen/Qwen3-8B", "H100", 8, 1, 0),
+    ("8 x H200", "Qwen/Qwen3-8B", "H200", 8, 1, 0),
+    ("4 + 4 x H100", "Qwen/Qwen3-8B", "H100", 4, 1, 4),
+    ("4 + 4 x H200", "Qwen/Qwen3-8B", "H200", 4, 1, 4),
+    ("8 + 8 x H100", "Qwen/Qwen3-8B", "H100", 8, 1, 8),
+    ("8 + 8 x H200", "Qwen/Qwen3-8B", "H200", 8, 1, 8),
+    ("2 x 8 x H200", "Qwen/Qwen3-8B", "H200", 8, 2, 0),
+]
+"""Machine, model, card, GPUs of a node, nodes, and GPUs of the model that plays users."""
+USER = "Qwen/Qwen3-32B"
+
+
+def main() -> int:
+    """Exit status 1 where a page is not what the code says."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true")
+    write = parser.parse_args().write
+    stale = {page: text for page, text in pages().items() if page.read_text() != text}
+    for page, text in stale.items():
+        if write:
+            page.write_text(text)
+        print(f"{'written' if write else 'stale'}: {page.relative_to(ROOT)}")
+    return int(bool(stale) and not write)
+
+
+def pages() -> dict[Path, str]:
+    """Each page as it should be."""
+    return {FLAGS: between(FLAGS, "\n".join(flag_tables())), PLAN: between(PLAN, "\n".join(plan_table()))}
+
+
+def between(page: Path, text: str) -> str:
+    """The page with the text between its marks."""
+    before, _, rest = page.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{text}\n{END}{after}"
+
+
+def flag_tables() -> Iterator[str]:
+    """Settings of RL, of the cold start, of the rollout engine and of the user's server."""
+    stage, init = Path("STAGE"), Resume("CHECKPOINT")
+    jobs = {profile: rl_job(recipe, profile) for profile, recipe in SHOWN.items()}
+    yield "## RL (`verl.trainer.main_ppo`)\n"
+    usual = {name: rl_flags(job, stage, init, FLASH) for name, job in jobs.items()}
+    yield from table(usual)
+    for name, profile in SPECIAL.items():
+        yield f"\n## What `{name}` has besides, or another value of\n"
+        flags = rl_flags(rl_job(name, profile), stage, init, FLASH)
+        yield from table({name: {key: flag for key, flag in flags.items() if usual[profile].get(key) != flag}})
+    yield "\n## The cold start (`verl.trainer.sft_trainer`)\n"
+    cold = {profile: sft_job(recipe, profile) for profile, recipe in SHOWN.items()}
+    yield from table({name: sft_flags(job, stage, "MODEL", 93, FLASH) for name, job in cold.items()})
+    yield "\n## The rollout engine (`vllm serve`, by verl)\n"
+    yield from table(engine_flags(jobs), code="--")
+    yield "\n## The user's server (`userrl serve-user`)\n"
+    options = ServeOptions(USER, python="VLLM_PYTHON", gpus="4,5,6,7", **user_layout())
+    yield from rows([(flag, f"`{value}`" if value else "", why) for flag, value, why in options.flags()])
+
+
+def user_layout() -> dict[str, int]:
+    """How the user's model lies on four H200."""
+    server = user_server(USER, 4, 141.0)
+    return {"tensor_parallel": server.per_copy, "copies": server.gpus // server.per_copy}
+
+
+def rl_job(recipe: str, profile: str) -> VerlJob:
+    """A first stage of the recipe under the profile."""
+    loaded = curricula.load(recipe, profile=profile, check=False)
+    return VerlJob(
+        model=loaded.model,
+        algorithm=loaded.algorithm,
+        credit=loaded.credit,
+        cluster=loaded.hardware,
+        validate_every=loaded.evaluate.every,
+        validation_horizon=loaded.evaluate.horizon,
+        out_dir=Path("RUN"),
+        init=Path("CHECKPOINT"),
+        reference=Path("CHECKPOINT"),
+        last_step=loaded.total_steps,
+    )
+
+
+def sft_job(recipe: str, profile: str) -> VerlSftJob:
+    """Its cold start."""
+    loaded = curricula.load(recipe, profile=profile, check=False)
+    return VerlSftJob(
+        model=loaded.model,
+        sft=loaded.cold_start,
+        cluster=loaded.hardware,
+        out_dir=Path("RUN"),
+        chats=Path("chats.jsonl"),
+    )
+
+
+def engine_flags(jobs: Mapping[str, VerlJob]) -> dict[str, Flags]:
+    """What verl makes of its whole configuration for vLLM; a reason of ours where the value is ours."""
+    found: dict[str, Flags] = {}
+    for name, job in jobs.items():
+        ours = rl_flags(job, Path("STAGE"), Resume("CHECKPOINT"), FLASH)
+        rollout = compose(rl_overrides(job, Path("STAGE"), Resume("CHECKPOINT"))).actor_rollout_ref.rollout
+        found[name] = {
+            argument: ours.get(f"actor_rollout_ref.rollout.{key}", Flag(None, "verl's default"))._replace(
+                value=rollout[key]
+            )
+            for argument, key in ENGINE.items()
+        }
+    return found
+
+
+def table(columns: Mapping[str, Flags], code: str = "") -> Iterator[str]:
+    """One row a key: the value that most have, and who has another."""
+    keys = dict.fromkeys(key for flags in columns.values() for key in flags)
+    found = []
+    for key in keys:
+        values = {name: literal(flags[key].value) for name, flags in columns.items() if key in flags}
+        why = next(flags[key].why for flags in columns.values() if key in flags)
+        found.append((f"{code}{key}", told(values), why))
+    yield from rows(found)
+
+
+def told(values: Mapping[str, str]) -> str:
+    """A row's values in words."""
+    (usual, _), *_ = Counter(values.values()).most_common(1)
+    return "; ".join([f"`{usual}`", *(f"{name}: `{value}`" for name, value in values.items() if value != usual)])
+
+
+def rows(found: list[tuple[str, str, str]]) -> Iterator[str]:
+    """Markdown."""
+    yield "| flag | value | why |"
+    yield "| --- | --- | --- |"
+    for key, value, why in found:
+        yield f"| `{key}` | {value.replace('|', chr(92) + '|')} | {why} |"
+
+
+def plan_table() -> Iterator[str]:
+    """Seconds of a step by machine."""
+    talk, algorithm = Conversation(), AlgorithmConfig(minibatches=8)
+    yield "| machine | model | train | rollout | user (Qwen3-32B) | sync | one step | 100 steps | longest |"
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+    for machine, model, card, gpus, nodes, user_gpus in MACHINES:
+        name = model.partition("/")[2]
+        cluster = Cluster(gpus=gpus, nodes=nodes, gpu=card, ray_address="auto" if nodes > 1 else None)
+        job = VerlJob(
+            model=ModelConfig(path=model),
+            algorithm=algorithm,
+            cluster=cluster,
+            out_dir=Path("RUN"),
+            init=Path("CHECKPOINT"),
+            last_step=1,
+        )
+        try:
+            check_memory(job, model)
+        except ConfigError:
+            yield f"| {machine} | {name} | does not fit | | | | | | |"
+            continue
+        user = user_server(USER, user_gpus, cluster.memory_gb) if user_gpus else None
+        took = step_time(cluster, algorithm, model, user=user, talk=talk)
+        assert took is not None
+        spent = "rule" if took.user is None else f"{took.user:.0f} s"
+        parts = f"{took.train:.0f} s | {took.rollout:.0f} s | {spent} | {took.around:.0f} s"
+        yield f"| {machine} | {name} | {parts} | {took.step:.0f} s | {took.step / 36:.1f} h | {took.longest} |"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,184 @@
+"""What the trainer's environment has, asked in its own interpreter by ``userrl doctor --trainer``.
+
+    python -m userrl_core.training.verl.machine.probe '{"model": "Qwen/Qwen3-8B", "engine": "vllm", "device": "cuda"}'
+
+Prints one JSON line a check: what, whether it is ok, what was found or what to do next. A check that fails ends no other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from userrl_core.interact import InteractCall, render_call, tool_schema
+
+WORKER = 300.0
+"""Seconds for a Ray worker, which runs at low priority, to import verl."""
+VERL = "0.9.1"
+"""The version whose private names we know."""
+
+
+class Missing(Exception):
+    """What a check did not find, and what to do next."""
+
+
+def main() -> int:
+    """Exit status 0 whatever was found; the answers are on the output, everything else on the error stream."""
+    asked = json.loads(sys.argv[1])
+    with contextlib.redirect_stdout(sys.stderr):
+        answers = [answer(what, check, asked) for what, check in CHECKS.items()]
+    for line in answers:
+        print(json.dumps(line))
+    return 0
+
+
+def answer(what: str, check: Callable[[dict[str, Any]], str], asked: dict[str, Any]) -> dict[str, Any]:
+    """One check as a line."""
+    try:
+        return {"what": what, "ok": True, "said": check(asked)}
+    except Missing as missing:
+        return {"what": what, "ok": False, "said": str(missing)}
+    except Exception as error:  # noqa: BLE001  whatever it is, the person must read it
+        return {"what": what, "ok": False, "said": f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"}
+
+
+def gpus(asked: dict[str, Any]) -> str:
+    """The GPUs that torch may use, with the memory that is free."""
+    import torch
+
+    if asked["device"] == "cpu":
+        return f"none needed (hardware.device is cpu); torch {torch.__version__}"
+    if not torch.cuda.is_available():
+        raise Missing(
+            f"torch {torch.__version__} sees no GPU; on a GPU host check the driver (nvidia-smi), CUDA_VISIBLE_DEVICES and "
+            "that torch is the CUDA build of constraints-gpu.txt"
+        )
+    free = [torch.cuda.mem_get_info(index)[0] / 1e9 for index in range(torch.cuda.device_count())]
+    name, wanted = torch.cuda.get_device_name(0), int(asked["gpus"])
+    if len(free) < wanted:
+        raise Missing(f"{len(free)} x {name}, and the recipe wants {wanted}; lower hardware.gpus, or show all of them")
+    least = min(free)
+    if least < 0.9 * float(asked["memory"]):
+        raise Missing(
+            f"{len(free)} x {name}, and one has only {least:.0f} of {asked['memory']:.0f} GB free; stop what holds it "
+            "(nvidia-smi), or correct hardware.gpu_memory"
+        )
+    return f"{len(free)} x {name}, {least:.0f} GB free; torch {torch.__version__}"
+
+
+def verl(asked: dict[str, Any]) -> str:
+    """The trainer."""
+    found = _version("verl", "install the trainer's environment (docs/gpu.md)")
+    import_module("verl.trainer.main_ppo")
+    if found != VERL:
+        raise Missing(f"{found}, and {VERL} is what this version drives; install with -c constraints-gpu.txt")
+    return found
+
+
+def engine(asked: dict[str, Any]) -> str:
+    """The rollout engine."""
+    name = asked["engine"]
+    found = _version(name, f"install verl[{name}] with -c constraints-gpu.txt, or change hardware.engine")
+    import_module(name)
+    return f"{name} {found}"
+
+
+def plugin(asked: dict[str, Any]) -> str:
+    """Our estimator, known to this process once verl is imported."""
+    import_module("verl")
+    from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY
+
+    if "userrl" not in ADV_ESTIMATOR_REGISTRY:
+        raise Missing("verl runs without our plugin; 'pip install --no-deps -e .' in the trainer's environment")
+    return "registered in this process"
+
+
+def plugin_in_worker(asked: dict[str, Any]) -> str:
+    """The same in a Ray worker: of the cluster that the recipe names, else of one that is started for this."""
+    import ray
+
+    address = asked.get("ray_address")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    with tempfile.TemporaryDirectory(prefix="userrl-ray-") as folder:
+        own = {} if address else {"num_cpus": 1, "include_dashboard": False, "_temp_dir": folder}
+        ray.init(address=address or "local", log_to_driver=False, **own)
+        try:
+            return str(ray.get(ray.remote(plugin).remote(asked), timeout=WORKER)).replace(
+                "this process", "a Ray worker"
+            )
+        except ray.exceptions.GetTimeoutError as error:
+            raise Missing(f"none answered in {WORKER:g} s; try again when this machine is less busy") from error
+        finally:
+            ray.shutdown()
+
+
+def attention(asked: dict[str, Any]) -> str:
+    """What the models are loaded with."""
+    if asked["device"] == "cpu":
+        return "sdpa, as on every CPU"
+    try:
+        import_module("flash_attn")
+    except ImportError as error:
+        split = int(asked["sequence_parallel"])
+        if asked["attention"] == "flash_attention_2" or split > 1:
+            raise Missing(
+                f"flash_attn cannot be imported ({error}); install it (docs/gpu.md), or set hardware.attention to sdpa and "
+                "hardware.sequence_parallel to 1"
+            ) from error
+        return "sdpa: flash_attn cannot be imported (docs/gpu.md says how to have it)"
+    return f"flash_attn {_version('flash_attn', '')}" if asked["attention"] != "sdpa" else "sdpa, as the recipe says"
+
+
+def template(asked: dict[str, Any]) -> str:
+    """Whether a conversation is only appended to: what was sampled is trained on token by token, never rendered again."""
+    if not asked["model"]:
+        return "not asked: the recipe makes its model from scratch"
+    from transformers import AutoConfig, AutoTokenizer
+    from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(asked["model"], local_files_only=True)
+        kind = AutoConfig.from_pretrained(asked["model"], local_files_only=True).model_type
+    except (OSError, ValueError) as error:
+        raise Missing(f"{asked['model']} is not on this disk; 'hf download {asked['model']}' first") from error
+    builder = create_continuous_token_builder(tokenizer, hf_model_type=kind)
+    tools, opening = [tool_schema()], [{"role": "system", "content": "Help."}, {"role": "user", "content": "A trip?"}]
+    said = render_call(InteractCall("action", "When?"))
+    ids, messages = builder.build_initial_tokens(opening, tools=tools), opening
+    for answered in ("In May.", "To the sea."):
+        before = ids
+        ids = builder.merge_assistant_tokens(ids, [*tokenizer.encode(said), tokenizer.eos_token_id]).token_ids
+        spoken = [*messages, {"role": "assistant", "content": said}]
+        messages = [*spoken, {"role": "user", "content": answered}]
+        ids = builder.merge_context_tokens(spoken, messages, ids, tools=tools).token_ids
+        if ids[: len(before)] != before:
+            raise Missing(f"the chat template of {asked['model']} changes what came before; take another model")
+    return f"{asked['model']} keeps what came before, token by token"
+
+
+def _version(package: str, how: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError as error:
+        raise Missing(f"not installed in {sys.executable}; {how}") from error
+
+
+CHECKS = {
+    "GPUs": gpus,
+    "verl": verl,
+    "rollout engine": engine,
+    "plugin": plugin,
+    "plugin in a Ray worker": plugin_in_worker,
+    "attention": attention,
+    "chat template": template,
+}
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,167 @@
+"""How long a step will take, by arithmetic: operations over the card's peak, bytes over its memory's bandwidth.
+
+Nothing here was measured. The shares of peak and bandwidth are assumed; stragglers, the network between GPUs and nodes and the
+user's thinking come on top. It serves to compare machines and to see what is slowest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from userrl_core.training.config import AlgorithmConfig, Cluster
+from userrl_core.training.verl.machine.shapes import ModelShape, shape_of
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """flops: bfloat16 operations a second, dense. bandwidth: bytes a second from its memory."""
+
+    flops: float
+    bandwidth: float
+
+
+CARDS = {
+    "A100": Card(312e12, 2.0e12),
+    "H100": Card(989e12, 3.35e12),
+    "H200": Card(989e12, 4.8e12),
+    "B200": Card(2250e12, 8.0e12),
+}
+"""From the makers' data sheets, by the name that profiles use."""
+
+COMPUTED, READ = 0.4, 0.8
+"""Shares of peak and of bandwidth that are reached."""
+LAUNCH = 0.002
+"""Seconds that one decoding step takes beside reading weights and cache."""
+AROUND = 15.0
+"""Seconds of a step in which the engine wakes, takes the new weights and sleeps, and batches are put together."""
+AT_ONCE = 256
+"""Most conversations that one copy of an engine decodes at once (vLLM's and verl's max_num_seqs)."""
+USER_MEMORY = 0.9
+"""Share of its GPUs that the user's server takes (`serve-user --memory`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """What is assumed of a conversation, in tokens. role: what the user's model reads besides (its part and its rules)."""
+
+    turns: int = 12
+    opening: int = 600
+    reply: int = 160
+    answer: int = 80
+    role: int = 500
+
+    @property
+    def tokens(self) -> int:
+        """At its end."""
+        return self.opening + self.turns * (self.reply + self.answer)
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A model behind an engine. per_copy: GPUs of one copy (tensor parallel). memory: GB per GPU that the engine takes."""
+
+    shape: ModelShape
+    gpus: int
+    per_copy: int
+    memory: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """Seconds of one step's parts. user: None where its model is served elsewhere or a rule answers."""
+
+    train: float
+    rollout: float
+    user: float | None
+    around: float = AROUND
+
+    @property
+    def step(self) -> float:
+        """In all: policy and user answer at the same time, so the slower of them counts."""
+        return self.train + max(self.rollout, self.user or 0.0) + self.around
+
+    @property
+    def longest(self) -> str:
+        """The part to shorten first."""
+        parts = {"train": self.train, "rollout": self.rollout, "user": self.user or 0.0, "sync": self.around}
+        return max(parts, key=parts.__getitem__)
+
+
+def step_time(
+    cluster: Cluster,
+    algorithm: AlgorithmConfig,
+    model: str | Path,
+    *,
+    user: Served | None = None,
+    talk: Conversation = Conversation(),
+) -> StepTime | None:
+    """One step of RL on the cluster; None for a card whose speed is not known.
+
+    user: the model that plays users, on GPUs of the same kind (`user_server`).
+    """
+    card = card_of(cluster.gpu)
+    if card is None:
+        return None
+    shape, conversations = shape_of(model), algorithm.batch * algorithm.group
+    passes = 1 + (algorithm.kl_coef > 0 or algorithm.kl_reward_coef > 0)
+    # A forward pass, the same again for its activations, and a backward pass of twice its work.
+    passes += 4 * algorithm.inner_epochs
+    if algorithm.name == "ppo":  # a critic of the same size: its values, and its update
+        passes += 1 + 4 * algorithm.inner_epochs
+    trained = passes * conversations * talk.tokens * _forward(shape, talk.tokens)
+    policy = Served(shape, cluster.all_gpus, cluster.tensor_parallel, cluster.engine_memory * cluster.memory_gb)
+    return StepTime(
+        train=trained / (cluster.all_gpus * card.flops * COMPUTED),
+        rollout=_played(policy, card, conversations, talk, talk.reply),
+        user=_played(user, card, conversations, talk, talk.answer, read=talk.role) if user else None,
+    )
+
+
+def user_server(model: str | Path, gpus: int, memory: float) -> Served:
+    """The user's model on GPUs of ``memory`` GB, as `serve-user` cuts it up."""
+    shape = shape_of(model)
+    per_copy = gpus_per_copy(shape, gpus, memory)
+    return Served(shape, gpus // per_copy * per_copy, per_copy, USER_MEMORY * memory)
+
+
+def card_of(gpu: str | None) -> Card | None:
+    """Its speed; an H200's where nothing says it, None where the name is not known."""
+    if gpu is None:
+        return CARDS["H200"]
+    return next((card for name, card in CARDS.items() if name.lower() in gpu.lower()), None)
+
+
+def gpus_per_copy(shape: ModelShape, gpus: int, memory: float) -> int:
+    """Over how many GPUs one copy of a served model is cut: as few as leave a third of the memory to its cache.
+
+    Copies do not wait for each other, a cut model does at every layer; GPUs that are left over stay idle. The model's heads are
+    divided evenly; where nothing leaves so much memory, as many GPUs as that allows. memory: GB of one GPU.
+    """
+    even = [count for count in range(1, gpus + 1) if shape.heads % count == 0]
+    fits = (n for n in even if 2 * shape.parameters / 1e9 / n <= 2 / 3 * USER_MEMORY * memory)
+    return next(fits, even[-1])
+
+
+def _forward(shape: ModelShape, length: int) -> float:
+    """Operations per token of one forward pass: two a weight, and attention to half of the conversation on average."""
+    return 2 * shape.parameters + 4 * shape.heads * shape.head_dim * shape.layers * length / 2
+
+
+def _played(served: Served, card: Card, conversations: int, talk: Conversation, spoken: int, read: int = 0) -> float:
+    """Seconds in which an engine says ``spoken`` tokens a turn in all conversations, having read all else once.
+
+    Decoding reads the weights once a step for all conversations that fit the cache at once, and each one's cache; those that
+    do not fit wait.
+    """
+    shape, copies = served.shape, served.gpus / served.per_copy
+    mine = conversations / copies
+    flops, bandwidth = card.flops * served.per_copy * COMPUTED, card.bandwidth * served.per_copy * READ
+    held = (talk.opening + talk.tokens) / 2
+    room = (served.memory - 2.0) * served.per_copy * 1e9 - 2 * shape.parameters  # 2 GB: the engine's own activations
+    at_once = max(min(mine, room / (shape.kv_bytes * held), AT_ONCE), 1.0)
+    said = talk.turns * spoken
+    reading = mine * (talk.tokens + read) * _forward(shape, talk.tokens) / flops
+    caches = mine * said * held * shape.kv_bytes / bandwidth
+    weights = mine / at_once * said * (2 * shape.parameters / bandwidth + LAUNCH)
+    return reading + caches + weights
