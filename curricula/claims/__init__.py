@@ -1,5 +1,5 @@
 """Claims: what the papers say, each as a small experiment that was written down before it was run."""
 
-from curricula.claims.claim import Arm, Claim, claim_names, load_arm, load_claim
+from curricula.claims.claim import CHECKS, Arm, Claim, claim_names, load_arm, load_claim
 
-__all__ = ["Arm", "Claim", "claim_names", "load_arm", "load_claim"]
+__all__ = ["CHECKS", "Arm", "Claim", "claim_names", "load_arm", "load_claim"]

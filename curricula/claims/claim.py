@@ -15,17 +15,30 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from curricula.load import load
 from curricula.recipe import Recipe
-from curricula.spec import Turns
+from curricula.schedule import Turns
 from curricula.validation import validated
 from curricula.yaml_files import claim_names, find, read, stem
 from userrl_core.errors import ConfigError
 from userrl_core.seeding import content_hash
 from userrl_core.settings import Settings
 
-__all__ = ["Arm", "Claim", "claim_names", "load_arm", "load_claim"]
+__all__ = ["CHECKS", "Arm", "Claim", "claim_names", "load_arm", "load_claim"]
 
 EVALUATIONS = 3
 """Evaluations at the end of training whose mean is the endpoint."""
+
+CHECKS: Mapping[str, str] = {
+    "half-rate": "at half the learning rate",
+    "double-rate": "at twice the learning rate",
+    "second-family": "on the second family",
+    "follow-up": "on fresh seeds",
+}
+"""What a verdict is held against: ``r2g-above-sum.half-rate`` is the claim r2g-above-sum with that one thing changed, a claim of
+its own with its own hash. The rates want 6 seeds; a verdict against its paper gets a follow-up."""
+
+_RATES = {"half-rate": 0.5, "double-rate": 2.0}
+_FRESH = 100
+"""How far a follow-up's seeds lie from the claim's."""
 
 Metric = Literal["score", "early", "collapsed", "cpu_seconds", "time_weighted"]
 
@@ -159,9 +172,32 @@ class Claim(Settings):
         every = max(1, min(self.every, round(self.every * share)))
         return self.model_copy(update={"tokens": tokens, "every": every, "arms": arms})
 
+    def check(self, which: str) -> Claim:
+        """One of `CHECKS`: the two arms of the primary contrast with one thing changed. Raises ConfigError where it has none."""
+        arms = {name: self.arms[name] for name in (self.contrast.more, self.contrast.than)}
+        changed: dict[str, Any] = {}
+        if which in _RATES:
+            for name, arm in arms.items():
+                rate = self.recipe_of(arm).algorithm.lr * _RATES[which]
+                arms[name] = arm.model_copy(update={"overrides": {**arm.overrides, "algorithm.lr": rate}})
+        elif which == "second-family":
+            keys = [key for each in (self.overrides, *(arm.overrides for arm in arms.values())) for key in each]
+            if len(self.mix) > 1 or any(key.startswith("gyms.") for key in keys):
+                raise ConfigError(f"Claim '{self.name}' is about {self.family} itself; it has no second family.")
+            changed["mix"] = {"errand": 1.0} if "wish" in self.mix else {"wish": 1.0}
+        else:
+            changed["first_seed"] = self.first_seed + _FRESH
+        return self.model_copy(update={"name": f"{self.name}.{which}", "arms": arms, **changed})
+
 
 def load_claim(name: str | Path) -> Claim:
-    """A claim by name or file. Raises ConfigError, in one sentence, for an unknown name or key and for arms that do not fit."""
+    """A claim by name or file, or one of its `CHECKS` (``name.half-rate``).
+
+    Raises ConfigError, in one sentence, for an unknown name or key and for arms that do not fit.
+    """
+    base, _, which = str(name).rpartition(".")
+    if base and which in CHECKS:
+        return load_claim(base).check(which)
     values = read(find(name, "claim"))
     return validated(Claim, {"name": stem(name), **values}, f"claim '{name}'")
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from curricula.claims import Claim
+from curricula.claims import CHECKS, Claim
 from flows.machine.home import runs_dir
+from userrl_core.errors import ConfigError
 from userrl_core.json_files import read_json
 from userrl_core.measure.interval import Interval, share_interval, t_interval
 from userrl_core.measure.verdict import Verdict, verdict
@@ -47,7 +48,10 @@ class ArmRow:
 
 @dataclass(frozen=True, slots=True)
 class ClaimTable:
-    """All that is known of a claim under one hash. values: the metric by seed and arm. says: what a reader has to know."""
+    """All that is known of a claim under one hash. values: the metric by seed and arm. says: what a reader has to know.
+
+    checks: what came of those of `CHECKS` that were run.
+    """
 
     claim: Claim
     hash: str
@@ -55,11 +59,11 @@ class ClaimTable:
     arms: tuple[ArmRow, ...]
     values: Mapping[int, Mapping[str, float]]
     verdict: Verdict
+    checks: Mapping[str, Verdict]
     says: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
         """For programs; the same for the same runs, whenever they were made."""
-        interval = self.verdict.interval
         return {
             "claim": self.claim.name,
             "kind": self.claim.kind,
@@ -67,8 +71,12 @@ class ClaimTable:
             "exploratory": self.exploratory,
             "verdict": str(self.verdict),
             "seeds": self.verdict.seeds,
-            "difference": None if interval is None else [interval.estimate, interval.low, interval.high],
+            "difference": _difference(self.verdict),
             "p": None if math.isnan(self.verdict.p) else self.verdict.p,
+            "checks": {
+                which: {"verdict": str(found), "seeds": found.seeds, "difference": _difference(found)}
+                for which, found in self.checks.items()
+            },
             "values": {str(seed): dict(by_arm) for seed, by_arm in self.values.items()},
             "arms": {
                 row.arm: {
@@ -98,10 +106,33 @@ class ClaimTable:
         interval, p = found.interval, "" if math.isnan(found.p) else f"; p {found.p:.3g}"
         p += "" if adjusted is None else f", {adjusted:.3g} by Holm"
         seen = "nothing is paired yet" if interval is None else f"{_said(interval)} (98 %, {found.seeds} seeds{p})"
-        lines += ["", f"{contrast}: {seen}. **{str(found).capitalize()}**, in miniature, on {claim.family}."]
+        lines += ["", f"{contrast}: {seen}. **{str(found).capitalize()}**, in miniature, {self.scope()}."]
         lines += [f"Exploratory: {self.exploratory}."] if self.exploratory else []
         lines += [f"`{row.arm}`* is exploratory: {row.exploratory}." for row in self.arms if row.exploratory]
-        return "\n".join([*lines, *self.says]) + "\n"
+        return "\n".join([*lines, *self._checked(), *self.says]) + "\n"
+
+    def scope(self) -> str:
+        """What the verdict is about: the first family until the second agrees, and the learning rates at which its sign turns."""
+        second = self.checks.get("second-family")
+        agrees = second is not None and second.word == self.verdict.word != "undecided"
+        where = f"on {self.claim.family}" + (f" and {self.claim.check('second-family').family}" if agrees else "")
+        turned = [
+            CHECKS[which] for which, found in self.checks.items() if which.endswith("rate") and self._turns(found)
+        ]
+        return where + (f", but its sign turns {' and '.join(turned)}" if turned else "")
+
+    def _turns(self, found: Verdict) -> bool:
+        own, other = self.verdict.interval, found.interval
+        return own is not None and other is not None and own.estimate * other.estimate < 0
+
+    def _checked(self) -> list[str]:
+        lines = []
+        for which, found in self.checks.items():
+            where = f"on {self.claim.check(which).family}" if which == "second-family" else CHECKS[which]
+            seen = "nothing is paired yet" if found.interval is None else _said(found.interval)
+            word = "" if which.endswith("rate") else f": {found}"
+            lines.append(f"{where.capitalize()}, {found.seeds} seeds: {seen} (98 %){word}.")
+        return lines
 
 
 def claim_table(warehouse: Warehouse, claim: Claim, exploratory: str = "") -> ClaimTable:
@@ -123,8 +154,21 @@ def claim_table(warehouse: Warehouse, claim: Claim, exploratory: str = "") -> Cl
         tuple(_arm(name, own, claim.metric, exploratory) for name, own in by_arm.items()),
         {seed: values[seed] for seed in sorted(values)},
         verdict([each[more] - each[than] for each in paired], claim.delta),
+        {which: table.verdict for which in CHECKS if (table := _check(warehouse, claim, which)) is not None},
         tuple(_says(claim, rows)),
     )
+
+
+def _check(warehouse: Warehouse, claim: Claim, which: str) -> ClaimTable | None:
+    """The table of a check that was run as it is written; a check has no checks."""
+    if claim.name.rpartition(".")[2] in CHECKS:
+        return None
+    try:
+        check = claim.check(which)
+    except ConfigError:  # a claim without a second family
+        return None
+    table = claim_table(warehouse, check)
+    return table if table.arms else None
 
 
 def _arm(name: str, rows: Sequence[Mapping[str, Any]], metric: str, exploratory: str) -> ArmRow:
@@ -185,6 +229,10 @@ def _said(interval: Interval) -> str:
     if math.isinf(interval.low):
         return f"{interval.estimate:.3f}"
     return f"{interval.estimate:.3f} [{interval.low:.3f}, {interval.high:.3f}]"
+
+
+def _difference(found: Verdict) -> list[float] | None:
+    return None if found.interval is None else [found.interval.estimate, found.interval.low, found.interval.high]
 
 
 def _limits(interval: Interval) -> list[float | None]:

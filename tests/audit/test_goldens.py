@@ -49,7 +49,9 @@ def test_golden_a_a_mean_over_turns_and_rules_per_turn_index():
     for gamma in (0.8, 1.0):
         mean = first_step(Rule("equalized", "mean", "released", "token_mean"), GAMBLE, gamma)
         assert mean == pytest.approx(-1.154695205, abs=1e-9)
-        assert first_step(Rule("index_rewards", aggregation="token_mean"), GAMBLE, gamma) == pytest.approx(-0.5)
+        assert first_step(Rule("index_rewards", aggregation="token_mean"), GAMBLE, gamma) == pytest.approx(
+            -0.5, abs=1e-9
+        )
     assert first_step(Rule("index_returns", aggregation="token_mean"), GAMBLE, 0.8) == pytest.approx(-0.1, abs=1e-9)
     assert first_step(Rule("index_returns", aggregation="token_mean"), GAMBLE, 1.0) == pytest.approx(0.0, abs=1e-9)
 

@@ -94,3 +94,7 @@ async def test_an_audit_of_a_small_policy_holds_its_identity_and_measures_every_
         assert row.rms >= abs(row.mean)
     equalized = next(row for row in found.measures["sum"] if row.rule.name == "equalized/sum/released token_mean")
     assert equalized.mean == pytest.approx(0.0, abs=1.0)
+    centred = [row for row in found.measures["sum"] if row.rule.form == "centred" or row.rule.shaping == "equalized"]
+    assert [row.push.group for row in centred] == pytest.approx([0.0] * len(centred), abs=1e-9)
+    naive = next(row for row in found.measures["sum"] if row.rule.name == "naive/sum/paper token_mean")
+    assert 0.1 < naive.push.group <= naive.push.turn <= 1.0

@@ -19,6 +19,7 @@ COIN = Path(__file__).parents[2] / "examples" / "coin_gym"
 PROGRAM = """
 import json
 from curricula import from_resolved, load
+from userrl_core.audit.rules import Padded, paid, rules
 from userrl_core.rewards import turn_advantages
 given = {"stages": [{"steps": 30, "mix": {"errand": 1}}], "credit.shaping": "last_turn",
          "schedule": {"kind": "at_once", "short": 8, "after": 10, "long": 16}, "demonstrations.horizon": 8}
@@ -30,6 +31,8 @@ print(json.dumps({
     "schedule": recipe.resolved()["schedule"],
     "same": again.hash == recipe.hash,
     "advantages": turn_advantages([[0, 0, 1], [0, 0.5]], [0, 0], shaping="last_turn", score="sum"),
+    "audited": {rule.name: paid(rule, Padded.of([[0, 0, 1], [0, 0.5]], [[1] * 3, [1] * 2]), 0.8).tolist()
+                for rule in rules() if rule.shaping == "last_turn"},
 }))
 """
 
@@ -62,6 +65,8 @@ def test_a_package_brings_a_credit_rule_and_a_schedule(tmp_path: Path) -> None:
     assert first[:2] == [0.0, 0.0]
     assert second[0] == 0.0
     assert (first[2], second[1]) == (pytest.approx(1.0, abs=1e-5), pytest.approx(-1.0, abs=1e-5))
+    assert len(said["audited"]) == 18  # three scores, three forms, two loss aggregations, as the rules of our own
+    assert said["audited"]["last_turn/sum/released token_mean"] == [first, [*second, 0.0]]
 
 
 def test_what_no_package_brings_is_refused_with_what_there_is() -> None:

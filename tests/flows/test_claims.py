@@ -10,7 +10,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from curricula.claims import Claim, claim_names, load_arm, load_claim
+from curricula.claims import CHECKS, Claim, claim_names, load_arm, load_claim
 from flows.cli.main import app
 from flows.reproduce import asked, request_of
 from flows.run.plan import plan_run
@@ -183,6 +183,57 @@ def test_the_endpoint_is_the_mean_of_the_last_three_evaluations_in_the_last_fift
     assert str(table.verdict) == "undecided (3 of 8 seeds)"
     assert "Fewer than three evaluations within the last fifth of the budget at seeds 101, 102, 103." in table.says
     assert "**Undecided (3 of 8 seeds)**, in miniature, on errand." in table.text()
+
+
+def test_a_check_is_the_two_arms_with_one_thing_changed(tmp_path: Path) -> None:
+    claim = load_claim("turn-shaping-matters-less")
+    checks = {which: load_claim(f"turn-shaping-matters-less.{which}") for which in CHECKS}
+    assert all(list(check.arms) == ["em-r2g", "equalized-mean"] for check in checks.values())
+    assert len({check.hash for check in (claim, *checks.values())}) == 5
+    rates = {name: check.recipe_of(check.arms["em-r2g"]).algorithm.lr for name, check in checks.items()}
+    assert rates == {"half-rate": 0.0005, "double-rate": 0.002, "second-family": 0.001, "follow-up": 0.001}
+    assert (checks["second-family"].mix, checks["follow-up"].first_seed) == ({"wish": 1.0}, 201)
+    assert load_claim(f"{written(tmp_path)}.half-rate").name == "tiny.half-rate"
+    with pytest.raises(ConfigError, match="'elicitation-pay' is about wish itself; it has no second family"):
+        load_claim("elicitation-pay.second-family")
+    with pytest.raises(ConfigError, match=r"no claim 'r2g-above-sum\.other'"):
+        load_claim("r2g-above-sum.other")
+
+
+def test_a_sign_that_turns_at_another_rate_is_said_in_the_verdict(tmp_path: Path, home: Path) -> None:
+    path = written(tmp_path)
+    trained(home / "warehouse", "good", {("RL", 100): [1.0] * 4})
+    trained(home / "warehouse", "bad", {("RL", 100): [0.0] * 4})
+    for name, better, seeds in (
+        (path, "r2g", 8),
+        (f"{path}.half-rate", "mean", 6),
+        (f"{path}.double-rate", "r2g", 6),
+        (f"{path}.second-family", "r2g", 8),
+        (f"{path}.follow-up", "mean", 8),
+    ):
+        claim = load_claim(name)
+        with registered(claim, changed_budget=False) as register:
+            for seed in range(claim.first_seed, claim.first_seed + seeds):
+                for arm in claim.arms:
+                    run = "good" if arm == better else "bad"
+                    register.note(arm, seed, run=run, began=register.registered + 1, state="ended")
+    with open_warehouse(home / "warehouse") as warehouse:
+        table = claim_table(warehouse, load_claim(path))
+    assert {which: str(found) for which, found in table.checks.items()} == {
+        "half-rate": "undecided (6 of 8 seeds)",
+        "double-rate": "undecided (6 of 8 seeds)",
+        "second-family": "reproduced",
+        "follow-up": "the reverse",
+    }
+    said = table.text()
+    assert "**Reproduced**, in miniature, on errand and wish, but its sign turns at half the learning rate." in said
+    assert "At half the learning rate, 6 seeds: -1.000 [-1.000, -1.000] (98 %)." in said
+    assert "On fresh seeds, 8 seeds: -1.000 [-1.000, -1.000] (98 %): the reverse." in said
+    assert table.as_json()["checks"]["second-family"] == {
+        "verdict": "reproduced",
+        "seeds": 8,
+        "difference": [1.0, 1.0, 1.0],
+    }
 
 
 def test_processor_time_to_a_score_that_was_reached(tmp_path: Path, home: Path) -> None:

@@ -9,7 +9,7 @@ Array suffixes: P prefixes, K continuations of each, T turns.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.stats import rankdata
@@ -17,6 +17,8 @@ from scipy.stats import rankdata
 from userrl_core.audit.rules import Padded, Rule, frozen, paid
 from userrl_core.audit.utility import gap, least_error, return_from, utilities
 from userrl_core.measure.interval import Interval
+from userrl_core.rewards.advantage import assign_credit
+from userrl_core.rewards.push import Push, measure_push
 from userrl_core.rewards.shaping import Floats
 
 DRAWS = 1000
@@ -135,7 +137,8 @@ class Measures:
     advantages. within, between: rank correlation of what was paid with the utility, over the turns of a trajectory, and of
     trajectories' means. wrong: share of significant turns that were paid with the other sign. silent: share of those that were
     paid nothing. gap, true_gap: what going on is paid, and worth, more than stopping from the same prefix, each in its own
-    root mean squares. mean, rms: of what was paid. significant: turns with abs(U) above two standard errors.
+    root mean squares. mean, rms: of what was paid. significant: turns with abs(U) above two standard errors. push: of the
+    advantages, before the loss aggregation.
     """
 
     rule: Rule
@@ -150,6 +153,7 @@ class Measures:
     mean: float
     rms: float
     significant: int
+    push: Push
 
 
 def measure(groups: Sequence[Group], worths: Sequence[Worth], rule: Rule, gamma: float, k: float) -> Measures:
@@ -168,7 +172,7 @@ def measure(groups: Sequence[Group], worths: Sequence[Worth], rule: Rule, gamma:
         between.append([rank_correlation(*means), 1])
         told = (np.abs(true.both) > 2 * true.error) & (np.abs(true.both) > 1e-9)
         nothing = np.abs(given.paid) < 1e-9
-        wrong.append([int((told & (given.paid * true.both < 0)).sum()), int((told & ~nothing).sum())])
+        wrong.append([int((told & ~nothing & (given.paid * true.both < 0)).sum()), int((told & ~nothing).sum())])
         significant += int(told.sum())
         silent += int((told & nothing).sum())
     every = np.concatenate([given.paid for given in pays])
@@ -188,6 +192,19 @@ def measure(groups: Sequence[Group], worths: Sequence[Worth], rule: Rule, gamma:
         float(every.mean()),
         float(np.sqrt((every**2).mean())),
         significant,
+        push_of([group.own for group in groups], rule, gamma, k),
+    )
+
+
+def push_of(groups: Sequence[Padded], rule: Rule, gamma: float, k: float) -> Push:
+    """How far the rule's advantages fail to average 0 in the real groups: needs no continuation."""
+    plain = replace(rule, aggregation="token_mean")
+    advantages = [row for own in groups for row in own.ragged(paid(plain, own, gamma, k))]
+    rewards = [row for own in groups for row in own.ragged(own.rewards)]
+    tokens = [[int(n) for n in row] for own in groups for row in own.ragged(own.tokens)]
+    ids = [n for n, own in enumerate(groups) for _ in own.turns]
+    return measure_push(
+        advantages, ids, assign_credit(rewards, ids, turn_tokens=tokens, score=rule.score, gamma=gamma), tokens
     )
 
 

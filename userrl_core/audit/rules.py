@@ -18,6 +18,7 @@ import numpy as np
 from userrl_core.errors import ConfigError
 from userrl_core.rewards.advantage import EPSILON, assign_credit, formed
 from userrl_core.rewards.config import Form
+from userrl_core.rewards.installed import rule_names
 from userrl_core.rewards.ragged import column_sum
 from userrl_core.rewards.scoring import Scoring, score
 from userrl_core.rewards.shaping import Bools, Floats, Ints, Shaping, reward_to_go, shape
@@ -30,9 +31,10 @@ IndexRule = Literal["index_rewards", "index_returns"]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """shaping: of a recipe, or a rule per turn index, for which score and form mean nothing. aggregation: of the loss."""
+    """shaping: of a recipe, an installed package's included, or an `IndexRule`, for which score and form mean nothing.
+    aggregation: of the loss."""
 
-    shaping: Shaping | IndexRule
+    shaping: str
     score: Scoring = "sum"
     form: Form = "released"
     aggregation: Aggregation = "trajectory_mean"
@@ -46,9 +48,9 @@ class Rule:
 
 
 def rules() -> Iterator[Rule]:
-    """Every shaping x score x form x loss aggregation; ``equalized`` is the same in every form."""
+    """Every shaping, installed packages' included, x score x form x loss aggregation; ``equalized`` is the same in every form."""
     for aggregation in get_args(Aggregation):
-        for shaping in get_args(Shaping):
+        for shaping in rule_names(get_args(Shaping)):
             for scoring in get_args(Scoring):
                 for form in get_args(Form) if shaping != "equalized" else ("released",):
                     yield Rule(shaping, scoring, form, aggregation)

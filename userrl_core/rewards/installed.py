@@ -40,9 +40,14 @@ def packages() -> Mapping[str, EntryPoint]:
     return found
 
 
+def rule_names(own: tuple[str, ...]) -> tuple[str, ...]:
+    """Ours, then the packages' in order."""
+    return (*own, *(each for each in sorted(packages()) if each not in own))
+
+
 def checked(name: str, own: tuple[str, ...]) -> str:
     """The name, if a rule is called so. own: the names of ours. Raises ValueError naming the nearest known one."""
-    known = [*own, *(each for each in sorted(packages()) if each not in own)]
+    known = rule_names(own)
     if name not in known:
         raise ValueError(f"there is no shaping '{name}'{nearest(name, known)}; known: {', '.join(known)}")
     return name

@@ -136,6 +136,7 @@ def _numbers(row: Measures) -> dict[str, float]:
     """One number per measure and limit; those that are not defined are left out."""
     numbers = {"silent": row.silent, "gap": row.gap, "true_gap": row.true_gap, "mean": row.mean, "rms": row.rms}
     numbers |= {"reliability": row.reliability, "significant": float(row.significant)}
+    numbers |= {"push": row.push.group, "push_turn": row.push.turn, "silent_below": row.push.silent}
     for name in ("cosine", "within", "between", "wrong"):
         interval = getattr(row, name)
         numbers |= {name: interval.estimate, f"{name}_low": interval.low, f"{name}_high": interval.high}
@@ -176,13 +177,14 @@ def _show(frozen: Frozen, found: Audit, settings: dict[str, Any], goal: str, los
         rows = [row for row in found.measures[goal] if row.rule.aggregation == loss]
     print(
         f"{goal}, {loss}".ljust(26)
-        + "cosine [95 %]          reliab.  within  between  wrong  silent  on-stop (true)    mean    rms"
+        + "cosine [95 %]          reliab.  within  between  wrong  silent  on-stop (true)    mean    rms  push (turn)"
     )
     for row in rows:
         print(
             f"{row.rule.name.rpartition(' ')[0]:26}{_limits(row.cosine):22}{_two(row.reliability):>8}{_two(row.within.estimate):>8}"
             f"{_two(row.between.estimate):>9}{_two(row.wrong.estimate):>7}{_two(row.silent):>8}"
             f"{_two(row.gap):>9} ({_two(row.true_gap)}){_three(row.mean):>9}{_three(row.rms):>7}"
+            f"{_two(row.push.group):>6} ({_two(row.push.turn)})"
         )
     for name, why in found.refused.items():
         if name.endswith(loss):
