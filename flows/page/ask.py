@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from typing import Any
+from typing import Any, Literal
 
 import duckdb
 from nicegui import ui
@@ -17,6 +17,9 @@ from warehouse import Warehouse, views
 from warehouse.query.sandbox import Answer, ask
 
 ROWS, SECONDS = 1_000, 30.0
+LIGHT: Literal["vscodeLight"] = "vscodeLight"
+DARK: Literal["vscodeDark"] = "vscodeDark"
+"""Themes of the editor whose colours can be read: keywords at least 4.5 to 1."""
 START = "SELECT gym, phase, count(*) AS n, avg(score) AS score FROM trajectories GROUP BY ALL ORDER BY ALL"
 
 
@@ -31,8 +34,11 @@ class Question:
         """The box, the examples and the place of the answer."""
         frame.heading("Ask")
         with ui.element("div").classes("panel flex flex-col gap-2"):
-            self._box = ui.codemirror(self._text or START, language="SQL", line_wrapping=True).classes("w-full")
+            self._box = ui.codemirror(self._text or START, language="SQL", theme=LIGHT, line_wrapping=True).classes(
+                "w-full"
+            )
             self._box.props('aria-label="SQL"').style("height: 9rem")
+            ui.timer(0.0, self._choose_theme, once=True)
             with ui.row().classes("items-center gap-3"):
                 ui.button("Ask", on_click=self._ask).props("no-caps")
                 ui.button("Copy SQL", on_click=lambda: ui.clipboard.write(self._box.value)).props("no-caps outline")
@@ -45,6 +51,11 @@ class Question:
         self._place = ui.column().classes("w-full gap-4")
         if self._text:
             await self._ask()
+
+    async def _choose_theme(self) -> None:
+        """The browser alone knows whether it is dark; in a light editor's colours dark text cannot be read there, and back."""
+        if await ui.run_javascript("document.body.classList.contains('body--dark')"):
+            self._box.set_theme(DARK)
 
     def _use(self, name: str) -> None:
         query = views.queries()[name]

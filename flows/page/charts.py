@@ -2,38 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-COLORS = ("#2f6ca8", "#d07a1f", "#2e8b6a", "#a4508b", "#8a6d3b", "#5b5fc7", "#b3372f", "#4a8fa8")
-"""Distinct in both themes, and in the common kinds of colour blindness with the line styles beside them."""
-QUIET = "#8a929d"
-ALARM = "#c2483f"
+COLORS = ("#3b82c4", "#c8741c", "#2e8b6a", "#b4609b", "#94743c", "#7276d8", "#d0504a", "#4a8fa8")
+"""Distinct in the common kinds of colour blindness, and each at least 3.5 to 1 on the panels of both themes."""
+QUIET = "#7b8490"
+ALARM = "#d4524a"
 LINE = "rgba(128,136,148,.25)"
+GOOD, BAD = COLORS[2], COLORS[6]
 
 LABEL_LINE, LETTER = 14, 6.5
 """Pixels: the height of a label's line, and about the width of a letter."""
-NARROW = 680.0
-"""Pixels across of the narrowest chart that shows labels: where they are apart in it, they are in a wider one."""
+WIDE, NARROW = 680.0, 280.0
+"""Pixels across of the narrowest chart on a desk and on a telephone: labels that are apart in it are so in a wider one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A vertical line at a step. kind: stage or alarm. labelled: whether the chart says its text, as well as the sentence below."""
+    """A vertical line at a step. text: its label. kind: stage or alarm. note: what the sentence below the chart says of it, where
+    that is more."""
 
     step: float
     text: str
     kind: str
-    labelled: bool = True
+    note: str = ""
 
 
-def curves(series: Mapping[str, Sequence[tuple[float, float | None]]], marks: Sequence[Mark]) -> dict[str, Any]:
-    """Lines over steps. series: points by name; a name that ends in ``(training)`` is drawn thin."""
+def bare(name: str) -> str:
+    """A curve's name without its phase."""
+    return name.removesuffix(" (training)").removesuffix(" (validation)")
+
+
+def colors(series: Iterable[str]) -> dict[str, str]:
+    """By what their names have in common, so that the two phases of one thing look alike."""
+    return {name: COLORS[n % len(COLORS)] for n, name in enumerate(dict.fromkeys(map(bare, series)))}
+
+
+def curves(
+    series: Mapping[str, Sequence[tuple[float, float | None]]], marks: Sequence[Mark], *, from_0_to_1: bool = False
+) -> dict[str, Any]:
+    """Lines over steps. series: points by name; a name that ends in ``(training)`` is drawn thin. from_0_to_1: the axis of values,
+    where all of them lie there."""
     lines: list[dict[str, Any]] = []
-    for n, (name, points) in enumerate(series.items()):
+    color = colors(series)
+    for name, points in series.items():
         thin = name.endswith("(training)")
-        color = COLORS[(n // 2 if any(s.endswith("(training)") for s in series) else n) % len(COLORS)]
         lines.append(
             {
                 "name": name,
@@ -41,48 +56,88 @@ def curves(series: Mapping[str, Sequence[tuple[float, float | None]]], marks: Se
                 "data": [list(point) for point in points],
                 "symbolSize": 4 if thin else 7,
                 "showSymbol": len(points) < 200,
-                "lineStyle": {"width": 1 if thin else 2.5, "type": "dotted" if thin else "solid"},
-                "itemStyle": {"color": color},
+                "lineStyle": {"width": 1.25 if thin else 2.5, "type": [4, 3] if thin else "solid"},
+                "itemStyle": {"color": color[bare(name)]},
                 "connectNulls": True,
             }
         )
     steps = [step for points in series.values() for step, _ in points]
-    placed = _placed(marks, min(steps, default=0.0), max(steps, default=0.0))
+    values = [value for points in series.values() for _, value in points if value is not None]
+    fixed: dict[str, Any] = (
+        {"min": 0, "max": 1} if from_0_to_1 and all(0 <= value <= 1 for value in values) else {"scale": True}
+    )
+    ends = min(steps, default=0.0), max(steps, default=0.0)
+    wide, top = _mark_lines(marks, *ends, WIDE)
+    narrow, top_of_narrow = _mark_lines(marks, *ends, NARROW)
     if lines and marks:
-        lines[0]["markLine"] = {
-            "symbol": "none",
-            "silent": True,
-            "label": {
-                "formatter": "{b}",
-                "position": "end",
-                "rotate": 0,
-                "fontSize": 11,
-                "lineHeight": LABEL_LINE,
-            },
-            "data": [
-                {
-                    "name": mark.text,
-                    "xAxis": mark.step,
-                    "lineStyle": {"color": ALARM if mark.kind == "alarm" else QUIET, "type": "dashed"},
-                    "label": {
-                        "color": ALARM if mark.kind == "alarm" else QUIET,
-                        "distance": height + 6,
-                        "align": align,
-                        **({} if mark.labelled else {"show": False}),
-                    },
-                }
-                for mark, height, align in placed
-            ],
-        }
+        lines[0]["markLine"] = wide
+    return {
+        **_over_steps(top),
+        "yAxis": {"type": "value", **fixed, **_axis()},
+        "series": lines,
+        "media": [
+            {
+                "query": {"maxWidth": 760},
+                "option": {"grid": {"top": top_of_narrow}, "series": [{"markLine": narrow}] if lines and marks else []},
+            }
+        ],
+    }
+
+
+def _mark_lines(marks: Sequence[Mark], low: float, high: float, across: float) -> tuple[dict[str, Any], int]:
+    """The lines with their labels for a chart of this width, and how many pixels lie above its curves."""
+    placed = _placed(marks, low, high, across)
+    lines = {
+        "symbol": "none",
+        "silent": True,
+        "label": {"formatter": "{b}", "position": "end", "rotate": 0, "fontSize": 11, "lineHeight": LABEL_LINE},
+        "data": [
+            {
+                "name": mark.text,
+                "xAxis": mark.step,
+                "lineStyle": {"color": ALARM if mark.kind == "alarm" else QUIET, "type": "dashed"},
+                "label": {
+                    "color": ALARM if mark.kind == "alarm" else QUIET,
+                    "distance": height + 6,
+                    "align": align,
+                },
+            }
+            for mark, height, align in placed
+        ],
+    }
+    return lines, max((height + _height(mark) for mark, height, _ in placed), default=0) + 22
+
+
+def _placed(marks: Sequence[Mark], low: float, high: float, across: float) -> list[tuple[Mark, int, str]]:
+    """Each mark with the height of its label in pixels above the chart, and which side of its line it lies on: labels that would
+    cover one another stand one above the other, and none reaches over the chart's edge."""
+    placed: list[tuple[Mark, int, str]] = []
+    taken: list[tuple[float, float, int, int]] = []
+    for mark in sorted(marks, key=lambda mark: (mark.step, mark.kind != "stage")):
+        at = across * (mark.step - low) / (high - low) if high > low else 0.0
+        width = LETTER * max(map(len, mark.text.split("\n")))
+        left = min(max(at - width / 2, 0.0), across - width)
+        align = "left" if left == 0.0 else "center" if left == at - width / 2 else "right"
+        left = {"left": at, "center": left, "right": at - width}[align]
+        height = 0
+        for begins, ends, low_edge, top_edge in sorted(taken, key=lambda label: label[2]):
+            if left < ends and begins < left + width and height < top_edge and low_edge < height + _height(mark):
+                height = top_edge
+        placed.append((mark, height, align))
+        taken.append((left, left + width, height, height + _height(mark)))
+    return placed
+
+
+def _height(mark: Mark) -> int:
+    return LABEL_LINE * (mark.text.count("\n") + 1)
+
+
+def _over_steps(top: int) -> dict[str, Any]:
+    """A chart's frame over steps. top: pixels above its curves."""
     return {
         "animation": False,
-        "grid": {
-            "left": 44,
-            "right": 28,
-            "top": max((height + _height(mark) for mark, height, _ in placed), default=0) + 22,
-            "bottom": 64,
-        },
-        "legend": {"bottom": 0, "type": "scroll", "textStyle": {"color": QUIET}},
+        "grid": {"left": 44, "right": 28, "top": top, "bottom": 44},
+        "legend": {"show": False},
         "tooltip": {"trigger": "axis", "confine": True},
         "xAxis": {
             "type": "value",
@@ -93,36 +148,28 @@ def curves(series: Mapping[str, Sequence[tuple[float, float | None]]], marks: Se
             "max": "dataMax",
             **_axis(),
         },
-        "yAxis": {"type": "value", "scale": True, **_axis()},
-        "series": lines,
-        # Where it is narrower than that the labels would cover one another; the text below the chart says the same.
-        "media": [{"query": {"maxWidth": 760}, "option": {"series": [{"markLine": {"label": {"show": False}}}]}}],
     }
 
 
-def _placed(marks: Sequence[Mark], low: float, high: float) -> list[tuple[Mark, int, str]]:
-    """Each mark with the height of its label in pixels above the chart, and which side of its line it lies on: labels that would
-    cover one another stand one above the other, and none reaches over the chart's edge."""
-    placed: list[tuple[Mark, int, str]] = []
-    taken: list[tuple[float, float, int, int]] = []
-    for mark in sorted(marks, key=lambda mark: (mark.step, mark.kind != "stage")):
-        at = NARROW * (mark.step - low) / (high - low) if high > low else 0.0
-        width = LETTER * max(map(len, mark.text.split("\n")))
-        left = min(max(at - width / 2, 0.0), NARROW - width)
-        align = "left" if left == 0.0 else "center" if left == at - width / 2 else "right"
-        left = {"left": at, "center": left, "right": at - width}[align]
-        height = 0
-        for begins, ends, low_edge, top_edge in sorted(taken, key=lambda label: label[2]):
-            if left < ends and begins < left + width and height < top_edge and low_edge < height + _height(mark):
-                height = top_edge
-        placed.append((mark, height, align))
-        if mark.labelled:
-            taken.append((left, left + width, height, height + _height(mark)))
-    return placed
-
-
-def _height(mark: Mark) -> int:
-    return LABEL_LINE * (mark.text.count("\n") + 1) if mark.labelled else 0
+def shares(steps: Sequence[int], parts: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+    """Shares of a whole over steps, one above the other. parts: by name, one share a step."""
+    return {
+        **_over_steps(16),
+        "yAxis": {"type": "value", "min": 0, "max": 100, **_axis()},
+        "series": [
+            {
+                "name": name,
+                "type": "line",
+                "stack": "all",
+                "data": [[step, round(100 * share, 1)] for step, share in zip(steps, values, strict=True)],
+                "symbolSize": 5,
+                "areaStyle": {"opacity": 0.55},
+                "lineStyle": {"width": 1},
+                "itemStyle": {"color": color},
+            }
+            for (name, values), color in zip(parts.items(), colors(parts).values(), strict=True)
+        ],
+    }
 
 
 def turn_bars(turns: Sequence[int], values: Mapping[str, Sequence[float | None]]) -> dict[str, Any]:
@@ -135,10 +182,22 @@ def turn_bars(turns: Sequence[int], values: Mapping[str, Sequence[float | None]]
         "xAxis": {"type": "category", "data": list(turns), **_axis()},
         "yAxis": {"type": "value", **_axis()},
         "series": [
-            {"name": name, "type": "bar", "data": list(data), "itemStyle": {"color": COLORS[n]}}
+            {
+                "name": name,
+                "type": "bar",
+                "data": _signed(name, data),
+                "itemStyle": {"color": GOOD if name == "advantage" else COLORS[n]},
+            }
             for n, (name, data) in enumerate(values.items())
         ],
     }
+
+
+def _signed(name: str, data: Sequence[float | None]) -> list[Any]:
+    """An advantage below 0 has a colour of its own."""
+    if name != "advantage":
+        return list(data)
+    return [{"value": v, "itemStyle": {"color": BAD if (v or 0) < 0 else GOOD}} for v in data]
 
 
 def of_columns(rows: Sequence[Sequence[Any]], x: int, y: int, kind: str, names: Sequence[str]) -> dict[str, Any]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from userrl_core.rewards import CreditConfig, assign_credit
+from userrl_core.rewards import CreditConfig, Credits, assign_credit, measure_push
+from userrl_core.rewards.config import FORM_MEANINGS
 from warehouse.query.browse import Conversation
 
 SHAPINGS = ("naive", "equalized", "r2g", "em")
@@ -30,6 +31,12 @@ class Settings:
         gamma = run.get("gamma")
         return cls(shaping, score, float(default.gamma if gamma is None else gamma))
 
+    @classmethod
+    def logged(cls, run: dict[str, Any]) -> Settings:
+        """Those that the run's credit was logged under, also where its shaping is a package's and cannot be chosen here."""
+        own = cls.of(run)
+        return replace(own, shaping=run.get("shaping") or own.shaping)
+
 
 @dataclass(frozen=True, slots=True)
 class Credit:
@@ -41,10 +48,43 @@ class Credit:
 
 def rescored(members: Sequence[Conversation], run: dict[str, Any], settings: Settings) -> list[Credit]:
     """Credit of each member of a group. Raises ConfigError for settings that its rewards do not allow."""
-    given = assign_credit(
+    given = _assigned(members, run, settings)
+    return [
+        Credit([float(s) for s in shaped], [float(a) for a in advantage])
+        for shaped, advantage in zip(given.shaped, given.advantages, strict=True)
+    ]
+
+
+def push_of(members: Sequence[Conversation], run: dict[str, Any]) -> float | None:
+    """The group push of the advantages that were logged (docs/rewards.md); None where there are none."""
+    logged = [[turn["advantage"] or 0.0 for turn in member.turns] for member in members]
+    if not any(a for row in logged for a in row):
+        return None
+    credits = _assigned(
+        members, run, Settings("equalized", "sum", 1.0)
+    )  # says who scored below the mean, which is not asked here
+    return measure_push(logged, [0] * len(members), credits, _tokens(members)).group
+
+
+def advantage_meaning(run: dict[str, Any], settings: Settings) -> str:
+    """What an advantage says under these settings and the run's form."""
+    if settings.shaping == "equalized":
+        return (
+            "equalized: the score's distance from the group's mean, in deviations, alike in every turn; it averages 0"
+        )
+    form = run.get("form") or "released"
+    return f"{settings.shaping} / {settings.score} in form {form}: {FORM_MEANINGS[form]}"
+
+
+def _tokens(members: Sequence[Conversation]) -> list[list[int]]:
+    return [[max(1, turn["completion_tokens"] or 1) for turn in member.turns] for member in members]
+
+
+def _assigned(members: Sequence[Conversation], run: dict[str, Any], settings: Settings) -> Credits:
+    return assign_credit(
         [[turn["reward"] for turn in member.turns] for member in members],
         [0] * len(members),
-        turn_tokens=[[max(1, turn["completion_tokens"] or 1) for turn in member.turns] for member in members],
+        turn_tokens=_tokens(members),
         shaping=settings.shaping,
         score=settings.score,
         gamma=settings.gamma,
@@ -53,7 +93,3 @@ def rescored(members: Sequence[Conversation], run: dict[str, Any], settings: Set
         ddof=run.get("ddof") or 0,
         admitted=[bool(member.trajectory["admitted"]) for member in members],
     )
-    return [
-        Credit([float(s) for s in shaped], [float(a) for a in advantage])
-        for shaped, advantage in zip(given.shaped, given.advantages, strict=True)
-    ]

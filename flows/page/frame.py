@@ -33,10 +33,10 @@ LONGEST_WORD = 14
 STYLE = """
 :root { --line: #d9dee5; --quiet: #5d6673; --panel: #ffffff; --ground: #f5f7f9; --agent: #eaf1f8; --mark: #b4540a; }
 .body--dark { --line: #3a414b; --quiet: #a3acb8; --panel: #1f242b; --ground: #15191e; --agent: #24303d; --mark: #f0a35e; }
-body { background: var(--ground); }
+body { background: var(--ground); } .body--dark { color-scheme: dark; }
 .nicegui-content { padding: 0; }
 .bar { background: var(--panel); border-bottom: 1px solid var(--line); }
-.bar a, .bar a:visited { color: inherit; text-decoration: none; padding: .35rem .6rem; border-radius: .4rem; }
+.bar a.nicegui-link { color: inherit; text-decoration: none; padding: .35rem .6rem; border-radius: .4rem; }
 .bar a.here { background: var(--agent); font-weight: 600; }
 .panel { background: var(--panel); border: 1px solid var(--line); border-radius: .6rem; padding: 1rem; width: 100%; }
 .quiet { color: var(--quiet); }
@@ -54,16 +54,18 @@ body { background: var(--ground); }
 .q-table td a, .nicegui-link { color: #2f6ca8; } .body--dark .q-table td a, .body--dark .nicegui-link { color: #8cbcec; }
 .body--dark :is(.q-btn--flat, .q-btn--outline) { --q-primary: #8cbcec; }
 .panel :is(.q-table__card, .q-table__container) { background: transparent; }
-.body--dark .cm-editor { filter: invert(.88) hue-rotate(180deg); }
 .member { min-width: 15rem; flex: 1 0 15rem; }
-.same { opacity: .6; }
+.same .said { color: var(--quiet); } .same .agent { background: transparent; outline: 1px dashed var(--line); }
+.dot { width: .8rem; height: .8rem; border-radius: 50%; display: inline-block; margin-right: .35rem; }
 .number { font-variant-numeric: tabular-nums; }
 .q-table .chip { white-space: nowrap; }
 @media (max-width: 599px) { .panel { padding: .6rem; } .wide { display: none; }
-  .bar { padding-left: .5rem; padding-right: .5rem; } .bar a { padding: .35rem .25rem; font-size: .875rem; }
+  .bar { padding-left: .5rem; padding-right: .5rem; } .bar a.nicegui-link { padding: .35rem .25rem; font-size: .875rem; }
   .panel .q-table th, .panel .q-table td { padding: .3rem .2rem; overflow-wrap: anywhere; min-width: 1.6rem; }
   .panel .q-table .whole { overflow-wrap: normal; } .q-table .chip { font-size: .8rem; padding: .1rem .25rem; }
+  .member { min-width: 10.2rem; flex-basis: 10.2rem; } .folded:not(.open) > .later { display: none; }
   .q-table__grid-item-card { border: 1px solid var(--line); } }
+@media (min-width: 600px) { .unfolds { display: none; } }
 """
 
 
@@ -185,6 +187,16 @@ def _short(name: str, rows: Sequence[Mapping[str, Any]]) -> bool:
 def number(value: float | None, digits: int = 3) -> str:
     """A figure as text; a dash for null."""
     return "–" if value is None else f"{value:.{digits}f}"
+
+
+def signed(value: float | None) -> str:
+    """A figure with its sign; a dash for null."""
+    return "–" if value is None else f"{value:+.3f}".replace("-", "−")
+
+
+def many(count: int, what: str) -> str:
+    """A count and its noun."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 async def asked(question: Callable[[], T]) -> T:

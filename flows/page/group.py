@@ -8,6 +8,8 @@ from typing import Any
 from nicegui import ui
 
 from flows.page import charts, frame
+from flows.page.credit import Settings, advantage_meaning, push_of
+from flows.page.outcome import attempt, ended
 from userrl_core.errors import ConfigError
 from warehouse import Warehouse
 from warehouse.query import browse
@@ -33,28 +35,42 @@ async def show_group(warehouse: Warehouse, traj_id: int) -> None:
         with ui.row().classes("gap-1"):
             ui.label("Widest apart in score:")
             for member, what in zip(members[:2], ("best", "worst"), strict=True):
-                ui.link(
-                    f"{what}, attempt {member.trajectory['attempt']}", f"/trajectory/{member.trajectory['traj_id']}"
-                )
+                ui.link(f"{what}, {attempt(member.trajectory)}", f"/trajectory/{member.trajectory['traj_id']}")
             [turn, _] = browse.parting([member.turns for member in members[:2]])
-            ui.label("(they stand first below)" if turn is None else f"(first below; they part at turn {turn})")
+            ui.label(
+                "(they stand first below)"
+                if turn is None
+                else f"(first below; these two part from one another at turn {turn})"
+            )
     else:
         ui.label("All scores are equal: such a group has no advantage, and teaches nothing.").classes("mark")
+    runs = await frame.asked(lambda: warehouse.rows("FROM runs WHERE run_id = $run", run=first["run_id"]))
     with ui.element("div").classes("panel"):
-        labels = [f"attempt {m.trajectory['attempt']}" for m in members]
-        advantages = [_advantage(m) for m in members]
-        values = {"score": scores, "advantage": advantages}
+        values = {"score": scores, "advantage": [_advantage(m) for m in members]}
         present = {name: data for name, data in values.items() if any(v is not None for v in data)}
-        options = charts.turn_bars([], present)
-        options["xAxis"]["data"] = labels
-        ui.echart(options).classes("w-full").style("height: 12rem")
+        options = charts.turn_bars([m.trajectory["attempt"] + 1 for m in members], present)
+        options["xAxis"] |= {"name": "attempt", "nameLocation": "middle", "nameGap": 24}
+        options["xAxis"]["axisLabel"] |= {"interval": 0}
+        options["grid"] |= {"bottom": 44}
+        ui.echart(options).classes("w-full").style("height: 13rem")
+        if "advantage" in present:
+            _explain(members, runs[0] if runs else {})
     with (
         ui.element("div")
         .classes("flex flex-nowrap gap-3 overflow-x-auto w-full pb-2")
         .props('tabindex=0 aria-label="trajectories"')
     ):
         for n, member in enumerate(members):
-            _member(member, alone[n], _shared_turns(members, n))
+            _member(member, alone[n], _equals(members, n), _shared_turns(members, n))
+
+
+def _explain(members: Sequence[Conversation], run: dict[str, Any]) -> None:
+    """What the advantage is under the run's rule, and how far it pushes the whole group one way."""
+    push = push_of(members, run)
+    pushed = "" if push is None else f" Push of this group: {push:.2f} (0 balanced, 1 all one way; docs/rewards.md)."
+    ui.label(
+        f"Advantage: the mean over an attempt's turns, red below 0. Under {advantage_meaning(run, Settings.logged(run))}.{pushed}"
+    ).classes("quiet text-sm")
 
 
 def _widest_first(members: Sequence[Conversation]) -> list[Conversation]:
@@ -71,20 +87,28 @@ def _widest_first(members: Sequence[Conversation]) -> list[Conversation]:
     return [*ends, *(m for m in members if not any(m is end for end in ends))]
 
 
-def _member(member: Conversation, alone: int | None, shared: Sequence[bool]) -> None:
+def _member(member: Conversation, alone: int | None, equals: Sequence[str], shared: Sequence[bool]) -> None:
     row = member.trajectory
     with ui.element("section").classes("panel member flex flex-col gap-2"):
-        ui.link(f"attempt {row['attempt']}", f"/trajectory/{row['traj_id']}").classes("font-semibold")
+        ui.link(attempt(row).capitalize(), f"/trajectory/{row['traj_id']}").classes("font-semibold")
         score = frame.number(row["score"]) if row["admitted"] else "not scored"
         advantage = _advantage(member)
-        ui.label(f"score {score}, advantage {'–' if advantage is None else f'{advantage:+.3f}'}").classes("number")
-        ui.label(f"{row['stop_reason']} after {row['turns']} turns").classes("quiet text-sm")
-        if alone is None:
-            ui.label("word for word as another one").classes("mark text-sm")
+        ui.label(f"score {score}, advantage {frame.signed(advantage)}").classes("number")
+        ui.label(f"{ended(row['stop_reason'], member.turns)} after {frame.many(row['turns'], 'turn')}").classes(
+            "quiet text-sm"
+        )
+        if equals:
+            ui.label(f"same as attempt{'s' if len(equals) > 1 else ''} {', '.join(equals)}").classes("mark text-sm")
         for turn, same in zip(member.turns, shared, strict=True):
             if turn["turn"] == alone:
-                ui.label("parts from the others").classes("mark text-sm")
+                ui.label("from here on like no other attempt").classes("mark text-sm")
             frame.turn(turn, same=same)
+
+
+def _equals(members: Sequence[Conversation], own: int) -> list[str]:
+    """The numbers of the attempts in which the same was said and heard from the first turn to the last."""
+    said = [[(t["choice"], t["content"], t["observation"]) for t in m.turns] for m in members]
+    return [str(m.trajectory["attempt"] + 1) for n, m in enumerate(members) if n != own and said[n] == said[own]]
 
 
 def _advantage(member: Conversation) -> float | None:

@@ -15,6 +15,7 @@ from nicegui import ui
 
 from flows.machine.home import runs_dir, warehouse_dir
 from flows.page import frame
+from flows.page.outcome import ended
 from flows.run.run import load
 from userrl_core.audit.replay import why_not
 from userrl_core.errors import ConfigError, UserRLError
@@ -136,7 +137,11 @@ class OtherWays:
         ):
             self._column("as it was", self._turns[self._number - 1 :], "")
             for n, way in enumerate(ways, 1):
-                self._column(f"way {n}", way["turns"], f"{way['stop_reason']}, score {frame.number(way['score'])}")
+                self._column(
+                    f"way {n}",
+                    way["turns"],
+                    f"{ended(way['stop_reason'], way['turns'])}, score {frame.number(way['score'])}",
+                )
 
     def _column(self, name: str, turns: Sequence[Mapping[str, Any]], ending: str) -> None:
         with ui.element("section").classes("panel member flex flex-col gap-2"):

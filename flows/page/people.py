@@ -19,6 +19,7 @@ from nicegui import ui
 
 from flows.machine.foreign_text import plain
 from flows.page import frame
+from flows.page.outcome import ended, other_side
 from flows.run.reports import of_people
 from flows.run.reports.of_people import Pair
 from flows.run.run import all_runs
@@ -45,6 +46,11 @@ MOST = 64
 
 LABEL = 25
 """A question longer than this stays to be read above its answer."""
+
+SAID = {
+    "y": "Yes", "n": "No", "m": "Maybe", "0": "0: not at all", "0.5": "½: in part", "1": "1: wholly",
+}  # fmt: skip
+"""What a button says, where the answer is a letter or a number."""
 
 _CHOICES = re.compile(r"\[([^\[\]]+/[^\[\]]+)\]\s*$")
 
@@ -95,7 +101,7 @@ class PageConsole(Console):
             raise EOFError
         if keep and len(shown) > LABEL:
             self.lines.append(("note", shown.strip()))
-        self.lines.append(("said", answer))
+        self.lines.append(("said", SAID.get(answer, answer) if options else answer))
         return answer
 
     def _say(self, text: str) -> None:
@@ -197,7 +203,7 @@ class People:
         talk = sitting.talk
         frame.heading(f"{talk.task.gym}: you are the {talk.side}")
         with ui.row().classes("gap-2"):
-            frame.chip(f"with {talk.other_name}")
+            frame.chip(f"with {other_side(talk.other_name)}")
             frame.chip(f"at most {talk.turns} turns")
         SittingPage(sitting).build()
 
@@ -241,7 +247,8 @@ class People:
                 frame.heading(of_people.TITLE, level=2)
                 columns = {
                     "gym": "gym", "part": "part", "other_side": "with", "simulated": "simulated by", "tasks": "tasks",
-                    "people": "people", "simulated_score": "simulated", "difference": "people − simulated",
+                    "conversations": "conversations", "people": "people", "simulated_score": "simulated",
+                    "difference": "people − simulated",
                 }  # fmt: skip
                 frame.table([_paired(n, pair) for n, pair in enumerate(pairs)], columns, cards=True)
                 ui.label(of_people.NOTE).classes("quiet text-sm")
@@ -301,7 +308,9 @@ class SittingPage:
             if options:
                 with ui.row().classes("gap-2"):
                     for option in options:
-                        ui.button(plain(option), on_click=self._answer(partial(str, option))).props("no-caps outline")
+                        ui.button(plain(SAID.get(option, option)), on_click=self._answer(partial(str, option))).props(
+                            "no-caps outline"
+                        )
             else:
                 box = ui.textarea(label="your words").classes("w-full").props("autogrow autofocus rows=1")
                 send = self._answer(lambda: str(box.value or "").strip())
@@ -324,16 +333,24 @@ class SittingPage:
                 frame.said(sitting.failure or "This conversation could not be held.")
                 return
             score = "not scored" if trajectory.score is None else f"score {trajectory.score:.3f}"
-            ui.label(f"Over after {len(trajectory.turns)} turns: {trajectory.stop_reason}, {score}.")
-            ui.link("every turn", f"/trajectory/{trajectory.traj_id}")
+            turns = [{"choice": turn.choice, "reward": turn.reward} for turn in trajectory.turns]
+            word = ended(trajectory.stop_reason, turns)
+            ui.label(f"Over after {frame.many(len(turns), 'turn')}: {word}, {score}.")
+            address = f"/trajectory/{trajectory.traj_id}"
+            ui.link("every turn", address)
             ui.label("How natural was the other side?")
             stars = ui.rating(max=5, size="lg").props('aria-label="rating"')
             comment = ui.input("a remark").classes("w-full")
 
             def keep() -> None:
-                sitting.rate(int(stars.value or 0), str(comment.value or ""))
-                ui.notify("Kept. Thank you.")
-                ui.navigate.to("/people")
+                given = int(stars.value or 0)
+                sitting.rate(given, str(comment.value or ""))
+                self._question.clear()
+                with self._question:
+                    kept = f"Your rating is kept: {given} of 5." if given else "Kept without a rating."
+                    ui.label(f"{kept} Thank you.").props('role="status"')
+                    ui.link("another conversation", "/people")
+                    ui.link("every turn of this one", address)
 
             ui.button("Keep the rating", on_click=keep).props("no-caps").classes("self-start")
 
@@ -343,9 +360,10 @@ def _paired(n: int, pair: Pair) -> dict[str, Any]:
         "id": n,
         "gym": pair.gym,
         "part": pair.part,
-        "other_side": pair.other_side,
-        "simulated": pair.simulated,
+        "other_side": other_side(pair.other_side),
+        "simulated": other_side(pair.simulated),
         "tasks": pair.tasks,
+        "conversations": pair.conversations,
         "people": of_people.with_limits(pair.people_score),
         "simulated_score": of_people.with_limits(pair.simulated_score),
         "difference": of_people.with_limits(pair.difference, sign="+"),
@@ -358,6 +376,7 @@ def _talk(row: dict[str, Any]) -> dict[str, Any]:
         "id": str(row["traj_id"]),
         "traj": str(row["traj_id"]),
         "href_traj": f"/trajectory/{row['traj_id']}",
+        "other_side": other_side(row["other_side"]),
         "score": frame.number(row["score"]),
         "seconds": round(row["person_seconds"] or 0),
         "rating": "★" * (row["rating"] or 0),

@@ -11,11 +11,13 @@ from nicegui.events import KeyEventArguments
 
 from flows.machine.foreign_text import plain_json
 from flows.page import charts, frame
-from flows.page.credit import SCORES, SHAPINGS, Credit, Settings, rescored
+from flows.page.credit import SCORES, SHAPINGS, Credit, Settings, advantage_meaning, rescored
 from flows.page.other_ways import OtherWays, possible
+from flows.page.outcome import attempt, ended
 from flows.page.trajectories import Listing
 from userrl_core.errors import ConfigError
 from userrl_core.records import Flag
+from userrl_core.rewards.shaping import MEANINGS
 from warehouse import Warehouse
 from warehouse.query import browse
 from warehouse.query.browse import Conversation
@@ -44,6 +46,7 @@ class Replay:
     def __init__(self, warehouse: Warehouse, shown: Conversation, listing: Listing) -> None:
         self._warehouse, self._shown, self._listing = warehouse, shown, listing
         self._cards: list[ui.element] = []
+        self._heads: list[ui.row] = []
         self._bars: list[Bars] = []
         self._at = -1
         self._goes_on = False
@@ -54,7 +57,7 @@ class Replay:
         row = self._shown.trajectory
         frame.heading(f"{row['gym']} {row['task_id']}")
         with ui.row().classes("gap-2 items-center"):
-            outcome, kind = _outcome(row)
+            outcome, kind = _outcome(row, self._shown.turns)
             frame.chip(outcome, kind=kind)
             for fact in (row["stage"], f"step {row['step']}", row["phase"], row["policy"], f"user {row['user_name']}"):
                 frame.chip(str(fact or "–"))
@@ -66,7 +69,9 @@ class Replay:
         self._hint = ui.row().classes("gap-1")
         with ui.element("div").classes("panel"):
             self._chart = ui.echart(self._options(self._logged())).classes("w-full").style("height: 13rem")
+            self._meaning = ui.label().classes("quiet text-sm")
             self._control = ui.element("div").classes("w-full")
+        self._explain(self._logged(), Settings.logged(self._shown.run))
         self._opening(row)
         counts = await frame.asked(lambda: _calls(self._warehouse, row["traj_id"]))
         self._goes_on = await frame.asked(lambda: possible(self._warehouse, self._shown))
@@ -99,7 +104,8 @@ class Replay:
             .props(f'tabindex=0 aria-label="turn {turn["turn"]}"') as card
         ):
             self._cards.append(card)
-            with ui.row().classes("w-full items-baseline gap-3"):
+            with ui.row().classes("w-full items-baseline gap-3") as head:
+                self._heads.append(head)
                 ui.label(f"Turn {turn['turn']}").classes("font-semibold")
                 ui.label(turn["choice"] or "no readable call").classes("" if turn["choice"] else "mark")
                 for flag, text in FLAGS.items():
@@ -108,8 +114,10 @@ class Replay:
                 ui.label(_cost(turn)).classes("quiet text-sm ml-auto number")
             if turn["thought"]:
                 frame.said(turn["thought"], "quiet", "italic")
+            ui.label("agent").classes("quiet text-xs")
             frame.said(turn["content"] if turn["choice"] else turn["message"], "agent")
-            frame.said(turn["observation"] or "(nothing came back)")
+            ui.label("user or environment").classes("quiet text-xs")
+            frame.said(turn["observation"] or "(nothing came back)", "px-3")
             bars = Bars(self._scales(logged))
             bars.build()
             bars.show(turn["reward"], logged.shaped[number], logged.advantage[number])
@@ -162,7 +170,17 @@ class Replay:
         present = {name: data for name, data in values.items() if any(v is not None for v in data)}
         return charts.turn_bars([t["turn"] for t in turns], present)
 
-    def _recolour(self, credit: Credit) -> None:
+    def _explain(self, credit: Credit, settings: Settings) -> None:
+        """What the bars say; nothing where nothing was trained."""
+        said = []
+        if any(value is not None for value in credit.shaped) and settings.shaping in MEANINGS:
+            said.append(f"Shaped, {MEANINGS[settings.shaping]}.")
+        if any(value is not None for value in credit.advantage):
+            said.append(f"Advantage, {advantage_meaning(self._shown.run, settings)}.")
+        self._meaning.set_text(" ".join(said))
+
+    def _recolour(self, credit: Credit, settings: Settings) -> None:
+        self._explain(credit, settings)
         scales = self._scales(credit)
         for bars, turn, shaped, advantage in zip(
             self._bars, self._shown.turns, credit.shaped, credit.advantage, strict=True
@@ -187,7 +205,7 @@ class Replay:
         row, turns = self._shown.trajectory, self._shown.turns
         if row["stop_reason"] in (None, "success") or not row["admitted"]:
             return
-        earning = [turn["turn"] for turn in turns if (turn["reward"] or 0.0) > 0]
+        earning = [n for n, turn in enumerate(turns, 1) if (turn["reward"] or 0.0) > 0]
         others = [each for each in members if each.trajectory["admitted"] and each.trajectory["score"] is not None]
         # Of equally good ones, the one that goes with it longest.
         best = max(
@@ -196,18 +214,29 @@ class Replay:
             default=None,
         )
         with self._hint:
-            ui.label(
-                f"Turn {earning[-1]} was the last that earned anything." if earning else "No turn earned anything."
-            )
+            if earning and earning[-1] == len(turns):
+                ui.label("Its last turn still earned something.")
+            elif earning:
+                self._mark(earning[-1])
+                ui.link(f"From turn {earning[-1] + 1} on", self._cards[earning[-1]]).on(
+                    "click", lambda: self._go(earning[-1])
+                )
+                ui.label("nothing was earned.")
+            else:
+                ui.label("No turn earned anything.")
             if best is None or best.trajectory["score"] <= (row["score"] or 0.0):
                 return
             shared = browse.shared_turns(turns, best.turns)
-            name = f"attempt {best.trajectory['attempt']}, score {frame.number(best.trajectory['score'])}"
+            name = f"{attempt(best.trajectory)}, score {frame.number(best.trajectory['score'])}"
             ui.label("The best of its group,")
             ui.link(name, f"/trajectory/{best.trajectory['traj_id']}")
             ui.label(
                 "went on after the same turns." if shared == len(turns) else f"parts from it at turn {shared + 1}."
             )
+
+    def _mark(self, number: int) -> None:
+        with self._heads[number]:
+            ui.label("from here on nothing was earned").classes("mark text-sm").move(target_index=2)
 
     async def _find_neighbours(self) -> None:
         own = self._shown.trajectory["traj_id"]
@@ -247,27 +276,31 @@ class Bars:
 
     def __init__(self, scales: tuple[float, float]) -> None:
         self.scales = scales
-        self._fills: list[tuple[ui.element, ui.label]] = []
+        self._fills: list[tuple[ui.row, ui.element, ui.label]] = []
 
     def build(self) -> None:
         """Three bars."""
         with ui.element("div").classes("grid gap-x-4 gap-y-1 grid-cols-1 sm:grid-cols-3 w-full"):
             for name in ("reward", "shaped", "advantage"):
-                with ui.row().classes("items-center gap-2 flex-nowrap w-full"):
+                with ui.row().classes("items-center gap-2 flex-nowrap w-full") as whole:
                     ui.label(name).classes("quiet text-xs w-16")
                     with ui.element("div").classes("track"):
                         fill = ui.element("div")
-                    self._fills.append((fill, ui.label().classes("text-xs w-14 text-right number")))
+                    self._fills.append((whole, fill, ui.label().classes("text-xs w-14 text-right number")))
 
     def show(self, reward: float | None, shaped: float | None, advantage: float | None) -> None:
-        """Set the bars; null is a dash, never a zero."""
+        """Set the bars; a null reward is a dash, never a zero, and a credit that nobody gave has no bar. Shaped credit is in the
+        chart's colour, since more of it is neither good nor bad by itself."""
         scales = (self.scales[0], self.scales[0], self.scales[1])
-        for (fill, label), value, scale in zip(self._fills, (reward, shaped, advantage), scales, strict=True):
+        plain = (None, charts.COLORS[1], None)
+        values = (reward, shaped, advantage)
+        for n, ((whole, fill, label), value, scale) in enumerate(zip(self._fills, values, scales, strict=True)):
+            whole.set_visibility(n == 0 or value is not None)
             share = 0.0 if value is None else 50 * min(abs(value) / scale, 1.0)
             left = 50 - share if (value or 0) < 0 else 50
-            color = charts.COLORS[6] if (value or 0) < 0 else charts.COLORS[2]
+            color = plain[n] or (charts.BAD if (value or 0) < 0 else charts.GOOD)
             fill.style(f"left: {left:.1f}%; width: {share:.1f}%; background: {color}")
-            label.set_text("–" if value is None else f"{value:+.3f}")
+            label.set_text(frame.signed(value))
 
 
 class CreditControl:
@@ -279,7 +312,7 @@ class CreditControl:
         members: Sequence[Conversation],
         position: int,
         logged: Credit,
-        show: Callable[[Credit], None],
+        show: Callable[[Credit, Settings], None],
     ) -> None:
         self._run, self._members, self._position, self._logged, self._show = run, members, position, logged, show
         self._own = Settings.of(run)
@@ -287,7 +320,7 @@ class CreditControl:
     def build(self) -> None:
         """The controls."""
         own = self._own
-        with ui.row().classes("items-center gap-4"):
+        with ui.row().classes("items-center gap-4 pt-6"):  # gamma's figure stands above its slider
             self._shaping = ui.select(
                 ["as logged", *SHAPINGS], value="as logged", label="shaping", on_change=self._change
             )
@@ -304,7 +337,7 @@ class CreditControl:
 
     def _change(self) -> None:
         if self._shaping.value == "as logged":
-            self._show(self._logged)
+            self._show(self._logged, Settings.logged(self._run))
             self._say("as it was logged")
             return
         settings = Settings(self._shaping.value, self._score.value, float(self._gamma.value))
@@ -313,20 +346,21 @@ class CreditControl:
         except ConfigError as error:
             self._say(str(error))
             return
-        self._show(credits[self._position])
+        self._show(credits[self._position], settings)
         self._say(f"{settings.shaping}, {settings.score}, gamma {settings.gamma:g}, over {len(credits)} trajectories")
 
     def _say(self, text: str) -> None:
         self._note.set_text(text)
 
 
-def _outcome(row: Mapping[str, Any]) -> tuple[str, str]:
+def _outcome(row: Mapping[str, Any], turns: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
     if row["stop_reason"] is None:
         return "still being played", "odd"
     if not row["admitted"]:
         return f"not scored: {row['reject_reason']}", "bad"
     kind = "good" if row["stop_reason"] == "success" else "odd"
-    return f"{row['stop_reason']}, score {frame.number(row['score'])}, {row['turns']} of {row['horizon']} turns", kind
+    word = ended(row["stop_reason"], turns)
+    return f"{word}, score {frame.number(row['score'])}, {row['turns']} of {row['horizon']} turns", kind
 
 
 def _cost(turn: Mapping[str, Any]) -> str:

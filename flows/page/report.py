@@ -26,14 +26,16 @@ async def show_report(run: Run, warehouse: Warehouse) -> None:
     path = run.folder / "report.md"
     if path.is_file():
         with ui.expansion("Report").classes("panel"):
-            _draw([*parts(path.read_text())])
+            _draw([*parts(run.report_text)])
             if met := await frame.asked(lambda: [*of_people.beside_simulated(warehouse, run.id)]):
                 _draw([Heading(of_people.TITLE), *met])
             ui.label(f"With intervals, drawings and cost: userrl report {run.id} --html report.html").classes(
                 "quiet text-sm"
             )
         return
-    found = await frame.asked(lambda: so_far.page(run, warehouse))
+    base = ui.context.client.request.base_url  # the address and the port that this reader has the page under
+    address = str(base).rstrip("/") + frame.address("/trajectories", run=run.id)
+    found = await frame.asked(lambda: so_far.page(run, warehouse, shown_at=address))
     with ui.expansion("No report yet: so far, and what next", value=run.status.state != "running").classes("panel"):
         _draw(found.blocks)
 

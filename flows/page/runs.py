@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from nicegui import ui
 
 from flows.page import charts, frame
 from flows.page.charts import Mark
+from flows.page.replies import show_replies
 from flows.page.report import show_report
 from flows.run.ending import COLLAPSED, Ending, endings, in_a_word
+from flows.run.reports.of_people import RUN as PEOPLE
 from flows.run.results import validation_scores
 from flows.run.run import Run, all_runs
 from userrl_core.records import branch_of
@@ -27,6 +28,9 @@ ENDINGS = (
     "best, last: mean score of the best and of the last validation. collapsed: the last step lies below the best by more than .1 "
     "and by more than three standard errors, task by task, on held-out tasks where both were evaluated, else on validation."
 )
+
+TICK = '<q-checkbox v-if="props.row.curves" v-model="props.selected" :aria-label="props.row.name"/>'
+"""Before each row; the conversations of people are no run that has curves."""
 
 MEASURES = {
     "score": "mean score",
@@ -79,10 +83,11 @@ async def show_runs(warehouse: Warehouse) -> None:
         )
         made.add_slot("body-cell-spark", frame.SPARK)
         made.add_slot("body-cell-ending", frame.WORD)
+        made.add_slot("body-selection", TICK)
         ui.label(ENDINGS).classes("quiet text-sm")
 
     def compare() -> None:
-        chosen = [row["id"] for row in made.selected]
+        chosen = [row["id"] for row in made.selected if row["curves"]]
         if chosen:
             ui.navigate.to(frame.address("/run/" + chosen[0], beside=",".join(chosen[1:])))
         else:
@@ -111,7 +116,8 @@ def run_rows(warehouse: Warehouse) -> list[Row]:
             {
                 "id": run_id,
                 "name": run_id,
-                "href_name": f"/run/{run_id}",
+                "href_name": "/people" if run_id == PEOPLE else f"/run/{run_id}",
+                "curves": run_id != PEOPLE,
                 "state": _state(run),
                 "ending": word,
                 "kind": "bad" if COLLAPSED in word else "",
@@ -153,7 +159,7 @@ async def show_run(warehouse: Warehouse, run_id: str, beside: str) -> None:
     await Curves(warehouse, run_ids).build()
     if len(run_ids) == 1:
         await _spread(warehouse, meant["run_id"])
-        await _said(warehouse, meant["run_id"])
+        await show_replies(warehouse, meant["run_id"])
         if run := known.get(meant["run_id"]):
             await show_report(run, warehouse)
 
@@ -165,6 +171,7 @@ def _facts(row: Row, run: Run | None, own: Sequence[Ending]) -> None:
         for fact in filter(None, (row["recipe"], _seed(row), row["profile"], _state(run), _credit(row))):
             frame.chip(fact)
         ui.link("all its trajectories", frame.address("/trajectories", run=row["run_id"]))
+        ui.link("those that failed", frame.address("/trajectories", run=row["run_id"], stop=browse.FAILED))
         ui.link("beside published figures", frame.address("/published", run=row["run_id"]))
     for ending in own:
         ui.label(ending.sentence()).classes("mark" if ending.word == COLLAPSED else "quiet")
@@ -222,6 +229,7 @@ class Curves:
                 ui.select(MEASURES, value=self._measure, label="what", on_change=self._show_measure)
                 ui.select(list(SPLITS), value=self._split, label="by", on_change=self._show_split)
             self._chart = ui.echart({}, on_point_click=self._open).classes("w-full").style("height: 22rem")
+            self._legend = ui.row().classes("gap-x-4 gap-y-0 items-center w-full")
             self._note = ui.label().classes("quiet text-sm")
         await self._refresh()
         ui.timer(FOLLOW_SECONDS, self._refresh, immediate=False)
@@ -248,16 +256,34 @@ class Curves:
             points.setdefault(self._name(row, forked), []).append((row["step"], row[self._measure]))
         ordered = {name: points[name] for name in sorted(points)}
         self._chart.options.clear()
-        self._chart.options.update(charts.curves(ordered, marks))
+        self._chart.options.update(charts.curves(ordered, marks, from_0_to_1=self._measure in ("score", "success")))
         self._chart.set_visibility(bool(self._rows))
         self._chart.update()
-        marked = "; ".join(f"step {mark.step:g} {mark.text}" for mark in marks).replace("\n", ", ")
+        self._name_lines(list(ordered))
+        marked = "; ".join(f"step {mark.step:g} {mark.note or mark.text}" for mark in marks).replace("\n", ", ")
         self._note.set_text(
             f"A click on a point opens its trajectories. Dashed: {marked}. Each point is a mean over the trajectories of one "
             "step; one run says nothing about other seeds."
             if self._rows
             else "No training or validation was logged for this run."
         )
+
+    def _name_lines(self, names: Sequence[str]) -> None:
+        """The legend, which wraps where a chart's own would have to be leafed through; a click hides a line and brings it back."""
+
+        def turn(own: Sequence[str]) -> None:
+            for name in own:
+                self._chart.run_chart_method("dispatchAction", {"type": "legendToggleSelect", "name": name})
+
+        self._legend.clear()
+        with self._legend:
+            for bare, color in charts.colors(names).items():
+                own = [name for name in names if charts.bare(name) == bare]
+                with ui.button(on_click=lambda own=own: turn(own), color=None).props("flat dense no-caps"):
+                    ui.element("span").classes("dot").style(f"background: {color}")
+                    ui.label(bare).classes("text-sm")
+            if names:
+                ui.label("thick: validation; thin, broken: training").classes("quiet text-sm")
 
     def _name(self, row: Row, forked: bool) -> str:
         parts = [row["run_id"]] if len(self._run_ids) > 1 else []
@@ -279,17 +305,19 @@ class Curves:
         return [*self._together(stages, "stage"), *self._together(rung, "alarm")]
 
     def _together(self, found: Sequence[tuple[int, str, str]], kind: str) -> list[Mark]:
-        """A mark a step, its texts one below the other. Of several runs each is named where not all say the same."""
-        whose: dict[tuple[int, str], list[str]] = {}
+        """A mark a step, its texts one below the other. Of several runs the note names those that a text is about, where not all
+        say the same."""
+        whose: dict[tuple[int, str], set[str]] = {}
         for step, run_id, text in found:
-            whose.setdefault((step, text), []).append(run_id)
-        at: dict[int, list[str]] = {}
-        for (step, text), runs in whose.items():
-            named = text if len(set(runs)) == len(self._run_ids) else f"{text} ({', '.join(sorted(set(runs)))})"
-            at.setdefault(step, []).append(named)
-        # Names of runs are long, and those of neighbouring steps would cover one another.
-        labelled = len(self._run_ids) == 1 or kind == "stage"
-        return [Mark(step, "\n".join(sorted(texts)), kind, labelled) for step, texts in at.items()]
+            whose.setdefault((step, text), set()).add(run_id)
+        at: dict[int, list[tuple[str, str]]] = {}
+        for (step, text), runs in sorted(whose.items()):
+            of = "" if len(runs) == len(self._run_ids) else f" ({', '.join(sorted(runs))})"
+            at.setdefault(step, []).append((text, text + of))
+        return [
+            Mark(step, "\n".join(text for text, _ in own), kind, ", ".join(note for _, note in own))
+            for step, own in at.items()
+        ]
 
     def _open(self, event: Any) -> None:
         step = int(event.data[0])
@@ -332,95 +360,3 @@ async def _spread(warehouse: Warehouse, run_id: str) -> None:
             "best": "best", "worst": "worst",
         }  # fmt: skip
         frame.table(rows, columns, links=("task", "best", "worst"), wide=("stage", "n"))
-
-
-def _change(rows: Sequence[Row]) -> str:
-    """The first and the last step in a sentence."""
-    first, last = rows[0]["step"], rows[-1]["step"]
-    if first == last:
-        return f"Step {first} alone."
-    turns, all_turns = Counter[tuple[str, int]](), Counter[int]()
-    for row in rows:
-        turns[row["choice"], row["step"]] += row["n"]
-        all_turns[row["step"]] += row["n"]
-    parts = [
-        f"{choice} {turns[choice, first] / all_turns[first]:.0%} → {turns[choice, last] / all_turns[last]:.0%}"
-        for choice in dict.fromkeys(choice for choice, _ in turns)
-    ]
-    return f"Of all turns, from step {first} to step {last}: {', '.join(parts)}."
-
-
-SHOWN_STEPS, SHOWN_LETTERS = 7, 80
-
-
-def _choices(warehouse: Warehouse, places: Mapping[int, tuple[int, str]]) -> list[Row]:
-    """As the query `reply_choices`, of these trajectories alone: by their ids, since a scan of a run's turns needs .5 GB."""
-    said: dict[tuple[int, str, str], Counter[str]] = {}
-    one: dict[tuple[int, str, str], int] = {}
-    columns = f"traj_id, coalesce(choice, 'no readable call') AS choice, left(coalesce(content, message), {SHOWN_LETTERS}) AS text"
-    for turn in warehouse.stored("turns", list(places), columns) if places else ():
-        key = (*places[turn["traj_id"]], turn["choice"])
-        said.setdefault(key, Counter())[turn["text"] or ""] += 1
-        one[key] = min(one.get(key, turn["traj_id"]), turn["traj_id"])
-    of_step = Counter[tuple[int, str]]()
-    for (step, stage, _), texts in said.items():
-        of_step[step, stage] += texts.total()
-    return [
-        {
-            "step": step,
-            "stage": stage,
-            "choice": choice,
-            "n": texts.total(),
-            "turn_share": texts.total() / of_step[step, stage],
-            "commonest": texts.most_common(1)[0][0],
-            "one_id": one[step, stage, choice],
-        }
-        for (step, stage, choice), texts in sorted(said.items(), key=lambda each: (*each[0][:2], -each[1].total()))
-    ]
-
-
-async def _said(warehouse: Warehouse, run_id: str) -> None:
-    """What the agent's turns were at some steps from the first to the last, so that a change of its ways is seen."""
-
-    def asked() -> list[Row]:
-        steps = [
-            row["step"]
-            for row in warehouse.rows(
-                "SELECT DISTINCT step FROM trajectories WHERE run_id = $run AND phase = 'train' ORDER BY step",
-                run=run_id,
-            )
-        ]
-        chosen = sorted({steps[n * (len(steps) - 1) // (SHOWN_STEPS - 1)] for n in range(SHOWN_STEPS)} if steps else ())
-        members = warehouse.rows(
-            "SELECT traj_id, stage, step FROM trajectories WHERE run_id = $run AND phase = 'train' "
-            "AND list_contains($steps, step)",
-            run=run_id,
-            steps=chosen,
-        )
-        return _choices(warehouse, {row["traj_id"]: (row["step"], row["stage"]) for row in members})
-
-    found = await frame.asked(asked)
-    if not found:
-        return
-    rows = [
-        {
-            "id": f"{row['stage']} {row['step']} {row['choice']}",
-            "step": row["step"],
-            "stage": row["stage"],
-            "choice": row["choice"],
-            "share": f"{row['turn_share']:.0%}",
-            "n": row["n"],
-            "commonest": row["commonest"],
-            "one": "one",
-            "href_one": f"/trajectory/{row['one_id']}",
-        }
-        for row in found
-    ]
-    with ui.element("div").classes("panel"):
-        frame.heading("What the agent's turns were", level=2)
-        ui.label(_change(found))
-        columns = {
-            "step": "step", "stage": "stage", "choice": "choice", "share": "share", "n": "turns",
-            "commonest": "said most", "one": "see",
-        }  # fmt: skip
-        frame.table(rows, columns, links=("one",), wide=("stage", "n"))

@@ -9,13 +9,23 @@ from typing import Any
 from nicegui import ui
 
 from flows.page import frame
+from flows.page.outcome import ENDED, ended, has_failed
 from userrl_core.errors import ConfigError
 from warehouse import Warehouse
 from warehouse.files.runs import find_run
 from warehouse.query import browse
-from warehouse.query.browse import SORTS, Filter, Page
+from warehouse.query.browse import FAILED, SORTS, Filter, Page
 
 SIZE = 50
+
+FIRST = ("run", "stop", "step", "text")
+"""The filters that a narrow screen shows before it is asked for all."""
+
+TRAJECTORY = (
+    '<q-td :props="props"><a :href="props.row.href_traj" v-text="props.value"></a>'
+    '<div class="lt-sm quiet"><a :href="props.row.href_group">group</a>&nbsp;<span v-text="props.row.run"></span></div></q-td>'
+)
+"""Where it is narrow, the group and the run stand below, having no columns there."""
 
 
 class Listing:
@@ -71,12 +81,17 @@ async def show_trajectories(warehouse: Warehouse, query: Mapping[str, str]) -> N
     if listing.wanted.run:
         del columns["run"]
     with ui.element("div").classes("panel overflow-x-auto"):
-        frame.table(
+        made = frame.table(
             [_shown(row, listing) for row in page.rows],
             columns,
             links=("traj", "group"),
             wide=("tier", "stage", "phase", "policy", "user", "run", "group"),
         )
+        made.add_slot("body-cell-traj", TRAJECTORY)
+        ui.label(
+            "failed: scored, and not ended in what the gym calls a success (docs/gyms.md); "
+            "the filter ended: failed lists these alone."
+        ).classes("quiet text-sm")
     with ui.row().classes("gap-4"):
         if page.before:
             ui.link("← previous page", listing.address(before=page.rows[0]["traj_id"]))
@@ -94,26 +109,36 @@ def _filters(listing: Listing, choices: Mapping[str, list[str]]) -> None:
         ui.navigate.to(frame.address("/trajectories", **{**values, "order": "up" if order == "ascending" else None}))
 
     labels = {"stop": "ended", "policy": "agent"}
-    with ui.element("form").classes("panel flex flex-wrap gap-3 items-end").on("submit.prevent", apply):
+    with ui.element("form").classes("panel flex flex-wrap gap-3 items-end folded").on("submit.prevent", apply) as form:
         for name, options in choices.items():
             value = given.get(name)
-            listed = ["", *options] if value is None or value in options else ["", value, *options]
+            words = {FAILED: "failed: any but solved", **ENDED} if name == "stop" else {}
+            listed = {text: words.get(text, text) for text in ("", *((FAILED,) if words else ()), *options)}
+            if value:
+                listed.setdefault(value, value)
             fields[name] = ui.select(listed, value=value or "", label=labels.get(name, name), on_change=apply).classes(
-                "min-w-24"
+                "min-w-24" if name in FIRST else "min-w-24 later"
             )
         for name, label in (
             ("step", "step"), ("score_from", "score from"), ("score_to", "to"), ("task", "task"),
             ("reject_reason", "not scored because"), ("text", "text in a turn"),
         ):  # fmt: skip
             wide = "w-48" if name in ("text", "reject_reason") else "w-24"
-            fields[name] = ui.input(label, value=str(given.get(name, ""))).classes(wide)
+            fields[name] = ui.input(label, value=str(given.get(name, ""))).classes(
+                wide if name in FIRST else f"{wide} later"
+            )
         fields["sort"] = ui.select(list(SORTS), value=listing.sort, label="sorted by", on_change=apply).classes(
-            "min-w-24"
+            "min-w-24 later"
         )
         order = "descending" if listing.descending else "ascending"
-        fields["order"] = ui.select(["descending", "ascending"], value=order, label="order", on_change=apply)
+        fields["order"] = ui.select(["descending", "ascending"], value=order, label="order", on_change=apply).classes(
+            "later"
+        )
         ui.button("Filter").props("no-caps type=submit")
-        ui.link("all", "/trajectories").classes("pb-2")
+        ui.button("all filters", on_click=lambda: form.classes(toggle="open")).props(
+            "flat no-caps type=button"
+        ).classes("unfolds")
+        ui.link("every trajectory", "/trajectories").classes("pb-2")
 
 
 def _text(value: Any) -> str:
@@ -128,7 +153,7 @@ def _shown(row: Mapping[str, Any], listing: Listing) -> dict[str, Any]:
         "href_traj": listing.address(f"/trajectory/{traj_id}"),
         "score": frame.number(row["score"]) if row["admitted"] else "not scored",
         "turns": row["turns"],
-        "stop": row["stop_reason"] if row["admitted"] else row["reject_reason"],
+        "stop": _ended(row),
         "gym": row["gym"],
         "tier": row["tier"],
         "stage": row["stage"],
@@ -140,6 +165,13 @@ def _shown(row: Mapping[str, Any], listing: Listing) -> dict[str, Any]:
         "user": row["user_name"],
         "run": row["run_id"],
     }
+
+
+def _ended(row: Mapping[str, Any]) -> str:
+    if not row["admitted"]:
+        return str(row["reject_reason"])
+    word = ended(row["stop_reason"])
+    return f"failed: {word}" if has_failed(row) else word
 
 
 def _id(text: str | None) -> int | None:

@@ -42,11 +42,16 @@ class Ending:
         (best, last), tasks = self.held_out or (self.best, self.last), "held-out" if self.held_out else "validation"
         verb = {COLLAPSED: " collapsed", "held": " held"}.get(self.word, "")
         error = "" if self.error is None else f" ± {self.error:.3f}"
-        fall = "" if self.fall is None else f": {-self.fall:+.3f}{error} over {self.tasks} tasks".replace("-", "−")
+        change = round(-(self.fall or 0.0), 3)
+        fall = "" if self.fall is None else f": {_signed(change)}{error} over {self.tasks} tasks"
         return (
             f"{who}{verb}: the last step, {self.last_step}, scores {last:.3f} on {tasks} tasks, the best checkpoint, step "
             f"{self.best_step}, {best:.3f}{fall}."
         )
+
+
+def _signed(change: float) -> str:
+    return f"{change:+.3f}".replace("-", "−") if change else "0.000"
 
 
 def endings(warehouse: Warehouse, run_id: str | None = None) -> dict[str, list[Ending]]:

@@ -335,9 +335,9 @@ def markdown(report: Report) -> str:
     if report.table:
         lines += _table(report) + _without_calls(report)
     if report.tiers and any(report.tiers.values()):
-        lines += _tiers(report)
+        lines += by_tier(report)
     if any(report.solved.values()):
-        lines += _by_turns(report)
+        lines += by_turns(report)
     lines += ["![learning curve](curve.png)", ""] if (Path(report.folder) / "curve.png").is_file() else []
     seconds, cpu = sum(report.seconds.values()), sum(report.cpu_seconds.values())
     checkpoint = f" Checkpoint: `{report.checkpoint}`." if report.checkpoint else ""
@@ -394,7 +394,7 @@ def _table(report: Report) -> list[str]:
     return [*lines, ""]
 
 
-def _tiers(report: Report) -> list[str]:
+def by_tier(report: Report) -> list[str]:
     """Rows of tiers, a column an actor."""
     tiers = sorted({tier for rows in report.tiers.values() for tier in rows})
     lines = ["By tier:", "", "| tier | " + " | ".join(report.tiers) + " |", "| --- |" + " ---: |" * len(report.tiers)]
@@ -409,7 +409,7 @@ def _tiers(report: Report) -> list[str]:
 TURNS_SHOWN = (1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32)
 
 
-def _by_turns(report: Report) -> list[str]:
+def by_turns(report: Report) -> list[str]:
     """A row per gym and number of turns allowed, a column an actor; rows that add nothing are left out."""
     if report.told_horizon:
         title = f"Share solved within so many turns, by agents that were told they had {report.horizon}:"

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from flows.machine.home import in_this_home
 from userrl_core.distill import GymCount
 from userrl_core.json_files import GrowingLines, read_json
 from userrl_core.training.jobs import Best
@@ -138,8 +139,8 @@ def chosen_so_far(run_folder: Path) -> Path | None:
     best: tuple[float, Path] | None = None
     for path in run_folder.glob("stages/rl-*/result.json"):
         value = (read_json(path) or {}).get("value", {})
-        if (chosen := value.get("best")) and Path(chosen["path"]).is_dir():
-            found = float(chosen["score"]), Path(chosen["path"])
+        if (chosen := value.get("best")) and (checkpoint := in_this_home(run_folder, Path(chosen["path"]))).is_dir():
+            found = float(chosen["score"]), checkpoint
             best = found if best is None else max(best, found)
     return best[1] if best else None
 

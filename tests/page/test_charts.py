@@ -22,8 +22,21 @@ def test_labels_that_would_cover_one_another_stand_one_above_the_other() -> None
         "alarm: entropy\nalarm: kl": (6, "right"),
     }
     assert options["grid"]["top"] == 2 * 14 + 22
+    [narrow] = options["media"]
+    labels = {line["name"]: line["label"]["distance"] for line in narrow["option"]["series"][0]["markLine"]["data"]}
+    assert labels == {
+        "rl-1: 6 turns": 6,
+        "rl-3: 16 turns": 6,
+        "alarm: validation_fell": 20,
+        "alarm: entropy\nalarm: kl": 34,
+    }
+    assert narrow["option"]["grid"]["top"] == 34 - 6 + 2 * 14 + 22
 
 
-def test_marks_that_only_the_text_below_names_take_no_room() -> None:
-    options = curves({"score": [(0, 0.1), (9, 0.5)]}, [Mark(3, "alarm: kl (r2)", "alarm", labelled=False)])
-    assert options["grid"]["top"] == 22
+def test_the_phases_of_one_thing_share_a_color_and_scores_an_axis_from_0_to_1() -> None:
+    series = {"r1 (training)": [(1, 0.4)], "r2 (training)": [(1, 0.3)], "r2 (validation)": [(1, 0.5)]}
+    options = curves(series, [], from_0_to_1=True)
+    first, second, third = (line["itemStyle"]["color"] for line in options["series"])
+    assert first != second == third
+    assert (options["yAxis"]["min"], options["yAxis"]["max"]) == (0, 1)
+    assert "min" not in curves({"r1 (training)": [(1, 1.4)]}, [], from_0_to_1=True)["yAxis"]

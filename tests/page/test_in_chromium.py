@@ -140,6 +140,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         play(log, [1.0], gym="tau", step=40, phase="evaluate", calls=1)
         play(log, [0.25, 1.0], gym="turtle", step=41, text=HOSTILE, credits=[1.0, 1.0])
         play(log, [1.0], gym="wish", step=42, text="m" * 2**20)
+        play(log, [0.5, 0.0, 0.0], gym="errand", step=43, stop_reason="horizon", score=0.5)
     with TurnLog.open(
         folder / "warehouse", "r2", run_fields={"name": "second", "recipe": "naive-sum", "seed": 1}
     ) as log:
@@ -221,7 +222,8 @@ def test_runs_lead_to_curves(viewer: Viewer) -> None:
     viewer.click("r1", "a")
     viewer.sees("Groups whose trajectories differ most in score")
     viewer.sees("What the agent's turns were")
-    viewer.sees("Of all turns, from step 1 to step ")
+    viewer.sees("Of the turns, from step 1 to step ")
+    viewer.sees("action: something done, or said to the user; search: a look-up;")
     assert viewer.element("canvas, svg.echarts, .nicegui-echart").is_displayed()
 
 
@@ -268,6 +270,9 @@ def test_a_list_is_filtered_and_turned_page_by_page_and_its_address_says_it(view
 
     viewer.until(filtered)
     viewer.sees("80 trajectories")
+    viewer.open("/trajectories?gym=travel&stop=failed")
+    viewer.sees("80 trajectories")
+    viewer.sees("failed: out of turns")
 
 
 def test_a_conversation_is_replayed_with_keys(viewer: Viewer, home: Path) -> None:
@@ -310,18 +315,26 @@ def test_of_a_failed_conversation_it_says_what_earned_last_and_where_the_best_of
 ) -> None:
     [found] = rows(home, "SELECT min(traj_id) AS id FROM trajectories WHERE gym = 'travel' AND turns = 2")
     viewer.open(f"/trajectory/{found['id']}")
-    viewer.sees("Turn 2 was the last that earned anything.")
+    viewer.sees("Its last turn still earned something.")
     viewer.sees("score 0.750")
     viewer.sees("went on after the same turns.")
+    [idle] = rows(home, "SELECT traj_id FROM trajectories WHERE gym = 'errand' AND step = 43")
+    viewer.open(f"/trajectory/{idle['traj_id']}")
+    viewer.sees("out of turns, score 0.500")
+    viewer.follow("From turn 2 on")
+    viewer.until(lambda: "from here on nothing was earned" in viewer.element(".turn.now").text)
+    assert "Turn 2" in viewer.element(".turn.now").text
 
 
 def test_credit_is_recomputed_under_another_shaping(viewer: Viewer, home: Path) -> None:
     traj_id = rows(home, "SELECT traj_id FROM trajectories WHERE gym = 'travel' AND turns = 3 LIMIT 1")[0]["traj_id"]
     viewer.open(f"/trajectory/{traj_id}")
     viewer.sees("the run's own: equalized")
+    viewer.sees("equalized: every turn gets 1; only the score tells trajectories apart.")
     assert viewer.text().count("+1.000") >= 3
     viewer.choose("shaping", "r2g")
     viewer.sees("r2g, r2g, gamma 0.8, over 4 trajectories")
+    viewer.sees("r2g: a turn is credited with its own reward and the later ones")
     viewer.sees("+1.040")  # 0 + 0.8 * (0.5 + 0.8 * 1)
     viewer.choose("shaping", "em")
     viewer.sees("em, r2g, gamma 0.8, over 4 trajectories")
@@ -359,7 +372,11 @@ def test_a_group_stands_side_by_side_with_the_two_that_differ_most(viewer: Viewe
     traj_id = rows(home, "SELECT traj_id FROM trajectories WHERE gym = 'travel' LIMIT 1")[0]["traj_id"]
     viewer.open(f"/group/{traj_id}")
     viewer.sees("Widest apart in score:")
-    viewer.sees("attempt 3")
+    viewer.sees("Attempt 4")
+    viewer.sees("same as attempt 3")
+    viewer.sees(
+        "Advantage: the mean over an attempt's turns, red below 0. Under equalized: the score's distance from the group's mean"
+    )
     scores = [row["score"] for row in rows(home, f"FROM trajectories WHERE group_id = {group(home, traj_id)!r}")]
 
     def best_and_worst_first() -> bool:
@@ -414,21 +431,25 @@ def test_two_people_play_turtle_at_once_and_their_rows_are_there(viewer: Viewer,
         viewer.element(".q-checkbox").click()
         viewer.click("Begin", "button")
         viewer.until(lambda: "/people/" in viewer.driver.current_url)
-        viewer.sees("The hidden story")
+        viewer.sees("The agent knows this alone:")
+        viewer.sees("The hidden story:")
+        viewer.sees("with the demonstrator, skill 0.7")
     for handle in handles:
         viewer.driver.switch_to.window(handle)
         while "Over after" not in viewer.text():
             options = viewer.driver.find_elements(By.CSS_SELECTOR, ".panel button.q-btn--outline")
             labels = [option.text for option in options]
             with contextlib.suppress(Exception):
-                if "1" in labels:
-                    options[labels.index("1")].click()
-                elif "y" in labels:
-                    options[labels.index("y")].click()
+                if "1: wholly" in labels:
+                    options[labels.index("1: wholly")].click()
+                elif "Yes" in labels:
+                    options[labels.index("Yes")].click()
             time.sleep(0.3)
         viewer.element('[aria-label="rating"] .q-rating__icon-container:nth-child(4)').click()
         viewer.click("Keep the rating", "button")
-        viewer.sees("Conversations so far")
+        viewer.sees("Your rating is kept: 4 of 5.")
+    viewer.open("/people")
+    viewer.sees("Conversations so far")
     viewer.driver.close()
     viewer.driver.switch_to.window(handles[0])
     played = rows(home, "FROM people")

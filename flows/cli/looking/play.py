@@ -9,6 +9,7 @@ import typer
 from flows.cli.tasks import every_task
 from flows.cli.terminal import plain, refusals
 from flows.machine.page_address import trajectory_address
+from flows.page.outcome import ended
 from userrl_core.errors import ConfigError
 from userrl_core.gyms import gym_class, tasks
 from userrl_core.gyms.human_user import Console
@@ -100,9 +101,7 @@ def ending(trajectory: Trajectory) -> str:
     """How it ended, in a sentence."""
     if not trajectory.admitted:
         return f"Ended without a score ({trajectory.reject_reason})."
-    how = {"success": "solved", "horizon": "out of turns", "gave_up": "ended unsolved"}.get(
-        str(trajectory.stop_reason), str(trajectory.stop_reason)
-    )
+    how = ended(trajectory.stop_reason)
     turns = len(trajectory.turns)
     return f"{how.capitalize()} after {turns} turn{'' if turns == 1 else 's'}; score {trajectory.score:.3f}."
 

@@ -42,7 +42,7 @@ def report(run: RunName = "latest", html: Html = None, as_json: Json = False) ->
         print((meant.folder / "report.json").read_text())
         return
     if html is None:
-        print(plain((meant.folder / "report.md").read_text()), end="")
+        print(plain(meant.report_text), end="")
         if warehouse_dir().is_dir():
             with open_warehouse(warehouse_dir()) as warehouse:
                 since = tuple(of_people.beside_simulated(warehouse, meant.id))

@@ -50,7 +50,7 @@ def lines(shown: Conversation, *, full: bool = False) -> Iterator[str]:
     row = shown.trajectory
     yield (
         f"trajectory {row['traj_id']}: {row['gym']} {plain(row['task_id'])}, run {row['run_id']}, {row['stage']} "
-        f"step {row['step']} ({row['phase']}), attempt {row['attempt']}"
+        f"step {row['step']} ({row['phase']}), attempt {row['attempt'] + 1}"
     )
     yield f"{plain(row['policy'] or 'the agent')} with {plain(row['user_name'] or 'no user')}: {_outcome(row)}"
     for message in json.loads(row["messages"] or "[]"):

@@ -140,6 +140,12 @@ def _side(warehouse: Warehouse, text: str) -> Side:
 
 def _instead(warehouse: Warehouse, run_id: str) -> str:
     """What to do about a run without an evaluation of its own."""
+    if branches := sorted({branch for branch in _branches(warehouse, [run_id]).get(run_id, ()) if branch}):
+        evaluated = _policies(warehouse, [run_id]).get(run_id, [])
+        if own := [branch for branch in branches if branch in evaluated]:
+            return (
+                f"it has branches, each evaluated by its name; add {' or '.join(f'policy={branch}' for branch in own)}"
+            )
     text = "SELECT max(run_id) AS found FROM trajectories WHERE phase = 'evaluate' AND starts_with(checkpoint, $run || '@')"
     if evaluation := warehouse.rows(text, run=run_id)[0]["found"]:
         return f"its checkpoint was evaluated by itself, so compare {evaluation} in its place"

@@ -20,9 +20,10 @@ WHERE run_id = $run AND phase IN ('train', 'validate') AND admitted AND score IS
 """
 
 
-def page(run: Run, warehouse: Warehouse) -> Document:
-    """The page of a run that has not come to its report."""
-    return Document(run.id, (*_state(run), *_reached(run, warehouse), *_next(run)))
+def page(run: Run, warehouse: Warehouse, *, shown_at: str | None = None) -> Document:
+    """The page of a run that has not come to its report. shown_at: the address at which its conversations are being served."""
+    where = shown_at or f"userrl view, then {run_address(run.id)}"
+    return Document(run.id, (*_state(run), *_reached(run, warehouse), *_next(run, where)))
 
 
 def _state(run: Run) -> Iterator[Block]:
@@ -56,7 +57,7 @@ def _reached(run: Run, warehouse: Warehouse) -> Iterator[Block]:
         yield Text("Nothing was trained or validated yet.")
 
 
-def _next(run: Run) -> Iterator[Block]:
+def _next(run: Run, conversations: str) -> Iterator[Block]:
     yield Heading("What next")
     steps = []
     if run.status.state == "running":
@@ -65,5 +66,5 @@ def _next(run: Run) -> Iterator[Block]:
         steps.append(f"To have it finished, {run.restart}")
     if checkpoint := chosen_so_far(run.folder):
         steps.append(f"Play held-out tasks with the best checkpoint so far: userrl evaluate {checkpoint}")
-    steps.append(f"Its conversations: userrl view, then {run_address(run.id)}")
+    steps.append(f"Its conversations: {conversations}")
     yield Items(tuple(steps))

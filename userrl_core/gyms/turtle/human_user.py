@@ -29,4 +29,7 @@ class HumanTurtleUser(HumanUser):
             self.console.show("Type 0, 0.5 or 1.")
 
     def _show_story(self) -> None:
-        self.console.show_once(f"The hidden story: {self.task.payload['bottom']}\n{KEEP_QUIET}")
+        self.console.show_once(
+            f"The agent knows this alone: {self.task.payload['surface']}\n"
+            f"The hidden story: {self.task.payload['bottom']}\n{KEEP_QUIET}"
+        )
