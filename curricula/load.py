@@ -15,7 +15,7 @@ from curricula.merge import Merged
 from curricula.pool import Counted, count_epochs
 from curricula.recipe import Origin, Recipe
 from curricula.validation import validated
-from curricula.yaml_files import stem
+from curricula.yaml_files import check_size, stem
 
 
 def load(
@@ -36,6 +36,7 @@ def load(
     keys: environment variables that are set, None where nobody looked.
     Raises ConfigError, in one sentence, for an unknown name or key, a value out of range, or a refusal.
     """
+    check_size(overrides or {})
     found = sources(name, profile, overrides)
     merged = Merged()
     for layer in found.layers:

@@ -27,6 +27,10 @@ from pydantic import (
 from userrl_core.errors import ConfigError
 from userrl_core.settings import Settings
 
+MOST_TURNS = 10_000
+Turns = Annotated[int, Field(gt=0, le=MOST_TURNS)]
+"""A horizon."""
+
 Entry = Mapping[str, Any]
 """What a gate reads of one finished step: ``step`` and a success rate, the share of the step's admitted trajectories that
 succeeded; `SIGNALS` and `SPENT` beside it. Trainers append one entry per step and keep the list in the checkpoint."""
@@ -221,7 +225,7 @@ class Fixed(Schedule):
     kind: Literal["fixed"] = "fixed"
     """Which schedule this is."""
 
-    turns: PositiveInt
+    turns: Turns
     """The horizon, in agent turns."""
 
     def levels(self) -> tuple[Level, ...]:
@@ -235,7 +239,7 @@ class Span(Settings):
     steps: PositiveInt
     """Training steps (with a gate: at most)."""
 
-    horizon: PositiveInt
+    horizon: Turns
     """Most agent turns."""
 
     gate: Gate | None = None
@@ -267,7 +271,7 @@ class ScalingInter(Schedule):
     kind: Literal["scaling_inter"] = "scaling_inter"
     """Which schedule this is."""
 
-    start: PositiveInt
+    start: Turns
     """Horizon of the first span, the paper's h1."""
 
     increment: PositiveInt | tuple[PositiveInt, ...]
@@ -276,7 +280,7 @@ class ScalingInter(Schedule):
     every: PositiveInt
     """Training steps of a span, the paper's delta."""
 
-    cap: PositiveInt
+    cap: Turns
     """Greatest horizon."""
 
     @model_validator(mode="after")
@@ -306,7 +310,7 @@ class Adaptive(Schedule):
     kind: Literal["adaptive"] = "adaptive"
     """Which schedule this is."""
 
-    horizons: tuple[PositiveInt, ...] = Field(min_length=1)
+    horizons: tuple[Turns, ...] = Field(min_length=1)
     """The horizons, in rising order."""
 
     gate: Gate

@@ -14,14 +14,12 @@ from pydantic import (
 )
 
 from curricula.options import check_options, check_url
-from curricula.schedule import Gate
-from userrl_core.settings import Settings
+from curricula.schedule import Gate, Turns
+from userrl_core.settings import Count, Settings
 from userrl_core.training.config import Cluster
 
 FOLDER = "published"
 """``gyms.NAME.published`` of a gym that is played on the folder of published data."""
-MOST_TURNS = 10_000
-Turns = Annotated[int, Field(gt=0, le=MOST_TURNS)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
@@ -87,10 +85,10 @@ class Demonstrations(Settings):
     skill: Share = 1.0
     """Skill of the scripted demonstrator, 0 to 1; ignored for a served model."""
 
-    episodes: PositiveInt | None = None
+    episodes: Count | None = None
     """Trajectories made per gym; none: every training task once per trajectory."""
 
-    attempts: PositiveInt = 1
+    attempts: Count = 1
     """Trajectories at each task."""
 
     top_k: PositiveInt = 1000
@@ -110,13 +108,13 @@ class Evolve(Settings):
     it is trained on grows: demonstrations, then the successes of every iteration.
     """
 
-    iterations: PositiveInt = 4
+    iterations: Count = 4
     """How often (released code: 4)."""
 
     tasks: PositiveInt | None = None
     """Training tasks sampled per gym and iteration; none: all."""
 
-    attempts: PositiveInt = 1
+    attempts: Count = 1
     """Trajectories at each of them."""
 
     temperature: NonNegativeFloat = 1.0
@@ -218,7 +216,7 @@ class Evaluate(Settings):
     total: PositiveInt | None = None
     """Test tasks in all, shared equally among the gyms as far as each has them; none: tasks per gym."""
 
-    attempts: PositiveInt = 1
+    attempts: Count = 1
     """Trajectories per task; pass^k needs k or more."""
 
     user: User | None = None

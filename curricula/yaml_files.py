@@ -14,7 +14,7 @@ from userrl_core.suggest import nearest
 
 MOST_BYTES = 2**17
 MOST_NODES = 10_000
-"""Of a file with its aliases written out. The longest of ours, resolved, has 4,067 bytes and 506 values."""
+"""Of a file with its aliases written out, or of overrides. The longest of ours, resolved, has 4,067 bytes and 506 values."""
 HERE = Path(__file__).resolve().parent
 What = Literal["recipe", "profile", "suite", "claim"]
 
@@ -78,6 +78,26 @@ def read(path: Path) -> Mapping[str, Any]:
     return document
 
 
+def check_size(overrides: Mapping[str, Any]) -> None:
+    """What is given in place of a file is no longer than one, and text. Raises ConfigError."""
+    number, inside = 0, [overrides]
+    while inside:
+        value: Any = inside.pop()
+        if isinstance(value, Mapping):
+            inside += [*value.keys(), *value.values()]
+        elif isinstance(value, (list, tuple)):
+            inside += value
+        elif isinstance(value, str) and _torn(value):
+            raise ConfigError(f"Override {value!a}: half of a surrogate pair is no text.")
+        number += 1
+        if number > MOST_NODES:
+            raise ConfigError(f"The overrides have more than {MOST_NODES:,} values; no settings are that long.")
+
+
+def _torn(text: str) -> bool:
+    return any("\ud800" <= sign <= "\udfff" for sign in text)
+
+
 @cache
 def _loader() -> type[yaml.SafeLoader]:
     """A safe loader that refuses a key given twice, where YAML would silently keep the last."""
@@ -109,7 +129,7 @@ def _written_out(node: yaml.Node, known: dict[int, int]) -> int:
     if id(node) not in known:
         known[id(node)] = MOST_NODES  # an alias to what it stands in has no end
         if isinstance(node, yaml.ScalarNode):
-            if any("\ud800" <= sign <= "\udfff" for sign in node.value):
+            if _torn(node.value):
                 raise yaml.composer.ComposerError(None, None, "half of a surrogate pair is no text", node.start_mark)
             known[id(node)] = 1
         else:

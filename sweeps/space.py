@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import optuna
-import yaml
 from pydantic import (
     Field,
     NonNegativeFloat,
@@ -21,6 +20,7 @@ from pydantic import (
     model_validator,
 )
 
+from curricula import yaml_files
 from curricula.validation import validated
 from userrl_core.errors import ConfigError
 from userrl_core.seeding import content_hash
@@ -263,7 +263,4 @@ def load_space(name_or_path: str | Path) -> Space:
         raise ConfigError(
             f"There is no sweep '{name_or_path}'{nearest(str(name_or_path), known)}. Known: {', '.join(known)}."
         )
-    try:
-        return validated(Space, yaml.safe_load(path.read_text()), f"sweep {path.name}")
-    except yaml.YAMLError as error:
-        raise ConfigError(f"Sweep {path.name} is not valid YAML: {str(error).splitlines()[0]}.") from error
+    return validated(Space, yaml_files.read(path), f"sweep {path.name}")

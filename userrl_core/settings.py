@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
+
+MOST = 10**6
+Count = Annotated[int, Field(gt=0, le=MOST)]
+"""How many of something are played or trained on: a run of more than a million never ends, or does not fit into memory."""
 
 
 class Settings(BaseModel):

@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
 
-from curricula.spec import GymSetup, Turns, User
+from curricula.schedule import Turns
+from curricula.spec import GymSetup, User
 from curricula.validation import validated
 from curricula.yaml_files import find, read, suite_names
 from userrl_core.errors import ConfigError

@@ -35,7 +35,8 @@ HEAD = "name: s\nsource: ours\nrecipe: equalized-r2g\n"
         (HEAD + "parameters: {g: {key: a, options: [1]}}\nobjectives: [{query: validation_scor}]\n", "did you mean"),
         (HEAD + "parameters: {g: {key: a, options: [1]}}\nbudgets: {trials: 3}\n", "budgets"),
         (HEAD + "parameters: {g: {key: a, options: [1]}}\nbudget: {trials: 0}\n", "budget.trials"),
-        ("a: [", "not valid YAML"),
+        ("a: [", "no readable YAML"),
+        ("search:\n" + "".join(f"  k{n}: 1\n" for n in range(6_000)), "more than 10,000 values"),
     ],
 )
 def test_a_wrong_space_is_refused_in_one_sentence(tmp_path: Path, text: str, said: str) -> None:
