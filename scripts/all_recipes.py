@@ -56,14 +56,15 @@ def main() -> int:
             failed.append(name)
         else:
             reports.append(Report.model_validate_json(path.read_text()))
-    print("\n".join([HEAD, *map(_row, reports)]))
+    print("\n".join([HEAD, *map(row, reports)]))
     print(f"\nRefused: {dict(Counter(reason for reason, _ in refused))}")
     print("\n".join(f"- {sentence}" for _, sentence in refused))
     print("\n".join(f"FAILED {name}" for name in failed), file=sys.stderr)
     return 1 if failed else 0
 
 
-def _row(report: Report) -> str:
+def row(report: Report) -> str:
+    """A line of the table."""
     gyms = next(iter(report.table.values()), {})
     best, last = report.best, report.last
     cells = [f"`{report.recipe}`", ", ".join(gyms), str(last.step if last else 0)]

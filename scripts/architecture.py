@@ -97,10 +97,12 @@ def code_lines(text: str) -> int:
 
 
 def by_folder(texts: Iterable[tuple[str, str]]) -> Counter[str]:
-    """Lines of code per room. texts: path and content of every Python file."""
+    """Lines of code per room and per folder of a room, all that is below it. texts: path and content of every Python file."""
     lines: Counter[str] = Counter()
     for path, text in texts:
-        lines[path.split("/")[0]] += code_lines(text)
+        room, *folders = path.split("/")[:-1]
+        for name in (room, f"{room}/{folders[0] if folders else ''}", "all"):
+            lines[name] += code_lines(text)
     return lines
 
 
@@ -158,10 +160,9 @@ def main() -> int:
     for line in (*found.upward, *(f"{a}/ and {b}/ import each other" for a, b in found.mutual), *found.crowded):
         print(f"  {line}")
     lines, before = today(), at(arguments.since) if arguments.since else None
-    print(f"{'lines of code':16}{'now':>8}" + (f"{arguments.since:>12}" if before else ""))
-    for room in ROOMS:
-        print(f"{room:16}{lines[room]:8}" + (f"{before[room]:12}" if before else ""))
-    print(f"{'all':16}{lines.total():8}" + (f"{before.total():12}" if before else ""))
+    print(f"{'lines of code':26}{'now':>8}" + (f"{arguments.since:>12}" if before else ""))
+    for folder in (*sorted({*lines, *(before or ())} - {"all"}), "all"):
+        print(f"{folder:26}{lines[folder]:8}" + (f"{before[folder]:12}" if before else ""))
     text = PAGE.read_text(encoding="utf-8")
     head, tail = text.split(BEGIN)[0], text.split(END, 1)[1]
     drawn = f"{head}{BEGIN}\n{drawing(found)}\n{END}{tail}"

@@ -16,10 +16,11 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from flows.machine.home import warehouse_dir
 from flows.run.report import Report
 from userrl_core.measure.interval import Interval, t_interval
 from userrl_core.measure.recipes import contrast
@@ -64,16 +65,17 @@ def main() -> int:
     return 0
 
 
-def run(recipe: str, seed: int) -> Report | None:
+def run(recipe: str, seed: int, overrides: Mapping[str, Any] | None = None) -> Report | None:
     """A run's report, None where it failed."""
-    asked = json.dumps({"recipe": recipe, "profile": "laptop", "seed": seed, "wandb": "off"})
+    changed = {"overrides": dict(overrides)} if overrides else {}
+    asked = json.dumps({"recipe": recipe, "profile": "laptop", "seed": seed, "wandb": "off", **changed})
     environment = {**os.environ, "PREFECT_API_URL": "", "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180"}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, asked], env=environment, capture_output=True, text=True, check=False
     )
     line = next((line for line in done.stdout.splitlines() if line.startswith("RESULT ")), None)
     if line is None:
-        print(f"seed {seed} failed:\n{(done.stdout + done.stderr)[-2000:]}", file=sys.stderr)
+        print(f"{recipe}, seed {seed} failed:\n{(done.stdout + done.stderr)[-2000:]}", file=sys.stderr)
         return None
     return Report.model_validate(json.loads(line.removeprefix("RESULT ")))
 
@@ -82,7 +84,7 @@ def validations(report: Report) -> dict[str, tuple[float, float]]:
     """By branch: mean validation score of the first stage (after its first step) and of the branch's last one."""
     text = """select stage, avg(score) from (select stage, step, avg(score) as score from trajectories
               where run_id = $run and phase = 'validate' and step > 0 and admitted group by all) group by stage order by stage"""
-    with open_warehouse(warehouse_dir()) as warehouse:
+    with open_warehouse(Path(report.warehouse)) as warehouse:
         means: dict[str, float] = dict(warehouse.sql(text, run=report.run).fetchall())
     return {
         branch: (means["rl-1"], means[[stage for stage in means if branch_of(stage) == branch][-1]])

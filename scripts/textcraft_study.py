@@ -10,14 +10,12 @@ same for all, and all arms are evaluated at 16 turns.
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
 import sys
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from fork_seeds import run
 
 from flows.run.report import Report
 from userrl_core.measure.interval import Interval, t_interval
@@ -42,11 +40,6 @@ ARMS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         },
     ),
 }
-PROGRAM = """
-import json, sys
-from flows.train import train
-print("RESULT " + json.dumps(train(**json.loads(sys.argv[1])), default=str))
-"""
 
 
 def main() -> int:
@@ -59,7 +52,8 @@ def main() -> int:
     reports: dict[str, dict[int, Report]] = {arm: {} for arm in ARMS}
     for seed in range(first, last + 1):
         for arm in ARMS:
-            report = run(arm, seed)
+            recipe, overrides = ARMS[arm]
+            report = run(recipe, seed, overrides)
             if report is None:
                 return 1
             reports[arm][seed] = report
@@ -67,21 +61,6 @@ def main() -> int:
             print(f"{arm}, seed {seed}: {report.run}, {spent:.0f} CPU-s", file=sys.stderr, flush=True)
     print(table(reports, arguments.tier))
     return 0
-
-
-def run(arm: str, seed: int) -> Report | None:
-    """A run's report, None where it failed."""
-    recipe, overrides = ARMS[arm]
-    asked = {"recipe": recipe, "profile": "laptop", "seed": seed, "wandb": "off", "overrides": dict(overrides)}
-    environment = {**os.environ, "PREFECT_API_URL": "", "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180"}
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, json.dumps(asked)], env=environment, capture_output=True, text=True, check=False
-    )
-    line = next((line for line in done.stdout.splitlines() if line.startswith("RESULT ")), None)
-    if line is None:
-        print(f"{arm}, seed {seed} failed:\n{(done.stdout + done.stderr)[-2000:]}", file=sys.stderr)
-        return None
-    return Report.model_validate(json.loads(line.removeprefix("RESULT ")))
 
 
 def table(reports: Mapping[str, Mapping[int, Report]], tier: str) -> str:

@@ -13,15 +13,18 @@ import pytest
 import yaml
 from typer.main import get_command
 
+from curricula import load
 from flows.cli.main import app
+from flows.run.request import TrainRequest
 from tests.warehouse.makers import play
 from warehouse import TurnLog, open_warehouse
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").glob("*.md")])
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 OURS = ("userrl", "make", "python", "pytest", "prefect")
-named = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+OURS_TO_IMPORT = ("benchmarks", "flows", "scripts", "tests", "warehouse")
+named = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 
 
 def headings(document: Path) -> set[str]:
@@ -53,7 +56,9 @@ def words_of(line: str) -> list[str]:
 
 def mentioned(document: Path) -> Iterator[list[str]]:
     """Commands that are named in the text, between backticks."""
-    for line in re.findall(r"`(userrl [^`\n]+)`", FENCE.sub("", document.read_text())):
+    for line in re.findall(
+        r"`(?:[A-Z_]+=\S+ )*((?:userrl|make|python|prefect) [^`\n]+)`", FENCE.sub("", document.read_text())
+    ):
         if "..." not in line:
             yield words_of(line)
 
@@ -72,17 +77,15 @@ def test_every_link_and_picture_leads_somewhere(document: Path) -> None:
 
 @named
 def test_every_command_is_understood(document: Path) -> None:
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    deployments = {
-        f"{d['entrypoint'].split(':')[1]}/{d['name']}"
-        for d in yaml.safe_load((ROOT / "prefect.yaml").read_text())["deployments"]
-    }
     for words in mentioned(document):
-        command, rest = command_of(words)
-        options = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
-        assert {word for word in rest if word.startswith("--")} <= options | {"--help"}, " ".join(words)
+        if words[0] == "userrl":
+            command, rest = command_of(words)
+            options = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+            own = rest[: rest.index("--")] if "--" in rest else rest  # what follows is another program's
+            assert {word for word in own if word.startswith("--")} <= options | {"--help"}, " ".join(words)
+        else:
+            check(words)
     for words in commands(document):
-        said = " ".join(words)
         if words[0] == "userrl":
             command, rest = command_of(words)
             given = ["1" if word in ("TRAJ", "A", "B") else word for word in rest]
@@ -90,22 +93,34 @@ def test_every_command_is_understood(document: Path) -> None:
                 command.make_context(
                     words[1], given
                 )  # as typed, and nothing is called; raises what a reader would be told
-        elif words[0] == "make":
-            assert len(words) == 1 or words[1] in targets, said
-        elif words[:3] == ["prefect", "deployment", "run"] and len(words) > 3:
-            assert words[3].replace("<name>", "equalized-r2g") in deployments or words[3].isupper(), said
-        elif words[0] in ("python", "pytest"):
-            for word in words[1:]:
-                if word.endswith(".py") and "/" in word:
-                    assert (ROOT / word).is_file(), said
-            if words[1:2] == ["-m"] and words[2].split(".")[0] in (
-                "benchmarks",
-                "flows",
-                "scripts",
-                "tests",
-                "warehouse",
-            ):
-                assert importlib.util.find_spec(words[2]) is not None, said
+        else:
+            check(words)
+
+
+def check(words: list[str]) -> None:
+    """A command that is not ours to parse: its target, deployment, file or module is there, and so are its parameters."""
+    said = " ".join(words)
+    if words[0] == "make" and len(words) > 1:
+        targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+        assert words[1] in targets, said
+        named = {word.split("=")[0] for word in words[2:] if "=" in word}
+        assert named <= TrainRequest.model_fields.keys() | {"ARGS"}, said
+    elif words[:3] == ["prefect", "deployment", "run"] and len(words) > 3:
+        deployments = yaml.safe_load((ROOT / "prefect.yaml").read_text())["deployments"]
+        flows = {f"{d['entrypoint'].split(':')[1]}/{d['name']}" for d in deployments}
+        assert words[3].replace("<name>", "equalized-r2g") in flows or words[3].isupper(), said
+        if words[3].startswith("train/"):
+            given = {words[i + 1].split("=")[0] for i, word in enumerate(words[:-1]) if word == "-p"}
+            assert given <= TrainRequest.model_fields.keys(), said
+    elif words[0] in ("python", "pytest"):
+        files = [ROOT / word for word in words[1:2] if word.endswith(".py")]
+        if words[1:2] == ["-m"] and words[2].split(".")[0] in OURS_TO_IMPORT:
+            found = importlib.util.find_spec(words[2])
+            files = [Path(found.origin or "") if found else ROOT / "missing"]
+        for path in files:
+            assert path.is_file(), said
+            options = {word.split("=")[0] for word in words[2:] if word.startswith("--")}
+            assert options <= {*re.findall(r"--[a-z-]+", path.read_text())}, said
 
 
 def command_of(words: list[str]) -> tuple[Any, list[str]]:
@@ -132,3 +147,33 @@ def test_every_question_to_the_warehouse_is_understood(tmp_path: Path) -> None:
     with open_warehouse(tmp_path) as warehouse:
         for text in questions:
             warehouse.sql(f"EXPLAIN {text.replace('latest', 'r1')}")
+
+
+def test_every_picture_is_shown_on_a_page() -> None:
+    shown = {
+        (document.parent / target).resolve()
+        for document in DOCUMENTS
+        for target in re.findall(r"!\[[^]]*\]\(([^)\s]+)\)", document.read_text())
+    }
+    assert shown == set((ROOT / "docs").glob("*.png"))
+
+
+def test_every_recipe_on_a_page_loads(tmp_path: Path) -> None:
+    blocks = [
+        block for page in DOCUMENTS for block in re.findall(r"^```yaml.*?\n(.*?)^```", page.read_text(), re.M | re.S)
+    ]
+    recipes = [block for block in blocks if re.search(r"^extends:", block, re.MULTILINE)]
+    assert len(recipes) == 3
+    for number, recipe in enumerate(recipes):
+        path = tmp_path / f"recipe-{number}.yaml"
+        path.write_text(recipe)
+        load(path, profile="laptop")
+
+
+def test_every_table_of_results_says_its_command_seeds_commit_and_machine() -> None:
+    page = re.sub(r"^<!-- .* -->\n*", "", (ROOT / "docs" / "results.md").read_text(), flags=re.MULTILINE)
+    tables = re.findall(r"(\S.*)\n\n(\|.*\n\| *-.*)", page)
+    assert len(tables) == len(re.findall(r"^\| *-", page, re.MULTILINE)) == 21
+    for source, table in tables:
+        said = r"Command: .+\. Seeds: .+\. Commit: `[0-9a-f]{7}\+?`(, `[0-9a-f]{7}\+?`)*\. Machine: .*cores of .+\."
+        assert re.fullmatch(said, source), table
