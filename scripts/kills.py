@@ -2,7 +2,8 @@
 
 ``python scripts/kills.py [--times 10] [VICTIM ...]`` from the repository's root. Each round is one run in a home of its own: it
 is started, something is killed while it trains, and it is started again, until it ends. Each end must come soon, with one
-sentence and no traceback, and leave no process; the last one must leave the weights of a run that nobody interrupted.
+sentence and no traceback, and leave no process; the last one must leave the weights of a run that nobody interrupted. A round that
+does not hold is counted and the next one begins; the end is a table, and status 1 where anything did not hold.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -30,7 +32,7 @@ LAUNCHER_SECONDS, ORPHAN_SECONDS = 10.0, 15.0
 VICTIMS = ["worker", "server", "flow", "trainer", "launcher"]
 SLACK = float(os.environ.get("SLACK", "1"))
 """By which a machine that is busy with other work may take longer."""
-PATIENCE = 400.0
+PATIENCE = 1200.0
 """How long a busy machine may take to come to the step at which something is killed."""
 LAST_STAGE = "rl-1"
 EVERY = 3
@@ -46,6 +48,14 @@ OVERRIDES: dict[str, Any] = {
     "evaluate.validation_tasks": 4,
     "stages": [{"steps": 40, "horizon": 5, "mix": {"travel": 1}}],
 }
+
+
+Ends = dict[str, list[tuple[float, float]]]
+"""For each kind of kill, the seconds until the command ended and until nothing was left, once for each kill."""
+
+
+class DoesNotHold(Exception):
+    """What should be, and is not."""
 
 
 class Home:
@@ -104,11 +114,11 @@ class Home:
             "launcher": ("-m", "flows.cli.make_run"),
         }[name]
         for process in self.processes():
-            line = process.cmdline()
+            line = words_of(process)
             # The supervisor's line ends with that of the server.
             if all(word in line for word in words) and "flows.machine.shared_server" not in line:
                 return process
-        raise SystemExit(f"{name}: its process is not there, of {[p.cmdline() for p in self.processes()]}")
+        raise DoesNotHold(f"{name}: its process is there, of {[words_of(p) for p in self.processes()]}")
 
     def stage(self, name: str) -> Path:
         """The folder of a stage of the run; one that is not there before the run is."""
@@ -132,11 +142,21 @@ def main() -> int:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="userrl-kills-", ignore_cleanup_errors=True) as folder, ExitStack() as end:
         whole = end.enter_context(uninterrupted(Path(folder) / "whole"))
+        ends: Ends = defaultdict(list)
+        same = 0
         for number in range(arguments.times):
-            print(f"round {number + 1}", flush=True)
-            ended = killed_in_turn(Home(Path(folder) / str(number), arguments.port), arguments.victims)
-            hold(ended == whole(), "the weights are those of a run that nobody interrupted")
-    return 0
+            print(f"round {number + 1}, load {os.getloadavg()[0]:.1f}", flush=True)
+            try:
+                ended = killed_in_turn(Home(Path(folder) / str(number), arguments.port), arguments.victims, ends)
+                hold(ended == whole(), "the weights are those of a run that nobody interrupted")
+                same += 1
+            except DoesNotHold as sentence:
+                print(f"  does not hold: {sentence}", flush=True)
+    print("\nkilled, times, longest until the command ended, longest until nothing was left")
+    for name, seconds in ends.items():
+        print(f"{name}, {len(seconds)}, {max(s for s, _ in seconds):.1f} s, {max(s for _, s in seconds):.1f} s")
+    print(f"the weights of a run that nobody interrupted in {same} of {arguments.times} rounds")
+    return int(same < arguments.times)
 
 
 @contextmanager
@@ -161,8 +181,8 @@ def uninterrupted(folder: Path) -> Iterator[Callable[[], str]]:
         flow.wait()
 
 
-def killed_in_turn(home: Home, victims: Sequence[str]) -> str:
-    """One run, with one kill of each kind; the hash of its weights."""
+def killed_in_turn(home: Home, victims: Sequence[str], ends: Ends) -> str:
+    """One run, with one kill of each kind; the hash of its weights. Raises DoesNotHold."""
     for name in victims:
         with home.launched() as launcher:
             reach(home, launcher, home.step() + EVERY)
@@ -174,7 +194,7 @@ def killed_in_turn(home: Home, victims: Sequence[str]) -> str:
                 launcher.send_signal(signal.SIGINT)
                 began = time.monotonic()
             said = "" if name == "launcher" else last_words(launcher, began)
-            gone(home, launcher, began, name, said)
+            gone(home, launcher, began, name, said, ends)
     with home.launched() as launcher:
         said, _ = launcher.communicate()
         hold(launcher.returncode == 0, f"started again, the run comes to its end: {said[-2000:]}")
@@ -202,21 +222,30 @@ def last_words(launcher: subprocess.Popen[str], began: float) -> str:
     return said.strip().splitlines()[-1]
 
 
-def gone(home: Home, launcher: subprocess.Popen[str], began: float, name: str, said: str) -> None:
+def gone(home: Home, launcher: subprocess.Popen[str], began: float, name: str, said: str, ends: Ends) -> None:
     """Wait until nothing of the home is left, and say how long it took."""
     ended = time.monotonic() - began
     while left := [process for process in home.processes() if process.pid != launcher.pid]:
-        names = [process.cmdline()[-4:] for process in left]
+        names = [words_of(process)[-4:] for process in left]
         hold(time.monotonic() - began < SLACK * ORPHAN_SECONDS, f"no orphan after {ORPHAN_SECONDS:.0f} s: {names}")
         time.sleep(0.1)
     what = "kill -9 trainer, Ctrl-C" if name == "trainer" else f"kill -9 {name}"
-    print(f"  {what:24} launcher {ended:4.1f} s, all {time.monotonic() - began:4.1f} s  {said}", flush=True)
+    ends[what].append((ended, time.monotonic() - began))
+    print(f"  {what:24} command {ended:4.1f} s, all {ends[what][-1][1]:4.1f} s  {said}", flush=True)
+
+
+def words_of(process: psutil.Process) -> list[str]:
+    """Its command line; empty where it has just ended."""
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
 
 
 def hold(it_does: bool, sentence: str) -> None:
-    """End the script where something does not hold."""
+    """Raise DoesNotHold where it does not."""
     if not it_does:
-        raise SystemExit(f"does not hold: {sentence}")
+        raise DoesNotHold(sentence)
 
 
 if __name__ == "__main__":

@@ -255,7 +255,7 @@ def _parameter(text: str) -> tuple[str, Any]:
         raise ConfigError(f"-p takes KEY=VALUE, such as -p seed=1; got '{text}'.")
     try:
         return key, json.loads(value)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):  # the first also for an integer of thousands of digits
         if value[:1] in ("{", "["):
             raise ConfigError(
                 f"The value of {key} is no JSON: {value}. The shell takes double quotes away; put single ones around the whole: "

@@ -47,6 +47,13 @@ def home() -> Path:
     return Path(os.environ.get("USERRL_HOME") or ".userrl").resolve()
 
 
+def in_this_home(run_folder: Path, written: Path) -> Path:
+    """A path below a run's folder, as it was written: in a home that was moved or copied it lies below the folder that is open."""
+    _, found, below = str(written).partition(f"/runs/{run_folder.name}/")
+    here = run_folder / below
+    return here if found and here.exists() else written
+
+
 def check_writable(*folders: Path) -> None:
     """Make the folders. Raises ConfigError where nothing can be written to one of them."""
     for folder in folders:

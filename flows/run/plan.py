@@ -16,7 +16,7 @@ from curricula.shown import replacement
 from flows.machine.home import check_writable, home, warehouse_dir
 from flows.machine.slots import alone
 from flows.run.alarms import alarm_rules
-from flows.run.estimate import warning
+from flows.run.estimate import step_rows, warning
 from flows.run.families import other_families
 from flows.run.job import Actor, Inputs, Kind, StageJob, StageOptions
 from flows.run.readiness import here, playing_verdict, resolve, verdict
@@ -98,7 +98,7 @@ class RunPlan:
         if self.backend == "verl":
             recipe = self.recipe
             needs = check_machine(recipe.model, recipe.hardware, recipe.algorithm, recipe.credit, recipe.cold_start)
-            rows += [f"  {label}: {value}" for label, value in needs]
+            rows += [f"  {label}: {value}" for label, value in [*needs, *step_rows(recipe)]]
         return "\n".join(rows)
 
     @contextmanager

@@ -26,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from curricula import Recipe
 from curricula.yaml_files import recipe_names
-from flows.machine.home import home, runs_dir, warehouse_dir
+from flows.machine.home import home, in_this_home, runs_dir, warehouse_dir
 from flows.machine.slots import held, holder, holder_pid
 from userrl_core.errors import ConfigError
 from userrl_core.json_files import read_json, write_json
@@ -106,7 +106,15 @@ class Run:
     def checkpoint(self) -> Path | None:
         """The checkpoint that its report names; None for a run that trained nothing, or has not come to a report."""
         path = (read_json(self.folder / "report.json") or {}).get("checkpoint")
-        return Path(path) if isinstance(path, str) and path else None
+        return in_this_home(self.folder, Path(path)) if isinstance(path, str) and path else None
+
+    @property
+    def report_text(self) -> str:
+        """Its report as it was written, with the paths of this home where the home was moved or copied since."""
+        text = (self.folder / "report.md").read_text()
+        path = str((read_json(self.folder / "report.json") or {}).get("checkpoint") or "")
+        written_in, found, _ = path.partition(f"/runs/{self.id}/")
+        return text.replace(f"`{written_in}/", f"`{self.folder.resolve().parents[1]}/") if found else text
 
     def set_status(self, state: str, *, stage: str | None = None, error: str | None = None) -> None:
         """Say what the run does now."""

@@ -77,7 +77,7 @@ def play(
     def count(trajectory: Trajectory) -> None:
         ended.append(trajectory)
         if len(ended) % 50 == 0 or len(ended) == total:
-            progress(len(ended), total, reward=_mean(ended[-50:]))
+            progress(len(ended), total, reward=_mean(ended))
 
     for tasks, _ in plan.values():
         sink.tasks(tasks)

@@ -119,7 +119,8 @@ class _Counter:
     def _write(self) -> None:
         now = time.monotonic()
         self._due = now + PROGRESS_SECONDS
-        scores = [one.score for one in self.played[-50:] if one.score is not None]
+        now_playing = self.played[-1].policy if self.played else ""
+        scores = [one.score for one in self.played if one.policy == now_playing and one.score is not None]
         rate = len(self.played) / max(now - self._began, 1e-3)
         done = self._before + len(self.played)
         self._progress(

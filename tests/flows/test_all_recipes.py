@@ -17,8 +17,8 @@ from flows.run.readiness import Verdict, resolve, verdict
 from tests.verl.rig import make_model
 from userrl_core.errors import ConfigError
 from userrl_core.gyms.registry import names, unavailable
-from userrl_core.training.verl.config import Resume, compose, rl_overrides, sft_overrides
-from userrl_core.training.verl.job import VerlJob, VerlSftJob
+from userrl_core.training.verl.config import compose, rl_overrides, sft_overrides
+from userrl_core.training.verl.job import Resume, VerlJob, VerlSftJob
 
 CLUSTER = Host(
     gpus=8,
@@ -35,10 +35,10 @@ UNCHECKED = {name for name in curricula.recipe_names() if any(gym in name for gy
 MATRIX = [(name, profile) for name in curricula.recipe_names() for profile in curricula.profile_names()]
 
 
-def load(name: str, profile: str) -> curricula.Recipe:
+def load(name: str, profile: str, **changes: Any) -> curricula.Recipe:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        return curricula.load(name, profile, check=name not in UNCHECKED)
+        return curricula.load(name, profile, changes, check=name not in UNCHECKED)
 
 
 @pytest.fixture(scope="module")
@@ -178,6 +178,16 @@ def test_what_a_machine_lacks_is_said_in_one_sentence(
     assert (answer.kind, answer.reason) == ("refused", reason)
     assert sentence in answer.sentence
     assert "\n" not in answer.sentence
+
+
+def test_no_node_of_several_is_sent_to_itself_for_its_user() -> None:
+    several = {"hardware.nodes": 2, "hardware.gpus": 8, "hardware.ray_address": "auto"}
+    for own in ({"hardware.user_gpus": "6,7"}, {"hardware.user_url": "http://localhost:8000/v1"}):
+        answer = verdict(load("equalized-r2g", "qwen3-8b", **several, **own), CLUSTER)
+        assert (answer.kind, answer.reason) == ("refused", "user")
+        assert answer.sentence.startswith("2 nodes cannot all ask Qwen/Qwen3-32B at http://")
+    reached = load("equalized-r2g", "qwen3-8b", **several, **{"hardware.user_url": "http://host:8000/v1"})
+    assert verdict(reached, CLUSTER).kind == "composes"
 
 
 def test_published_tasks_that_are_not_there_are_said_before_anything_starts() -> None:

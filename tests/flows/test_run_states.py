@@ -45,6 +45,17 @@ def userrl(*command):
     return CliRunner().invoke(cli.app, command)
 
 
+def test_a_home_that_was_copied_names_its_own_checkpoint_and_paths(home):
+    run = make_run(home, "a", 1, "/elsewhere/home/runs/a/stages/rl-1/checkpoints/step-000010")
+    (run.folder / "report.md").write_text(
+        "Checkpoint: `/elsewhere/home/runs/a/x`; `/elsewhere/home/warehouse`; `/elsewhere`."
+    )
+    assert run.report_text == f"Checkpoint: `{home}/runs/a/x`; `{home}/warehouse`; `/elsewhere`."
+    assert str(run.checkpoint) == "/elsewhere/home/runs/a/stages/rl-1/checkpoints/step-000010"
+    copied = make_checkpoint(run.folder / "stages" / "rl-1" / "checkpoints" / "step-000010")
+    assert run.checkpoint == copied
+
+
 def test_the_latest_is_the_newest_run_that_is_no_evaluation_however_often_it_is_evaluated(home):
     make_run(home, "old", 1, make_checkpoint(home / "older"))
     make_run(home, "a", 2, make_checkpoint(home / "model"))

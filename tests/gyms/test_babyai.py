@@ -93,6 +93,13 @@ async def test_a_locked_door_opens_with_the_key_of_its_colour_alone() -> None:
     assert trajectory.stop_reason == "success"
 
 
+async def test_a_demonstrator_that_plans_in_circles_gives_up_and_plays_on() -> None:
+    """minigrid's bot never came back from this one."""
+    chosen = next(task for task in tasks("babyai", "train") if task.id == "babyai_188")
+    (trajectory,) = await run_episodes([chosen], ScriptedPolicy(0.6), horizon=16, seed=8)
+    assert (len(trajectory.turns), trajectory.score, trajectory.admitted) == (16, 0.0, True)
+
+
 async def test_the_demonstrator_reaches_goals_within_the_paper_s_20_turns() -> None:
     levels = (
         "GoToRedBall",

@@ -22,6 +22,22 @@ from userrl_core.records import Task
 
 _MOST = 400
 """Moves after which the bot has lost its way."""
+_MOST_SEARCHES = 200
+"""Searches for a path after which the bot plans in circles; a move takes five at most where it does not (200 conversations)."""
+
+
+class _Bot(BabyAIBot):  # type: ignore[misc]  # minigrid has no types
+    """minigrid's bot, which may replan without end where a door and a key are in each other's way: it raises instead."""
+
+    def replan(self, action_taken: int | None = None) -> Any:
+        self._searches = 0
+        return super().replan(action_taken)
+
+    def _shortest_path(self, *args: Any, **kwargs: Any) -> Any:
+        self._searches += 1
+        if self._searches > _MOST_SEARCHES:
+            raise RuntimeError("the bot plans in circles")
+        return super()._shortest_path(*args, **kwargs)
 
 
 class BabyAIDemonstrator:
@@ -30,7 +46,7 @@ class BabyAIDemonstrator:
     def __init__(self, task: Task, rng: random.Random, skill: float, config: GymConfig) -> None:
         self._env, self._short = make_env(task), task.payload.get("short", False)
         self._rng, self._skill = rng, skill
-        self._bot: Any = BabyAIBot(self._env)
+        self._bot: Any = _Bot(self._env)
         self._last: int | None = None
         """The move that the bot has not heard of."""
         self._said: list[str] = []
@@ -49,7 +65,7 @@ class BabyAIDemonstrator:
     def _begin_anew(self) -> None:
         """A bot undoes what it would not have done, and may go round in a circle with us: a new one knows what the old one saw."""
         seen = None if self._bot is None else self._bot.vis_mask
-        self._bot, self._last = BabyAIBot(self._env), None
+        self._bot, self._last = _Bot(self._env), None
         if seen is not None:
             self._bot.vis_mask = seen
 
