@@ -14,7 +14,7 @@ from userrl_core import processes
 from userrl_core.errors import TrainingError
 from userrl_core.training.verl.job import OUTAGES
 from userrl_core.training.verl.machine.engine_watch import EngineWatch
-from userrl_core.training.verl.rl import run_rl
+from userrl_core.training.verl.rl import RAY_LATE, RAY_STARTS, run_rl
 
 FATAL = "ERROR 04-25 03:33:09 [core.py:1108] EngineCore encountered a fatal error."
 LAST_WORDS = [
@@ -92,6 +92,24 @@ def test_the_first_step_has_a_limit_of_its_own_and_a_missing_user_is_in_the_log(
         run_rl(job, TwoStages(), log)
     assert log.events == [("user_down", {"stage": "rl-1", "model": "m", "address": "http://host:8000/v1"})]
     assert not processes.living(folder)
+
+
+def test_a_ray_that_is_too_slow_to_start_is_started_again(tmp_path: Path) -> None:
+    late = f"Exception: {RAY_LATE}. This could happen because some of the raylet failed to startup"
+    starts = tmp_path / "starts"
+    python = trainer(tmp_path, late, after=f"echo started >> {starts}; exit 1")
+    with pytest.raises(processes.ProcessDied, match="timed out during startup"):
+        run_rl(make_job(tmp_path / "rl-1", tmp_path, cluster=cluster(python=python)), TwoStages(), Log())  # type: ignore[arg-type]
+    assert len(starts.read_text().splitlines()) == RAY_STARTS
+    assert not processes.living(tmp_path / "rl-1" / "verl")
+
+
+def test_a_trainer_that_dies_of_something_else_is_started_once(tmp_path: Path) -> None:
+    starts = tmp_path / "starts"
+    python = trainer(tmp_path, "Exception: no such thing", after=f"echo started >> {starts}; exit 1")
+    with pytest.raises(processes.ProcessDied, match="no such thing"):
+        run_rl(make_job(tmp_path / "rl-1", tmp_path, cluster=cluster(python=python)), TwoStages(), Log())  # type: ignore[arg-type]
+    assert starts.read_text() == "started\n"
 
 
 @pytest.mark.slow

@@ -51,6 +51,12 @@ from userrl_core.training.verl.metrics import step_metrics, validation_score
 from userrl_core.training.verl.step_plan import StepPlan, plan_steps, write_tasks
 
 ENTROPY_MASK = "userrl_core.training.verl.entropy_trainer"
+
+RAY_LATE = "The current node timed out during startup"
+"""What Ray says when its own daemon is not up after 30 s, a limit that cannot be set; a busy host may need longer."""
+
+RAY_STARTS = 3
+"""How often a stage starts Ray before it gives up."""
 """Registers the trainer of a recipe with an entropy mask; no other stage loads it."""
 
 
@@ -173,15 +179,17 @@ class _StageStart:
             # Sockets lie in it, and their paths may have 107 bytes at most: a short name in the temporary folder.
             scratch = Path(tempfile.gettempdir()) / f"userrl-ray-{secrets.token_hex(8)}"
             env["USERRL_RAY_DIR"] = str(scratch)
-        processes.run(
-            [job.cluster.python or sys.executable, "-u", "-m", "userrl_core.training.verl.main", str(self.folder)],
-            self.folder,
-            name="verl",
-            env=env,
-            on_tick=tick,
-            scratch=scratch,
-            stall=job.stall,
-        )
+        command = [job.cluster.python or sys.executable, "-u", "-m", "userrl_core.training.verl.main", str(self.folder)]
+        for start in range(RAY_STARTS):
+            moved = time.monotonic()
+            try:
+                processes.run(
+                    command, self.folder, name="verl", env=env, on_tick=tick, scratch=scratch, stall=job.stall
+                )
+                break
+            except processes.ProcessDied as error:
+                if RAY_LATE not in str(error) or start + 1 == RAY_STARTS:
+                    raise
         read()
 
     def _words(self) -> str:
