@@ -154,12 +154,15 @@ def _user_model() -> list[Finding]:
     import httpx
 
     try:
-        answer = httpx.get(f"{url.rstrip('/')}/models", headers={"Authorization": f"Bearer {key or 'none'}"}, timeout=5)
+        headers = {"Authorization": f"Bearer {key or 'none'}"}
+        with httpx.stream(
+            "GET", f"{url.rstrip('/')}/models", headers=headers, timeout=5
+        ) as answer:  # not read: the status says it
+            ok = answer.status_code == 200
     except httpx.HTTPError as error:
         return [
             Finding("user model", False, f"{url} does not answer ({type(error).__name__}); start it or unset the URL")
         ]
-    ok = answer.status_code == 200
     return [Finding("user model", ok, f"{url} answers {answer.status_code}" + ("" if ok else "; check URL and key"))]
 
 

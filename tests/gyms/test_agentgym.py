@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.gigabyte import gzipped_gigabyte, little_memory
 from tests.gyms.recorded import RecordedServer, exchanges
 from tests.ports import free_port
 from tests.published import published
@@ -22,6 +24,7 @@ from userrl_core.interact import InteractCall
 from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.records import Task
 from userrl_core.rollout import run_episodes
+from userrl_core.served.bounded import MOST_BYTES
 
 
 def item(env: str, number: int = 0) -> Task:
@@ -30,7 +33,10 @@ def item(env: str, number: int = 0) -> Task:
 
 @contextmanager
 def scripted_server(answers: dict[str, list[Any]]) -> Iterator[tuple[str, list[tuple[str, Any]]]]:
-    """A server that gives each path's answers in turn, the last one again and again; None: no answer at all."""
+    """A server that gives each path's answers in turn, the last one again and again.
+
+    None: no answer at all. A tuple: status, body, and the body's encoding where it has one.
+    """
     asked: list[tuple[str, Any]] = []
     gone = threading.Event()
 
@@ -43,10 +49,13 @@ def scripted_server(answers: dict[str, list[Any]]) -> Iterator[tuple[str, list[t
             if answer is None:
                 gone.wait(30.0)
                 return
-            status, body = answer if isinstance(answer, tuple) else (200, json.dumps(answer))
+            status, body, *packed = answer if isinstance(answer, tuple) else (200, json.dumps(answer).encode())
             self.send_response(status)
+            for encoding in packed:
+                self.send_header("content-encoding", encoding)
             self.end_headers()
-            self.wfile.write(body.encode())
+            with contextlib.suppress(ConnectionError):  # whoever asked has read enough
+                self.wfile.write(body)
 
         def log_message(self, format: str, *args: Any) -> None:
             pass
@@ -188,15 +197,19 @@ async def test_more_than_one_action_in_a_message_is_no_step() -> None:
     [
         (None, "did not answer"),
         ({"error": "The id 3 is not valid."}, "The id 3 is not valid."),
-        ((500, "Internal Server Error"), "answered with status 500"),
-        ((200, "<html>"), "answered no JSON"),
+        ((500, b"Internal Server Error"), "answered with status 500"),
+        ((200, b"<html>"), "answered no JSON"),
+        ((200, gzipped_gigabyte(), "gzip"), "/step sent a compressed reply, though a plain one was asked for."),
+        ((500, gzipped_gigabyte(), "gzip"), "/step sent a compressed reply, though a plain one was asked for."),
+        ((200, b" " * (MOST_BYTES + 1)), "/step sent a reply that is longer than 32 MB."),
     ],
 )
 async def test_a_step_that_fails_is_null_sent_once_and_its_session_closed(answer: Any, said: str) -> None:
     routes = {"/create": [{"id": 3}], "/reset": [{"observation": RECIPES}], "/step": [answer], "/close": [True]}
     with scripted_server(routes) as (address, asked):
         config = {"agentgym": {"servers": [address], "timeout": 0.5}}
-        (trajectory,) = await run_episodes([item("textcraft")], ScriptedPolicy(1.0), horizon=5, gym_config=config)
+        with little_memory():
+            (trajectory,) = await run_episodes([item("textcraft")], ScriptedPolicy(1.0), horizon=5, gym_config=config)
     assert (trajectory.score, trajectory.admitted, trajectory.rewards) == (None, False, [None])
     assert said in str(trajectory.reject_reason)
     assert [path for path, _ in asked] == ["/create", "/reset", "/step", "/close"]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from tests.gigabyte import gzipped_gigabyte, little_memory
 from tests.mock_server import Answer, MockServer, obedient_user
 from tests.published import published
 from userrl_core.errors import JudgeError, TaskError, UserError
@@ -22,6 +23,7 @@ from userrl_core.interact import InteractCall
 from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.records import Task
 from userrl_core.rollout import run_episodes
+from userrl_core.served.bounded import MOST_BYTES
 
 
 def every_task() -> list[Task]:
@@ -54,9 +56,12 @@ def serper(*replies: tuple[int, object]) -> Iterator[tuple[str, list[tuple[str, 
             requests.append((self.headers["x-api-key"], body))
             payload = reply if isinstance(reply, bytes) else json.dumps(reply).encode()
             self.send_response(status)
+            if payload.startswith(b"\x1f\x8b"):
+                self.send_header("content-encoding", "gzip")
             self.send_header("content-length", str(len(payload)))
             self.end_headers()
-            self.wfile.write(payload)
+            with suppress(ConnectionError):  # whoever asked has read enough
+                self.wfile.write(payload)
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
@@ -191,6 +196,23 @@ async def test_a_web_search_that_fails_is_an_error_without_key_or_body_and_not_a
         await gym.aclose()
     assert "secret" not in str(caught.value)
     assert (gym.searches, gym.rewards, len(requests)) == (0, [], 1)
+
+
+@pytest.mark.parametrize(
+    ("reply", "says"),
+    [
+        (gzipped_gigabyte(), "sent a compressed reply, though a plain one was asked for."),
+        (b" " * (MOST_BYTES + 1), "sent a reply that is longer than 32 MB."),
+    ],
+)
+async def test_a_web_search_that_would_fill_the_memory_is_one_sentence_and_a_null_reward(monkeypatch, reply, says):
+    monkeypatch.setenv("SERPER_API_KEY", "secret-key")
+    with serper((200, reply)) as (url, requests), little_memory():
+        gym_config = {"search": {"web_url": url}}
+        (trajectory,) = await run_episodes([web_task()], ScriptedPolicy(1.0), horizon=3, gym_config=gym_config)
+    assert (trajectory.score, trajectory.admitted, trajectory.rewards) == (None, False, [None])
+    assert trajectory.reject_reason == f"user: Web search at 127.0.0.1 {says}"
+    assert len(requests) == 1
 
 
 async def test_a_failed_web_search_is_retried(monkeypatch):

@@ -1,25 +1,47 @@
-"""What a server sends is read up to a limit: a reply of a few kilobytes may unpack to gigabytes, or never end."""
+"""What a server sends is read up to a limit: a reply of a few kilobytes may unpack to gigabytes, or never end.
+
+Of every client that talks to a server that is not ours: served models, environment servers, web search.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import httpx2
 
 MOST_BYTES = 32 * 2**20
 """Of one reply: a chat completion of a million tokens is a tenth of it."""
+PLAIN = {"Accept-Encoding": "identity"}
+"""Headers of a client with these hooks."""
+
+
+class Unbounded(httpx2.RemoteProtocolError):
+    """A reply that is not read to its end; counts as a lost connection. Its text follows the server's name in a sentence."""
 
 
 async def bounded(response: httpx2.Response) -> None:
     """Event hook of an HTTP client that asks for plain replies: a packed one is refused, a long one is cut off.
 
-    Raises httpx2.RemoteProtocolError, which counts as a lost connection.
+    Raises Unbounded, which whoever reads may also do.
     """
-    if response.headers.get("content-encoding", "identity").lower() != "identity":
+    if _packed(response):
         await response.aclose()
-        raise httpx2.RemoteProtocolError("the reply is compressed, though a plain one was asked for")
+        raise Unbounded("sent a compressed reply, though a plain one was asked for")
     assert isinstance(response.stream, httpx2.AsyncByteStream)
     response.stream = _Bounded(response.stream)
+
+
+def bounded_blocking(response: httpx2.Response) -> None:
+    """The same, of a client that blocks."""
+    if _packed(response):
+        response.close()
+        raise Unbounded("sent a compressed reply, though a plain one was asked for")
+    assert isinstance(response.stream, httpx2.SyncByteStream)
+    response.stream = _BoundedBlocking(response.stream)
+
+
+def _packed(response: httpx2.Response) -> bool:
+    return response.headers.get("content-encoding", "identity").lower() != "identity"
 
 
 class _Bounded(httpx2.AsyncByteStream):
@@ -29,10 +51,29 @@ class _Bounded(httpx2.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         read = 0
         async for chunk in self._stream:
-            read += len(chunk)
-            if read > MOST_BYTES:
-                raise httpx2.RemoteProtocolError(f"the reply is longer than {MOST_BYTES >> 20} MB")
+            read = _added(read, chunk)
             yield chunk
 
     async def aclose(self) -> None:
         await self._stream.aclose()
+
+
+class _BoundedBlocking(httpx2.SyncByteStream):
+    def __init__(self, stream: httpx2.SyncByteStream) -> None:
+        self._stream = stream
+
+    def __iter__(self) -> Iterator[bytes]:
+        read = 0
+        for chunk in self._stream:
+            read = _added(read, chunk)
+            yield chunk
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+def _added(read: int, chunk: bytes) -> int:
+    read += len(chunk)
+    if read > MOST_BYTES:
+        raise Unbounded(f"sent a reply that is longer than {MOST_BYTES >> 20} MB")
+    return read

@@ -322,7 +322,7 @@ def _connect(server: ChatServer, key: str) -> tuple[AsyncOpenAI, tuple[type[Exce
     # Imported here for start-up time: the library takes most of a second to load, and rule users never need it.
     from openai import AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError
 
-    from userrl_core.served.bounded import bounded
+    from userrl_core.served.bounded import PLAIN, bounded
 
     url = server.base_url or os.environ.get("OPENAI_BASE_URL")
     host = urlsplit(url).hostname if url else None
@@ -330,7 +330,7 @@ def _connect(server: ChatServer, key: str) -> tuple[AsyncOpenAI, tuple[type[Exce
     # A proxy from the environment cannot reach this machine's loopback interface.
     http = DefaultAsyncHttpxClient(
         trust_env=not local,
-        headers={"Accept-Encoding": "identity"},
+        headers=PLAIN,
         event_hooks={"request": [watched], "response": [bounded]},
     )
     api = AsyncOpenAI(api_key=key, base_url=url, timeout=server.timeout, max_retries=0, http_client=http)

@@ -19,11 +19,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import psutil
 
 from userrl_core.errors import UserError
 from userrl_core.gyms.agentgym.protocols import Protocol
+from userrl_core.served.bounded import PLAIN, Unbounded, bounded_blocking
 
 TOKEN = "USERRL_GYM_TOKEN"
 """The environment variable of what servers of other machines ask for; recipes hold no secrets."""
@@ -105,7 +106,8 @@ def open_session(
 def ask(server: str, method: str, path: str, body: Any, *, timeout: float, retries: int, again: bool) -> Any:
     """One request, and its JSON. again: whether it may be sent anew when it was lost on the way.
 
-    Raises UserError for no answer, a status other than 200, an answer that is no JSON, and an ``error`` in it.
+    Raises UserError for no answer, one that is too long or compressed, a status other than 200, an answer that is no JSON, and an
+    ``error`` in it.
     """
     where = f"{server}{path}"
     for attempt in itertools.count():
@@ -113,9 +115,11 @@ def ask(server: str, method: str, path: str, body: Any, *, timeout: float, retri
             given: dict[str, Any] = {"params": body} if method == "GET" else {} if body is None else {"json": body}
             response = _http().request(method, where, timeout=timeout, **given)
             break
-        except httpx.TransportError as error:
+        except Unbounded as error:
+            raise UserError(f"{where} {error}.") from None
+        except httpx2.TransportError as error:
             # Refused: nothing was sent. Anything else may have been carried out.
-            lost = isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout))
+            lost = isinstance(error, (httpx2.ConnectError, httpx2.ConnectTimeout))
             if attempt >= retries or not (again or lost):
                 raise UserError(f"{where} did not answer ({type(error).__name__}).") from None
             time.sleep(PAUSE * 2**attempt)
@@ -131,10 +135,11 @@ def ask(server: str, method: str, path: str, body: Any, *, timeout: float, retri
 
 
 @lru_cache(maxsize=1)
-def _http() -> httpx.Client:
+def _http() -> httpx2.Client:
     token = os.environ.get(TOKEN)
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    return httpx.Client(limits=httpx.Limits(max_connections=None), trust_env=False, headers=headers)
+    headers = PLAIN | ({"Authorization": f"Bearer {token}"} if token else {})
+    limits = httpx2.Limits(max_connections=None)
+    return httpx2.Client(limits=limits, trust_env=False, headers=headers, event_hooks={"response": [bounded_blocking]})
 
 
 class _Open:

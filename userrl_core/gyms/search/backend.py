@@ -151,13 +151,20 @@ class WebBackend:
 
     async def search(self, query: str, k: int) -> list[Hit]:
         """At most k results; retries with growing pauses. Raises UserError, whose text never holds the key or the body."""
-        import httpx  # imported here for start-up time: the local engine needs no HTTP client
+        import httpx2  # imported here for start-up time: the local engine needs no HTTP client
+
+        from userrl_core.served.bounded import PLAIN, Unbounded, bounded
 
         asked = self._endpoint
         if self._http is None:  # created at the first search: loading its TLS settings takes 70 ms
             # A proxy from the environment cannot reach this machine's loopback interface.
             local = urlsplit(asked.url).hostname in ("localhost", "127.0.0.1", "::1")
-            self._http = httpx.AsyncClient(headers=self._headers, timeout=self._timeout, trust_env=not local)
+            self._http = httpx2.AsyncClient(
+                headers=PLAIN | self._headers,
+                timeout=self._timeout,
+                trust_env=not local,
+                event_hooks={"response": [bounded]},
+            )
         sent_as = "json" if asked.method == "POST" else "params"
         for attempt in range(self._retries + 1):
             try:
@@ -165,7 +172,9 @@ class WebBackend:
                 reply = await self._http.request(asked.method, asked.url, **fields)
                 reply.raise_for_status()
                 return asked.read(reply.json(), k)
-            except (httpx.HTTPError, ValueError, TypeError) as error:
+            except Unbounded as error:  # it would send the same again
+                raise UserError(f"Web search at {urlsplit(asked.url).hostname} {error}.") from None
+            except (httpx2.HTTPError, ValueError, TypeError) as error:
                 error_name = type(error).__name__
                 if attempt < self._retries:
                     await asyncio.sleep(0.5 * 2**attempt)
