@@ -1,7 +1,13 @@
-"""What ``make run`` calls: `flows.cli.quickstart`, where Ctrl-C is a sentence also while everything is still being imported."""
+"""What ``make run`` calls: `flows.cli.quickstart`, where Ctrl-C is a sentence also while everything is still being imported.
+
+It ends at once: when the interpreter takes down all that Prefect has imported, whoever pressed Ctrl-C waits up to 2.5 s more for
+nothing (at a load of 20), for everything that was started has ended by then.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 
 
@@ -16,4 +22,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    with contextlib.suppress(OSError):  # nobody reads any more
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(status)

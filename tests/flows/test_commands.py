@@ -54,6 +54,16 @@ def test_bad_input_is_refused_in_one_sentence_before_anything_starts(parameters,
     assert not (tmp_path / "logs").exists()
 
 
+def test_make_run_does_not_wait_for_the_interpreter_to_be_taken_down():
+    slow = "import atexit, runpy, sys, time; atexit.register(time.sleep, 60); "
+    begun = (
+        slow + "sys.argv += ['--deployment', 'train/x']; runpy.run_module('flows.cli.make_run', run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-c", begun], capture_output=True, text=True, check=False, timeout=50)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: prefect.yaml has no deployment 'train/x'")
+
+
 def test_make_run_takes_parameters_by_name():
     asked = ["make", "-n", "run", "seed=3", 'overrides={"credit.gamma": 0.5}', "ARGS=-p name=x"]
     shown = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
