@@ -1,9 +1,12 @@
 """Worker, server, flow, trainer and launcher killed in turn under ``make run``: what is left of it, and what comes out.
 
-``python scripts/kills.py [--times 10] [VICTIM ...]`` from the repository's root. Each round is one run in a home of its own: it
-is started, something is killed while it trains, and it is started again, until it ends. Each end must come soon, with one
-sentence and no traceback, and leave no process; the last one must leave the weights of a run that nobody interrupted. A round that
-does not hold is counted and the next one begins; the end is a table, and status 1 where anything did not hold.
+``python scripts/kills.py [--times 10] [--at-once 2] [VICTIM ...]`` from the repository's root. Each round is one run in a home of
+its own: it is started, something is killed, and it is started again, until each victim was killed once and the run has ended.
+Who is killed when is drawn: in any order, at any moment of the demonstrations, the cold start and RL. Each end must come soon,
+with one sentence and no traceback, and leave no process; the last one must leave the weights of a run that nobody interrupted.
+A round that does not hold is counted and the next one begins; the end is a table, and status 1 where anything did not hold.
+
+Starting server, worker and flow again is most of a round's time; the recipe is small already.
 """
 
 from __future__ import annotations
@@ -11,14 +14,18 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,28 +41,40 @@ SLACK = float(os.environ.get("SLACK", "1"))
 """By which a machine that is busy with other work may take longer."""
 PATIENCE = 1200.0
 """How long a busy machine may take to come to the step at which something is killed."""
-LAST_STAGE = "rl-1"
-EVERY = 3
-"""Steps from one kill to the next, and more than from one checkpoint to the next."""
+DEMONSTRATIONS, LAST_STAGE = "distill", "rl-1"
+STAGES = {DEMONSTRATIONS: 3, "sft": 20, LAST_STAGE: 24}
+"""Lines of progress that each of them writes; the evaluation that follows changes no weight."""
+RESERVE = 8
+"""Lines after the last moment that is drawn: each kill waits for a new line, so that nothing is killed before it has begun."""
 OVERRIDES: dict[str, Any] = {
     "demonstrations.episodes": 120,
     "demonstrations.top_k": 80,
-    "cold_start.steps": 20,
+    "cold_start.steps": STAGES["sft"],
     "algorithm.batch": 3,
     "algorithm.group": 4,
     "evaluate.every": 2,
     "evaluate.tasks": 6,
     "evaluate.validation_tasks": 4,
-    "stages": [{"steps": 40, "horizon": 5, "mix": {"travel": 1}}],
+    "stages": [{"steps": STAGES[LAST_STAGE], "horizon": 5, "mix": {"travel": 1}}],
 }
 
 
-Ends = dict[str, list[tuple[float, float]]]
-"""For each kind of kill, the seconds until the command ended and until nothing was left, once for each kill."""
+Ends = dict[str, list[tuple[str, float, float]]]
+"""For each kind of kill: the stage, the seconds until the command ended and until nothing was left, once for each kill."""
 
 
 class DoesNotHold(Exception):
     """What should be, and is not."""
+
+
+@dataclass(frozen=True)
+class Say:
+    """Print a line of one round; several are played at once."""
+
+    number: int
+
+    def __call__(self, line: str) -> None:
+        print(f"{time.strftime('%H:%M:%S')} round {self.number}: {line}", flush=True)
 
 
 class Home:
@@ -102,11 +121,20 @@ class Home:
                 continue
         return mine
 
+    def kill(self, name: str) -> str:
+        """Kill -9 the process that plays this part; where the run was."""
+        while True:
+            victim, place = self.part(name), self.place()
+            try:
+                victim.kill()
+            except psutil.NoSuchProcess:  # its stage had just ended: that of the next one is hit
+                continue
+            return place
+
     def part(self, name: str) -> psutil.Process:
         """The process that plays this part now."""
         if name == "trainer":  # forked: its command line is not its own
-            record = read_json(self.stage(LAST_STAGE) / RECORD) or {}
-            return tagged(str(record["token"]))[0]
+            return self.trainer()
         words = {
             "worker": ("worker", "start"),
             "server": ("-m", "flows.machine.prefect_server"),
@@ -120,13 +148,29 @@ class Home:
                 return process
         raise DoesNotHold(f"{name}: its process is there, of {[words_of(p) for p in self.processes()]}")
 
+    def trainer(self) -> psutil.Process:
+        """The process of the stage that is being worked on; between two stages, of the next one."""
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            for stage in reversed(STAGES):
+                record = read_json(self.stage(stage) / RECORD) or {}
+                if processes := tagged(str(record.get("token"))):
+                    return processes[0]
+            time.sleep(0.02)
+        raise DoesNotHold("a stage has a process")
+
     def stage(self, name: str) -> Path:
         """The folder of a stage of the run; one that is not there before the run is."""
         return next((self.folder / "runs").glob("*"), self.folder / "none") / "stages" / name
 
-    def step(self) -> int:
-        """The last step of the last stage."""
-        return max((int(line["step"]) for line in GrowingLines(self.stage(LAST_STAGE) / "progress.jsonl")), default=0)
+    def lines(self, stage: str) -> list[dict[str, Any]]:
+        """The progress of a stage, with what was done again."""
+        return list(GrowingLines(self.stage(stage) / "progress.jsonl"))
+
+    def place(self) -> str:
+        """Where the run is."""
+        stage = next((name for name in reversed(STAGES) if self.lines(name)), DEMONSTRATIONS)
+        return f"{stage} {len(self.lines(stage))}"
 
     def weights(self) -> str:
         """Hash of what the run ended with."""
@@ -137,25 +181,46 @@ def main() -> int:
     """Play every round; 1 when one did not hold."""
     parser = argparse.ArgumentParser(description="Kill what `make run` starts, and look what is left.")
     parser.add_argument("--times", type=int, default=10)
-    parser.add_argument("--port", type=int, default=4391)
+    parser.add_argument(
+        "--at-once", type=int, default=1, help="rounds at the same time, each with a home and a port of its own"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the order and the moments")
+    parser.add_argument("--port", type=int, default=4391, help="the first round's; the next one has the next")
     parser.add_argument("victims", nargs="*", default=VICTIMS, metavar="VICTIM", help=f"of {', '.join(VICTIMS)}; all")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="userrl-kills-", ignore_cleanup_errors=True) as folder, ExitStack() as end:
-        whole = end.enter_context(uninterrupted(Path(folder) / "whole"))
+    folder = Path(tempfile.mkdtemp(prefix="userrl-kills-"))
+    with ExitStack() as end:
+        whole = end.enter_context(uninterrupted(folder / "whole"))
         ends: Ends = defaultdict(list)
-        same = 0
-        for number in range(arguments.times):
-            print(f"round {number + 1}, load {os.getloadavg()[0]:.1f}", flush=True)
+
+        def play(number: int) -> bool:
+            draw = random.Random(f"{arguments.seed} {number}")
+            say = Say(number)
+            say(f"begins, load {os.getloadavg()[0]:.1f}")
             try:
-                ended = killed_in_turn(Home(Path(folder) / str(number), arguments.port), arguments.victims, ends)
+                home = Home(folder / str(number), arguments.port + number)
+                ended = killed_in_turn(home, arguments.victims, draw, ends, say)
                 hold(ended == whole(), "the weights are those of a run that nobody interrupted")
-                same += 1
             except DoesNotHold as sentence:
-                print(f"  does not hold: {sentence}", flush=True)
-    print("\nkilled, times, longest until the command ended, longest until nothing was left")
-    for name, seconds in ends.items():
-        print(f"{name}, {len(seconds)}, {max(s for s, _ in seconds):.1f} s, {max(s for _, s in seconds):.1f} s")
+                say(f"does not hold: {sentence}")
+                return False
+            say(f"ended, load {os.getloadavg()[0]:.1f}, weights {ended[:12]} as uninterrupted")
+            shutil.rmtree(home.folder)
+            return True
+
+        with ThreadPoolExecutor(arguments.at_once) as rounds:
+            same = sum(rounds.map(play, range(arguments.times)))
+    print("\nkilled, times, longest until the command ended, longest until nothing was left, in which stages")
+    for name, kills in sorted(ends.items()):
+        stages = ", ".join(f"{stage} {count}" for stage, count in Counter(stage for stage, _, _ in kills).items())
+        print(
+            f"{name}, {len(kills)}, {max(s for _, s, _ in kills):.1f} s, {max(s for _, _, s in kills):.1f} s, {stages}"
+        )
     print(f"the weights of a run that nobody interrupted in {same} of {arguments.times} rounds")
+    if same == arguments.times:
+        shutil.rmtree(folder)
+    else:
+        print(f"the other rounds' homes are in {folder}")
     return int(same < arguments.times)
 
 
@@ -181,33 +246,42 @@ def uninterrupted(folder: Path) -> Iterator[Callable[[], str]]:
         flow.wait()
 
 
-def killed_in_turn(home: Home, victims: Sequence[str], ends: Ends) -> str:
-    """One run, with one kill of each kind; the hash of its weights. Raises DoesNotHold."""
-    for name in victims:
+def killed_in_turn(home: Home, victims: Sequence[str], draw: random.Random, ends: Ends, say: Say) -> str:
+    """One run, with one kill of each victim; the hash of its weights. Raises DoesNotHold."""
+    moments = sorted(draw.randint(1, sum(STAGES.values()) - RESERVE) for _ in victims)
+    for name, moment in zip(draw.sample(victims, len(victims)), moments, strict=True):
         with home.launched() as launcher:
-            reach(home, launcher, home.step() + EVERY)
+            reach(home, launcher, moment)
+            time.sleep(draw.random())  # of the second or so that a step takes
+            place = home.kill(name)
             began = time.monotonic()
-            home.part(name).kill()
             if name == "trainer":  # the stage is started again by itself; then a person has had enough
-                at = home.step()
-                reach(home, launcher, at + 1)
-                launcher.send_signal(signal.SIGINT)
+                reach(home, launcher)
                 began = time.monotonic()
+                launcher.send_signal(signal.SIGINT)
             said = "" if name == "launcher" else last_words(launcher, began)
-            gone(home, launcher, began, name, said, ends)
+            ended, all_ended = gone(home, launcher, began)
+        what = "kill -9 trainer, Ctrl-C" if name == "trainer" else f"kill -9 {name}"
+        ends[what].append((place.split()[0], ended, all_ended))
+        say(f"{what} in {place}: command {ended:.1f} s, all {all_ended:.1f} s  {said}")
     with home.launched() as launcher:
         said, _ = launcher.communicate()
         hold(launcher.returncode == 0, f"started again, the run comes to its end: {said[-2000:]}")
     return home.weights()
 
 
-def reach(home: Home, launcher: subprocess.Popen[str], step: int) -> None:
-    """Wait until the run is at a step."""
+def reach(home: Home, launcher: subprocess.Popen[str], moment: int = 0) -> None:
+    """Wait until the run has come to a moment, in lines of progress of all its stages, and written a line from now on."""
+    before = [len(home.lines(stage)) for stage in STAGES]
     deadline = time.monotonic() + PATIENCE
-    while home.step() < step:
+    while True:
+        lines = [home.lines(stage) for stage in STAGES]
+        furthest = sum(len({line["step"] for line in stage}) for stage in lines)
+        if furthest >= moment and [len(stage) for stage in lines] != before:
+            return
         if launcher.poll() is not None:
-            hold(False, f"the run lasts until step {step}: {launcher.communicate()[0]}")
-        hold(time.monotonic() < deadline, f"the run comes to step {step}")
+            hold(False, f"the run lasts until moment {moment}: {launcher.communicate()[0]}")
+        hold(time.monotonic() < deadline, f"the run comes to moment {moment}")
         time.sleep(0.02)
 
 
@@ -222,16 +296,14 @@ def last_words(launcher: subprocess.Popen[str], began: float) -> str:
     return said.strip().splitlines()[-1]
 
 
-def gone(home: Home, launcher: subprocess.Popen[str], began: float, name: str, said: str, ends: Ends) -> None:
-    """Wait until nothing of the home is left, and say how long it took."""
+def gone(home: Home, launcher: subprocess.Popen[str], began: float) -> tuple[float, float]:
+    """Wait until nothing of the home is left; the seconds until the command ended, and until then. Raises DoesNotHold."""
     ended = time.monotonic() - began
     while left := [process for process in home.processes() if process.pid != launcher.pid]:
         names = [words_of(process)[-4:] for process in left]
         hold(time.monotonic() - began < SLACK * ORPHAN_SECONDS, f"no orphan after {ORPHAN_SECONDS:.0f} s: {names}")
         time.sleep(0.1)
-    what = "kill -9 trainer, Ctrl-C" if name == "trainer" else f"kill -9 {name}"
-    ends[what].append((ended, time.monotonic() - began))
-    print(f"  {what:24} command {ended:4.1f} s, all {ends[what][-1][1]:4.1f} s  {said}", flush=True)
+    return ended, time.monotonic() - began
 
 
 def words_of(process: psutil.Process) -> list[str]:
