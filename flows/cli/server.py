@@ -55,7 +55,7 @@ def taken_sentence(port: int, state: str) -> str:
             f"The Prefect server on port {port} was started without a password, by an earlier version or by hand; stop it "
             "and its workers (Ctrl-C where they run), then start again."
         )
-    return f"Port {port} on 127.0.0.1 is taken by another program; stop it, or choose a free one with USERRL_PORT=4312."
+    return f"Port {port} on 127.0.0.1 is taken by another program; stop it, or choose a free one with USERRL_PORT=4313."
 
 
 def _provision(port: int, url: str, environment: dict[str, str]) -> None:
