@@ -2,8 +2,7 @@
 
     python scripts/architecture.py               the measurements; exit status 1 where a rule is broken
                                                  or the drawing in docs/architecture.md is of other code
-    python scripts/architecture.py --draw        the same, and the drawing in docs/architecture.md made again
-    python scripts/architecture.py --since REV   lines of code by folder, beside those of a commit
+    python scripts/architecture.py --draw        the same, and drawing and lines in docs/architecture.md made again
 
 Lines of code are lines that hold a token: no blank lines, no comments, no docstrings.
 """
@@ -32,7 +31,13 @@ MOST_FILES = 20
 MOST_ENTRIES = {"flows": 14, "warehouse": 10}
 """Entries at a room's top; the marker of a typed package (py.typed) counts."""
 PAGE = ROOT / "docs" / "architecture.md"
-BEGIN, END = "<!-- drawn by scripts/architecture.py: begin -->", "<!-- end -->"
+DRAWING, LINES = (
+    "<!-- drawn by scripts/architecture.py: begin -->",
+    "<!-- counted by scripts/architecture.py: begin -->",
+)
+END = "<!-- end -->"
+BEFORE = "553b6d8"
+"""The commit beside which lines are counted: before the folders had their present shape."""
 QUIET = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 
@@ -141,6 +146,23 @@ def drawing(found: Structure) -> str:
     return "\n".join([*lines, "```"])
 
 
+def table(lines: Counter[str], before: Counter[str]) -> str:
+    """Lines of code by folder as a table of the page, rooms in bold."""
+    rows = [f"| folder | now | at {BEFORE} |", "| --- | ---: | ---: |"]
+    for folder in (*sorted({*lines, *before} - {"all"}), "all"):
+        room, inside, part = folder.partition("/")
+        if not inside or any(name.startswith(f"{room}/") and name != f"{room}/" for name in (*lines, *before)):
+            label = f"`{room}/{part or '(top)'}`" if inside else f"**{room}**"
+            rows.append(f"| {label} | {lines[folder]:,} | {before[folder]:,} |")
+    return "\n".join(rows)
+
+
+def replaced(page: str, begin: str, made: str) -> str:
+    """The page with another text between a mark and the end that follows it."""
+    head, _, rest = page.partition(begin)
+    return f"{head}{begin}\n{made}\n{END}{rest.split(END, 1)[1]}"
+
+
 def _drawn(folder: str) -> str:
     """A gym's folder is drawn as the folder of all gyms."""
     return "userrl_core/gyms" if folder.startswith("userrl_core/gyms/") else folder
@@ -149,8 +171,7 @@ def _drawn(folder: str) -> str:
 def main() -> int:
     """Print what was measured; 1 where a rule is broken."""
     parser = argparse.ArgumentParser(description="The structure of the code, from its own imports.")
-    parser.add_argument("--draw", action="store_true", help="make the drawing in docs/architecture.md again")
-    parser.add_argument("--since", metavar="REV", help="lines of code beside those of a commit")
+    parser.add_argument("--draw", action="store_true", help="make drawing and lines in docs/architecture.md again")
     arguments = parser.parse_args()
     found = measure()
     counts = f"{len(found.circles)} circles, {len(found.upward)} upward arrows"
@@ -159,15 +180,10 @@ def main() -> int:
         print(f"  circle: {', '.join(circle)}")
     for line in (*found.upward, *(f"{a}/ and {b}/ import each other" for a, b in found.mutual), *found.crowded):
         print(f"  {line}")
-    lines, before = today(), at(arguments.since) if arguments.since else None
-    print(f"{'lines of code':26}{'now':>8}" + (f"{arguments.since:>12}" if before else ""))
-    for folder in (*sorted({*lines, *(before or ())} - {"all"}), "all"):
-        print(f"{folder:26}{lines[folder]:8}" + (f"{before[folder]:12}" if before else ""))
     text = PAGE.read_text(encoding="utf-8")
-    head, tail = text.split(BEGIN)[0], text.split(END, 1)[1]
-    drawn = f"{head}{BEGIN}\n{drawing(found)}\n{END}{tail}"
+    drawn = replaced(text, DRAWING, drawing(found))
     if arguments.draw:
-        PAGE.write_text(drawn, encoding="utf-8")
+        PAGE.write_text(replaced(drawn, LINES, table(today(), at(BEFORE))), encoding="utf-8")
     elif drawn != text:
         print(f"  the drawing in {PAGE.relative_to(ROOT)} is of other code; --draw makes it again")
         return 1

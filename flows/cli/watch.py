@@ -52,7 +52,8 @@ async def follow(
     async with get_client() as client:
         started = await _start(deployment, parameters, queue)
         screen = Screen()
-        screen.say(f"run      {deployment} as flow run {started.name} ({time.strftime('%H:%M:%S')})")
+        recipe = f", recipe {parameters['recipe']}," if "recipe" in parameters else ""  # not the one it is named for
+        screen.say(f"run      {deployment}{recipe} as flow run {started.name} ({time.strftime('%H:%M:%S')})")
         try:
             ended = await _watch(client, started.id, worker, log, screen)
         except (asyncio.CancelledError, KeyboardInterrupt):
