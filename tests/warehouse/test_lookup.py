@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import random
 import threading
+import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 import pytest
 
 from tests.warehouse.makers import play
 from userrl_core.errors import UserRLError
 from warehouse import TurnLog, open_warehouse
+from warehouse.files.layout import Segment, run_dir, sealed_path
+from warehouse.files.seal import write_segment
+from warehouse.schema import arrow_schema
+from warehouse.search.index import HIT_COLUMNS
 from warehouse.upkeep.compact import compact
 
 
@@ -135,3 +143,34 @@ def test_lookups_and_queries_of_many_threads_go_on_while_packs_are_replaced(tmp_
             thread.join()
     assert errors == []
     assert answers == {((1, 0.0, "r1"), (2, 1.0, "r1"))}
+
+
+@pytest.mark.slow
+def test_turns_far_apart_are_read_without_the_text_between_them(tmp_path: Path) -> None:
+    with TurnLog.open(tmp_path, "r1") as log:
+        first = play(log, [0.5]).traj_id or 0
+    draw, rows = random.Random(1), 60_000
+    texts = [draw.randbytes(200).hex() for _ in range(rows)]
+    ids = range(first + 1, first + 1 + rows)
+    given = {"run_id": ["r1"] * rows, "traj_id": ids, "turn": [1] * rows, "observation": texts}
+    schema = arrow_schema("turns")
+    columns = {name: given.get(name, pa.nulls(rows, schema.field(name).type)) for name in schema.names}
+    path = sealed_path(run_dir(tmp_path, "r1"), Segment("r1", "turns", 1, 99))
+    write_segment(path, pa.table(columns, schema))
+    compact(tmp_path, index=False)
+    far = [(ids[-1], 1), (first, 1)]
+    with open_warehouse(tmp_path) as warehouse:
+        assert warehouse.turns_at(far, ["observation"]).column(0).to_pylist() == [texts[-1], "observation 1"]
+        few = least_cpu(partial(warehouse.turns_at, far, HIT_COLUMNS))
+        # It was more than this until the plan was held together.
+        assert few < 0.7 * least_cpu(partial(warehouse.rows, "SELECT max(length(observation)) FROM turns"))
+
+
+def least_cpu(work: Callable[[], object]) -> float:
+    """Processor seconds of a piece of work, in all threads, the least of five times."""
+    took = []
+    for _ in range(5):
+        began = time.process_time()
+        work()
+        took.append(time.process_time() - began)
+    return min(took)

@@ -143,7 +143,9 @@ class Warehouse:
 
         def ask(cursor: duckdb.DuckDBPyConnection, state: State) -> pa.Table:
             turns = self._connection.turns_of(state, ids, columns, where, scattered=True)
-            text = f"SELECT {', '.join(columns)} FROM ({turns}) t JOIN {order} ORDER BY h.rank"
+            # Materialized: else DuckDB joins the keys first, and reads the text of every turn in a pack to do so.
+            found = f"WITH found AS MATERIALIZED ({turns}) SELECT {', '.join(columns)} FROM found"
+            text = f"{found} JOIN {order} ORDER BY h.rank"
             return fetch_turns(cursor, text, columns)
 
         return self._connection.steady(ask)
