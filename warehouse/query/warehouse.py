@@ -133,12 +133,10 @@ class Warehouse:
 
     def turns_at(self, keys: Sequence[tuple[int, int]], columns: Sequence[str]) -> pa.Table:
         """Some columns of the turns (traj_id, turn), in the order of `keys`; superseded ones left out."""
-        ids = sorted({traj_id for traj_id, _ in keys})
-        first, last = (ids[0], ids[-1]) if ids else (0, 0)
-        pairs = ", ".join(map(str, keys)) or "(NULL, NULL)"
+        ids, numbers = sorted({traj_id for traj_id, _ in keys}), sorted({turn for _, turn in keys})
         ranked = ", ".join(f"({traj_id}, {turn}, {rank})" for rank, (traj_id, turn) in enumerate(keys))
-        # The range lets most of a pack be skipped, which a list does not.
-        where = f"traj_id BETWEEN {first} AND {last} AND (traj_id, turn) IN ({pairs})"
+        # Plain lists, which DuckDB compares with what files say of their parts; pairs it would not.
+        where = f"traj_id IN ({_listed(ids)}) AND turn IN ({_listed(numbers)})"
         order = f"(VALUES {ranked or '(NULL, NULL, NULL)'}) h(traj_id, turn, rank) USING (traj_id, turn)"
 
         def ask(cursor: duckdb.DuckDBPyConnection, state: State) -> pa.Table:
@@ -242,6 +240,10 @@ def _setting(run: Mapping[str, Any], name: str, default: str | None) -> Any:
     recipe = orjson.loads(run.get("recipe_json") or "{}")
     said = recipe.get("credit", {}).get(name) if isinstance(recipe, dict) else None
     return said if said is not None else (default or "").strip("'")
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers)) or "NULL"
 
 
 def _dictionaries(answer: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
