@@ -88,6 +88,9 @@ class Connection:
         """Live events files with their size when their lines were last looked at."""
         self._con = duckdb.connect(":memory:", config={"autoinstall_known_extensions": False})
         self._con.execute("SET enable_progress_bar = false")
+        # Freed memory goes back at once: a tenth less for a page's server that is asked while a run is written.
+        self._con.execute("SET allocator_flush_threshold = '1MB'")
+        self._con.execute("SET allocator_bulk_deallocation_flush_threshold = '1MB'")
         # Everything is defined over no files first: files that vanish meanwhile then concern queries alone, which take a
         # new snapshot and try again.
         runs = "CREATE TABLE store.runs AS FROM template.runs"
