@@ -28,7 +28,7 @@ from userrl_core.rewards.config import CreditConfig
 from userrl_core.rewards.judge import JudgeConfig
 from userrl_core.seeding import content_hash
 from userrl_core.settings import Settings
-from userrl_core.training.config import AlgorithmConfig, ModelConfig, SftConfig
+from userrl_core.training.config import NO_ADAPTERS, AlgorithmConfig, ModelConfig, SftConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +231,8 @@ class Recipe(Settings):
                 f"credit.shaping {self.credit.shaping} would have no effect, since {self.algorithm.name} does not divide an "
                 "advantage among turns; set it to equalized, or algorithm.name to grpo"
             )
+        if self.cold_start.enabled and self.cold_start.lora is not None and self.model.path is None:
+            raise ValueError(NO_ADAPTERS)
         return self
 
     @cached_property

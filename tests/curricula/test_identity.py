@@ -13,6 +13,7 @@ from curricula.identity import identity_values
 from curricula.recipe import Recipe
 from curricula.spec import Stage
 from flows.run.run import identity
+from userrl_core.errors import ConfigError
 from userrl_core.seeding import content_hash
 from userrl_core.settings import Settings
 from userrl_core.training.config import AlgorithmConfig
@@ -103,3 +104,16 @@ def test_a_new_field_with_another_value_is_another_run(changes: dict[str, Any], 
 
 def test_a_field_of_the_first_schema_counts_also_at_its_default() -> None:
     assert load("equalized-r2g").identity["credit"]["k"] == 2.0
+
+
+def test_adapters_make_another_experiment_and_their_absence_does_not() -> None:
+    full = curricula.load("equalized-r2g", "laptop", check=False)
+    named = curricula.load("equalized-r2g", "laptop", {"algorithm.lora": None, "cold_start.lora": None}, check=False)
+    adapted = curricula.load("equalized-r2g", "laptop", {"algorithm.lora.rank": 8}, check=False)
+    assert named.hash == full.hash != adapted.hash
+    assert (adapted.algorithm.lora.rank, adapted.algorithm.lora.alpha) == (8, 32) if adapted.algorithm.lora else False
+
+
+def test_a_cold_start_from_scratch_with_adapters_is_refused() -> None:
+    with pytest.raises(ConfigError, match="adapters change a model that exists"):
+        curricula.load("equalized-r2g", "laptop", {"cold_start.lora": {"rank": 8}}, check=False)

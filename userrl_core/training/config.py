@@ -18,6 +18,7 @@ from userrl_core.gyms.prompt import PromptStyle
 from userrl_core.settings import MOST, Count, Settings
 
 Template = Literal["chatml", "lean"]
+Projection = Literal["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 MOST_WEIGHTS = 10**9
 """Of a model from scratch: more has neither memory nor data on a machine of one process."""
 
@@ -92,6 +93,26 @@ class ModelConfig(Settings):
         return self
 
 
+NO_ADAPTERS = (
+    "adapters change a model that exists: name it as model.path, or set cold_start.lora to null and train all weights of "
+    "the model from scratch."
+)
+"""Why a cold start from scratch is refused with `cold_start.lora`."""
+
+
+class LoraSettings(Settings):
+    """LoRA (Hu et al. 2021): the weights stay as they are, and each adapted layer learns a product of two thin matrices."""
+
+    rank: int = Field(default=16, ge=1, le=512)
+    """Width of the two matrices: how many directions a layer can learn."""
+
+    alpha: int = Field(default=32, ge=1, le=4096)
+    """The product counts alpha / rank times, so that a learning rate serves several ranks."""
+
+    targets: Literal["all-linear"] | Annotated[tuple[Projection, ...], Field(min_length=1)] = "all-linear"
+    """Which layers are adapted: all-linear (all of a block's, not the output layer) or a list such as [q_proj, v_proj]."""
+
+
 class SftConfig(Settings):
     """The supervised cold start on demonstrations (UserRL section 4.1; values of its appendix E by default)."""
 
@@ -133,6 +154,9 @@ class SftConfig(Settings):
 
     grad_norm: PositiveFloat = 1.0
     """Gradients longer than this are scaled down to it."""
+
+    lora: LoraSettings | None = None
+    """Only adapters are trained, on a model that exists (model.path); none trains all weights."""
 
 
 class AlgorithmConfig(Settings):
@@ -220,6 +244,10 @@ class AlgorithmConfig(Settings):
 
     top_p: float = Field(default=1.0, gt=0.0, le=1.0)
     """Nucleus of sampling in training; 1 keeps the whole distribution."""
+
+    lora: LoraSettings | None = None
+    """Only adapters of the policy are trained, at a higher lr than all weights bear; none trains all weights. A critic (ppo)
+    trains all of its weights."""
 
     max_prompt_tokens: PositiveInt = 1152
     """Most tokens of the opening messages (verl: data.max_prompt_length)."""

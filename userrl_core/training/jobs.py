@@ -21,7 +21,7 @@ from userrl_core.records import Task
 from userrl_core.rewards import CreditConfig
 from userrl_core.rewards.judge import JudgeConfig
 from userrl_core.settings import Settings
-from userrl_core.training.config import AlgorithmConfig, ModelConfig, SftConfig
+from userrl_core.training.config import NO_ADAPTERS, AlgorithmConfig, ModelConfig, SftConfig
 
 User = str | tuple[str, dict[str, Any]]
 
@@ -73,6 +73,8 @@ class SftJob(TrainingJob):
             raise ValueError(
                 "supervised training and a model from scratch both need chats; give a file of demonstrations."
             )
+        if self.sft.enabled and self.sft.lora is not None and self.init is None and self.model.path is None:
+            raise ValueError(NO_ADAPTERS)
         return self
 
 

@@ -41,9 +41,10 @@ from userrl_core.training.local.checkpoint import (
 from userrl_core.training.local.clock import CPU, GPU, StepClock
 from userrl_core.training.local.diagnostics import conversation_metrics
 from userrl_core.training.local.logprobs import reference_logprobs
+from userrl_core.training.local.lora import Base, adapt, without_adapters
 from userrl_core.training.local.optimizer import adamw, set_lr
 from userrl_core.training.local.policy import LocalPolicy
-from userrl_core.training.local.state import TrainState, load_checkpoint
+from userrl_core.training.local.state import TrainState, load_checkpoint, load_start
 from userrl_core.training.local.threads import fix_threads
 from userrl_core.training.local.update import items_of, minibatches, update_policy
 from userrl_core.training.protocols import Curriculum, Progress
@@ -70,14 +71,14 @@ class _Stage:
         checkpoint = newest(self.root, report=self._log_skipped)
         self.resumed = checkpoint is not None
         start = checkpoint[0] if checkpoint else job.init
-        model, tokenizer = load_checkpoint(start, job.model, job.device)
-        self.state = self._new_state(model, tokenizer)
+        # A run's first stage takes the model of its start, but no trainer state.
+        continues = self.resumed or job.first_step > 1
+        loaded = load_start(start, job.model, job.device, self.config.lora, continued=continues)
+        self.state = self._new_state(*loaded)
         self.best = job.best
         self.saved: CheckpointState | None = checkpoint[1] if checkpoint else None
         self.parent = self.saved.id if self.saved else _id_of(job.init)
-        # A run's first stage takes the model of its start, but no trainer state.
-        continued = (self.resumed or job.first_step > 1) and self.state.restore(start)
-        self._check_start(continued)
+        self._check_start(continues and self.state.restore(start))
         if self.state.curriculum is not None:
             curriculum.load_state_dict(self.state.curriculum)
         self.stage = self._stage_of(job.first_step)
@@ -85,7 +86,7 @@ class _Stage:
             self.best = _best_of(self.root, job.best)
         # Without a weight on the distance nobody needs it, and its forward pass is a tenth of a step.
         measured = job.reference if self.config.kl_coef > 0 else None
-        self.reference = load_checkpoint(measured, job.model, job.device)[0] if measured else None
+        self.reference = self._reference_model(measured) if measured else None
         self.clock = StepClock(job.out_dir)
         self.user_was_down = self.judge_was_down = False
         self.judge = None if job.judge is None else TurnJudge(job.judge, job.gym_config)
@@ -301,7 +302,15 @@ class _Stage:
         if self.reference is None or not len(trained):
             return None
         ids, turns = [s.ids for s in trained.samples], [s.turns for s in trained.samples]
-        return reference_logprobs(self.reference, ids, turns, self.config.temperature, self.config.micro_batch)
+        with without_adapters(self.reference):
+            return reference_logprobs(self.reference, ids, turns, self.config.temperature, self.config.micro_batch)
+
+    def _reference_model(self, path: Path) -> Any:
+        """The model that the distance is measured to: below adapters it is there already."""
+        base = self.state.base
+        if base is not None and Path(base.path).resolve() == path.resolve():
+            return self.state.model
+        return load_checkpoint(path, self.job.model, self.job.device)[0]
 
     def _log_credits(self, batch: Batch, credits: Credits, advantages: Advantages) -> None:
         for index, trajectory in enumerate(batch.trajectories):
@@ -360,15 +369,16 @@ class _Stage:
                 "checkpoint of the step before."
             )
 
-    def _new_state(self, model: Any, tokenizer: Any) -> TrainState:
+    def _new_state(self, model: Any, tokenizer: Any, base: Base | None) -> TrainState:
         config, job = self.config, self.job
         generator = torch.Generator(job.device).manual_seed(derive_seed(job.seed, "sampling"))
         torch.manual_seed(derive_seed(job.seed, "torch"))
-        state = TrainState(
-            model, tokenizer, adamw(model, config.lr, config.betas, config.weight_decay), generator, kind="rl"
-        )
-        if config.name == "ppo":
-            critic = Critic(model)
+        critic = Critic(model) if config.name == "ppo" else None  # before adapters: all of its weights are trained
+        if base is not None:
+            adapt(model, base.settings, derive_seed(job.seed, "adapters"))
+        optimizer = adamw(model, config.lr, config.betas, config.weight_decay)
+        state = TrainState(model, tokenizer, optimizer, generator, kind="rl", base=base)
+        if critic is not None:
             state.critic = critic
             state.critic_optimizer = adamw(critic, config.critic_lr, config.betas, config.weight_decay)
         return state

@@ -19,7 +19,7 @@ class MasterAdamW(torch.optim.AdamW):
     """AdamW on float32 master weights of a module."""
 
     def __init__(self, module: nn.Module, lr: float, betas: tuple[float, float], weight_decay: float) -> None:
-        self.masters = {p: nn.Parameter(p.detach().float().clone()) for p in module.parameters()}
+        self.masters = {p: nn.Parameter(p.detach().float().clone()) for p in trained(module).values()}
         super().__init__(self.masters.values(), lr=lr, betas=betas, weight_decay=weight_decay)
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
@@ -43,10 +43,16 @@ class MasterAdamW(torch.optim.AdamW):
 
 
 def adamw(module: nn.Module, lr: float, betas: tuple[float, float], weight_decay: float) -> torch.optim.AdamW:
-    """AdamW over all parameters, with 32-bit master weights where they have fewer bits."""
-    if all(parameter.dtype == torch.float32 for parameter in module.parameters()):
-        return torch.optim.AdamW(module.parameters(), lr=lr, betas=betas, weight_decay=weight_decay)
+    """AdamW over all trained parameters, with 32-bit master weights where they have fewer bits."""
+    parameters = trained(module).values()
+    if all(parameter.dtype == torch.float32 for parameter in parameters):
+        return torch.optim.AdamW(parameters, lr=lr, betas=betas, weight_decay=weight_decay)
     return MasterAdamW(module, lr, betas, weight_decay)
+
+
+def trained(module: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters that are trained, by name: under LoRA the adapters', else all."""
+    return {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
 
 
 def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
@@ -67,7 +73,7 @@ def clip_and_step(optimizer: torch.optim.Optimizer, parameters: Iterable[Tensor]
 def optimizer_tensors(module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """The optimiser's state as ``<parameter>/<moment>``."""
     tensors: dict[str, Tensor] = {}
-    for name, parameter in module.named_parameters():
+    for name, parameter in trained(module).items():
         stepped = _stepped(optimizer, parameter)
         if stepped is not parameter:
             tensors[f"{name}/{_MASTER}"] = stepped.detach().cpu().contiguous()
@@ -77,8 +83,9 @@ def optimizer_tensors(module: nn.Module, optimizer: torch.optim.Optimizer) -> di
 
 
 def load_optimizer_tensors(module: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Load the state that `optimizer_tensors` returned. Raises KeyError with the name of a parameter that the module lacks."""
-    parameters = dict(module.named_parameters())
+    """Load the state that `optimizer_tensors` returned. Raises KeyError with the name of a parameter that the module does
+    not train."""
+    parameters = trained(module)
     for key, value in tensors.items():
         name, _, moment = key.rpartition("/")
         stepped: Any = _stepped(optimizer, parameters[name])

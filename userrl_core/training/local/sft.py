@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,9 +22,10 @@ from userrl_core.training.jobs import SftJob, StageResult
 from userrl_core.training.local.chat import ChatFormat, Encoded
 from userrl_core.training.local.fit import fit, own_checkpoint, shuffled_batches
 from userrl_core.training.local.logprobs import token_logprobs
+from userrl_core.training.local.lora import Base, adapt
 from userrl_core.training.local.model import build_model, load_model
 from userrl_core.training.local.optimizer import adamw, clip_and_step, set_lr
-from userrl_core.training.local.state import TrainState, load_checkpoint
+from userrl_core.training.local.state import TrainState, load_start
 from userrl_core.training.local.threads import fix_threads
 from userrl_core.training.local.tokenizer import load_tokenizer, render, train_tokenizer
 from userrl_core.training.protocols import Progress
@@ -36,14 +38,12 @@ def train_sft(job: SftJob, sink: Sink | None = None, progress: Progress | None =
     """
     fix_threads(job.threads)
     chats = read_chats(job.chats) if job.chats is not None else []
-    start = own_checkpoint(job) or job.init
-    if start is not None:
-        model, tokenizer = load_checkpoint(start, job.model, job.device)
-    else:
-        model, tokenizer = new_model(job.model, chats, job.seed, job.device)
+    model, tokenizer, base = _start(job, chats)
+    if base is not None:
+        adapt(model, base.settings, derive_seed(job.seed, "adapters"))
     generator = torch.Generator(job.device).manual_seed(derive_seed(job.seed, "sft"))
     optimizer = adamw(model, job.sft.lr, job.sft.betas, job.sft.weight_decay)
-    state = TrainState(model, tokenizer, optimizer, generator, kind="sft")
+    state = TrainState(model, tokenizer, optimizer, generator, kind="sft", base=base)
     examples = encode_chats(ChatFormat(tokenizer), chats, job.sft.cutoff) if job.sft.enabled else []
     total = _total_steps(job.sft, len(examples))
     batches = shuffled_batches(len(examples), job.sft.batch, job.seed)
@@ -83,6 +83,15 @@ def new_model(config: ModelConfig, chats: Sequence[Mapping[str, Any]], seed: int
         return load_model(config.path, config, device), load_tokenizer(config.path)
     tokenizer = train_tokenizer(render(chats, config.template), config.vocab_size, config.template)
     return build_model(config, tokenizer, derive_seed(seed, "weights"), device), tokenizer
+
+
+def _start(job: SftJob, chats: Sequence[Mapping[str, Any]]) -> tuple[Any, Any, Base | None]:
+    """Model, tokenizer, and what lies below adapters where only these are trained."""
+    own, lora = own_checkpoint(job), job.sft.lora if job.sft.enabled else None
+    start = own or job.init or (Path(job.model.path) if lora and job.model.path else None)
+    if start is not None:
+        return load_start(start, job.model, job.device, lora, continued=own is not None)
+    return *new_model(job.model, chats, job.seed, job.device), None
 
 
 def _total_steps(config: SftConfig, examples: int) -> int:

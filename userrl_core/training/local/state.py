@@ -2,7 +2,7 @@
 
 Files of a checkpoint's ``trainer`` folder: ``optimizer.safetensors`` (tensors named ``<parameter>/<moment>``),
 ``generators.safetensors`` (generator states as bytes), ``critic.safetensors`` with ``critic_optimizer.safetensors`` where
-there is a critic, and ``trainer.json`` (step, curriculum, history).
+there is a critic, ``adapter`` where only adapters are trained (see `lora`), and ``trainer.json`` (step, curriculum, history).
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from userrl_core.errors import CheckpointError
-from userrl_core.training.config import ModelConfig
+from userrl_core.training.config import LoraSettings, ModelConfig
 from userrl_core.training.local.checkpoint import STATE, read_checkpoint, read_json
+from userrl_core.training.local.lora import ADAPTER, Base, folded, load_adapter
 from userrl_core.training.local.model import load_model
 from userrl_core.training.local.optimizer import load_optimizer_tensors, optimizer_tensors
 from userrl_core.training.local.tokenizer import load_tokenizer
@@ -33,7 +34,7 @@ class TrainState:
     """A model in training.
 
     kind: the kind of training (``sft``, ``rl``); the optimiser of another kind is not continued. curriculum: its
-    `state_dict`. history: one entry per step, oldest first.
+    `state_dict`. history: one entry per step, oldest first. base: what lies below the model's adapters; None: it has none.
     """
 
     model: Any
@@ -46,12 +47,15 @@ class TrainState:
     critic_optimizer: torch.optim.Optimizer | None = None
     curriculum: dict[str, Any] | None = None
     history: list[dict[str, float | None]] = field(default_factory=list)
+    base: Base | None = None
 
     def save(self, folder: Path) -> None:
         """Write model, tokenizer and trainer files into a folder (see `checkpoint.write_checkpoint`)."""
-        save_model(self.model, self.tokenizer, folder)
+        save_model(self.model, self.tokenizer, folder, self.base)
         trainer = folder / TRAINER
         trainer.mkdir()
+        if self.base is not None:
+            self.base.save(self.model, trainer / ADAPTER)
         save_file(optimizer_tensors(self.model, self.optimizer), trainer / "optimizer.safetensors")
         states = {"sampling": self.generator.get_state(), "torch": torch.get_rng_state()}
         save_file(states, trainer / "generators.safetensors")
@@ -61,10 +65,12 @@ class TrainState:
             moments = optimizer_tensors(self.critic, self.critic_optimizer)
             save_file(moments, trainer / "critic_optimizer.safetensors")
         record = {"kind": self.kind, "step": self.step, "curriculum": self.curriculum, "history": self.history}
+        if self.base is not None:
+            record["base"] = self.base.record(folder)
         (trainer / "trainer.json").write_text(json.dumps(record, sort_keys=True), encoding="utf-8")
 
     def restore(self, folder: Path) -> bool:
-        """Load the trainer files of a checkpoint whose model is already loaded.
+        """Load the trainer files of a checkpoint whose model, or the base of its adapters, is already loaded.
 
         Returns False when it has none of this kind (after a cold start RL begins with a new optimiser). Raises
         CheckpointError when they belong to another model or algorithm.
@@ -76,6 +82,8 @@ class TrainState:
         if record["kind"] != self.kind:
             return False
         self.step, self.curriculum, self.history = record["step"], record["curriculum"], record["history"]
+        if self.base is not None:
+            load_adapter(self.model, trainer / ADAPTER)
         _load_optimizer(self.model, self.optimizer, trainer / "optimizer.safetensors")
         states = _load(trainer / "generators.safetensors")
         self.generator.set_state(states["sampling"])
@@ -91,9 +99,12 @@ class TrainState:
         return True
 
 
-def save_model(model: Any, tokenizer: Any, folder: Path) -> None:
-    """A Hugging Face folder: config, safetensors, tokenizer with its chat template."""
-    model.save_pretrained(folder)
+def save_model(model: Any, tokenizer: Any, folder: Path, base: Base | None = None) -> None:
+    """A Hugging Face folder: config, safetensors with adapters folded in, tokenizer with its chat template."""
+    if base is None:
+        model.save_pretrained(folder)
+    else:
+        model.save_pretrained(folder, state_dict=folded(model.state_dict(), base.settings.alpha / base.settings.rank))
     tokenizer.save_pretrained(folder)
 
 
@@ -104,6 +115,21 @@ def load_checkpoint(path: Path, config: ModelConfig, device: str) -> tuple[Any, 
     if not hub_name and ((path / STATE).exists() or not (path / "config.json").exists()):
         read_checkpoint(path)
     return load_model(path, config, device), load_tokenizer(path)
+
+
+def load_start(
+    start: Path, config: ModelConfig, device: str, lora: LoraSettings | None, *, continued: bool
+) -> tuple[Any, Any, Base | None]:
+    """The model that training starts with, its tokenizer, and under LoRA the base, which gets adapters next.
+
+    continued: the training that wrote ``start`` goes on, on the base of its adapters; else its weights are the base of new ones.
+    """
+    if lora is None:
+        return *load_checkpoint(start, config, device), None
+    if continued and (start / STATE).exists():
+        read_checkpoint(start)
+    base = (Base.below(start, lora) if continued else None) or Base.at(start, lora)
+    return *load_checkpoint(Path(base.path), config, device), base
 
 
 def _load_optimizer(module: nn.Module, optimizer: torch.optim.Optimizer, path: Path) -> None:

@@ -1,0 +1,153 @@
+"""LoRA adapters by peft: put into a model, kept beside its base, and folded into its weights (Hu et al. 2021).
+
+The model stays what it is, a Qwen3 or another causal model, some of whose linear layers also add ``B A x * alpha / rank``.
+B begins with zeros, so an adapted model begins as its base. A checkpoint's weights have the adapters folded in, so that
+everybody loads it as an ordinary model; the adapters themselves lie in ``trainer/adapter`` as peft writes them, and
+``trainer.json`` says which base they belong to, since folded weights cannot be unfolded to the last bit.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from userrl_core.errors import CheckpointError, ConfigError
+from userrl_core.training.config import LoraSettings
+from userrl_core.training.local.checkpoint import STATE, read_json, read_state
+from userrl_core.training.local.optimizer import trained
+
+ADAPTER = "adapter"
+_NAME, _FILE, _PREFIX = "default", "adapter_model.safetensors", "base_model.model."
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """The model below the adapters. sha256: of its weights, where it is one of our checkpoints."""
+
+    path: str
+    sha256: str | None
+    settings: LoraSettings
+
+    @classmethod
+    def at(cls, path: str | Path, settings: LoraSettings) -> Base:
+        """A model that gets new adapters."""
+        ours = (Path(path) / STATE).exists()
+        return cls(
+            str(Path(path).resolve()) if ours else str(path), read_state(Path(path)).sha256 if ours else None, settings
+        )
+
+    @classmethod
+    def below(cls, checkpoint: Path, settings: LoraSettings) -> Base | None:
+        """The base of a checkpoint's adapters; None where it has none. Raises CheckpointError when it is not what it was."""
+        file = checkpoint / "trainer" / "trainer.json"
+        record = read_json(file).get("base") if file.is_file() else None
+        if record is None:
+            return None
+        # Beside the checkpoint: a folder of runs that moves keeps its adapters.
+        path = str((checkpoint / record["path"]).resolve()) if record["sha256"] else record["path"]
+        if record["sha256"] and (not Path(path).is_dir() or read_state(Path(path)).sha256 != record["sha256"]):
+            raise CheckpointError(
+                f"The adapters of {checkpoint} belong to the weights {record['sha256'][:12]}, which are no longer at {path}; put "
+                f"them back, or start a new run from {checkpoint}, whose weights have the adapters folded in."
+            )
+        return cls(path, record["sha256"], settings)
+
+    def record(self, checkpoint: Path) -> dict[str, str | None]:
+        """As ``trainer.json`` of that checkpoint has it."""
+        return {
+            "path": os.path.relpath(self.path, checkpoint.resolve()) if self.sha256 else self.path,
+            "sha256": self.sha256,
+        }
+
+    def save(self, model: nn.Module, folder: Path) -> None:
+        """Write the adapters as peft loads them."""
+        tensors = {_PREFIX + name.replace(f".{_NAME}.", "."): p.detach().cpu() for name, p in trained(model).items()}
+        folder.mkdir()
+        save_file(tensors, folder / _FILE)
+        config = _peft_config(self.settings)
+        config.base_model_name_or_path = self.path
+        if config.target_modules != self.settings.targets:
+            config.target_modules = sorted(
+                config.target_modules
+            )  # peft keeps a set, whose order no two processes share
+        config.save_pretrained(str(folder))
+
+
+def adapt(model: Any, settings: LoraSettings, seed: int) -> None:
+    """Put new adapters into the model, the same for the same seed, and freeze all else.
+
+    Raises ConfigError for a model whose layers have other names or kinds.
+    """
+    from peft import inject_adapter_in_model
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        try:
+            inject_adapter_in_model(_peft_config(settings), model, adapter_name=_NAME)
+        except ValueError as error:
+            raise ConfigError(
+                f"This model has no layers {settings.targets}; set lora.targets to all-linear."
+            ) from error
+    if not all(isinstance(layer.get_base_layer(), nn.Linear) for layer in _layers(model)):
+        raise ConfigError("LoRA needs linear layers of torch, which this model does not have; set lora to null.")
+
+
+def load_adapter(model: Any, folder: Path) -> None:
+    """Put a checkpoint's adapters into a model that has adapters of that shape. Raises CheckpointError where it has others."""
+    try:
+        tensors = load_file(folder / _FILE)
+        with torch.no_grad():
+            for name, parameter in trained(model).items():
+                parameter.copy_(tensors[_PREFIX + name.replace(f".{_NAME}.", ".")])
+    except (OSError, SafetensorError, KeyError, RuntimeError) as error:
+        raise CheckpointError(f"{folder} holds no adapters of this rank and these targets ({error}).") from error
+
+
+def folded(tensors: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:
+    """An adapted model's tensors as those of an ordinary one of its kind. scale: alpha / rank.
+
+    The product is taken in float32 and rounded once, to the number format of the weights.
+    """
+    whole: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        layer, is_base, kind = name.partition(".base_layer.")
+        if ".lora_" in name:
+            continue
+        if is_base and kind == "weight":
+            a, b = (tensors[f"{layer}.lora_{side}.{_NAME}.weight"].float() for side in "AB")
+            tensor = (tensor.float() + scale * (b @ a)).to(tensor.dtype)
+        whole[name.replace(".base_layer.", ".").removeprefix(_PREFIX)] = tensor
+    return whole
+
+
+@contextmanager
+def without_adapters(model: nn.Module) -> Iterator[None]:
+    """The model as its base, bit for bit; without effect on a model that has no adapters."""
+    for layer in _layers(model):
+        layer.enable_adapters(False)
+    try:
+        yield
+    finally:
+        for layer in _layers(model):
+            layer.enable_adapters(True)
+
+
+def _layers(model: nn.Module) -> list[Any]:
+    return [module for module in model.modules() if hasattr(module, "enable_adapters") and hasattr(module, "lora_A")]
+
+
+def _peft_config(settings: LoraSettings) -> Any:
+    from peft import LoraConfig
+
+    targets = settings.targets if isinstance(settings.targets, str) else list(settings.targets)
+    # No dropout: rollout and update must see the same model.
+    return LoraConfig(r=settings.rank, lora_alpha=settings.alpha, target_modules=targets, task_type="CAUSAL_LM")
