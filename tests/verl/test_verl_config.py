@@ -13,7 +13,7 @@ import curricula
 from tests.verl.rig import make_job, make_model
 from userrl_core.errors import CheckpointError, ConfigError
 from userrl_core.rewards import CreditConfig
-from userrl_core.training.config import AlgorithmConfig, Cluster
+from userrl_core.training.config import AlgorithmConfig, Cluster, LoraSettings
 from userrl_core.training.verl import checkpoints as files
 from userrl_core.training.verl.config import compose, literal, merged, rl_overrides, sft_overrides
 from userrl_core.training.verl.flags import micro_tokens
@@ -138,6 +138,20 @@ def test_each_algorithm_composes(tmp_path: Path, algorithm: str, estimator: str,
         assert config.critic.optim.lr == 1e-5
     else:
         assert config.algorithm.userrl.stage_file == str(tmp_path / "stage.json")
+
+
+def test_adapters_reach_verls_actor_and_cold_start_and_a_full_training_names_none() -> None:
+    job, cold = job_of("equalized-r2g", "qwen3-8b"), sft_job()
+    folder, start = Path("/runs/x"), Resume("Qwen/Qwen3-8B")
+    lora = LoraSettings(rank=8, alpha=16, targets=("q_proj", "v_proj"))
+    adapted = job.model_copy(update={"algorithm": job.algorithm.model_copy(update={"lora": lora})})
+    model = compose(rl_overrides(adapted, folder, start)).actor_rollout_ref.model
+    assert (model.lora_rank, model.lora_alpha, list(model.target_modules)) == (8, 16, ["q_proj", "v_proj"])
+    assert model.lora.merge, "the engine gets whole weights"
+    assert not [line for line in rl_overrides(job, folder, start) if "lora" in line]
+    cold = cold.model_copy(update={"sft": cold.sft.model_copy(update={"lora": LoraSettings()})})
+    found = compose(sft_overrides(cold, folder, "Qwen/Qwen3-8B", 10_000), name="sft_trainer_engine").model
+    assert (found.lora_rank, found.lora_alpha, found.target_modules) == (16, 32, "all-linear")
 
 
 def test_an_entropy_mask_asks_for_the_trainer_that_has_it(tmp_path: Path) -> None:

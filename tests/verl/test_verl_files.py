@@ -25,6 +25,7 @@ from userrl_core.training.verl import checkpoints as files
 from userrl_core.training.verl.data import write_rl_parquet, write_sft_parquet
 from userrl_core.training.verl.heartbeat import HeartbeatWatch, start_heartbeat
 from userrl_core.training.verl.job import HorizonFrom, SinkSpec, StageFile, horizons_of, read_stage_file
+from userrl_core.training.verl.machine.folding import fold_adapters
 from userrl_core.training.verl.metrics import step_metrics, validation_score
 from userrl_core.training.verl.rl import stage_file
 from userrl_core.training.verl.step_plan import plan_steps, read_tasks, refuse_schedule
@@ -237,3 +238,38 @@ def test_gyms_count_in_validation_by_their_number_of_tasks() -> None:
     data = {"val-aux/travel/score/mean@1": 0.2, "val-aux/math/score/mean@1": 1.0}
     assert validation_score(data, tasks) == pytest.approx((3 * 0.2 + 1.0) / 4)
     assert validation_score({}, tasks) is None
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_verls_adapters_are_folded_once_into_a_model_that_everyone_loads(tmp_path: Path, tied: bool) -> None:
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from safetensors.torch import load_file, save_file
+    from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
+
+    shape = Qwen3Config(
+        vocab_size=64, hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=8, tie_word_embeddings=tied,
+    )  # fmt: skip
+    model = get_peft_model(Qwen3ForCausalLM(shape), LoraConfig(r=2, lora_alpha=6, target_modules="all-linear"))
+    for name, parameter in model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, std=0.1)
+    folder = tmp_path / "global_step_3"
+    hf = folder / "actor" / "huggingface"
+    shape.architectures = ["Qwen3ForCausalLM"]
+    shape.save_pretrained(hf)
+    (hf / "chat_template.jinja").write_text("template")
+    save_file({name: tensor.clone() for name, tensor in model.state_dict().items()}, hf / "model.safetensors")
+    (folder / "actor" / "lora_train_meta.json").write_text(json.dumps({"r": 2, "lora_alpha": 6}))
+
+    card = files.describe(folder, "rl-1", None)
+    assert card.sha256 == files.weights_hash(folder)
+    loaded = AutoModelForCausalLM.from_pretrained(hf)
+    ids = torch.tensor([[3, 1, 60]])
+    assert float((loaded(ids).logits - model.eval()(ids).logits).detach().abs().max()) < 1e-5
+    assert ("lm_head.weight" in load_file(hf / "model.safetensors")) is not tied
+    assert (hf / "chat_template.jinja").read_text() == "template"
+    fold_adapters(hf)
+    assert files.weights_hash(folder) == card.sha256
+    assert sorted(path.name for path in (folder / "actor").iterdir()) == ["huggingface", "lora_train_meta.json"]

@@ -10,10 +10,10 @@ import pytest
 
 import curricula
 from userrl_core.errors import ConfigError
-from userrl_core.training.config import AlgorithmConfig, Cluster, ModelConfig
+from userrl_core.training.config import AlgorithmConfig, Cluster, LoraSettings, ModelConfig
 from userrl_core.training.verl.job import VerlJob
 from userrl_core.training.verl.machine.shapes import SHAPES, shape_of
-from userrl_core.training.verl.memory import check_machine, check_memory
+from userrl_core.training.verl.memory import Estimate, check_machine, check_memory
 
 
 def make_job(model: str, **hardware: Any) -> VerlJob:
@@ -102,3 +102,43 @@ def test_a_dry_run_shows_what_a_profile_needs_and_refuses_a_doomed_one() -> None
         needs(**{"hardware.gpus": 1})
     with pytest.raises(ConfigError, match="cold start needs 299 GB on each of 4 GPUs"):
         needs(**{"cold_start.cutoff": 131072})
+
+
+def test_adapters_are_counted_by_rank_and_layer() -> None:
+    shape = SHAPES["Qwen3-8B"]
+    assert shape.adapters(None) == 0
+    # Hidden 4096, queries 4096, keys 1024, feed-forward 12288, 36 layers.
+    assert shape.adapters(LoraSettings(rank=16)) == 16 * 36 * (2 * 8192 + 2 * 5120 + 3 * 16384) == 43_646_976
+    assert shape.adapters(LoraSettings(rank=8, targets=("q_proj", "v_proj"))) == 8 * 36 * (8192 + 5120)
+
+
+def test_under_lora_only_adapters_have_gradients_and_moments_and_no_reference_is_held() -> None:
+    def needs(lora: LoraSettings | None) -> Estimate:
+        job = make_job("Qwen/Qwen3-8B", gpus=2, gpu_memory=141.0)
+        algorithm = job.algorithm.model_copy(update={"lora": lora, "kl_coef": 0.01})
+        return check_memory(job.model_copy(update={"algorithm": algorithm}))
+
+    weights, adapters = SHAPES["Qwen3-8B"].parameters, 43_646_976
+    full, adapted = needs(None), needs(LoraSettings(rank=16))
+    assert full.state == 16 * weights / 2 / 1e9
+    assert adapted.state == (4 * weights + 16 * adapters) / 2 / 1e9
+    assert (full.reference, adapted.reference) == (4 * weights / 2 / 1e9, 0.0)
+    assert full.rollout - full.engine == pytest.approx(12 * weights / 2 / 1e9 + full.reference + 2.5)
+    assert adapted.rollout - adapted.engine == pytest.approx((4 * weights + 12 * adapters) / 2 / 1e9 + 2.5)
+
+
+def test_eight_billion_weights_under_lora_fit_one_card_that_their_training_state_does_not() -> None:
+    job = make_job("Qwen/Qwen3-8B", gpus=1, gpu_memory=141.0)
+    with pytest.raises(ConfigError, match="more GPUs"):
+        check_memory(job)
+    lora = job.algorithm.model_copy(update={"lora": LoraSettings()})
+    assert check_memory(job.model_copy(update={"algorithm": lora})).update < 141.0
+
+
+def test_ppos_critic_trains_all_of_its_weights_under_lora() -> None:
+    weights, adapters = SHAPES["Qwen3-8B"].parameters, 43_646_976
+    job = make_job("Qwen/Qwen3-8B", gpus=4, gpu_memory=141.0)
+    ppo = AlgorithmConfig(name="ppo", minibatches=8, lora=LoraSettings())
+    needed = check_memory(job.model_copy(update={"algorithm": ppo}))
+    assert needed.state == (20 * weights + 16 * adapters) / 4 / 1e9
+    assert needed.rollout - needed.engine == pytest.approx((16 * weights + 12 * adapters) / 4 / 1e9 + 2.5)

@@ -1,7 +1,8 @@
 """verl's checkpoint folders as ours: found, hashed, described, pruned.
 
 ``global_step_N/actor/huggingface`` is the model that everyone can load; beside it lie the shards that verl resumes from,
-and in ``global_step_N`` itself our ``userrl.json`` (id, hash, score) and the curriculum's state.
+and in ``global_step_N`` itself our ``userrl.json`` (id, hash, score) and the curriculum's state. Under LoRA verl writes base and
+adapters there under peft's names, which no other program loads: they are folded together before the checkpoint is described.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 from userrl_core.errors import CheckpointError
 from userrl_core.json_files import read_json, write_json
 from userrl_core.training.jobs import Best
+from userrl_core.training.verl.machine.folding import fold_adapters
 
 TRACKER = "latest_checkpointed_iteration.txt"
 CARD = "userrl.json"
@@ -106,13 +108,14 @@ def hash_of(files: Sequence[Path]) -> str:
 
 
 def describe(folder: Path, stage: str, parent: str | None, score: float | None = None) -> Card:
-    """Hash a complete checkpoint and leave its card; read the card where there is one."""
+    """Fold in adapters, hash a complete checkpoint and leave its card; read the card where there is one."""
     known = read_card(folder)
     if known is not None:
         return known
     step = step_of(folder)
     if step is None:
         raise CheckpointError(f"{folder} is no checkpoint of verl (global_step_N).")
+    fold_adapters(hf_folder(folder))
     sha256 = weights_hash(folder)
     card = Card(f"{stage}-{step}-{sha256[:12]}", stage, step, sha256, parent, score)
     write_json(folder / CARD, asdict(card))

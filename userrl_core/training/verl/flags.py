@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from userrl_core.errors import ConfigError
-from userrl_core.training.config import Cluster
+from userrl_core.training.config import Cluster, LoraSettings
 from userrl_core.training.verl.job import Resume, VerlJob, VerlSftJob
 
 Value = str | int | float | bool | None | Sequence[str] | Sequence[float]
@@ -61,7 +61,7 @@ def rl_flags(job: VerlJob, folder: Path, resume: Resume, attention: str) -> Flag
     return {
         **_data(job, folder),
         **_algorithm(job, folder),
-        **_model(resume, attention),
+        **_model(job, resume, attention),
         **_actor(job),
         **_rollout(job, folder),
         **(_critic(job, resume, attention) if job.algorithm.name == "ppo" else {}),
@@ -77,6 +77,7 @@ def sft_flags(job: VerlSftJob, folder: Path, model: str, per_epoch: int, attenti
     steps = sft.steps or max(round(sft.epochs * per_epoch), 1)
     warmup = round(sft.warmup * steps) if sft.warmup < 1 else int(sft.warmup)
     return {
+        **lora_flags("model", sft.lora, "cold_start.lora"),
         "data.train_files": Flag(str(folder / "sft.parquet"), "the demonstrations, written by the launcher"),
         "data.train_batch_size": Flag(sft.batch, "cold_start.batch"),
         "data.micro_batch_size_per_gpu": Flag(max(sft.batch // gpus, 1), "verl wants it; packing by tokens decides"),
@@ -179,9 +180,24 @@ def _algorithm(job: VerlJob, folder: Path) -> Flags:
     return flags
 
 
-def _model(resume: Resume, attention: str) -> Flags:
-    model = "actor_rollout_ref.model"
+def lora_flags(model: str, lora: LoraSettings | None, key: str) -> Flags:
+    """Adapters of the model below this key of verl's; none where all weights are trained."""
+    if lora is None:
+        return {}
+    targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
     return {
+        f"{model}.lora_rank": Flag(lora.rank, f"{key}.rank"),
+        f"{model}.lora_alpha": Flag(lora.alpha, f"{key}.alpha"),
+        f"{model}.target_modules": Flag(targets, f"{key}.targets"),
+    }
+
+
+def _model(job: VerlJob, resume: Resume, attention: str) -> Flags:
+    model, lora = "actor_rollout_ref.model", job.algorithm.lora
+    folded = "the engine gets whole weights, as without adapters: every engine takes them, at full speed"
+    return {
+        **lora_flags(model, lora, "algorithm.lora"),
+        **({} if lora is None else {f"{model}.lora.merge": Flag(True, folded)}),
         f"{model}.path": Flag(resume.model, "the cold start's checkpoint, or the stage before's"),
         f"{model}.enable_gradient_checkpointing": Flag(True, WHY_RECOMPUTED),
         f"{model}.use_remove_padding": Flag(True, WHY_PACKED),

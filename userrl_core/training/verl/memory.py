@@ -3,7 +3,8 @@
 Two moments decide. In the update the sharded training state (float32 weights, gradients and both Adam moments: 16 bytes a
 parameter) lies beside one gathered layer, the activations of one forward pass and the logits. While conversations are
 played, weights and moments (12 bytes) lie beside the rollout engine's share, unless they are offloaded; and that share must
-hold the bfloat16 weights and the key-value cache of at least one conversation of full length.
+hold the bfloat16 weights and the key-value cache of at least one conversation of full length. Under LoRA the frozen weights
+are 4 bytes a parameter, the 16 bytes are the adapters' alone, and the reference model is what lies below them.
 
 The estimate is coarse (a tenth either way); it says no only where the sum is beyond the card, not where it is close.
 """
@@ -16,7 +17,7 @@ from typing import Any
 
 from userrl_core.errors import ConfigError
 from userrl_core.rewards import CreditConfig
-from userrl_core.training.config import AlgorithmConfig, Cluster, ModelConfig, SftConfig
+from userrl_core.training.config import AlgorithmConfig, Cluster, LoraSettings, ModelConfig, SftConfig
 from userrl_core.training.verl.config import refuse_what_verl_cannot
 from userrl_core.training.verl.flags import micro_tokens
 from userrl_core.training.verl.job import VerlJob, VerlSftJob
@@ -80,16 +81,17 @@ def estimate(job: VerlJob, shape: ModelShape) -> Estimate:
     cluster, algorithm = job.cluster, job.algorithm
     gpus = cluster.all_gpus
     parameters = shape.parameters
-    trained = 2 if algorithm.name == "ppo" else 1  # the critic is a second model of the same size
-    state = trained * 16 * parameters / gpus / GB
+    critic = 16 * parameters if algorithm.name == "ppo" else 0  # a second model of the same size
+    state = (_state(shape, algorithm.lora) + critic) / gpus / GB
+    gradients = (4 * (shape.adapters(algorithm.lora) or parameters) + critic / 4) / gpus / GB
     gathered = _gathered(shape)
     activations, logits = _pass(shape, micro_tokens(job))
-    compared = algorithm.kl_coef > 0 or algorithm.kl_reward_coef > 0
+    compared = (algorithm.kl_coef > 0 or algorithm.kl_reward_coef > 0) and algorithm.lora is None
     reference = 4 * parameters / gpus / GB if compared else 0.0
     update = state + gathered + activations + logits + (0.0 if cluster.offload else reference) + RESERVED
     engine = cluster.engine_memory * cluster.memory_gb
     engine_weights = 2 * parameters / cluster.tensor_parallel / GB
-    resident = 0.0 if cluster.offload else 12 / 16 * state + reference
+    resident = 0.0 if cluster.offload else state - gradients + reference
     longest = algorithm.max_prompt_tokens + algorithm.max_response_tokens
     kv_heads = max(shape.kv_heads / cluster.tensor_parallel, 1) / shape.kv_heads
     room = max(engine - engine_weights - 2.0, 0.0)  # 2 GB: the engine's own activations
@@ -138,13 +140,19 @@ def check_sft_memory(job: VerlSftJob, model: str | Path) -> tuple[str, str]:
     shape, cluster = shape_of(model), job.cluster
     gpus = cluster.cold_start_gpus
     tokens = max(cluster.micro_tokens or 0, -(-job.sft.cutoff // cluster.sequence_parallel))
-    needed = 16 * shape.parameters / gpus / GB + _gathered(shape) + sum(_pass(shape, tokens)) + RESERVED
+    needed = _state(shape, job.sft.lora) / gpus / GB + _gathered(shape) + sum(_pass(shape, tokens)) + RESERVED
     if needed > cluster.memory_gb:
         raise ConfigError(
             f"The cold start needs {needed:.0f} GB on each of {gpus} GPUs, and they have {cluster.memory_gb:.0f}: raise "
             "hardware.sft_gpus, or lower cold_start.cutoff."
         )
     return "cold start, in all", f"{needed:.1f} of {cluster.memory_gb:.0f} GB on {gpus} GPUs"
+
+
+def _state(shape: ModelShape, lora: LoraSettings | None) -> int:
+    """Bytes of the policy's weights, gradients and moments on all GPUs together."""
+    adapters = shape.adapters(lora)
+    return 4 * shape.parameters + 16 * adapters if adapters else 16 * shape.parameters
 
 
 def _gathered(shape: ModelShape) -> float:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from userrl_core.errors import ConfigError
+from userrl_core.training.config import LoraSettings, Projection
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,23 @@ class ModelShape:
     def parameters(self) -> int:
         """Of the whole model."""
         return self.layers * self.layer_parameters + self.vocab * self.hidden * (1 if self.tied else 2) + self.hidden
+
+    def adapters(self, lora: LoraSettings | None) -> int:
+        """Parameters of LoRA adapters: the rank times in + out of each adapted layer."""
+        if lora is None:
+            return 0
+        query, key = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        ends: dict[Projection, int] = {
+            "q_proj": self.hidden + query,
+            "k_proj": self.hidden + key,
+            "v_proj": self.hidden + key,
+            "o_proj": query + self.hidden,
+            "gate_proj": self.hidden + self.mlp,
+            "up_proj": self.hidden + self.mlp,
+            "down_proj": self.mlp + self.hidden,
+        }
+        adapted = ends if isinstance(lora.targets, str) else set(lora.targets)
+        return lora.rank * self.layers * sum(ends[name] for name in adapted)
 
     @property
     def kv_bytes(self) -> int:

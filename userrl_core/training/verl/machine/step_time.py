@@ -105,8 +105,9 @@ def step_time(
         return None
     shape, conversations = shape_of(model), algorithm.batch * algorithm.group
     passes = 1 + (algorithm.kl_coef > 0 or algorithm.kl_reward_coef > 0)
-    # A forward pass, the same again for its activations, and a backward pass of twice its work.
-    passes += 4 * algorithm.inner_epochs
+    # A forward pass, the same again for its activations, and a backward pass of twice its work, or once where no weight but
+    # adapters has a gradient.
+    passes += (4 if algorithm.lora is None else 3) * algorithm.inner_epochs
     if algorithm.name == "ppo":  # a critic of the same size: its values, and its update
         passes += 1 + 4 * algorithm.inner_epochs
     trained = passes * conversations * talk.tokens * _forward(shape, talk.tokens)
