@@ -44,7 +44,7 @@ def test_two_stages_of_verl_train_adapters_and_leave_ordinary_models(
         job = make_job(
             tmp_path / name, init, stage=name, first_step=first, last_step=last, validation=[], reference=base,
             algorithm=AlgorithmConfig(
-                batch=2, group=4, lr=1e-2, kl_coef=0.01, lora=LORA,
+                batch=2, group=4, lr=3e-2, kl_coef=0.01, lora=LORA,
                 max_prompt_tokens=128, max_tokens=48, max_response_tokens=384,
             ),
             cluster=cluster().model_copy(
@@ -72,10 +72,11 @@ def test_two_stages_of_verl_train_adapters_and_leave_ordinary_models(
         moments = actor(result, "optim")["state"]
         assert len(moments) == 7 * 2, "only adapters have moments"
     assert next(iter(actor(second, "optim")["state"].values()))["step"] == 3, "one optimiser over both stages"
-    for step in (1, 2, 3):
-        assert metrics[step]["verl/training/rollout_probs_diff_max"] < 1e-3, "the engine says what the actor says"
-    assert metrics[1]["verl/actor/kl_loss"] == pytest.approx(0.0, abs=1e-6)
-    assert metrics[3]["verl/actor/kl_loss"] > 1e-4, "the distance is measured to the model below the adapters"
+    assert metrics[1]["policy/kl_reference/mean"] == pytest.approx(0.0, abs=1e-6)
+    distance = metrics[3]["policy/kl_reference/mean"]
+    assert distance > 1e-3, "it is measured to the model below the adapters"
+    # The engine's weights are bfloat16, which alone makes 1e-4: it is the adapted model that speaks, not what lies below.
+    assert metrics[3]["verl/rollout_corr/k3_kl"] < distance / 4
 
 
 def actor(result: StageResult, what: str) -> dict[str, Any]:

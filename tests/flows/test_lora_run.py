@@ -1,0 +1,61 @@
+"""A run that trains adapters, from its demonstrations to its report; killed in stage 2 it ends with the same bytes."""
+
+import contextlib
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from tests.flows.small import OVERRIDES, result, start
+from tests.flows.test_survival import ask, lines, stage_folder, wait_for
+from userrl_core.processes import tagged
+from userrl_core.training.local.checkpoint import read_state
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
+STAGES = [{**OVERRIDES["stages"][0], "steps": 3}, {**OVERRIDES["stages"][1], "steps": 20}]
+ADAPTED = {
+    **OVERRIDES,
+    "stages": STAGES,
+    "algorithm.lora": {"rank": 4},
+    "algorithm.lr": 2e-3,
+    "algorithm.kl_coef": 0.01,
+}
+
+
+def checkpoint(home: Path, stage: str) -> Path:
+    return Path(json.loads((stage_folder(home, stage) / "result.json").read_text())["value"]["checkpoint"])
+
+
+def test_a_run_with_adapters_killed_in_stage_two_goes_on_to_the_same_bytes(tmp_path):
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    summary, _ = result(start(whole, overrides=ADAPTED))
+    assert Path(summary["report"]).is_file()
+    assert "learnt" in {row["stage"] for row in summary["table"]} or summary["table"]
+
+    flow = start(killed, overrides=ADAPTED)
+    wait_for(lambda: (killed / "runs").is_dir() and any((killed / "runs").iterdir()))
+    progress = stage_folder(killed, "rl-2") / "progress.jsonl"
+    wait_for(lambda: any(line["step"] >= 6 for line in lines(progress)))
+    token = json.loads((stage_folder(killed, "rl-2") / "child.json").read_text())["token"]
+    os.kill(flow.pid, signal.SIGKILL)
+    flow.wait()
+    again, said = result(start(killed, overrides=ADAPTED))
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(flow.pid, signal.SIGKILL)  # the killed flow's temporary Prefect server, which only Prefect could end
+    assert tagged(token) == []
+    assert "rl-1: reused" in said
+    assert again["table"] == summary["table"]
+    same = "select stage, step, task_id, attempt, turn, token_ids, reward from turns where phase = 'train' order by all"
+    assert ask(killed, same) == ask(whole, same)
+
+    cold = load_file(checkpoint(whole, "sft") / "model.safetensors")
+    for stage in ("rl-1", "rl-2"):
+        one, other = (read_state(checkpoint(home, stage)).files for home in (whole, killed))
+        # The adapters' own file names the folder of their base, which differs between two homes.
+        assert {name for name in one if one[name] != other[name]} == {"trainer/adapter/adapter_config.json"}
+        trained = load_file(checkpoint(whole, stage) / "model.safetensors")
+        assert {name for name in cold if not cold[name].equal(trained[name])} == {n for n in cold if "_proj." in n}
+    assert (checkpoint(whole, "rl-2") / "trainer" / "adapter" / "adapter_model.safetensors").is_file()
