@@ -224,8 +224,7 @@ def _show_result(run: Run | None, deployment: str, parameters: Mapping[str, Any]
         print(f"{count} values of the recipe were replaced for this machine: .venv/bin/userrl report {run.id}")
     print(
         "\nTry next:\n"
-        '  .venv/bin/userrl sql "select stage, step, avg(score) from trajectories '
-        "where split='train' group by all order by step\"\n"
+        f"  .venv/bin/userrl sql \"select stage, step, trajectories, score from learning_curve(run := '{run.id}')\"\n"
         "  .venv/bin/userrl report latest\n"
         f"  .venv/bin/userrl view       # then {run_address(run.id)}\n"
         f"  {again(deployment, {**parameters, 'seed': run.info.seed + 1})}"

@@ -70,7 +70,8 @@ def advantage_meaning(run: dict[str, Any], settings: Settings) -> str:
     """What an advantage says under these settings and the run's form."""
     if settings.shaping == "equalized":
         return (
-            "equalized: the score's distance from the group's mean, in deviations, alike in every turn; it averages 0"
+            f"equalized: how far the trajectory's return ({settings.score}) lies from the group's mean, in deviations, alike in "
+            "every turn; it averages 0"
         )
     form = run.get("form") or "released"
     return f"{settings.shaping} / {settings.score} in form {form}: {FORM_MEANINGS[form]}"

@@ -6,6 +6,7 @@ that a reader may load it again, or come back after the connection was lost.
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import re
 import secrets
@@ -23,9 +24,8 @@ from flows.page.outcome import ended, other_side
 from flows.run.reports import of_people
 from flows.run.reports.of_people import Pair
 from flows.run.run import all_runs
-from flows.serving.people import Checkpoint, Other, Served, Side, Study, Talk, gyms_with_people
+from flows.serving.people import Checkpoint, Other, Served, Side, Study, Talk
 from userrl_core.errors import ConfigError, UserRLError
-from userrl_core.gyms import names
 from userrl_core.gyms.human_user import Console
 from userrl_core.records import Trajectory
 from warehouse import Warehouse
@@ -166,16 +166,24 @@ class People:
                 side = ui.select({"user": "the user", "agent": "the agent"}, value="user", label="my part").classes(
                     "min-w-28"
                 )
-                gym = ui.select(list(gyms_with_people()), value="turtle", label="gym").classes("min-w-28")
+                gym = ui.select(list(Other().gyms("user")), value="turtle", label="gym").classes("min-w-28")
                 other = ui.select(self._others("user"), value="rules", label="with").classes("min-w-40")
                 split = ui.select(["test", "train"], value="test", label="tasks").classes("min-w-20")
 
-            def follow() -> None:
-                gyms = list(gyms_with_people() if side.value == "user" else names())
+            def meet() -> None:
+                try:
+                    gyms = list(self._other(other.value).gyms(side.value))
+                except ConfigError as error:
+                    ui.notify(str(error), type="negative", multi_line=True)
+                    return
                 gym.set_options(gyms, value=gym.value if gym.value in gyms else gyms[0])
+
+            def follow() -> None:
                 other.set_options(self._others(side.value), value="rules")
+                meet()
 
             side.on_value_change(follow)
+            other.on_value_change(meet)
             consent = ui.checkbox(CONSENT).classes("text-sm")
 
             async def begin() -> None:
@@ -212,7 +220,10 @@ class People:
             offered = {"rules": "the rule user"}
         else:
             offered = {"rules": "the demonstrator"}
-            offered |= {f"run:{run.id}": f"checkpoint of {run.id}" for run in all_runs() if run.checkpoint is not None}
+            for run in all_runs():
+                with contextlib.suppress(ConfigError):  # a recipe of another version, which nobody can play
+                    if run.checkpoint is not None and Checkpoint(run).gyms(side):
+                        offered[f"run:{run.id}"] = f"checkpoint of {run.id}"
         return offered | ({"served": f"served {self._served.get('model', 'model')}"} if self._served else {})
 
     def _begin(self, person: str, side: Side, gym: str, other: str, split: str) -> str:

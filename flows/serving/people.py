@@ -84,6 +84,10 @@ class Other:
         """As a gym's user: a kind, or a kind and its options."""
         return "rule"
 
+    def gyms(self, side: Side) -> Sequence[str]:
+        """Where a person can meet it in this part."""
+        return gyms_with_people() if side == "user" else names()
+
     def tasks(self, gym: str, split: str) -> Sequence[Task]:
         """What is played with it."""
         return tasks(gym, split)
@@ -142,6 +146,10 @@ class Checkpoint(Other):
             max_response_tokens=recipe.algorithm.max_response_tokens,
             name=self._name,
         )
+
+    def gyms(self, side: Side) -> Sequence[str]:
+        """Those of its recipe; none where a person can play no user of them."""
+        return [gym for gym in super().gyms(side) if gym in self._recipe.played_gyms]
 
     def tasks(self, gym: str, split: str) -> Sequence[Task]:
         """The tasks of its recipe; ConfigError for a gym that it does not play."""

@@ -11,11 +11,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from curricula import load
 from flows.cli.looking.report import report
-from flows.serving.people import Other, Study, Talk, gyms_with_people
+from flows.run.run import Run, RunInfo
+from flows.serving.people import Checkpoint, Other, Study, Talk, gyms_with_people
 from userrl_core.errors import ConfigError
 from userrl_core.gyms import tasks
 from userrl_core.gyms.human_user import Console
+from userrl_core.json_files import write_json
 from userrl_core.records import Trajectory
 from warehouse import TurnLog, open_warehouse
 from warehouse.files.runs import find_run
@@ -192,6 +195,20 @@ def test_latest_is_never_the_run_of_people(tmp_path: Path) -> None:
     study.close()
     assert find_run(tmp_path, "latest")["run_id"] == "experiment"
     assert find_run(tmp_path, "people")["run_id"] == "people"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "user", "agent"), [("naive-sum", ["travel"], ["travel"]), ("horizon-fork", [], ["errand", "wish"])]
+)
+def test_a_checkpoint_is_met_at_the_gyms_that_its_recipe_plays(
+    tmp_path: Path, recipe: str, user: list[str], agent: list[str]
+) -> None:
+    profile = "laptop" if recipe == "horizon-fork" else "laptop-quick"
+    info = RunInfo(id="r", created=1.0, resolved=load(recipe, profile).resolved())
+    write_json(tmp_path / "report.json", {"checkpoint": str(tmp_path / "step-000001")})
+    met = Checkpoint(Run("r", tmp_path, info))
+    assert met.gyms("user") == user
+    assert sorted(met.gyms("agent")) == agent
 
 
 def test_which_parts_can_be_played() -> None:

@@ -375,7 +375,7 @@ def test_a_group_stands_side_by_side_with_the_two_that_differ_most(viewer: Viewe
     viewer.sees("Attempt 4")
     viewer.sees("same as attempt 3")
     viewer.sees(
-        "Advantage: the mean over an attempt's turns, red below 0. Under equalized: the score's distance from the group's mean"
+        "Advantage: the mean over an attempt's turns, red below 0. Under equalized: how far the trajectory's return (r2g)"
     )
     scores = [row["score"] for row in rows(home, f"FROM trajectories WHERE group_id = {group(home, traj_id)!r}")]
 
@@ -416,6 +416,17 @@ def test_a_turn_of_a_megabyte_is_cut_until_all_of_it_is_asked_for(viewer: Viewer
     assert len(viewer.text()) < 50_000
     viewer.click("show all 1,048,576 characters")
     viewer.until(lambda: len(viewer.text()) > 2**20)
+
+
+def test_a_checkpoint_is_offered_with_the_gyms_that_it_plays(viewer: Viewer, home: Path) -> None:
+    (run,) = (report.parent.name for report in home.glob("runs/*/report.json"))
+    viewer.open("/people")
+    viewer.choose("with", f"checkpoint of {run}")
+    viewer.until(lambda: viewer.element('input[aria-label="gym"]').get_attribute("value") == "travel")
+    viewer.element('[aria-label="gym"]').click()
+    viewer.until(
+        lambda: [o.text for o in viewer.driver.find_elements(By.CSS_SELECTOR, "div[role=option]")] == ["travel"]
+    )
 
 
 def test_two_people_play_turtle_at_once_and_their_rows_are_there(viewer: Viewer, home: Path) -> None:

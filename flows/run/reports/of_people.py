@@ -104,8 +104,9 @@ def beside_simulated(warehouse: Warehouse, run_id: str | None = None) -> Iterato
 
 
 NOTE = (
-    "Mean scores with 95 % limits, the difference paired over tasks (Student's t; Wilson's for few verdicts). Conversations: "
-    "those of people. The limits are over tasks: they say nothing about other people than these."
+    "Mean scores with 95 % limits, the difference paired over tasks (Student's t, whose limits may leave the range of scores; "
+    "Wilson's for few verdicts). Conversations: those of people. The limits are over tasks: they say nothing about other people "
+    "than these."
 )
 
 
