@@ -79,7 +79,7 @@ class Question:
             frame.sentence(note)
         more = "; there are more" if answer.truncated else ""
         with ui.row().classes("items-center gap-3"):
-            ui.label(f"{len(answer.rows):,} rows{more}").classes("quiet")
+            ui.label(f"{frame.many(len(answer.rows), 'row')}{more}").classes("quiet")
             ui.link("address of this question", frame.address("/ask", q=text))
             ui.button("Copy CSV", on_click=lambda: ui.clipboard.write(as_csv(answer))).props("no-caps outline size=sm")
         if not answer.rows:

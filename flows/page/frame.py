@@ -196,7 +196,7 @@ def signed(value: float | None) -> str:
 
 def many(count: int, what: str) -> str:
     """A count and its noun."""
-    return f"{count} {what}{'' if count == 1 else 's'}"
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 async def asked(question: Callable[[], T]) -> T:

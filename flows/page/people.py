@@ -272,7 +272,9 @@ class People:
                     "traj": "trajectory", "gym": "gym", "part": "part", "other_side": "with", "score": "score",
                     "turns": "turns", "seconds": "seconds", "rating": "rating", "person": "by",
                 }  # fmt: skip
-                frame.table([_talk(row) for row in talks], columns, links=("traj",), wide=("seconds", "person"))
+                frame.table(
+                    [_talk(row) for row in talks], columns, links=("traj",), wide=("turns", "seconds", "person")
+                )
 
 
 class SittingPage:

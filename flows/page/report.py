@@ -26,9 +26,9 @@ async def show_report(run: Run, warehouse: Warehouse) -> None:
     path = run.folder / "report.md"
     if path.is_file():
         with ui.expansion("Report").classes("panel"):
-            _draw([*parts(run.report_text)])
             if met := await frame.asked(lambda: [*of_people.beside_simulated(warehouse, run.id)]):
-                _draw([Heading(of_people.TITLE), *met])
+                _draw([Heading(of_people.TITLE), *met, Heading("As it was written")])
+            _draw([*parts(run.report_text)])
             ui.label(f"With intervals, drawings and cost: userrl report {run.id} --html report.html").classes(
                 "quiet text-sm"
             )
