@@ -26,6 +26,7 @@ $(VENV)/.dev: pyproject.toml constraints.txt requirements.lock requirements-dev.
 	$(SAY) 'installing what tests need (once; one to five minutes)'
 	@$(INSTALL) requirements.lock requirements-dev.lock
 	@$(VENV)/bin/python -c 'import pytest, verl'
+	@$(VENV)/bin/python -m compileall -q -j 0 $(VENV)/lib >/dev/null 2>&1 || true  # uv does not, and tests start many processes
 	@touch $@ $(VENV)/.run
 
 install: $(VENV)/.run

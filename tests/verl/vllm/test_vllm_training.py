@@ -1,0 +1,205 @@
+"""Stock verl with real vLLM as its rollout engine and our agent loop, on a CPU: two stages, and an engine that dies three times.
+
+One story, told once: stage rl-1, steps 1 and 2, whose engine is killed when its last step is done; stage rl-2, steps 3 to 5,
+whose engine dies while it takes the weights of step 4, then while it speaks in step 5, and which goes on each time. Each test
+looks at one side.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
+
+from tests.verl.rig import CPU, TwoStages, cluster, make_job, make_model, on_cpu, warehouse_sink
+from tests.verl.test_verl_stages import RUN, in_log, kill_one, leftovers
+from userrl_core.errors import TrainingError
+from userrl_core.interact import InteractCall, render_call
+from userrl_core.training.config import AlgorithmConfig
+from userrl_core.training.jobs import StageResult
+from userrl_core.training.verl.rl import run_rl
+from warehouse import open_warehouse
+
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(3600)]
+
+ENGINE = (
+    *(override for override in CPU if "load_format" not in override),
+    "actor_rollout_ref.rollout.load_format=dummy",
+    "actor_rollout_ref.rollout.enforce_eager=True",
+    "actor_rollout_ref.rollout.free_cache_engine=False",
+    "+actor_rollout_ref.rollout.enable_sleep_mode=False",
+    "actor_rollout_ref.rollout.max_num_seqs=16",
+    "actor_rollout_ref.rollout.max_num_batched_tokens=2048",
+    "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes=64",
+)
+PACKED = (
+    "actor_rollout_ref.model.use_remove_padding=True",
+    "actor_rollout_ref.actor.use_dynamic_bsz=True",
+    "actor_rollout_ref.model.enable_gradient_checkpointing=True",
+)
+"""As on a GPU."""
+
+
+@dataclass
+class Story:
+    """What happened. seen: seconds from an engine's death to the stage's sentence, by moment."""
+
+    root: Path
+    first: StageResult
+    second: StageResult
+    sentences: dict[str, str]
+    seen: dict[str, float]
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        with open_warehouse(self.root / "warehouse") as warehouse:
+            return warehouse.sql(sql).fetchall()
+
+
+@pytest.fixture(scope="module")
+def on_vllm(vllm_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The trainer's interpreter; its processes find the CPU's platform, and the folder that says when to die."""
+    with pytest.MonkeyPatch.context() as patch:
+        on_cpu(patch)
+        patch.delenv("USERRL_TEST_REPLIES")
+        patch.setenv("VERL_USE_EXTERNAL_MODULES", "tests.verl.vllm.cpu_engine")
+        patch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
+        patch.setenv("VLLM_NO_USAGE_STATS", "1")
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        patch.setenv("RAY_memory_monitor_refresh_ms", "0")
+        patch.setenv("USERRL_TEST_KILL", str(tmp_path_factory.mktemp("kill")))
+        yield vllm_python
+
+
+def stage(
+    root: Path, python: Path, init: Path, overrides: tuple[str, ...], on_step: Callable[[int], None], **more: Any
+) -> StageResult:
+    """Play one stage: two tasks a step, two attempts each, replies of at most 16 tokens that need not be calls."""
+    name = more["stage"]
+    job = make_job(
+        root / name,
+        init,
+        algorithm=AlgorithmConfig(
+            batch=2, group=2, minibatches=1, lr=1e-3, max_prompt_tokens=256, max_tokens=16, max_response_tokens=256
+        ),
+        cluster=cluster(python=str(python)).model_copy(update={"engine": "vllm", "overrides": overrides}),
+        on_format_error="continue",
+        validation=[],
+        sink=warehouse_sink(root / "warehouse", RUN),
+        **more,
+    )
+    return in_log(root, lambda log, _: run_rl(job, TwoStages(), log, lambda step, total, numbers: on_step(step)))
+
+
+def model(folder: Path) -> Path:
+    """A Qwen3 of random weights whose heads are as wide as vLLM's smallest."""
+    said = [{"role": "user", "content": "price? meal? area?"}]
+    chats = [{"messages": [*said, {"role": "assistant", "content": render_call(InteractCall("action", "price?"))}]}]
+    make_model(folder, chats)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        head_dim=32,
+        max_position_embeddings=2048,
+        tie_word_embeddings=False,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=None,
+    )
+    Qwen3ForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def story(on_vllm: Path, tmp_path_factory: pytest.TempPathFactory) -> Story:
+    root = tmp_path_factory.mktemp("vllm")
+    kill = Path(os.environ["USERRL_TEST_KILL"])
+    sentences: dict[str, str] = {}
+    seen: dict[str, float] = {}
+
+    def play(name: str, init: Path, first: int, last: int, on_step: Callable[[int], None]) -> StageResult:
+        return stage(root, on_vllm, init, ENGINE, on_step, stage=name, first_step=first, last_step=last)
+
+    def dies(moment: str, step: int) -> None:
+        with pytest.raises(TrainingError) as told:
+            play("rl-2", one.checkpoint, 3, 5, lambda done: (kill / moment).touch() if done == step else None)
+        sentences[moment] = str(told.value)
+        seen[moment] = time.time() - (kill / moment).with_suffix(".died").stat().st_ctime
+
+    def kill_at_the_end(done: int) -> None:
+        if done == 2:
+            kill_one(root / "rl-1" / "verl", "EngineCore")
+
+    start = model(root / "model")
+    try:
+        play("rl-1", start, 1, 2, kill_at_the_end)
+    except TrainingError as told:
+        sentences["between"] = str(told)
+    one = play("rl-1", start, 1, 2, lambda done: None)
+    dies("sync", 3)
+    dies("rollout", 4)
+    two = play("rl-2", one.checkpoint, 3, 5, lambda done: None)
+    return Story(root, one, two, sentences, seen)
+
+
+def test_every_step_is_trained_once_and_leaves_its_checkpoint(story: Story) -> None:
+    assert (story.first.step, story.second.step) == (2, 5)
+    assert story.first.sha256 != story.second.sha256
+    known = story.rows("SELECT DISTINCT stage, step FROM checkpoints ORDER BY step")
+    assert known == [("rl-1", 1), ("rl-1", 2), ("rl-2", 3), ("rl-2", 4), ("rl-2", 5)]
+
+
+def test_an_engine_that_dies_is_seen_within_a_minute(story: Story) -> None:
+    assert set(story.seen) == {"sync", "rollout"}
+    assert all(seconds < 60.0 for seconds in story.seen.values()), story.seen
+    assert all("output.txt" in sentence or "engine died" in sentence for sentence in story.sentences.values())
+
+
+def test_no_turn_is_lost_or_doubled_by_the_deaths(story: Story) -> None:
+    doubled = story.rows(
+        "SELECT run_id, phase, step, gym, task_id, attempt, turn FROM turns GROUP BY ALL HAVING count(*) > 1"
+    )
+    assert doubled == []
+    attempts = story.rows("SELECT step, count(*) FROM trajectories WHERE phase = 'train' GROUP BY step ORDER BY step")
+    assert attempts == [(step, 4) for step in (1, 2, 3, 4, 5)]
+    assert story.rows(
+        "SELECT count(*) FROM trajectories t WHERE t.turns <> (SELECT count(*) FROM turns u WHERE u.traj_id = t.traj_id)"
+    ) == [(0,)]
+
+
+def test_vllm_and_the_trainer_give_the_sampled_tokens_the_same_probabilities(story: Story) -> None:
+    agree = story.rows(
+        "SELECT step, value FROM metrics WHERE name LIKE '%rollout_actor_probs_pearson_corr%' ORDER BY step"
+    )
+    assert {step for step, _ in agree} == {1, 2, 3, 4, 5}
+    assert all(value > 0.99 for _, value in agree), agree
+
+
+def test_no_process_of_a_dead_engine_is_left(story: Story) -> None:
+    assert leftovers(story.root) == []
+
+
+def test_packed_sequences_dynamic_batches_and_checkpointing_train_as_well(on_vllm: Path, tmp_path: Path) -> None:
+    off = {override.split("=")[0] for override in PACKED}
+    overrides = (*(override for override in ENGINE if override.split("=")[0] not in off), *PACKED)
+    start = model(tmp_path / "model")
+    done = stage(tmp_path, on_vllm, start, overrides, lambda step: None, stage="rl-1", first_step=1, last_step=2)
+    assert done.step == 2
+    with open_warehouse(tmp_path / "warehouse") as warehouse:
+        agree = warehouse.sql(
+            "SELECT value FROM metrics WHERE name LIKE '%rollout_actor_probs_pearson_corr%' ORDER BY step"
+        ).fetchall()
+    assert len(agree) == 2
+    assert all(value > 0.99 for (value,) in agree), agree
