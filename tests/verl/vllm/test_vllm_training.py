@@ -80,13 +80,13 @@ def on_vllm(vllm_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
 def stage(
     root: Path, python: Path, init: Path, overrides: tuple[str, ...], on_step: Callable[[int], None], **more: Any
 ) -> StageResult:
-    """Play one stage: two tasks a step, two attempts each, replies of at most 16 tokens that need not be calls."""
+    """Play one stage: two tasks a step, four attempts each, replies of at most 16 tokens that need not be calls."""
     name = more["stage"]
     job = make_job(
         root / name,
         init,
         algorithm=AlgorithmConfig(
-            batch=2, group=2, minibatches=1, lr=1e-3, max_prompt_tokens=256, max_tokens=16, max_response_tokens=256
+            batch=2, group=4, minibatches=1, lr=1e-3, max_prompt_tokens=256, max_tokens=16, max_response_tokens=256
         ),
         cluster=cluster(python=str(python)).model_copy(update={"engine": "vllm", "overrides": overrides}),
         on_format_error="continue",
@@ -173,7 +173,7 @@ def test_no_turn_is_lost_or_doubled_by_the_deaths(story: Story) -> None:
     )
     assert doubled == []
     attempts = story.rows("SELECT step, count(*) FROM trajectories WHERE phase = 'train' GROUP BY step ORDER BY step")
-    assert attempts == [(step, 4) for step in (1, 2, 3, 4, 5)]
+    assert attempts == [(step, 8) for step in (1, 2, 3, 4, 5)]
     assert story.rows(
         "SELECT count(*) FROM trajectories t WHERE t.turns <> (SELECT count(*) FROM turns u WHERE u.traj_id = t.traj_id)"
     ) == [(0,)]
