@@ -187,11 +187,10 @@ def test_no_turn_is_lost_or_doubled_by_the_deaths(story: Story) -> None:
 
 
 def test_vllm_and_the_trainer_give_the_sampled_tokens_the_same_probabilities(story: Story) -> None:
-    agree = story.rows(
-        "SELECT step, value FROM metrics WHERE name LIKE '%rollout_actor_probs_pearson_corr%' ORDER BY step"
-    )
-    assert {step for step, _ in agree} == {1, 2, 3, 4, 5}
-    assert all(value > 0.99 for _, value in agree), agree
+    """In k3, of bfloat16 against bfloat16; their correlation says less the more even the probabilities are."""
+    apart = story.rows("SELECT step, value FROM metrics WHERE name = 'verl/rollout_corr/k3_kl' ORDER BY step")
+    assert {step for step, _ in apart} == {1, 2, 3, 4, 5}
+    assert all(abs(value) < 1e-3 for _, value in apart), apart
 
 
 def test_no_process_of_a_dead_engine_is_left(story: Story) -> None:
@@ -205,9 +204,9 @@ def test_packed_sequences_dynamic_batches_and_checkpointing_train_as_well(on_vll
     done = stage(tmp_path, on_vllm, start, overrides, lambda step: None, stage="rl-1", first_step=1, last_step=2)
     assert done.step == 2
     with open_warehouse(tmp_path / "warehouse") as warehouse:
-        agree = warehouse.sql(
-            "SELECT value FROM metrics WHERE name LIKE '%rollout_actor_probs_pearson_corr%' ORDER BY step"
+        apart = warehouse.sql(
+            "SELECT value FROM metrics WHERE name = 'verl/rollout_corr/k3_kl' ORDER BY step"
         ).fetchall()
         assert warehouse.sql("SELECT count(DISTINCT sha256) FROM checkpoints").fetchall() == [(2,)]
-    assert len(agree) == 2
-    assert all(value > 0.99 for (value,) in agree), agree
+    assert len(apart) == 2
+    assert all(abs(value) < 1e-3 for (value,) in apart), apart
