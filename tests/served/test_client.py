@@ -169,6 +169,49 @@ async def test_for_a_server_without_structured_output_the_schema_stays_in_the_pr
     assert [call.attempts for call in ledger] == [2, 1]
 
 
+def with_room_for(tokens: int, says: str) -> Any:
+    """A brain of a server whose context has no room for more than so many tokens of a reply; 0 for a full one."""
+
+    def brain(body: Body) -> Answer:
+        if body.get("max_tokens", min(tokens, 1)) > tokens or tokens == 0:
+            return Answer(body=json.dumps({"error": {"message": says, "code": 400}}).encode(), status=400)
+        return Answer('{"verdict": "Yes", "why": "so"}')
+
+    return brain
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        "This model's maximum context length is 4096 tokens. However, you requested 2048 output tokens and your prompt "
+        "contains at least 2049 input tokens, for a total of at least 4097 tokens.",
+        "max_tokens=2048 cannot be greater than max_model_len=max_total_tokens=1024. Please request fewer output tokens.",
+        "Requested token count exceeds the model's maximum context length of 4096 tokens.",
+        "the request exceeds the available context size",
+        "max_tokens is too large: 2048. This model supports at most 1024 completion tokens.",
+    ],
+)
+async def test_a_limit_that_does_not_fit_the_context_is_left_out_and_nothing_else(says: str) -> None:
+    ledger: list[ModelCall] = []
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
+    with MockServer(with_room_for(16, says)) as server:
+        client = client_for(server_at(server))
+        for _ in range(2):
+            await client.complete(HELLO, role="judge", ledger=ledger, schema=Verdict, tools=tools)
+        asked = [(body.get("max_tokens"), "response_format" in body, "tools" in body) for body in server.requests]
+    assert asked == [(2048, True, True), (None, True, True)] * 2
+    assert [(call.attempts, call.error) for call in ledger] == [(2, None)] * 2
+
+
+async def test_a_conversation_longer_than_the_context_fails_at_once_and_not_for_its_tools() -> None:
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
+    with MockServer(with_room_for(0, "Input length (5000) exceeds model's maximum context length (4096).")) as server:
+        with pytest.raises(PolicyError, match="lower the horizon or serve a longer one; HTTP 400") as told:
+            await client_for(server_at(server)).complete(HELLO, role="policy", ledger=[], tools=tools)
+        assert len(server.requests) == 2
+    assert not isinstance(told.value, ToolsRefused)
+
+
 async def test_json_schema_only_does_not_fall_back() -> None:
     with MockServer(modest_user, structured=False) as server, pytest.raises(JudgeError, match="HTTP 400"):
         await client_for(server_at(server, structured="json_schema")).complete(

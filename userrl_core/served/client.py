@@ -118,7 +118,7 @@ class ChatAnswer:
 
 
 class ToolsRefused(PolicyError):
-    """The server answered 400 to a request with tools; a request without tools may succeed."""
+    """The server answered 400 to a request with tools, not for its length; a request without tools may succeed."""
 
 
 ERRORS: dict[Role, type[UserRLError]] = {"user": UserError, "judge": JudgeError, "policy": PolicyError}
@@ -203,6 +203,11 @@ class ChatClient:
             try:
                 answer = await self._attempt(request, call)
             except Failure as failure:
+                # Less room than the limit asks for: repeat it without one, at once and not as a retry, and the server takes
+                # what is left of its context. This says nothing about tools or formats.
+                if failure.too_long and not request.whole_context:
+                    request.whole_context = True
+                    continue
                 # 400 or 422 for a request with a response format: repeat it without one, at once and not as a retry.
                 if failure.refused and request.structured and self.server.structured == "auto":
                     request.structured = False
@@ -220,7 +225,7 @@ class ChatClient:
     async def _attempt(self, request: _Request, call: ModelCall) -> ChatAnswer:
         fields = self._fields(request)
         async with self._limit:
-            body = await self._send(fields, call)
+            body = await self._send(fields, call, request.whole_context)
         value = _json(body)
         received = len(body)
         try:
@@ -237,14 +242,20 @@ class ChatClient:
         parsed = fit(text, request.schema) if request.schema is not None else None
         return ChatAnswer(text, parsed, calls, usage[0], usage[1], truncated)
 
-    async def _send(self, fields: dict[str, Any], call: ModelCall) -> bytes:
-        """The body of the server's reply. Where none comes, what was sent is counted, unless the server refused it."""
+    async def _send(self, fields: dict[str, Any], call: ModelCall, whole_context: bool) -> bytes:
+        """The body of the server's reply. Where none comes, what was sent is counted, unless the server refused it.
+
+        whole_context: leave out the limit of tokens, which still bounds what is counted: there is less room than that.
+        """
         call.attempts += 1
         sent = Sent()
+        limit = self.server.token_field if whole_context else None
         try:
             # For the whole attempt: the HTTP client's own time-out restarts with every byte that arrives.
             async with asyncio.timeout(self.server.timeout):
-                raw = await self._api.chat.completions.with_raw_response.create(**fields)
+                raw = await self._api.chat.completions.with_raw_response.create(
+                    **{name: value for name, value in fields.items() if name != limit}
+                )
                 body: bytes = raw.http_response.content
                 return body
         except self._api_errors as error:
@@ -295,7 +306,7 @@ class ChatClient:
 
 @dataclass(slots=True)
 class _Request:
-    """The request of one `complete`; ``structured`` and ``hint`` change between attempts."""
+    """The request of one `complete`; what has a default, and ``structured``, changes between attempts."""
 
     messages: list[Message]
     schema: type[BaseModel] | None
@@ -304,6 +315,7 @@ class _Request:
     tools: Sequence[dict[str, Any]] | None
     structured: bool
     hint: str | None = None
+    whole_context: bool = False
 
 
 def _key(server: ChatServer) -> str:

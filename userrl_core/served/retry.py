@@ -8,6 +8,10 @@ import re
 import time
 
 _KEY = re.compile(r"\b(?:sk|key|hf|xai|gsk)[-_][A-Za-z0-9*_\-]{6,}")
+_TOO_LONG = re.compile(
+    r"context[ _-]?(?:length|window|size)|max_model_len|max_(?:completion_)?tokens is too large", re.IGNORECASE
+)
+"""How OpenAI, vLLM, SGLang and llama.cpp refuse more tokens than they have room for."""
 _RETRYABLE_STATUS = frozenset({408, 409, 425, 429})
 MAX_PAUSE = 30.0
 """Seconds; also when a server asks for more, because the episode has a time-out of its own."""
@@ -19,6 +23,7 @@ _jitter = random.Random()
 class Failure(Exception):
     """A failed HTTP attempt. kind: its name in the ledger. hint: a message to the model for the next attempt.
 
+    refused: the server does not take a field of the request. too_long: prompt and limit do not fit into the model's context.
     sent: whether the server may have worked on the request, and be paid for it.
     """
 
@@ -29,6 +34,7 @@ class Failure(Exception):
         *,
         retryable: bool,
         refused: bool = False,
+        too_long: bool = False,
         retry_after: float | None = None,
         hint: str | None = None,
         sent: bool = True,
@@ -37,6 +43,7 @@ class Failure(Exception):
         self.kind = kind
         self.retryable = retryable
         self.refused = refused
+        self.too_long = too_long
         self.retry_after = retry_after
         self.hint = hint
         self.sent = sent
@@ -56,12 +63,19 @@ def read_failure(error: Exception, *, sent: bool) -> Failure:
         status = error.status_code
         quota = getattr(error, "code", None) == "insufficient_quota"
         retryable = (status in _RETRYABLE_STATUS or status >= 500) and not quota
-        message = " ".join(str(error.message).split())[:120]
+        message = " ".join(str(error.message).split())
+        told, refused = f"HTTP {status}: {message[:120]}", status in (400, 422)
+        too_long = refused and _TOO_LONG.search(f"{getattr(error, 'code', None)} {message}") is not None
+        if too_long:
+            told = (
+                f"the conversation does not fit the server's context: lower the horizon or serve a longer one; {told}"
+            )
         return Failure(
             f"HTTP{status}",
-            f"HTTP {status}: {message}",
+            told,
             retryable=retryable,
-            refused=status in (400, 422),
+            refused=refused and not too_long,
+            too_long=too_long,
             retry_after=_retry_after(error.response.headers),
             sent=status >= 500,  # below, the server says that it did nothing
         )

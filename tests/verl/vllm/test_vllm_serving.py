@@ -18,11 +18,17 @@ import pytest
 
 from tests.flows.small import environment
 from tests.ports import free_port
+from userrl_core.errors import PolicyError
+from userrl_core.gyms import registry
 from userrl_core.interact import CHOICES, TOOL_NAME, tool_schema
+from userrl_core.policies.openai import OpenAIPolicy
+from userrl_core.rollout import run_episodes
+from userrl_core.served.client import ChatServer, ToolsRefused, client_for
 from warehouse import open_warehouse
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]
 START_SECONDS = 600.0
+CONTEXT = 4096
 
 
 @dataclass
@@ -48,7 +54,8 @@ class Served:
 @pytest.fixture(scope="module")
 def served(speaker: Path, vllm_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     home, port = tmp_path_factory.mktemp("home"), free_port()
-    words = ["--model", str(speaker), "--port", str(port), "--python", str(vllm_python), "--max-model-len", "4096"]
+    words = ["--model", str(speaker), "--port", str(port), "--python", str(vllm_python)]
+    words += ["--max-model-len", str(CONTEXT)]
     env = {**environment(home), "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
     command = [sys.executable, "-m", "flows.cli.main", "serve-user", *words, "--", "--enforce-eager"]
     process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -114,3 +121,19 @@ def test_an_evaluation_of_the_served_checkpoint_is_played_by_calls(served: Serve
     # A server that refuses tools answers 400, and the policy asks again without them: one more call per conversation.
     assert asked == [(turns, 1, 0)]
     assert '" 400' not in served.said()
+
+
+async def test_a_limit_above_the_servers_context_costs_no_tools_and_a_full_context_says_so(served: Served) -> None:
+    """Last of this file: vLLM's answers of 400 stand in its output from here on."""
+    for limit in (CONTEXT, 2 * CONTEXT):
+        policy = OpenAIPolicy(ChatServer(model=served.model, base_url=served.url, max_tokens=limit, timeout=300.0))
+        [played] = await run_episodes(registry.tasks("math", "test")[:1], policy, horizon=2)
+        calls = [call for turn in played.turns for call in turn.model_calls]
+        assert (played.admitted, policy.tools, policy.refusals) == (True, "auto", 0)
+        assert {(call.attempts, call.error) for call in calls} == {(2, None)}
+        assert all("<tool_call>" not in turn.message for turn in played.turns)
+    client = client_for(policy.server)
+    full = [{"role": "user", "content": "a b c d " * CONTEXT}]
+    with pytest.raises(PolicyError, match="lower the horizon or serve a longer one") as told:
+        await client.complete(full, role="policy", ledger=[], tools=[tool_schema(CHOICES)])
+    assert not isinstance(told.value, ToolsRefused)
