@@ -7,6 +7,7 @@ looks at one side.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -15,15 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
-from tests.verl.rig import CPU, TwoStages, cluster, make_job, make_model, on_cpu, warehouse_sink
+from tests.verl.rig import CPU, TwoStages, cluster, make_job, on_cpu, warehouse_sink
 from tests.verl.test_verl_stages import RUN, in_log, kill_one, leftovers
+from userrl_core.distill import write_chats
 from userrl_core.errors import TrainingError
-from userrl_core.interact import InteractCall, render_call
-from userrl_core.training.config import AlgorithmConfig
-from userrl_core.training.jobs import StageResult
+from userrl_core.policies.scripted import ScriptedPolicy
+from userrl_core.rollout import run_episodes
+from userrl_core.training.config import AlgorithmConfig, ModelConfig, SftConfig
+from userrl_core.training.jobs import SftJob, StageResult
+from userrl_core.training.local.sft import train_sft
 from userrl_core.training.verl.rl import run_rl
 from warehouse import open_warehouse
 
@@ -80,7 +82,7 @@ def on_vllm(vllm_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
 def stage(
     root: Path, python: Path, init: Path, overrides: tuple[str, ...], on_step: Callable[[int], None], **more: Any
 ) -> StageResult:
-    """Play one stage: two tasks a step, four attempts each, replies of at most 16 tokens that need not be calls."""
+    """Play one stage: two tasks a step, four attempts each, replies of at most 16 tokens."""
     name = more["stage"]
     job = make_job(
         root / name,
@@ -89,8 +91,7 @@ def stage(
             batch=2,
             group=4,
             minibatches=1,
-            lr=1e-3,
-            entropy_coef=0.01,  # moves the weights where nothing is earned
+            lr=3e-3,
             max_prompt_tokens=256,
             max_tokens=16,
             max_response_tokens=256,
@@ -104,29 +105,18 @@ def stage(
     return in_log(root, lambda log, _: run_rl(job, TwoStages(), log, lambda step, total, numbers: on_step(step)))
 
 
-def model(folder: Path) -> Path:
-    """A Qwen3 of random weights whose heads are as wide as vLLM's smallest."""
-    said = [{"role": "user", "content": "price? meal? area?"}]
-    chats = [{"messages": [*said, {"role": "assistant", "content": render_call(InteractCall("action", "price?"))}]}]
-    make_model(folder, chats)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    torch.manual_seed(0)
-    config = Qwen3Config(
-        vocab_size=len(tokenizer),
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        head_dim=32,
-        max_position_embeddings=2048,
-        tie_word_embeddings=False,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=None,
+def cold_start(folder: Path) -> Path:
+    """A Qwen3 of half a million weights that has read demonstrations: it calls, and its attempts earn rewards that differ."""
+    shown = asyncio.run(run_episodes(TwoStages().pool, ScriptedPolicy(1.0), horizon=6, prompt_style="brief"))
+    write_chats(folder / "chats.jsonl", shown)
+    job = SftJob(
+        model=ModelConfig(prompt_style="brief", max_context=1024),
+        out_dir=folder,
+        sft=SftConfig(steps=32, batch=8, lr=3e-3, cutoff=384),
+        chats=folder / "chats.jsonl",
+        checkpoint_every=32,
     )
-    Qwen3ForCausalLM(config).save_pretrained(folder)
-    return folder
+    return train_sft(job).checkpoint
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +139,7 @@ def story(on_vllm: Path, tmp_path_factory: pytest.TempPathFactory) -> Story:
         if done == 2:
             kill_one(root / "rl-1" / "verl", "EngineCore")
 
-    start = model(root / "model")
+    start = cold_start(root / "sft")
     try:
         play("rl-1", start, 1, 2, kill_at_the_end)
     except TrainingError as told:
@@ -166,6 +156,14 @@ def test_every_step_is_trained_once_and_leaves_its_checkpoint(story: Story) -> N
     known = story.rows("SELECT DISTINCT stage, step FROM checkpoints ORDER BY step")
     assert known == [("rl-1", 1), ("rl-1", 2), ("rl-2", 3), ("rl-2", 4), ("rl-2", 5)]
     assert story.rows("SELECT count(DISTINCT sha256) FROM checkpoints") == [(5,)]
+
+
+def test_replies_of_vllm_earn_rewards_and_advantages_that_differ(story: Story) -> None:
+    """Weights that move by these alone, and not by an entropy bonus: so the engine is sent new ones, and speaks with them."""
+    credited = story.rows("SELECT DISTINCT step FROM turns WHERE phase = 'train' AND advantage <> 0 ORDER BY step")
+    assert len(credited) >= 3
+    ((called, turns),) = story.rows("SELECT count(choice), count(*) FROM turns WHERE phase = 'train'")
+    assert called > turns / 2
 
 
 def test_an_engine_that_dies_is_seen_within_a_minute(story: Story) -> None:
@@ -200,7 +198,7 @@ def test_no_process_of_a_dead_engine_is_left(story: Story) -> None:
 def test_packed_sequences_dynamic_batches_and_checkpointing_train_as_well(on_vllm: Path, tmp_path: Path) -> None:
     off = {override.split("=")[0] for override in PACKED}
     overrides = (*(override for override in ENGINE if override.split("=")[0] not in off), *PACKED)
-    start = model(tmp_path / "model")
+    start = cold_start(tmp_path / "sft")
     done = stage(tmp_path, on_vllm, start, overrides, lambda step: None, stage="rl-1", first_step=1, last_step=2)
     assert done.step == 2
     with open_warehouse(tmp_path / "warehouse") as warehouse:
