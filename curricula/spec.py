@@ -282,6 +282,11 @@ class Hardware(Cluster):
     user_command: str | None = None
     """Another server than vLLM's to start in its place; {port} is filled in."""
 
+    checkpoint_engine: Literal["auto", "vllm", "local"] = "auto"
+    """Who speaks for a checkpoint in evaluations and in AgentEvol's sampling: vllm, started from python on the GPUs of the stage,
+    or local, our own decoder. auto: vllm where the stage has GPUs and python, or $USERRL_VLLM_PYTHON, names its interpreter.
+    Validation within a training is the trainer's."""
+
     @model_validator(mode="after")
     def _no_password(self) -> Hardware:
         if self.user_url is not None:

@@ -3,7 +3,7 @@
     python scripts/verl_tables.py            exit status 1 where a page is of other code
     python scripts/verl_tables.py --write    write them anew
 
-A setting's reason stands beside its value, in `userrl_core/training/verl/flags.py` and `flows/serving/user_server.py`.
+A setting's reason stands beside its value, in `userrl_core/training/verl/flags.py` and `userrl_core/served/model_server.py`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import curricula
-from flows.serving.user_server import ServeOptions
 from userrl_core.errors import ConfigError
+from userrl_core.served.model_server import ServeOptions
 from userrl_core.training.config import AlgorithmConfig, Cluster, ModelConfig
 from userrl_core.training.verl.config import compose, literal, rl_overrides
 from userrl_core.training.verl.flags import Flag, Flags, rl_flags, sft_flags

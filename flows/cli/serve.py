@@ -58,7 +58,7 @@ def serve_user(
     from flows.machine.home import home
     from flows.machine.slots import named
     from flows.serving.relay import BODY_BYTES, relay
-    from flows.serving.user_server import ServeOptions, Supervisor, default_python
+    from userrl_core.served.model_server import ServeOptions, Supervisor, default_python
 
     if command is not None and "{port}" not in command:
         raise ConfigError("--command must hold {port}: the model's server listens on a port of its own, behind ours.")

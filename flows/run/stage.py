@@ -26,6 +26,7 @@ from flows.machine.workers import MODULE, Workers
 from flows.run.alarms import AlarmWatch
 from flows.run.artifacts import ProgressArtifact
 from flows.run.budget import BudgetGuard
+from flows.run.engine import engine_gpus
 from flows.run.job import StageJob
 from flows.run.results import RESULTS, Result
 from flows.run.run import Run, holder_of, set_waiting
@@ -203,7 +204,8 @@ def _imports_torch(job: StageJob) -> bool:
 
 
 def slots_for(job: StageJob) -> tuple[int, tuple[Slot, ...]]:
-    """How many slots a stage holds, and among which: a training on verl has as many GPUs as its profile says for its kind.
+    """How many slots a stage holds, and among which: a training on verl has as many GPUs as its profile says for its kind, and so
+    have checkpoints that a rollout engine plays.
 
     GPUs on which the run serves its users are not among them; verl on a Ray cluster elsewhere holds one place here.
     """
@@ -212,8 +214,10 @@ def slots_for(job: StageJob) -> tuple[int, tuple[Slot, ...]]:
     hardware = job.recipe.hardware
     serving = {slot.name for slot in named(hardware.user_gpus)}
     among = tuple(slot for slot in slots() if slot.name not in serving)
-    spread = job.backend == "verl" and job.kind in ("sft", "rl") and not hardware.ray_address
-    if not spread or not any(slot.gpu is not None for slot in among):
+    gpus = sum(slot.gpu is not None for slot in among)
+    if job.kind == "evaluate" or (job.kind == "distill" and job.inputs.before is not None):
+        return engine_gpus(hardware, gpus), among
+    if job.kind == "distill" or job.backend != "verl" or hardware.ray_address or not gpus:
         return 1, among
     return hardware.cold_start_gpus if job.kind == "sft" else hardware.node_gpus, among
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import chain
 
 from curricula import Recipe
-from flows.machine.slots import threads
 from flows.run.job import Actor, ProgressWriter, StageJob, server_of
 from flows.run.results import EvaluateResult, GymScore
 from flows.run.tasks import evaluation_gyms, gym_config, test_tasks, users_of
-from flows.worker.device import device
+from flows.worker.checkpoint_policy import checkpoint_speaks
 from flows.worker.distill import demonstrator
 from flows.worker.played import Played, begin
 from userrl_core.policies import BatchPolicy, Policy
@@ -48,9 +48,12 @@ def evaluate(job: StageJob, sink: Sink, progress: ProgressWriter) -> EvaluateRes
     sink.tasks(tasks)
     for actor in playing:
         before = {(one.task, one.attempt) for one in _of(earlier, job, actor)}
-        for family, some in plays:
-            if any((task.key, attempt) not in before for task in some for attempt in range(recipe.evaluate.attempts)):
-                _play(job, family, actor, some, sink, counter, before)
+        with _speaks(job, actor) as speak:
+            for family, some in plays:
+                if any(
+                    (task.key, attempt) not in before for task in some for attempt in range(recipe.evaluate.attempts)
+                ):
+                    _play(job, family, actor, speak(family), some, sink, counter, before)
     counter.last()
     every = [*earlier, *counter.played]
     played = {actor.label: _of(every, job, actor) for actor in job.actors}
@@ -150,12 +153,12 @@ def _play(
     job: StageJob,
     recipe: Recipe,
     actor: Actor,
+    policy: Policy | BatchPolicy,
     tasks: list[Task],
     sink: Sink,
     count: _Counter,
     skip: set[tuple[str, int]],
 ) -> None:
-    policy = _policy(job, recipe, actor)
     where = RolloutContext(stage=job.stage, step=actor.step, phase="evaluate", policy=policy.name, checkpoint=actor.id)
     asyncio.run(
         run_episodes(
@@ -215,28 +218,24 @@ def _solved(played: list[Played]) -> dict[str, tuple[float, ...]]:
     }
 
 
-def _policy(job: StageJob, recipe: Recipe, actor: Actor) -> Policy | BatchPolicy:
+@contextmanager
+def _speaks(job: StageJob, actor: Actor) -> Iterator[Callable[[Recipe], Policy | BatchPolicy]]:
+    """The actor under a family's recipe, for as long as the block lasts."""
     if actor.kind == "demonstrator":
-        return demonstrator(recipe)
-    if actor.kind == "served":
+        yield demonstrator
+    elif actor.kind == "served":
         server = _sampled(job, server_of(actor))
-        return NativePolicy(server, name=actor.label) if actor.native else OpenAIPolicy(server, name=actor.label)
-    from userrl_core.training.local.model import load_model
-    from userrl_core.training.local.policy import LocalPolicy
-    from userrl_core.training.local.threads import fix_threads
-    from userrl_core.training.local.tokenizer import load_tokenizer
-
-    fix_threads(threads(recipe.hardware.threads))
-    return LocalPolicy(
-        load_model(actor.path, recipe.model, device()),
-        load_tokenizer(actor.path),
-        temperature=recipe.evaluate.temperature,
-        top_p=recipe.evaluation_top_p,
-        max_tokens=recipe.algorithm.max_tokens,
-        max_response_tokens=recipe.algorithm.max_response_tokens,
-        seed=job.seed,
-        name=actor.label,
-    )
+        policy = NativePolicy(server, name=actor.label) if actor.native else OpenAIPolicy(server, name=actor.label)
+        yield lambda recipe: policy
+    else:
+        with checkpoint_speaks(job, actor.path) as speak:
+            yield lambda recipe: speak(
+                recipe,
+                temperature=recipe.evaluate.temperature,
+                top_p=recipe.evaluation_top_p,
+                seed=job.seed,
+                name=actor.label,
+            )
 
 
 def _sampled(job: StageJob, server: ChatServer) -> ChatServer:

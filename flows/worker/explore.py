@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from flows.machine.slots import threads
 from flows.run.job import ProgressWriter, StageJob
 from flows.run.results import DistillResult
 from flows.run.tasks import demonstrated_gyms, sample, tasks_of
-from flows.worker.device import device
+from flows.worker.checkpoint_policy import checkpoint_speaks
 from flows.worker.distill import play, result_of
 from userrl_core.distill import select_top_k, write_chats
 from userrl_core.errors import TrainingError
 from userrl_core.json_files import write_json
 from userrl_core.seeding import derive_seed
 from userrl_core.sink import Sink
-from userrl_core.training.local.model import load_model
-from userrl_core.training.local.policy import LocalPolicy
-from userrl_core.training.local.threads import fix_threads
-from userrl_core.training.local.tokenizer import load_tokenizer
 
 
 def explore(job: StageJob, sink: Sink, progress: ProgressWriter) -> DistillResult:
@@ -28,22 +23,19 @@ def explore(job: StageJob, sink: Sink, progress: ProgressWriter) -> DistillResul
     evolve = recipe.evolve
     if evolve is None or before is None:
         raise TrainingError(f"Stage {job.stage} has no model to sample with; run the stages before it.")
-    fix_threads(threads(recipe.hardware.threads))
-    policy = LocalPolicy(
-        load_model(before.chosen, recipe.model, device()),
-        load_tokenizer(before.chosen),
-        temperature=evolve.temperature,
-        top_p=recipe.algorithm.top_p,
-        max_tokens=recipe.algorithm.max_tokens,
-        max_response_tokens=recipe.algorithm.max_response_tokens,
-        seed=derive_seed("explore", job.stage, job.seed),
-        name=job.stage,
-    )
     plan = {
         gym: (sample(tasks_of(recipe, gym, "train"), evolve.tasks, job.stage, job.seed), evolve.attempts)
         for gym in demonstrated_gyms(recipe)
     }
-    played = play(job, policy, plan, sink, progress, horizon=evolve.horizon, role="train")
+    with checkpoint_speaks(job, before.chosen) as speak:
+        policy = speak(
+            recipe,
+            temperature=evolve.temperature,
+            top_p=recipe.algorithm.top_p,
+            seed=derive_seed("explore", job.stage, job.seed),
+            name=job.stage,
+        )
+        played = play(job, policy, plan, sink, progress, horizon=evolve.horizon, role="train")
     chosen = select_top_k(played, max(len(played), 1), successes=True)
     chats, used = job.folder / "chats.jsonl", job.folder / "used_tasks.json"
     write_chats(chats, chosen.kept)

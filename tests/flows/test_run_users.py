@@ -8,9 +8,9 @@ import pytest
 from curricula import load
 from flows.run.tasks import users_of
 from flows.serving.run_users import needs_server, served_users
-from flows.serving.user_server import ServeOptions, answers
 from tests.ports import free_port
 from userrl_core.errors import ConfigError
+from userrl_core.served.model_server import ServeOptions, answers
 
 STAND_IN = Path(__file__).parents[1] / "verl" / "stand_in.py"
 

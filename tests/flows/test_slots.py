@@ -105,6 +105,8 @@ def test_verl_holds_all_gpus_of_its_profile_but_those_of_the_users(tmp_path, mon
 
     assert needed("rl", "verl") == (4, [2, 3, 4, 5, 6, 7])
     assert needed("evaluate", "verl") == needed("rl", "local") == (1, [2, 3, 4, 5, 6, 7])
+    assert needed("evaluate", "local", python="/v/bin/python")[0] == 4, "vLLM plays the checkpoints"
+    assert needed("distill", "verl", python="/v/bin/python")[0] == 1
     assert needed("rl", "verl", ray_address="auto")[0] == 1
     assert (needed("sft", "verl")[0], needed("sft", "verl", sft_gpus=6)[0]) == (4, 6)
     monkeypatch.setenv("USERRL_SLOTS", "cpu-0")

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from flows.serving.user_server import ServeOptions, Supervisor, answers, serving
 from tests.ports import free_port
 from userrl_core.errors import ConfigError, UserError
+from userrl_core.served.model_server import ServeOptions, Supervisor, answers, serving
 
 SERVER = Path(__file__).parent / "stand_in.py"
 

@@ -154,7 +154,8 @@ class ChatClient:
         self._limit = asyncio.Semaphore(server.concurrency)
         self._structured = server.structured != "off"
         self._key = _key(server)
-        self._api, self._api_errors = _connect(server, self._key)
+        url = server.base_url or os.environ.get("OPENAI_BASE_URL")
+        self._api, self._api_errors = connect(url, self._key, server.timeout)
 
     async def aclose(self) -> None:
         """Release the connections."""
@@ -329,14 +330,13 @@ def _key(server: ChatServer) -> str:
     )
 
 
-def _connect(server: ChatServer, key: str) -> tuple[AsyncOpenAI, tuple[type[Exception], ...]]:
-    """The HTTP client, and the exceptions that it raises for external reasons."""
+def connect(url: str | None, key: str, timeout: float) -> tuple[AsyncOpenAI, tuple[type[Exception], ...]]:
+    """The HTTP client, and the exceptions that it raises for external reasons. url: None for OpenAI's. timeout: seconds."""
     # Imported here for start-up time: the library takes most of a second to load, and rule users never need it.
     from openai import AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError
 
     from userrl_core.served.bounded import PLAIN, bounded
 
-    url = server.base_url or os.environ.get("OPENAI_BASE_URL")
     host = urlsplit(url).hostname if url else None
     local = host in ("localhost", "127.0.0.1", "::1")
     # A proxy from the environment cannot reach this machine's loopback interface.
@@ -345,7 +345,7 @@ def _connect(server: ChatServer, key: str) -> tuple[AsyncOpenAI, tuple[type[Exce
         headers=PLAIN,
         event_hooks={"request": [watched], "response": [bounded]},
     )
-    api = AsyncOpenAI(api_key=key, base_url=url, timeout=server.timeout, max_retries=0, http_client=http)
+    api = AsyncOpenAI(api_key=key, base_url=url, timeout=timeout, max_retries=0, http_client=http)
     return api, (OpenAIError, OSError, ValueError)
 
 

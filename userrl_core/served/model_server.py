@@ -26,6 +26,9 @@ from userrl_core.errors import ConfigError, UserError
 OUTPUT = "server.txt"
 """What the server says, in its folder."""
 
+VLLM_PYTHON = "USERRL_VLLM_PYTHON"
+"""Environment variable that names vLLM's interpreter."""
+
 PAUSES = (1.0, 60.0)
 """Seconds before the first restart, and the most before any; each failure in a row doubles them."""
 
@@ -220,4 +223,4 @@ def serving(options: ServeOptions, folder: Path, say: Callable[[str], None] = la
 
 def default_python() -> str:
     """vLLM's interpreter: ``$USERRL_VLLM_PYTHON``, else this one's."""
-    return os.environ.get("USERRL_VLLM_PYTHON") or sys.executable
+    return os.environ.get(VLLM_PYTHON) or sys.executable

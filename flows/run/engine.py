@@ -1,0 +1,27 @@
+"""Whether a checkpoint is played by a rollout engine, and on which GPUs."""
+
+from __future__ import annotations
+
+import os
+
+from curricula.spec import Hardware
+from userrl_core.served.model_server import VLLM_PYTHON
+
+
+def engine_plays(hardware: Hardware, gpus: int) -> bool:
+    """Whether vLLM speaks for checkpoints here, where a stage has so many GPUs."""
+    if hardware.checkpoint_engine != "auto":
+        return hardware.checkpoint_engine == "vllm"
+    return gpus > 0 and hardware.engine == "vllm" and bool(hardware.python or os.environ.get(VLLM_PYTHON))
+
+
+def engine_gpus(hardware: Hardware, gpus: int) -> int:
+    """How many of a machine's GPUs a stage takes whose checkpoints are played: all that training has, in whole copies."""
+    if not engine_plays(hardware, gpus):
+        return 1
+    return max(min(hardware.node_gpus, gpus) // hardware.tensor_parallel, 1) * hardware.tensor_parallel
+
+
+def copies(hardware: Hardware, gpus: int) -> int:
+    """Copies of the model on so many GPUs."""
+    return max(gpus // hardware.tensor_parallel, 1)

@@ -1,0 +1,100 @@
+"""A checkpoint that is played by a rollout engine is shown and says the same tokens as by our own decoder."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from curricula.spec import Hardware
+from flows.run.engine import copies, engine_gpus, engine_plays
+from tests.flows.small import environment
+from tests.training.toys import sft_job
+from userrl_core.training.local.sft import train_sft
+from warehouse import open_warehouse
+
+ENGINE = Path(__file__).parents[1] / "served" / "engine"
+
+
+def test_an_engine_plays_where_the_stage_has_gpus_and_its_interpreter_is_named() -> None:
+    assert not engine_plays(Hardware(), 8), "vLLM is not in the environment of the flows"
+    assert not engine_plays(Hardware(python="/v/bin/python"), 0)
+    assert engine_plays(Hardware(python="/v/bin/python"), 1)
+    assert not engine_plays(Hardware(python="/v/bin/python", engine="sglang"), 1)
+    assert not engine_plays(Hardware(python="/v/bin/python", checkpoint_engine="local"), 8)
+    assert engine_plays(Hardware(checkpoint_engine="vllm"), 0)
+
+
+def test_it_takes_the_gpus_of_training_in_whole_copies() -> None:
+    eight = Hardware(python="/v/bin/python", gpus=8, tensor_parallel=2)
+    assert [engine_gpus(eight, gpus) for gpus in (8, 16, 5, 1)] == [8, 8, 4, 2]
+    assert [copies(eight, gpus) for gpus in (8, 2, 0)] == [4, 1, 1]
+    assert engine_gpus(eight.model_copy(update={"checkpoint_engine": "local"}), 8) == 1
+
+
+PROGRAM = """
+import json, sys
+from flows.evaluate import evaluate_here, plan_evaluation
+from flows.run.request import EvaluateRequest
+evaluate_here(plan_evaluation(EvaluateRequest(**json.loads(sys.argv[1]))))
+"""
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that has read enough to speak in calls."""
+    job = sft_job(tmp_path_factory.mktemp("speaker"))
+    return train_sft(job.model_copy(update={"sft": job.sft.model_copy(update={"steps": 60})})).checkpoint
+
+
+def played(home: Path, checkpoint: Path, engine: str, **env: str) -> list[Any]:
+    """Every turn of an evaluation: task, number, what was said, its tokens and how it was scored."""
+    given = {
+        "checkpoint": str(checkpoint),
+        "recipe": "equalized-r2g",
+        "profile": "laptop",
+        "gyms": ["travel"],
+        "tasks": 8,
+        "horizon": 4,
+        "overrides": {"hardware.checkpoint_engine": engine, "algorithm.max_response_tokens": 150},
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, json.dumps(given)],
+        env={**environment(home), **env},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    with open_warehouse(home / "warehouse") as warehouse:
+        return warehouse.sql(
+            """SELECT task_id, turn, message, prompt_tokens, completion_tokens, reward, final, ended, kept
+               FROM turns JOIN (SELECT traj_id, score AS final, stop_reason AS ended, admitted AS kept FROM trajectories)
+               USING (traj_id) ORDER BY ALL"""
+        ).fetchall()
+
+
+@pytest.mark.slow
+def test_an_engines_evaluation_is_our_decoders_token_by_token_even_if_the_engine_dies(
+    checkpoint: Path, tmp_path: Path
+) -> None:
+    ours = played(tmp_path / "ours", checkpoint, "local")
+    folder = tmp_path / "engine"
+    folder.mkdir()
+    (folder / "die").touch()
+    env = {"PYTHONPATH": f"{ENGINE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}", "USERRL_TEST_ENGINE": str(folder)}
+    by_engine = played(tmp_path / "theirs", checkpoint, "vllm", **env)
+    assert by_engine == ours
+    assert len({row[0] for row in ours}) == 8
+    assert len(ours) > 16, "conversations of several turns"
+    assert not (folder / "die").exists(), "it died at its first request, and was started again"
+    asked = [json.loads(line) for line in (folder / "asked.jsonl").read_text().splitlines()]
+    assert len(asked) == len(ours), "one request a turn"
+    told = json.loads((folder / "arguments.json").read_text())
+    assert dict(zip(told[::2], told[1::2], strict=False))["--generation-config"] == "vllm"

@@ -1,0 +1,104 @@
+"""Token in, token out: a served model that continues given ids and says which ids it sampled (vLLM's ``/v1/completions``).
+
+A chat server renders and reads messages by its own template and parser. A model that was trained on ids is measured on ids, so
+nothing of what it is shown or says is rendered or read again on the way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from userrl_core.errors import PolicyError
+from userrl_core.served.client import connect
+from userrl_core.served.retry import Failure, pause_before, read_failure
+from userrl_core.served.sent import Sent
+
+FIRST_PAUSE = 0.5
+"""Seconds before a request is repeated; doubles each time."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenServer:
+    """A served model. timeout: seconds of one request. patience: seconds for which a server that went away is waited for, such
+    as one that is being started again: a request that is repeated costs nothing but time."""
+
+    model: str
+    base_url: str
+    timeout: float = 600.0
+    patience: float = 900.0
+
+
+class TokenClient:
+    """Requests to one server from one event loop."""
+
+    def __init__(self, server: TokenServer) -> None:
+        self._server = server
+        self._api, self._api_errors = connect(server.base_url, "none", server.timeout)
+
+    async def aclose(self) -> None:
+        """Release the connections."""
+        await self._api.close()
+
+    async def sample(
+        self, ids: Sequence[int], *, end_id: int, most: int, temperature: float, top_p: float, seed: int
+    ) -> list[int]:
+        """What the model says after ids: up to ``most`` tokens, end_id the last one unless it was cut there.
+
+        temperature: 0 is greedy. Raises PolicyError when no reply comes within the server's patience, or it refuses.
+        """
+        fields = {
+            "model": self._server.model,
+            "prompt": list(ids),
+            "max_tokens": most,
+            "temperature": temperature,
+            "top_p": top_p,
+            "seed": seed % 2**31,
+            # The end of a turn ends it and nothing else does, as for our own decoder.
+            "extra_body": {"return_token_ids": True, "stop_token_ids": [end_id], "ignore_eos": True},
+        }
+        deadline, failures = time.monotonic() + self._server.patience, 0
+        while True:
+            try:
+                said, reason = _reply(await self._send(fields))
+            except Failure as failure:
+                failures += 1
+                pause = pause_before(failures, FIRST_PAUSE, failure.retry_after)
+                if not failure.retryable or time.monotonic() + pause > deadline:
+                    raise PolicyError(
+                        f"{self._server.model} gave no reply in {failures} attempts ({failure})."
+                    ) from None
+                await asyncio.sleep(pause)
+                continue
+            return [*said, end_id] if reason == "stop" and said[-1:] != [end_id] else said
+
+    async def _send(self, fields: dict[str, Any]) -> bytes:
+        sent = Sent()
+        try:
+            async with asyncio.timeout(self._server.timeout):
+                raw = await self._api.completions.with_raw_response.create(**fields)
+                body: bytes = raw.http_response.content
+                return body
+        except self._api_errors as error:
+            raise read_failure(error, sent=bool(sent)) from None
+
+
+def _reply(body: bytes) -> tuple[list[int], str]:
+    """The sampled ids, and why the server stopped."""
+    try:
+        choice = orjson.loads(body)["choices"][0]
+        ids, reason = choice.get("token_ids"), str(choice.get("finish_reason"))
+    except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, AttributeError):
+        raise Failure("Unreadable", "the body is no completion", retryable=True) from None
+    if not isinstance(ids, list) or not all(type(token) is int for token in ids):
+        raise Failure(
+            "Unreadable", "the server sends no token ids; serve it with vLLM 0.10.2 or newer", retryable=False
+        )
+    if not ids and reason != "stop":
+        raise Failure("Empty", f"the server sampled no token ({reason})", retryable=True)
+    return ids, reason
