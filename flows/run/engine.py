@@ -25,3 +25,11 @@ def engine_gpus(hardware: Hardware, gpus: int) -> int:
 def copies(hardware: Hardware, gpus: int) -> int:
     """Copies of the model on so many GPUs."""
     return max(gpus // hardware.tensor_parallel, 1)
+
+
+def who_plays(hardware: Hardware) -> str:
+    """Who speaks for checkpoints on the machine that a profile is made for, in words."""
+    if not engine_plays(hardware, hardware.gpus):
+        return "our own decoder"
+    count = copies(hardware, engine_gpus(hardware, hardware.gpus))
+    return f"vLLM, {count} {'copy' if count == 1 else 'copies'} on {hardware.tensor_parallel} GPU each"

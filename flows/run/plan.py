@@ -16,6 +16,7 @@ from curricula.shown import replacement
 from flows.machine.home import check_writable, home, warehouse_dir
 from flows.machine.slots import alone
 from flows.run.alarms import alarm_rules
+from flows.run.engine import who_plays
 from flows.run.estimate import step_rows, warning
 from flows.run.families import other_families
 from flows.run.job import Actor, Inputs, Kind, StageJob, StageOptions
@@ -98,7 +99,8 @@ class RunPlan:
         if self.backend == "verl":
             recipe = self.recipe
             needs = check_machine(recipe.model, recipe.hardware, recipe.algorithm, recipe.credit, recipe.cold_start)
-            rows += [f"  {label}: {value}" for label, value in [*needs, *step_rows(recipe)]]
+            steps = [*step_rows(recipe), ("checkpoints are played by", who_plays(recipe.hardware))]
+            rows += [f"  {label}: {value}" for label, value in [*needs, *steps]]
         return "\n".join(rows)
 
     @contextmanager

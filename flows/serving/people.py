@@ -141,7 +141,7 @@ class Checkpoint(Other):
         recipe = self._recipe
         return LocalPolicy(
             load_model(self._path, recipe.model, device()),
-            load_tokenizer(self._path),
+            load_tokenizer(self._path, recipe.model.thinking),
             max_tokens=recipe.algorithm.max_tokens,
             max_response_tokens=recipe.algorithm.max_response_tokens,
             name=self._name,

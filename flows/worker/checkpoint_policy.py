@@ -90,7 +90,7 @@ def _by_ourselves(
     fix_threads(threads(recipe.hardware.threads))
     return LocalPolicy(
         load_model(checkpoint, recipe.model, device()),
-        load_tokenizer(checkpoint),
+        load_tokenizer(checkpoint, recipe.model.thinking),
         temperature=temperature,
         top_p=top_p,
         max_tokens=recipe.algorithm.max_tokens,
@@ -118,7 +118,7 @@ def _by_engine(
 
     return EnginePolicy(
         server,
-        load_tokenizer(checkpoint),
+        load_tokenizer(checkpoint, recipe.model.thinking),
         context=context,
         concurrency=concurrency,
         temperature=temperature,

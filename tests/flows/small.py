@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from warehouse import open_warehouse
+
 OVERRIDES: dict[str, Any] = {
     "demonstrations.episodes": 120,
     "demonstrations.top_k": 80,
@@ -27,6 +29,12 @@ from flows.train import train
 said = "RESULT " + json.dumps(train(**json.loads(sys.argv[1])), default=str)
 sys.stdout.write(said + "\\n")  # in one piece, before the server that ends says so on the same pipe
 sys.stdout.flush()
+"""
+EVALUATION = """
+import json, sys
+from flows.evaluate import evaluate_here, plan_evaluation
+from flows.run.request import EvaluateRequest
+evaluate_here(plan_evaluation(EvaluateRequest(**json.loads(sys.argv[1]))))
 """
 
 
@@ -62,3 +70,22 @@ def result(process: subprocess.Popen[str], timeout: float = 900) -> tuple[dict[s
     lines = [line for line in said.splitlines() if line.startswith("RESULT ")]
     assert lines, said[-3000:]
     return json.loads(lines[0].removeprefix("RESULT ")), said
+
+
+def played(home: Path, given: dict[str, Any], **env: str) -> list[Any]:
+    """Every turn of an evaluation: task, number, what was said, its tokens and how it was scored."""
+    done = subprocess.run(
+        [sys.executable, "-c", EVALUATION, json.dumps(given)],
+        env={**environment(home), **env},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=900,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    with open_warehouse(home / "warehouse") as warehouse:
+        return warehouse.sql(
+            """SELECT task_id, turn, message, prompt_tokens, completion_tokens, reward, final, ended, kept
+               FROM turns JOIN (SELECT traj_id, score AS final, stop_reason AS ended, admitted AS kept FROM trajectories)
+               USING (traj_id) ORDER BY ALL"""
+        ).fetchall()

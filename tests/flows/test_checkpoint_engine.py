@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from curricula.spec import Hardware
-from flows.run.engine import copies, engine_gpus, engine_plays
-from tests.flows.small import environment
+from flows.run.engine import copies, engine_gpus, engine_plays, who_plays
+from tests.flows.small import played
 from tests.training.toys import sft_job
 from userrl_core.training.local.sft import train_sft
-from warehouse import open_warehouse
 
 ENGINE = Path(__file__).parents[1] / "served" / "engine"
 
@@ -35,14 +32,8 @@ def test_it_takes_the_gpus_of_training_in_whole_copies() -> None:
     assert [engine_gpus(eight, gpus) for gpus in (8, 16, 5, 1)] == [8, 8, 4, 2]
     assert [copies(eight, gpus) for gpus in (8, 2, 0)] == [4, 1, 1]
     assert engine_gpus(eight.model_copy(update={"checkpoint_engine": "local"}), 8) == 1
-
-
-PROGRAM = """
-import json, sys
-from flows.evaluate import evaluate_here, plan_evaluation
-from flows.run.request import EvaluateRequest
-evaluate_here(plan_evaluation(EvaluateRequest(**json.loads(sys.argv[1]))))
-"""
+    assert who_plays(eight) == "vLLM, 4 copies on 2 GPU each"
+    assert who_plays(Hardware(gpus=8)) == "our own decoder"
 
 
 @pytest.fixture(scope="module")
@@ -52,44 +43,22 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return train_sft(job.model_copy(update={"sft": job.sft.model_copy(update={"steps": 60})})).checkpoint
 
 
-def played(home: Path, checkpoint: Path, engine: str, **env: str) -> list[Any]:
-    """Every turn of an evaluation: task, number, what was said, its tokens and how it was scored."""
-    given = {
-        "checkpoint": str(checkpoint),
-        "recipe": "equalized-r2g",
-        "profile": "laptop",
-        "gyms": ["travel"],
-        "tasks": 8,
-        "horizon": 4,
-        "overrides": {"hardware.checkpoint_engine": engine, "algorithm.max_response_tokens": 150},
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, json.dumps(given)],
-        env={**environment(home), **env},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    with open_warehouse(home / "warehouse") as warehouse:
-        return warehouse.sql(
-            """SELECT task_id, turn, message, prompt_tokens, completion_tokens, reward, final, ended, kept
-               FROM turns JOIN (SELECT traj_id, score AS final, stop_reason AS ended, admitted AS kept FROM trajectories)
-               USING (traj_id) ORDER BY ALL"""
-        ).fetchall()
-
-
 @pytest.mark.slow
 def test_an_engines_evaluation_is_our_decoders_token_by_token_even_if_the_engine_dies(
     checkpoint: Path, tmp_path: Path
 ) -> None:
-    ours = played(tmp_path / "ours", checkpoint, "local")
-    folder = tmp_path / "engine"
+    given = {"checkpoint": str(checkpoint), "recipe": "equalized-r2g", "profile": "laptop", "gyms": ["travel"]}
+
+    def evaluated(engine: str, **env: str) -> list[Any]:
+        overrides = {"hardware.checkpoint_engine": engine, "algorithm.max_response_tokens": 150}
+        return played(tmp_path / engine, {**given, "tasks": 8, "horizon": 4, "overrides": overrides}, **env)
+
+    ours = evaluated("local")
+    folder = tmp_path / "asked"
     folder.mkdir()
     (folder / "die").touch()
     env = {"PYTHONPATH": f"{ENGINE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}", "USERRL_TEST_ENGINE": str(folder)}
-    by_engine = played(tmp_path / "theirs", checkpoint, "vllm", **env)
+    by_engine = evaluated("vllm", **env)
     assert by_engine == ours
     assert len({row[0] for row in ours}) == 8
     assert len(ours) > 16, "conversations of several turns"

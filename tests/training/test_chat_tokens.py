@@ -195,3 +195,33 @@ def test_every_brief_task_fits_a_small_context() -> None:
         for t in tasks("travel", "train", tier="tiny")
     )
     assert longest < 40
+
+
+SWITCH = """\
+{%- if enable_thinking is defined and enable_thinking is false %}
+        {{- '<think>\\n\\n</think>\\n\\n' }}
+    {%- endif %}"""
+"""How Qwen3's own template opens a reply without a thought."""
+
+
+def test_thinking_is_switched_in_the_template_of_every_checkpoint_that_is_saved(tmp_path: Path) -> None:
+    original = train_tokenizer(render(chats(8)), 400)
+    spoken = "{{- '<|im_start|>assistant\\n' }}"
+    assert original.chat_template.count(spoken) == 1
+    original.chat_template = original.chat_template.replace(spoken, spoken + SWITCH)
+    original.save_pretrained(tmp_path / "thinks")
+    silent = load_tokenizer(tmp_path / "thinks", thinking=False)
+    silent.save_pretrained(tmp_path / "silent")
+    opening = [{"role": "user", "content": "Go."}]
+    empty = "<think>\n\n</think>\n\n"
+    for folder, thinking, ends in [
+        ("thinks", None, False),
+        ("thinks", True, False),
+        ("silent", None, True),
+        ("silent", False, True),
+    ]:
+        shown = ChatFormat(load_tokenizer(tmp_path / folder, thinking))
+        for ids in (shown.opening(opening), shown.after_reply("42")):
+            assert shown.tokenizer.decode(ids).endswith(empty) is ends
+    again = load_tokenizer(tmp_path / "silent", thinking=False)
+    assert again.chat_template == silent.chat_template, "it is said once"

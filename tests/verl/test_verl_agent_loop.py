@@ -18,7 +18,7 @@ from tests.mock_server import Answer, MockServer, modest_user, prompt_text
 from tests.verl.no_ray import running_actor
 from tests.verl.rig import TwoStages, warehouse_sink
 from userrl_core.distill import to_chat
-from userrl_core.errors import TrainingError
+from userrl_core.errors import ConfigError, TrainingError
 from userrl_core.gyms import tasks
 from userrl_core.gyms.tau.gym import conversation
 from userrl_core.interact import InteractCall, render_call
@@ -148,6 +148,12 @@ async def test_the_tokens_are_those_of_the_template_and_the_agents_own(tmp_path:
     logprobs = np.array(output.response_logprobs)
     assert (logprobs[np.array(output.response_mask) == 1] == -0.5).all()
     assert (logprobs[np.array(output.response_mask) == 0] == 0.0).all()
+
+
+async def test_an_opening_that_verl_would_cut_ends_the_stage_in_a_sentence(tmp_path: Path, tokenizer: Any) -> None:
+    with pytest.raises(ConfigError, match=r"An opening has .* algorithm.max_prompt_tokens is 128; raise it"):
+        await play(tmp_path, tokenizer, ["."], prompt_style="full")
+    assert "max_prompt_tokens" in (tmp_path / "fatal").read_text()
 
 
 @pytest.mark.parametrize(

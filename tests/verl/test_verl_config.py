@@ -154,6 +154,16 @@ def test_adapters_reach_verls_actor_and_cold_start_and_a_full_training_names_non
     assert (found.lora_rank, found.lora_alpha, found.target_modules) == (16, 32, "all-linear")
 
 
+def test_the_thinking_of_a_model_reaches_verls_templates() -> None:
+    folder, start, silent = Path("/runs/x"), Resume("Qwen/Qwen3-8B"), {"thinking": False}
+    job, cold = job_of("equalized-r2g", "qwen3-8b"), sft_job()
+    job = job.model_copy(update={"model": job.model.model_copy(update=silent)})
+    cold = cold.model_copy(update={"model": cold.model.model_copy(update=silent)})
+    sft = compose(sft_overrides(cold, folder, start.model, 10_000), name="sft_trainer_engine")
+    for config in (compose(rl_overrides(job, folder, start)), sft):
+        assert dict(config.data.apply_chat_template_kwargs) == {"enable_thinking": False}
+
+
 def test_an_entropy_mask_asks_for_the_trainer_that_has_it(tmp_path: Path) -> None:
     job = job_of("tarl-entropy-mask", "tarl-8b")
     config = compose(rl_overrides(job, Path("/runs/x"), Resume("Qwen/Qwen3-8B")))

@@ -65,6 +65,10 @@ class ModelConfig(Settings):
     template: Template = "chatml"
     """From scratch: chatml (Qwen's format, about 14 tokens a turn) or lean (about 5; brief prompts only)."""
 
+    thinking: bool | None = None
+    """Whether a checkpoint that can think before it speaks does (Qwen3's enable_thinking); none: as its chat template says.
+    Thoughts count towards max_tokens, and a reply that is cut in one ends the conversation."""
+
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: slower, and needed for billions of parameters on one GPU."""
 
@@ -85,6 +89,8 @@ class ModelConfig(Settings):
             raise ValueError(f"kv_heads {self.kv_heads} must divide heads {self.heads}.")
         if self.head_dim % 2:
             raise ValueError(f"head_dim {self.head_dim} must be even: positions rotate pairs of numbers.")
+        if self.thinking is not None and self.path is None:
+            raise ValueError("thinking is for checkpoints that can think; set model.path, or model.thinking to null.")
         if self.template == "lean" and (self.path is not None or self.prompt_style != "brief"):
             raise ValueError(
                 "the lean template is for models from scratch with brief prompts; set model.path to null and "

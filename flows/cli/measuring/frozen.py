@@ -35,7 +35,7 @@ class Frozen:
         fix_threads(threads(self.recipe.hardware.threads))
         return LocalPolicy(
             load_model(self.path, self.recipe.model, device()),
-            load_tokenizer(self.path),
+            load_tokenizer(self.path, self.recipe.model.thinking),
             temperature=algorithm.temperature,
             top_p=algorithm.top_p,
             max_tokens=algorithm.max_tokens,

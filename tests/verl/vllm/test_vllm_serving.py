@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.flows.small import environment
+from tests.flows.small import environment, played
 from tests.ports import free_port
 from userrl_core.errors import PolicyError
 from userrl_core.gyms import registry
@@ -137,3 +137,38 @@ async def test_a_limit_above_the_servers_context_costs_no_tools_and_a_full_conte
     with pytest.raises(PolicyError, match="lower the horizon or serve a longer one") as told:
         await client.complete(full, role="policy", ledger=[], tools=[tool_schema(CHOICES)])
     assert not isinstance(told.value, ToolsRefused)
+
+
+def test_vllm_speaks_for_a_checkpoint_in_an_evaluation_as_our_own_decoder_does(
+    speaker: Path, vllm_python: Path, tmp_path: Path
+) -> None:
+    env = {
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "TORCH_COMPILE_DISABLE": "1",
+    }
+    said = {}
+    for engine in ("local", "vllm"):
+        given = {
+            "checkpoint": str(speaker),
+            "profile": "laptop",
+            "gyms": ["function", "math"],
+            "tasks": 8,
+            "horizon": 4,
+            "user": "rule",
+            "overrides": {
+                "hardware.checkpoint_engine": engine,
+                "hardware.python": str(vllm_python),
+                "model.prompt_style": "full",
+                "model.template": "chatml",
+                "algorithm.max_tokens": 128,
+                "algorithm.max_prompt_tokens": 2048,
+                "algorithm.max_response_tokens": 1024,
+            },
+        }
+        said[engine] = played(tmp_path / engine, given, **env)
+    same = sum(a == b for a, b in zip(said["local"], said["vllm"], strict=False))
+    # Two implementations round apart, and where the model wavers between two tokens one of them may fall the other way.
+    assert same >= 0.8 * max(map(len, said.values()))
+    assert sum(kept for *_, kept in said["vllm"]) == len(said["vllm"])

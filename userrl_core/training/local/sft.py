@@ -80,7 +80,7 @@ def learning_rate(config: SftConfig, number: int, total: int) -> float:
 def new_model(config: ModelConfig, chats: Sequence[Mapping[str, Any]], seed: int, device: str) -> tuple[Any, Any]:
     """Model and tokenizer of a new run: from the configured path, or from scratch."""
     if config.path is not None:
-        return load_model(config.path, config, device), load_tokenizer(config.path)
+        return load_model(config.path, config, device), load_tokenizer(config.path, config.thinking)
     tokenizer = train_tokenizer(render(chats, config.template), config.vocab_size, config.template)
     return build_model(config, tokenizer, derive_seed(seed, "weights"), device), tokenizer
 

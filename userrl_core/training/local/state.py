@@ -114,7 +114,7 @@ def load_checkpoint(path: Path, config: ModelConfig, device: str) -> tuple[Any, 
     hub_name = len(path.parts) == 2 and not path.is_absolute() and not path.exists()
     if not hub_name and ((path / STATE).exists() or not (path / "config.json").exists()):
         read_checkpoint(path)
-    return load_model(path, config, device), load_tokenizer(path)
+    return load_model(path, config, device), load_tokenizer(path, config.thinking)
 
 
 def load_start(

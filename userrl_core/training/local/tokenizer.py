@@ -117,8 +117,12 @@ def render(chats: Iterable[Mapping[str, Any]], template: Template = "chatml") ->
     ]
 
 
-def load_tokenizer(path: str | Path) -> Any:
-    """The tokenizer of a checkpoint or Hugging Face name. Raises CheckpointError when there is none with a chat template."""
+def load_tokenizer(path: str | Path, thinking: bool | None = None) -> Any:
+    """The tokenizer of a checkpoint or Hugging Face name. Raises CheckpointError when there is none with a chat template.
+
+    thinking: `ModelConfig.thinking`. It is set within the template, so that whoever reads the checkpoints that are saved with this
+    tokenizer does the same without being told.
+    """
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(path), trust_remote_code=False)
     except (OSError, ValueError) as error:
@@ -127,6 +131,9 @@ def load_tokenizer(path: str | Path) -> Any:
         ) from error
     if not tokenizer.chat_template:
         raise CheckpointError(f"The tokenizer in {path} has no chat template; take an instruction-tuned checkpoint.")
+    switch = "" if thinking is None else f"{{%- set enable_thinking = {str(thinking).lower()} -%}}\n"
+    if not tokenizer.chat_template.startswith(switch):
+        tokenizer.chat_template = switch + tokenizer.chat_template
     return tokenizer
 
 

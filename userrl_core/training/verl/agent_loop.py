@@ -27,7 +27,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 
 from userrl_core.distill import tools_for
 from userrl_core.episode import Episode, EpisodeRules
-from userrl_core.errors import PolicyError, TrainingError
+from userrl_core.errors import ConfigError, PolicyError, TrainingError
 from userrl_core.judging.intervention import StepVerifier
 from userrl_core.judging.judge import TurnJudge
 from userrl_core.records import Judgement, Message, Phase, PolicyReply, RolloutContext, Task, Trajectory
@@ -347,6 +347,15 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         )
         if whole is not None:
             record_step(self.stage, whole)
+
+    def _cap_text_prompt_length(self, prompt_ids: list[int]) -> list[int]:
+        """verl's would cut off the beginning of an opening that is too long, with a warning. Raises ConfigError instead."""
+        most = self.rollout_config.prompt_length
+        if len(prompt_ids) > most:
+            raise ConfigError(
+                f"An opening has {len(prompt_ids):,} tokens, and algorithm.max_prompt_tokens is {most:,}; raise it."
+            )
+        return prompt_ids
 
     def _text(self, ids: Sequence[int]) -> str:
         """A sampled reply as text, without its end token."""

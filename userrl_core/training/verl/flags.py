@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from userrl_core.errors import ConfigError
-from userrl_core.training.config import Cluster, LoraSettings
+from userrl_core.training.config import Cluster, LoraSettings, ModelConfig
 from userrl_core.training.verl.job import Resume, VerlJob, VerlSftJob
 
 Value = str | int | float | bool | None | Sequence[str] | Sequence[float]
@@ -78,6 +78,7 @@ def sft_flags(job: VerlSftJob, folder: Path, model: str, per_epoch: int, attenti
     warmup = round(sft.warmup * steps) if sft.warmup < 1 else int(sft.warmup)
     return {
         **lora_flags("model", sft.lora, "cold_start.lora"),
+        **_thinking(job.model),
         "data.train_files": Flag(str(folder / "sft.parquet"), "the demonstrations, written by the launcher"),
         "data.train_batch_size": Flag(sft.batch, "cold_start.batch"),
         "data.micro_batch_size_per_gpu": Flag(max(sft.batch // gpus, 1), "verl wants it; packing by tokens decides"),
@@ -126,8 +127,15 @@ def sft_flags(job: VerlSftJob, folder: Path, model: str, per_epoch: int, attenti
     }
 
 
+def _thinking(model: ModelConfig) -> Flags:
+    if model.thinking is None:
+        return {}
+    return {"+data.apply_chat_template_kwargs.enable_thinking": Flag(model.thinking, "model.thinking")}
+
+
 def _data(job: VerlJob, folder: Path) -> Flags:
     return {
+        **_thinking(job.model),
         "data.train_files": Flag(str(folder / "train.parquet"), "the rows of the steps that are left, in order"),
         "data.val_files": Flag(str(folder / "validation.parquet"), "verl wants a file even where it is never read"),
         "data.train_batch_size": Flag(job.algorithm.batch, "algorithm.batch"),
