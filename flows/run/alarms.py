@@ -65,6 +65,12 @@ RULES: Mapping[str, Rule] = {
     ),
     "signal": Rule("few groups still differ, so little is learnt, far from success", 0.2, "below", unless_solved=True),
     "kl": Rule("the policy has moved far from where it started (KL in nats)", 2.0, "above"),
+    "engine_gap": Rule(
+        "the rollout engine speaks by other probabilities than the trainer computes, so what is trained is not what "
+        "played (k3 in nats); a weight sync that failed, or another number format",
+        0.01,
+        "above",
+    ),
     "zero_variance": Rule("nearly all groups have equal scores, so nothing is learnt", 0.95, "above"),
     PUSH: Rule(
         "most of the advantages push whole groups up or down, whatever was done; credit.form centred takes that away",
@@ -91,12 +97,13 @@ with t as (select step, group_id, admitted, score_r2g, stop_reason from trajecto
  numbers as (select step, coalesce(max(value) filter (where name = 'rollout/entropy/mean'),
                              max(value) filter (where name = 'policy/entropy/mean')) as entropy,
                     max(value) filter (where name = 'policy/kl_reference/mean') as kl,
-                    max(value) filter (where name = 'credit/push_group/share') as push
+                    max(value) filter (where name = 'credit/push_group/share') as push,
+                    max(value) filter (where name = 'verl/rollout_corr/k3_kl') as engine_gap
              from metrics where run_id = $run and {ALONG} group by step),
  calls as (select step, avg((error is not null)::int) as user_errors
            from model_calls where run_id = $run and phase = 'train' and role = 'user' and {ALONG} group by step)
-select step, reply_length, format_valid, entropy, entropy as entropy_collapse, kl, push, zero_variance, signal,
-       null_reward, user_errors, success
+select step, reply_length, format_valid, entropy, entropy as entropy_collapse, kl, push, engine_gap, zero_variance,
+       signal, null_reward, user_errors, success
 from replies left join scored using (step) left join varied using (step) left join numbers using (step)
      left join calls using (step)
 where step > 0 order by step

@@ -2,6 +2,7 @@
 
 Loaded by verl in every process through VERL_USE_EXTERNAL_MODULES. A file ``sync`` or ``rollout`` in the folder $USERRL_TEST_KILL
 makes the process that computes for the engine kill itself the next time it takes new weights, or speaks; the file is renamed then.
+While a file ``stale`` is there, the engine takes no new weights and says nothing of it.
 """
 
 from __future__ import annotations
@@ -43,6 +44,18 @@ def _mortal(moment: str, work: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
+def _unless_stale(load: Callable[..., Any]) -> Callable[..., Any]:
+    """The same; while there is a file ``stale``, weights arrive and are not taken."""
+
+    @wraps(load)
+    def wrapped(*arguments: Any, **keywords: Any) -> Any:
+        if not (Path(os.environ.get("USERRL_TEST_KILL", "/nowhere")) / "stale").exists():
+            return load(*arguments, **keywords)
+        return None
+
+    return wrapped
+
+
 def _patch_vllm() -> None:
     import torch
     import vllm.model_executor.layers.utils as layers
@@ -55,6 +68,7 @@ def _patch_vllm() -> None:
 
     layers.dispatch_cpu_unquantized_gemm = plain
     Extension.update_weights_from_ipc = _mortal("sync", Extension.update_weights_from_ipc)
+    Extension._update_weights = _unless_stale(Extension._update_weights)
     CPUWorker.execute_model = _mortal("rollout", CPUWorker.execute_model)
 
 

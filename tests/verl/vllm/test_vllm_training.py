@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from flows.run.alarms import SERIES, alarm_rules, tripped
 from tests.verl.rig import CPU, TwoStages, cluster, make_job, on_cpu, warehouse_sink
 from tests.verl.test_verl_stages import RUN, in_log, kill_one, leftovers
 from userrl_core.distill import write_chats
@@ -193,6 +194,29 @@ def test_vllm_and_the_trainer_give_the_sampled_tokens_the_same_probabilities(sto
 
 def test_no_process_of_a_dead_engine_is_left(story: Story) -> None:
     assert leftovers(story.root) == []
+
+
+def test_an_engine_that_takes_no_new_weights_is_told_by_an_alarm(on_vllm: Path, tmp_path: Path) -> None:
+    stale = Path(os.environ["USERRL_TEST_KILL"]) / "stale"
+
+    def on_step(done: int) -> None:
+        if done == 1:
+            stale.touch()
+
+    start = cold_start(tmp_path / "sft")
+    try:
+        stage(tmp_path, on_vllm, start, ENGINE, on_step, stage="rl-1", first_step=1, last_step=6)
+    finally:
+        stale.unlink(missing_ok=True)
+    with open_warehouse(tmp_path / "warehouse") as warehouse:
+        series = warehouse.sql(SERIES, run=RUN, branch="")
+        rows = [dict(zip(series.columns, row, strict=True)) for row in series.fetchall()]
+    assert abs(rows[0]["engine_gap"]) < 1e-3
+    alarms = alarm_rules({})
+    first = next(
+        row["step"] for n, row in enumerate(rows, 1) if "engine_gap" in {a.name for a in tripped(rows[:n], alarms)}
+    )
+    assert 3 <= first <= 6, [row["engine_gap"] for row in rows]
 
 
 def test_packed_sequences_dynamic_batches_and_checkpointing_train_as_well(on_vllm: Path, tmp_path: Path) -> None:
