@@ -1,36 +1,29 @@
 """Log-probabilities of given tokens, in one forward pass over whole conversations.
 
 Conversations are padded on the right: under a causal mask no token attends to the padding, so that no attention mask is
-needed. The output layer is applied to the agent's tokens only; everything after it is float32.
+needed, and torch is free to take its flash kernels. The output layer is applied to the agent's tokens only; everything after
+it is float32. A real vocabulary makes that layer the largest thing of the update (some 20 bytes per token and entry), so it
+is taken in chunks of tokens, which the backward pass computes again one by one.
+
+Shapes: B conversations, L tokens of the longest one, S agent tokens, s of them in a chunk, H hidden width, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812  the customary name
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from userrl_core.training.local.samples import pad
 
+HEAD_ENTRIES = 2**26
+"""Most entries of a chunk, tokens times vocabulary: 441 tokens of Qwen3's. A micro-batch of the models made here is one chunk."""
 _PLAIN_HEAD = ("qwen2", "qwen3", "llama", "mistral")
 """Architectures whose logits are the plain output of the last layer (no soft cap, no scaling)."""
-
-
-def token_distributions(
-    model: Any, ids: Sequence[Sequence[int]], turns: Sequence[Sequence[int]], temperature: float = 1.0
-) -> tuple[Tensor, Tensor]:
-    """Log-distributions of the agent's tokens, [S, vocabulary], and the tokens, [S]."""
-    device = next(model.parameters()).device
-    ids_BL, _ = pad(ids, 0, device=device)
-    turns_BL, _ = pad(turns, -1, device=device)
-    is_agent = turns_BL[:, 1:] >= 0
-    logits = _logits(model, ids_BL, is_agent).float()
-    if temperature != 1.0:
-        logits = logits / temperature
-    return F.log_softmax(logits, dim=-1), ids_BL[:, 1:][is_agent]
 
 
 def token_logprobs(
@@ -40,16 +33,27 @@ def token_logprobs(
     temperature: float = 1.0,
     *,
     entropy_grad: bool = False,
+    entries: int = HEAD_ENTRIES,
 ) -> tuple[Tensor, Tensor]:
     """Log-probabilities of the agent's tokens, with gradients, and entropies of their distributions, both [S] in nats.
 
     entropy_grad: the entropies carry gradients too; without, nothing of the size of the vocabulary is kept for them.
+    entries: most entries, tokens times vocabulary, that are held at once, where the architecture's output layer is plain.
     """
-    log_SV, tokens_S = token_distributions(model, ids, turns, temperature)
-    picked = log_SV.gather(1, tokens_S[:, None])[:, 0]
-    with torch.set_grad_enabled(entropy_grad and torch.is_grad_enabled()):
-        entropy = -(log_SV.exp() * log_SV).sum(-1)
-    return picked, entropy
+    device = next(model.parameters()).device
+    ids_BL, _ = pad(ids, 0, device=device)
+    turns_BL, _ = pad(turns, -1, device=device)
+    is_agent = turns_BL[:, 1:] >= 0
+    tokens_S = ids_BL[:, 1:][is_agent]
+    head, rows = _head(model, ids_BL, is_agent)
+    of_chunk = partial(_of_chunk, head, temperature, entropy_grad)
+    size = max(entries // model.config.vocab_size, 1)
+    if len(tokens_S) <= size:
+        return of_chunk(rows, tokens_S)
+    kept = partial(checkpoint, of_chunk, use_reentrant=False, preserve_rng_state=False)
+    chunks = [kept(*chunk) for chunk in zip(torch.split(rows, size), torch.split(tokens_S, size), strict=True)]
+    logprobs, entropies = zip(*chunks, strict=True)
+    return torch.cat(logprobs), torch.cat(entropies)
 
 
 @torch.no_grad()
@@ -65,11 +69,27 @@ def reference_logprobs(
     return out
 
 
-def _logits(model: Any, ids_BL: Tensor, is_agent: Tensor) -> Tensor:
-    """Logits that predict the agent's tokens, [S, vocabulary]; is_agent: [B, L-1]."""
+def _head(model: Any, ids_BL: Tensor, is_agent: Tensor) -> tuple[Callable[[Tensor], Tensor], Tensor]:
+    """The output layer, and its inputs that predict the agent's tokens, [S, H]; is_agent: [B, L-1].
+
+    Of an architecture whose output layer is not plain the rows are logits already, [S, V], of all tokens at once.
+    """
     if model.config.model_type in _PLAIN_HEAD:
         hidden = model.model(input_ids=ids_BL, use_cache=False).last_hidden_state
-        head: Tensor = model.lm_head(hidden[:, :-1][is_agent])
-        return head
-    logits: Tensor = model(input_ids=ids_BL, use_cache=False).logits
-    return logits[:, :-1][is_agent]
+        return model.lm_head, hidden[:, :-1][is_agent]
+    logits = model(input_ids=ids_BL, use_cache=False).logits
+    return torch.nn.Identity(), logits[:, :-1][is_agent]
+
+
+def _of_chunk(
+    head: Callable[[Tensor], Tensor], temperature: float, entropy_grad: bool, rows: Tensor, tokens_s: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Log-probabilities and entropies of some tokens, [s] each."""
+    logits_sV = head(rows).float()
+    if temperature != 1.0:
+        logits_sV = logits_sV / temperature
+    log_sV = torch.log_softmax(logits_sV, dim=-1)
+    picked = log_sV.gather(1, tokens_s[:, None])[:, 0]
+    with torch.set_grad_enabled(entropy_grad and torch.is_grad_enabled()):
+        entropy = -(log_sV.exp() * log_sV).sum(-1)
+    return picked, entropy

@@ -2,6 +2,9 @@
 
 16-bit weights need 32-bit master weights: a step of 1e-6 is far below the resolution of bfloat16 near 1 and would always be
 rounded away. The optimiser steps the master weights, and the 16-bit weights are rounded from them.
+
+Either way a trained parameter takes 16 bytes at most, and a step works on one tensor at a time (no ``foreach``, which holds
+one or two more copies of the whole model): of 4 billion parameters on one 80 GB card nothing else would fit.
 """
 
 from __future__ import annotations
@@ -20,13 +23,19 @@ class MasterAdamW(torch.optim.AdamW):
 
     def __init__(self, module: nn.Module, lr: float, betas: tuple[float, float], weight_decay: float) -> None:
         self.masters = {p: nn.Parameter(p.detach().float().clone()) for p in trained(module).values()}
-        super().__init__(self.masters.values(), lr=lr, betas=betas, weight_decay=weight_decay)
+        super().__init__(self.masters.values(), lr=lr, betas=betas, weight_decay=weight_decay, foreach=False)
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """One step of the master weights with the weights' gradients, then round into the weights."""
+        """One step of the master weights with the weights' gradients, then round into the weights.
+
+        One parameter after the other, which are independent in AdamW: at no time is there a second gradient of all of them.
+        """
+        loss = None if closure is None else closure()
         for parameter, master in self.masters.items():
-            master.grad = None if parameter.grad is None else parameter.grad.float()
-        loss: float | None = super().step(closure)
+            if parameter.grad is not None:
+                master.grad = parameter.grad.float()
+                super().step()
+                parameter.grad = master.grad = None
         self.publish()
         return loss
 
@@ -46,7 +55,7 @@ def adamw(module: nn.Module, lr: float, betas: tuple[float, float], weight_decay
     """AdamW over all trained parameters, with 32-bit master weights where they have fewer bits."""
     parameters = trained(module).values()
     if all(parameter.dtype == torch.float32 for parameter in parameters):
-        return torch.optim.AdamW(parameters, lr=lr, betas=betas, weight_decay=weight_decay)
+        return torch.optim.AdamW(parameters, lr=lr, betas=betas, weight_decay=weight_decay, foreach=False)
     return MasterAdamW(module, lr, betas, weight_decay)
 
 
