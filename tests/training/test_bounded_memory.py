@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
-from userrl_core.training.config import LoraSettings
+from userrl_core.training.local import decode
+from userrl_core.training.local.decode import GenericDecoder, Qwen3Decoder, column_bytes, rows_that_fit
 from userrl_core.training.local.logprobs import token_logprobs
-from userrl_core.training.local.lora import adapt
-from userrl_core.training.local.optimizer import adamw, trained
+from userrl_core.training.local.optimizer import adamw
+from userrl_core.training.local.samples import pad
 
 VOCAB = 500
 IDS = [
@@ -98,23 +100,6 @@ def test_training_attends_without_a_mask_so_that_flash_kernels_are_free_to_be_ta
     assert {(call["attn_mask"], call["is_causal"], call["enable_gqa"]) for call in calls} == {(None, True, True)}
 
 
-def test_adapters_have_the_same_gradients_with_gradient_checkpointing() -> None:
-    def gradients(checkpointed: bool) -> list[Tensor]:
-        model = make_model()
-        adapt(model, LoraSettings(rank=2), seed=1)
-        for name, parameter in trained(model).items():
-            torch.nn.init.normal_(parameter, generator=torch.Generator().manual_seed(len(name)))
-        if checkpointed:
-            model.gradient_checkpointing_enable()
-        token_logprobs(model.train(), IDS, TURNS)[0].sum().backward()
-        return [p.grad for p in trained(model).values()]
-
-    plain = gradients(False)
-    assert all(bool(gradient.abs().sum() > 0) for gradient in plain)
-    for one, other in zip(plain, gradients(True), strict=True):
-        torch.testing.assert_close(other, one)
-
-
 def test_a_step_of_16_bit_weights_taken_tensor_by_tensor_is_one_step_of_all_and_leaves_no_gradient() -> None:
     model = make_model().to(torch.bfloat16)
     optimizer = adamw(model, 1e-3, (0.9, 0.95), 0.0)
@@ -127,3 +112,83 @@ def test_a_step_of_16_bit_weights_taken_tensor_by_tensor_is_one_step_of_all_and_
     for copy, parameter in zip(whole, model.parameters(), strict=True):
         assert torch.equal(parameter, copy.to(torch.bfloat16))
         assert parameter.grad is None
+
+
+def talk(decoder: Any, model: Any, turns: int) -> tuple[float, int, int]:
+    """Feed three rows pieces and replies of different lengths; after the sixth turn the last row is gone.
+
+    Returns the largest difference to the logits of one forward pass, the tokens of the longest row, and the sum of columns.
+    """
+    rng, gap, columns = random.Random(7), 0.0, 0
+    rows: list[list[int]] = [[], [], []]
+    for turn in range(turns):
+        if turn == 6:
+            rows.pop()
+            decoder.keep(torch.tensor([0, 1]))
+        pieces = [
+            [rng.randrange(VOCAB) for _ in range(40 if turn % len(rows) == row else 3)] for row in range(len(rows))
+        ]
+        decoder.feed(*pad(pieces, 0, left=True))
+        replies = [
+            [rng.randrange(VOCAB) for _ in range(9 if turn % len(rows) == row else 2)] for row in range(len(rows))
+        ]
+        for position in range(max(map(len, replies))):
+            real = torch.tensor([[position < len(reply)] for reply in replies])
+            ids = torch.tensor([[(reply + [0] * 9)[position]] for reply in replies])
+            logits = decoder.feed(ids, real)
+        columns += 40 + 9
+        rows = [row + piece + reply for row, piece, reply in zip(rows, pieces, replies, strict=True)]
+        with torch.no_grad():
+            longest = turn % len(rows)  # the row whose reply was the longest, and so whose last column is real
+            expected = model(input_ids=torch.tensor([rows[longest]])).logits[0, -1]
+        gap = max(gap, float((logits[longest] - expected).abs().max()))
+    return gap, max(map(len, rows)), columns
+
+
+@pytest.mark.parametrize("folds", [False, True])
+def test_a_large_cache_is_packed_and_stays_as_long_as_its_longest_conversation(
+    monkeypatch: pytest.MonkeyPatch, folds: bool
+) -> None:
+    monkeypatch.setattr(decode, "DOUBLES_BELOW", 0)
+    monkeypatch.setattr(decode, "STEP", 16)
+    model = make_model()
+    decoder = Qwen3Decoder(model, 3, 48)
+    decoder._folds = folds  # the way of a GPU, where query heads share their keys in one product
+    gap, longest, columns = talk(decoder, model, 12)
+    assert gap < 1e-5
+    assert (longest, columns) == (280, 588)
+    assert decoder.capacity <= longest + 40 + 16
+
+
+def test_a_small_cache_is_not_packed_so_that_its_results_stay_what_they_were() -> None:
+    model = make_model()
+    decoder = Qwen3Decoder(model, 3, 48)
+    gap, _, columns = talk(decoder, model, 12)
+    assert gap < 1e-5
+    assert decoder.capacity == 768 > columns
+
+
+def test_the_cache_of_another_architecture_is_packed_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode, "DOUBLES_BELOW", 0)
+    monkeypatch.setattr(decode, "STEP", 16)
+    config = LlamaConfig(
+        vocab_size=VOCAB, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=512, eos_token_id=2, pad_token_id=0, bos_token_id=None,
+    )  # fmt: skip
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = LlamaForCausalLM(config).eval()
+    decoder = GenericDecoder(model, 3)
+    gap, longest, columns = talk(decoder, model, 12)
+    assert gap < 1e-5
+    assert decoder._real_BC.shape[1] <= longest + 40 + 16 < columns
+
+
+def test_a_batch_on_a_gpu_is_as_large_as_free_memory_holds_caches_of_full_length() -> None:
+    # Qwen3-4B: 36 layers, 8 key heads of width 128, keys and values in bfloat16.
+    column = 2 * 36 * 8 * 128 * 2
+    assert rows_that_fit(70_000_000_000, column, 1152 + 8192) == 29
+    assert rows_that_fit(70_000_000_000, column, 1152 + 2048) == 82
+    assert rows_that_fit(1_000_000, column, 9344) == 1
+    assert column_bytes(make_model()) == 2 * 2 * 2 * 8 * 4
+    assert column_bytes(make_model().to(torch.bfloat16)) == 2 * 2 * 2 * 8 * 2

@@ -241,3 +241,17 @@ def test_a_model_from_scratch_has_nothing_to_adapt(tmp_path: Path) -> None:
 def test_settings_beyond_their_bounds_are_refused(values: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         LoraSettings(**values)
+
+
+def test_adapters_have_the_same_gradients_with_gradient_checkpointing() -> None:
+    def gradients(checkpointed: bool) -> list[torch.Tensor]:
+        changed = adapted()
+        if checkpointed:
+            changed.gradient_checkpointing_enable()  # as `load_model` does
+        changed.train()(IDS).logits.square().sum().backward()
+        return [parameter.grad for parameter in trained(changed).values()]
+
+    plain = gradients(False)
+    assert all(bool(gradient.abs().sum() > 0) for gradient in plain)
+    for one, other in zip(plain, gradients(True), strict=True):
+        torch.testing.assert_close(other, one)

@@ -4,6 +4,10 @@ All rows share one column index: new tokens take the next columns of every row, 
 padding, rows that have already ended their reply) are masked out. Positions count a row's real tokens only. Rows are removed
 from the batch when their conversation ends. No token is fed twice.
 
+Over many turns the columns are the sum of each turn's longest piece, far more than any row has tokens. A small cache is left
+like that and doubles. One beyond `DOUBLES_BELOW` is packed instead: each row's tokens move together, to the right, and the cache
+grows by `STEP` columns beyond the longest row.
+
 `Qwen3Decoder` runs the blocks itself and is the fast path; `GenericDecoder` uses any model's own forward and cache. Both
 return the logits after the last fed column, in float32.
 
@@ -12,12 +16,21 @@ Shapes: B rows, n new columns, C columns so far, H query heads, K key heads, D h
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F  # noqa: N812  the customary name
 from torch import Tensor
 from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer
+
+DOUBLES_BELOW = 2**30
+"""Bytes of keys and values up to which a cache doubles, without packing: whatever a laptop plays."""
+STEP = 256
+"""Columns that a large cache gets beyond what is needed."""
+CACHE_SHARE = 0.6
+"""Of a GPU's free memory, for keys and values; the rest is for reading prompts, for logits and for what cannot be used."""
 
 
 class Decoder(Protocol):
@@ -42,6 +55,22 @@ def make_decoder(model: Any, rows: int, columns: int) -> Decoder:
     return GenericDecoder(model, rows)
 
 
+def rows_that_fit(free: int, column_bytes: int, columns: int) -> int:
+    """How many conversations of this length one batch may have, at least one.
+
+    free: bytes of the device. column_bytes: of one token's keys and values (`column_bytes`). columns: most tokens of a row.
+    """
+    return max(int(free * CACHE_SHARE) // (column_bytes * (columns + STEP)), 1)
+
+
+def column_bytes(model: Any) -> int:
+    """Bytes of one token's keys and values in all layers."""
+    config = model.config.get_text_config()
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    return int(2 * config.num_hidden_layers * heads * width * model.dtype.itemsize)
+
+
 class Qwen3Decoder:
     """The blocks of Qwen3 over a preallocated cache."""
 
@@ -56,9 +85,19 @@ class Qwen3Decoder:
         self._used = 0
         self._lengths_B = torch.zeros(rows, dtype=torch.long, device=weight.device)
         self._real_BC = torch.zeros(rows, columns, dtype=torch.bool, device=weight.device)
-        shape = (config.num_hidden_layers, rows, self._key_heads, columns, self._width)
-        self._keys = list(torch.zeros(shape, dtype=weight.dtype, device=weight.device))
-        self._values = list(torch.zeros(shape, dtype=weight.dtype, device=weight.device))
+        self._column_bytes = column_bytes(model)
+        # A CPU keeps the kernel, and so the last bits, of earlier results.
+        self._folds = weight.device.type != "cpu"
+        # A tensor per layer: what replaces one of them frees it at once.
+        shape = (rows, self._key_heads, columns, self._width)
+        layers = range(config.num_hidden_layers)
+        self._keys = [torch.zeros(shape, dtype=weight.dtype, device=weight.device) for _ in layers]
+        self._values = [torch.zeros(shape, dtype=weight.dtype, device=weight.device) for _ in layers]
+
+    @property
+    def capacity(self) -> int:
+        """Columns that the cache has memory for."""
+        return self._real_BC.shape[1]
 
     @torch.inference_mode()
     def feed(self, ids_Bn: Tensor, real_Bn: Tensor) -> Tensor:
@@ -85,8 +124,7 @@ class Qwen3Decoder:
 
     def keep(self, rows: Tensor) -> None:
         """See `Decoder.keep`."""
-        self._keys = [keys[rows] for keys in self._keys]
-        self._values = [values[rows] for values in self._values]
+        self._replace(lambda cached: cached[rows])
         self._real_BC = self._real_BC[rows]
         self._lengths_B = self._lengths_B[rows]
 
@@ -108,6 +146,13 @@ class Qwen3Decoder:
             out = F.scaled_dot_product_attention(
                 q.view(B, self._key_heads, shared, D), keys, values, attn_mask=mask.expand(B, 1, shared, end)
             ).reshape(B, 1, self._heads * D)
+        elif self._folds:
+            # As above, which copies the mask instead of the keys. Not enable_gqa: beside a mask only the kernel that holds all
+            # scores has it.
+            out = F.scaled_dot_product_attention(
+                q.reshape(B, self._key_heads, shared * n, D), keys, values, attn_mask=mask.repeat(1, 1, shared, 1)
+            )
+            out = out.reshape(B, self._heads, n, D).transpose(1, 2).reshape(B, n, self._heads * D)
         else:
             out = F.scaled_dot_product_attention(
                 q, keys.repeat_interleave(shared, 1), values.repeat_interleave(shared, 1), attn_mask=mask
@@ -132,14 +177,31 @@ class Qwen3Decoder:
         return scaled
 
     def _grow(self, n: int) -> None:
-        """Grow the cache, if needed, so that n columns fit."""
-        capacity = self._real_BC.shape[1]
-        if self._used + n <= capacity:
+        """Make room for n columns, if needed: double a small cache; pack a large one, then grow it to what is needed."""
+        if self._used + n <= self.capacity:
             return
-        added = max(n, capacity)
+        added = max(n, self.capacity)
+        if self._column_bytes * len(self._lengths_B) * (self.capacity + added) > DOUBLES_BELOW:
+            self._pack()
+            added = max(self._used + n + STEP - self.capacity, 0)
         self._real_BC = F.pad(self._real_BC, (0, added))
-        self._keys = [F.pad(keys, (0, 0, 0, added)) for keys in self._keys]
-        self._values = [F.pad(values, (0, 0, 0, added)) for values in self._values]
+        self._replace(lambda cached: F.pad(cached, (0, 0, 0, added)))
+
+    def _pack(self) -> None:
+        """Move each row's tokens together, so that as few columns are used as the longest row has tokens."""
+        columns_BC = _real_columns(self._real_BC[:, : self._used])
+        self._used = columns_BC.shape[1]
+        real_BC = self._real_BC.gather(1, columns_BC)
+        self._real_BC.zero_()
+        self._real_BC[:, : self._used] = real_BC
+        for cached in (*self._keys, *self._values):
+            cached[:, :, : self._used] = _take(cached, columns_BC)
+
+    def _replace(self, change: Callable[[Tensor], Tensor]) -> None:
+        """Replace the keys and values of one layer after the other, so that only one of them exists twice."""
+        for cache in (self._keys, self._values):
+            for index, cached in enumerate(cache):
+                cache[index] = change(cached)
 
 
 class GenericDecoder:
@@ -148,12 +210,14 @@ class GenericDecoder:
     def __init__(self, model: Any, rows: int) -> None:
         self._model = model
         self._cache = DynamicCache(config=model.config)
+        self._column_bytes = column_bytes(model)
         device = next(model.parameters()).device
         self._real_BC = torch.zeros(rows, 0, dtype=torch.long, device=device)
 
     @torch.inference_mode()
     def feed(self, ids_Bn: Tensor, real_Bn: Tensor) -> Tensor:
         """See `Decoder.feed`."""
+        self._pack(ids_Bn.shape[1])
         before_B = self._real_BC.sum(1, keepdim=True)
         self._real_BC = torch.cat([self._real_BC, real_Bn.long()], dim=1)
         out = self._model(
@@ -171,6 +235,32 @@ class GenericDecoder:
         """See `Decoder.keep`."""
         self._cache.batch_select_indices(rows)
         self._real_BC = self._real_BC[rows]
+
+    def _pack(self, n: int) -> None:
+        """As `Qwen3Decoder._pack`, when the cache is large and `STEP` columns would be won; not where some layer's cache is
+        of another kind (a sliding window, a state)."""
+        rows, columns = self._real_BC.shape
+        layers = self._cache.layers
+        large = self._column_bytes * rows * (columns + n) > DOUBLES_BELOW
+        if not large or not all(type(layer) is DynamicLayer for layer in layers):
+            return
+        columns_BC = _real_columns(self._real_BC)
+        if columns_BC.shape[1] + STEP > columns:
+            return
+        self._real_BC = self._real_BC.gather(1, columns_BC)
+        for layer in layers:
+            layer.keys, layer.values = _take(layer.keys, columns_BC), _take(layer.values, columns_BC)
+
+
+def _real_columns(real_BC: Tensor) -> Tensor:
+    """Each row's real columns, in order and at the right, filled up at the left with others: as many as the longest row has."""
+    longest = int(real_BC.sum(1).max())
+    return real_BC.to(torch.uint8).argsort(dim=1, stable=True)[:, real_BC.shape[1] - longest :]
+
+
+def _take(cached: Tensor, columns_BC: Tensor) -> Tensor:
+    """Keys or values of those columns; cached: [B, K, C, D]."""
+    return cached.gather(2, columns_BC[:, None, :, None].expand(-1, cached.shape[1], -1, cached.shape[3]))
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from userrl_core.episode import Episode
 from userrl_core.errors import ConfigError
 from userrl_core.records import PolicyReply
 from userrl_core.training.local.chat import ChatFormat
-from userrl_core.training.local.decode import Decoder, make_decoder
+from userrl_core.training.local.decode import Decoder, column_bytes, make_decoder, rows_that_fit
 from userrl_core.training.local.model import context_limit
 from userrl_core.training.local.samples import Sample, pad
 
@@ -29,7 +29,8 @@ class LocalPolicy:
     """A torch model that plays episodes (`BatchPolicy`).
 
     temperature: 0 is greedy. top_p: nucleus sampling; log-probabilities are those of the whole distribution. max_tokens: of
-    one reply. max_response_tokens: of a conversation after its opening. max_batch: conversations in one lock-step batch.
+    one reply. max_response_tokens: of a conversation after its opening. max_batch: conversations in one lock-step batch; on a GPU
+    there are fewer where the free memory does not hold their keys and values at full length.
     generator: on the model's device; created from seed when not given. keep_samples: keep every conversation's tokens until
     `take_samples`, for training. share_openings: conversations of a batch that begin with the same tokens are read once, for many
     continuations of one beginning.
@@ -78,7 +79,11 @@ class LocalPolicy:
         self._model.eval()
         for start in range(0, len(episodes), self._max_batch):
             rows = [_Row(episode) for episode in episodes[start : start + self._max_batch]]
-            await self._play_batch(rows)
+            opened = await asyncio.gather(*(self._open(row) for row in rows))
+            active = [row for row, ready in zip(rows, opened, strict=True) if ready]
+            size = self._rows_at_once(active)
+            for first in range(0, len(active), size):
+                await self._play_batch(active[first : first + size])
             if self._keep_samples:
                 self._samples += [row.sample for row in rows]
 
@@ -87,11 +92,15 @@ class LocalPolicy:
         taken, self._samples = self._samples, []
         return taken
 
-    async def _play_batch(self, rows: list[_Row]) -> None:
-        opened = await asyncio.gather(*(self._open(row) for row in rows))
-        active = [row for row, ready in zip(rows, opened, strict=True) if ready]
-        if not active:
-            return
+    def _rows_at_once(self, rows: list[_Row]) -> int:
+        """How many of them are played at once: all on a CPU, on a GPU those whose cache fits into what is free."""
+        if self._device.type != "cuda" or not rows:
+            return self._max_batch
+        torch.cuda.empty_cache()  # what torch keeps for itself would not count as free
+        free, _ = torch.cuda.mem_get_info(self._device)
+        return rows_that_fit(free, column_bytes(self._model), max(row.limit for row in rows))
+
+    async def _play_batch(self, active: list[_Row]) -> None:
         longest = max(len(row.pending) for row in active)
         openings: dict[tuple[int, ...], int] = {}
         opening = [openings.setdefault(tuple(row.pending), len(openings)) for row in active]
