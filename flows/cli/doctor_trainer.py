@@ -23,7 +23,7 @@ from flows.run.tasks import own_user_url, users_of
 from userrl_core.errors import ConfigError, UserRLError
 from userrl_core.served.client import ChatServer
 from userrl_core.served.health import check_server, served_users
-from userrl_core.training.verl.machine.shapes import shape_of
+from userrl_core.training.shapes import shape_of
 from userrl_core.training.verl.memory import check_machine
 
 DRIVER = 580

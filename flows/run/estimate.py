@@ -13,7 +13,8 @@ from flows.run.tasks import users_of
 from userrl_core.errors import ConfigError
 from userrl_core.served.health import served_users
 from userrl_core.training.config import ModelConfig
-from userrl_core.training.verl.machine.shapes import shape_of
+from userrl_core.training.one_gpu import check_one_gpu
+from userrl_core.training.shapes import shape_of
 from userrl_core.training.verl.machine.step_time import COMPUTED, Conversation, step_time, user_server
 
 LONG_HOURS = 1.0
@@ -89,6 +90,12 @@ def step_rows(recipe: Recipe) -> list[tuple[str, str]]:
         ("100 steps, by arithmetic", f"{took.step / 36:.1f} h"),
         ("assumed", assumed),
     ]
+
+
+def one_gpu(recipe: Recipe, init_from: str | None) -> list[tuple[str, str]]:
+    """What the local backend needs of the recipe's GPU, as label and value; ConfigError where it goes beyond the card."""
+    card = recipe.hardware.memory_gb
+    return check_one_gpu(recipe.model, recipe.algorithm, recipe.cold_start, card, init_from or None)
 
 
 def parameters_of(model: ModelConfig) -> float | None:

@@ -17,7 +17,7 @@ from flows.machine.home import check_writable, home, warehouse_dir
 from flows.machine.slots import alone
 from flows.run.alarms import alarm_rules
 from flows.run.engine import who_plays
-from flows.run.estimate import step_rows, warning
+from flows.run.estimate import one_gpu, step_rows, warning
 from flows.run.families import other_families
 from flows.run.job import Actor, Inputs, Kind, StageJob, StageOptions
 from flows.run.readiness import here, playing_verdict, resolve, verdict
@@ -96,11 +96,17 @@ class RunPlan:
             f"  {row['stage']}: steps {row['first']} to {row['last']}, horizon {row['horizon']}, mix {row['mix']}"
             for row in self.recipe.stage_table()
         ]
+        recipe, needs = self.recipe, []
         if self.backend == "verl":
-            recipe = self.recipe
             needs = check_machine(recipe.model, recipe.hardware, recipe.algorithm, recipe.credit, recipe.cold_start)
-            steps = [*step_rows(recipe), ("checkpoints are played by", who_plays(recipe.hardware))]
-            rows += [f"  {label}: {value}" for label, value in [*needs, *steps]]
+            needs = [*needs, *step_rows(recipe)]
+        elif recipe.hardware.gpus:
+            needs = one_gpu(recipe, self.init_from)
+        if needs:
+            rows += [
+                f"  {label}: {value}"
+                for label, value in [*needs, ("checkpoints are played by", who_plays(recipe.hardware))]
+            ]
         return "\n".join(rows)
 
     @contextmanager

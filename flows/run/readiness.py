@@ -24,6 +24,7 @@ from curricula.load import load
 from curricula.spec import FOLDER
 from flows.machine.home import published_data
 from flows.machine.slots import named, slots
+from flows.run.estimate import one_gpu
 from flows.run.request import Backend
 from flows.run.tasks import count_published, demonstrated_gyms, evaluation_gyms, own_user_url, users_of
 from userrl_core.errors import ConfigError
@@ -198,11 +199,13 @@ def _refuse_settings(recipe: Recipe, backend: Backend, init_from: str, trained: 
             "algorithm.batch_tokens fills steps by tokens, which only the local backend does; set it to null and give stages in "
             "steps, or backend to local.",
         )
-    if backend == "verl" and trained:
-        try:
+    try:
+        if backend == "verl" and trained:
             check_machine(recipe.model, recipe.hardware, recipe.algorithm, recipe.credit, recipe.cold_start)
-        except ConfigError as error:
-            raise _Refusal("backend", str(error)) from error
+        elif trained and recipe.hardware.gpus:
+            one_gpu(recipe, init_from)
+    except ConfigError as error:
+        raise _Refusal("backend", str(error)) from error
 
 
 def _refuse_machine(recipe: Recipe, host: Host, backend: Backend) -> None:

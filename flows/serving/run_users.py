@@ -11,7 +11,7 @@ from flows.machine.slots import named, take
 from flows.run.tasks import PLAYED, own_user_url, users_of
 from userrl_core.errors import ConfigError
 from userrl_core.served.model_server import ServeOptions, default_python, serving
-from userrl_core.training.verl.machine.shapes import shape_of
+from userrl_core.training.shapes import shape_of
 from userrl_core.training.verl.machine.step_time import gpus_per_copy
 
 

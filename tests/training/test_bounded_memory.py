@@ -12,10 +12,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from userrl_core.training.local import decode
-from userrl_core.training.local.decode import GenericDecoder, Qwen3Decoder, column_bytes, rows_that_fit
+from userrl_core.training.local.decode import GenericDecoder, Qwen3Decoder, column_bytes
 from userrl_core.training.local.logprobs import token_logprobs
 from userrl_core.training.local.optimizer import adamw
 from userrl_core.training.local.samples import pad
+from userrl_core.training.one_gpu import rows_that_fit
 
 VOCAB = 500
 IDS = [
@@ -150,7 +151,7 @@ def test_a_large_cache_is_packed_and_stays_as_long_as_its_longest_conversation(
     monkeypatch: pytest.MonkeyPatch, folds: bool
 ) -> None:
     monkeypatch.setattr(decode, "DOUBLES_BELOW", 0)
-    monkeypatch.setattr(decode, "STEP", 16)
+    monkeypatch.setattr(decode, "COLUMNS_AHEAD", 16)
     model = make_model()
     decoder = Qwen3Decoder(model, 3, 48)
     decoder._folds = folds  # the way of a GPU, where query heads share their keys in one product
@@ -170,7 +171,7 @@ def test_a_small_cache_is_not_packed_so_that_its_results_stay_what_they_were() -
 
 def test_the_cache_of_another_architecture_is_packed_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decode, "DOUBLES_BELOW", 0)
-    monkeypatch.setattr(decode, "STEP", 16)
+    monkeypatch.setattr(decode, "COLUMNS_AHEAD", 16)
     config = LlamaConfig(
         vocab_size=VOCAB, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=2, max_position_embeddings=512, eos_token_id=2, pad_token_id=0, bos_token_id=None,
@@ -189,6 +190,6 @@ def test_a_batch_on_a_gpu_is_as_large_as_free_memory_holds_caches_of_full_length
     column = 2 * 36 * 8 * 128 * 2
     assert rows_that_fit(70_000_000_000, column, 1152 + 8192) == 29
     assert rows_that_fit(70_000_000_000, column, 1152 + 2048) == 82
-    assert rows_that_fit(1_000_000, column, 9344) == 1
+    assert rows_that_fit(1_000_000, column, 9344) == 0
     assert column_bytes(make_model()) == 2 * 2 * 2 * 8 * 4
     assert column_bytes(make_model().to(torch.bfloat16)) == 2 * 2 * 2 * 8 * 2

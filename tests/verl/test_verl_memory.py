@@ -11,8 +11,8 @@ import pytest
 import curricula
 from userrl_core.errors import ConfigError
 from userrl_core.training.config import AlgorithmConfig, Cluster, LoraSettings, ModelConfig
+from userrl_core.training.shapes import SHAPES, shape_of
 from userrl_core.training.verl.job import VerlJob
-from userrl_core.training.verl.machine.shapes import SHAPES, shape_of
 from userrl_core.training.verl.memory import Estimate, check_machine, check_memory
 
 

@@ -6,7 +6,7 @@ from the batch when their conversation ends. No token is fed twice.
 
 Over many turns the columns are the sum of each turn's longest piece, far more than any row has tokens. A small cache is left
 like that and doubles. One beyond `DOUBLES_BELOW` is packed instead: each row's tokens move together, to the right, and the cache
-grows by `STEP` columns beyond the longest row.
+grows by `COLUMNS_AHEAD` columns beyond the longest row.
 
 `Qwen3Decoder` runs the blocks itself and is the fast path; `GenericDecoder` uses any model's own forward and cache. Both
 return the logits after the last fed column, in float32.
@@ -25,12 +25,10 @@ from torch import Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
+from userrl_core.training.one_gpu import COLUMNS_AHEAD
+
 DOUBLES_BELOW = 2**30
 """Bytes of keys and values up to which a cache doubles, without packing: whatever a laptop plays."""
-STEP = 256
-"""Columns that a large cache gets beyond what is needed."""
-CACHE_SHARE = 0.6
-"""Of a GPU's free memory, for keys and values; the rest is for reading prompts, for logits and for what cannot be used."""
 
 
 class Decoder(Protocol):
@@ -53,14 +51,6 @@ def make_decoder(model: Any, rows: int, columns: int) -> Decoder:
     if model.config.model_type == "qwen3" and not getattr(model.config, "use_sliding_window", False):
         return Qwen3Decoder(model, rows, columns)
     return GenericDecoder(model, rows)
-
-
-def rows_that_fit(free: int, column_bytes: int, columns: int) -> int:
-    """How many conversations of this length one batch may have, at least one.
-
-    free: bytes of the device. column_bytes: of one token's keys and values (`column_bytes`). columns: most tokens of a row.
-    """
-    return max(int(free * CACHE_SHARE) // (column_bytes * (columns + STEP)), 1)
 
 
 def column_bytes(model: Any) -> int:
@@ -183,7 +173,7 @@ class Qwen3Decoder:
         added = max(n, self.capacity)
         if self._column_bytes * len(self._lengths_B) * (self.capacity + added) > DOUBLES_BELOW:
             self._pack()
-            added = max(self._used + n + STEP - self.capacity, 0)
+            added = max(self._used + n + COLUMNS_AHEAD - self.capacity, 0)
         self._real_BC = F.pad(self._real_BC, (0, added))
         self._replace(lambda cached: F.pad(cached, (0, 0, 0, added)))
 
@@ -237,16 +227,16 @@ class GenericDecoder:
         self._real_BC = self._real_BC[rows]
 
     def _pack(self, n: int) -> None:
-        """As `Qwen3Decoder._pack`, when the cache is large and `STEP` columns would be won; not where some layer's cache is
-        of another kind (a sliding window, a state)."""
+        """As `Qwen3Decoder._pack`, when the cache is large and `COLUMNS_AHEAD` columns would be won; not where some layer's
+        cache is of another kind (a sliding window, a state)."""
         rows, columns = self._real_BC.shape
         layers = self._cache.layers
         large = self._column_bytes * rows * (columns + n) > DOUBLES_BELOW
         if not large or not all(type(layer) is DynamicLayer for layer in layers):
             return
-        columns_BC = _real_columns(self._real_BC)
-        if columns_BC.shape[1] + STEP > columns:
+        if int(self._real_BC.sum(1).max()) + COLUMNS_AHEAD > columns:
             return
+        columns_BC = _real_columns(self._real_BC)
         self._real_BC = self._real_BC.gather(1, columns_BC)
         for layer in layers:
             layer.keys, layer.values = _take(layer.keys, columns_BC), _take(layer.values, columns_BC)

@@ -3,7 +3,8 @@
 Conversations are padded on the right: under a causal mask no token attends to the padding, so that no attention mask is
 needed, and torch is free to take its flash kernels. The output layer is applied to the agent's tokens only; everything after
 it is float32. A real vocabulary makes that layer the largest thing of the update (some 20 bytes per token and entry), so it
-is taken in chunks of tokens, which the backward pass computes again one by one.
+is taken in chunks of tokens, which the backward pass computes again one by one; a micro-batch of the models made here is one
+chunk.
 
 Shapes: B conversations, L tokens of the longest one, S agent tokens, s of them in a chunk, H hidden width, V vocabulary.
 """
@@ -19,9 +20,8 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from userrl_core.training.local.samples import pad
+from userrl_core.training.one_gpu import HEAD_ENTRIES
 
-HEAD_ENTRIES = 2**26
-"""Most entries of a chunk, tokens times vocabulary: 441 tokens of Qwen3's. A micro-batch of the models made here is one chunk."""
 _PLAIN_HEAD = ("qwen2", "qwen3", "llama", "mistral")
 """Architectures whose logits are the plain output of the last layer (no soft cap, no scaling)."""
 

@@ -42,11 +42,13 @@ from userrl_core.training.local.clock import CPU, GPU, StepClock
 from userrl_core.training.local.diagnostics import conversation_metrics
 from userrl_core.training.local.logprobs import reference_logprobs
 from userrl_core.training.local.lora import Base, adapt, without_adapters
+from userrl_core.training.local.model import card_gb
 from userrl_core.training.local.optimizer import adamw, set_lr
 from userrl_core.training.local.policy import LocalPolicy
 from userrl_core.training.local.state import TrainState, load_checkpoint, load_start
 from userrl_core.training.local.threads import fix_threads
 from userrl_core.training.local.update import items_of, minibatches, update_policy
+from userrl_core.training.one_gpu import check_rl, known_shape
 from userrl_core.training.protocols import Curriculum, Progress
 
 
@@ -71,6 +73,9 @@ class _Stage:
         checkpoint = newest(self.root, report=self._log_skipped)
         self.resumed = checkpoint is not None
         start = checkpoint[0] if checkpoint else job.init
+        card, shape = card_gb(job.device), known_shape(start)
+        if card is not None and shape is not None:
+            check_rl(shape, job.model, self.config, card)
         # A run's first stage takes the model of its start, but no trainer state.
         continues = self.resumed or job.first_step > 1
         loaded = load_start(start, job.model, job.device, self.config.lora, continued=continues)

@@ -62,6 +62,11 @@ def load_model(path: str | Path, config: ModelConfig, device: str = "cpu") -> An
     return _prepare(model, config, device)
 
 
+def card_gb(device: str) -> float | None:
+    """Memory of the GPU that torch computes on; None on a CPU."""
+    return torch.cuda.get_device_properties(device).total_memory / 1e9 if device.startswith("cuda") else None
+
+
 def context_limit(model: Any) -> int:
     """Maximum tokens of a conversation."""
     return int(getattr(model.config, "max_position_embeddings", 0) or 2**31)

@@ -20,9 +20,10 @@ from userrl_core.episode import Episode
 from userrl_core.errors import ConfigError
 from userrl_core.records import PolicyReply
 from userrl_core.training.local.chat import ChatFormat
-from userrl_core.training.local.decode import Decoder, column_bytes, make_decoder, rows_that_fit
+from userrl_core.training.local.decode import Decoder, column_bytes, make_decoder
 from userrl_core.training.local.model import context_limit
 from userrl_core.training.local.samples import Sample, pad
+from userrl_core.training.one_gpu import rows_that_fit
 
 
 class LocalPolicy:
@@ -98,7 +99,7 @@ class LocalPolicy:
             return self._max_batch
         torch.cuda.empty_cache()  # what torch keeps for itself would not count as free
         free, _ = torch.cuda.mem_get_info(self._device)
-        return rows_that_fit(free, column_bytes(self._model), max(row.limit for row in rows))
+        return max(rows_that_fit(free, column_bytes(self._model), max(row.limit for row in rows)), 1)
 
     async def _play_batch(self, active: list[_Row]) -> None:
         longest = max(len(row.pending) for row in active)

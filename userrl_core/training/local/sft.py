@@ -23,11 +23,12 @@ from userrl_core.training.local.chat import ChatFormat, Encoded
 from userrl_core.training.local.fit import fit, own_checkpoint, shuffled_batches
 from userrl_core.training.local.logprobs import token_logprobs
 from userrl_core.training.local.lora import Base, adapt
-from userrl_core.training.local.model import build_model, load_model
+from userrl_core.training.local.model import build_model, card_gb, load_model
 from userrl_core.training.local.optimizer import adamw, clip_and_step, set_lr
 from userrl_core.training.local.state import TrainState, load_start
 from userrl_core.training.local.threads import fix_threads
 from userrl_core.training.local.tokenizer import load_tokenizer, render, train_tokenizer
+from userrl_core.training.one_gpu import check_cold_start, known_shape
 from userrl_core.training.protocols import Progress
 
 
@@ -37,6 +38,9 @@ def train_sft(job: SftJob, sink: Sink | None = None, progress: Progress | None =
     Raises TrainingError where there are no usable examples, CheckpointError for an unusable checkpoint.
     """
     fix_threads(job.threads)
+    card, shape = card_gb(job.device), known_shape(job.init or job.model.path)
+    if card is not None and shape is not None and job.sft.enabled:
+        check_cold_start(shape, job.model, job.sft, card)
     chats = read_chats(job.chats) if job.chats is not None else []
     model, tokenizer, base = _start(job, chats)
     if base is not None:

@@ -18,14 +18,12 @@ from typing import Any
 from userrl_core.errors import ConfigError
 from userrl_core.rewards import CreditConfig
 from userrl_core.training.config import AlgorithmConfig, Cluster, LoraSettings, ModelConfig, SftConfig
+from userrl_core.training.one_gpu import GB, RESERVED, check_evaluation
+from userrl_core.training.shapes import ModelShape, shape_of
 from userrl_core.training.verl.config import refuse_what_verl_cannot
 from userrl_core.training.verl.flags import micro_tokens
 from userrl_core.training.verl.job import VerlJob, VerlSftJob
-from userrl_core.training.verl.machine.shapes import ModelShape, shape_of
 
-GB = 1e9
-RESERVED = 2.5
-"""GB that CUDA, NCCL and the allocator's fragments take."""
 SPARE, MOST_SHARE = 3.0, 0.8
 """GB that are left free where an engine's share is proposed, for new weights on their way to it; and the most proposed."""
 
@@ -183,7 +181,10 @@ def check_machine(
     refuse_what_verl_cannot(rl)
     if not model.path:
         return [("memory", "not computed, since the recipe names no model.path")]
-    rows = check_memory(rl, model.path).table()
+    rows = [
+        *check_memory(rl, model.path).table(),
+        check_evaluation(shape_of(model.path), model, algorithm, cluster.memory_gb),
+    ]
     if cold_start.enabled:
         rows.insert(0, check_sft_memory(VerlSftJob(**shared, sft=cold_start, chats=nowhere), model.path))
     return rows

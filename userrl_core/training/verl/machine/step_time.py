@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from userrl_core.training.config import AlgorithmConfig, Cluster
-from userrl_core.training.verl.machine.shapes import ModelShape, shape_of
+from userrl_core.training.shapes import ModelShape, shape_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,4 +97,4 @@ def _read_shape(config: dict[str, Any]) -> ModelShape:
             tied=bool(config.get("tie_word_embeddings", False)),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise ConfigError(f"This config.json is not of a decoder that verl trains: {error!r}.") from error
+        raise ConfigError(f"This config.json is not of a decoder that is trained here: {error!r}.") from error

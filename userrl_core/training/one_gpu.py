@@ -1,0 +1,169 @@
+"""What the local backend needs of its one GPU, computed before it is held: a doomed run is refused by ``--dry-run``.
+
+A trained parameter takes 16 bytes in either number format: weights and gradients (in bfloat16 2 + 2, and 4 of float32 master
+weights) and AdamW's two moments in float32. In the update they lie beside the activations of one micro-batch of
+conversations of full length and a chunk of the output layer, or beside what the optimiser needs for its largest tensor. While
+conversations are played the gradients are gone, and keys and values take a share of what is free. A checkpoint's evaluation has
+the card to itself.
+
+All of it is arithmetic and coarse (a tenth either way), and none of it was measured on a GPU; only what a layer keeps for the
+backward pass was counted. Numbers are bytes where nothing says GB.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from userrl_core.errors import ConfigError
+from userrl_core.training.config import AlgorithmConfig, LoraSettings, ModelConfig, SftConfig
+from userrl_core.training.shapes import ModelShape, shape_of
+
+GB = 1e9
+RESERVED = 2.5
+"""GB that CUDA, its libraries and the allocator's fragments take."""
+HEAD_ENTRIES, ENTRY_BYTES = 2**26, 20
+"""Most entries of the output layer that are held at once, tokens times vocabulary, and what each takes: 441 tokens of Qwen3's."""
+STEP_BYTES = 12
+"""What AdamW takes beside the state for each entry of the tensor that it steps."""
+CACHE_SHARE = 0.6
+"""Of free memory, for keys and values; the rest is for reading prompts, for logits and for what cannot be used."""
+COLUMNS_AHEAD = 256
+"""Columns that a large cache gets beyond what is needed."""
+MOST_ROWS = 256
+"""Conversations in one lock-step batch at most."""
+
+Rows = list[tuple[str, str]]
+
+
+def check_one_gpu(
+    model: ModelConfig, algorithm: AlgorithmConfig, cold_start: SftConfig, card: float, path: str | Path | None = None
+) -> Rows:
+    """What cold start, RL and evaluation need of a GPU of `card` GB, as label and value; what ``--dry-run`` prints.
+
+    path: where the model lies, if it is not model.path. Raises ConfigError, with what to change, where it goes beyond the card.
+    """
+    shape = known_shape(path or model.path)
+    if shape is None:
+        return [("memory", "not computed: the shape of the model is not known")]
+    rows = [("parameters", f"{shape.parameters / GB:.2f} B")]
+    if cold_start.enabled:
+        rows += check_cold_start(shape, model, cold_start, card)
+    return rows + check_rl(shape, model, algorithm, card) + [check_evaluation(shape, model, algorithm, card)]
+
+
+def known_shape(path: str | Path | None) -> ModelShape | None:
+    """The shape of a model by folder or published name; None where it is not known, and so nothing can be computed."""
+    try:
+        return None if path is None else shape_of(path)
+    except ConfigError:
+        return None
+
+
+def check_cold_start(shape: ModelShape, model: ModelConfig, sft: SftConfig, card: float) -> Rows:
+    """What supervised training needs; ConfigError where it goes beyond the card."""
+    state = _state(shape, _width(model), sft.lora)
+    needed = _update(shape, model, state, sft.micro_batch * sft.cutoff)
+    if needed > card * GB:
+        raise ConfigError(
+            f"The cold start needs {needed / GB:.0f} GB on one GPU, which has {card:.0f}: "
+            f"{_remedies(model, 'cold_start', sft, ('lower cold_start.cutoff', True))}."
+        )
+    return [("cold start, in all", f"{needed / GB:.1f} of {card:.0f} GB")]
+
+
+def check_rl(shape: ModelShape, model: ModelConfig, algorithm: AlgorithmConfig, card: float) -> Rows:
+    """What a step of RL needs, its rollout and its update; ConfigError where it goes beyond the card."""
+    width, longest = _width(model), algorithm.max_prompt_tokens + algorithm.max_response_tokens
+    critics = 1 if algorithm.name == "ppo" else 0  # another model of this size, all of whose weights are trained
+    state = _state(shape, width, algorithm.lora) + 16 * shape.parameters * critics
+    gradients = width * ((shape.adapters(algorithm.lora) or shape.parameters) + shape.parameters * critics)
+    reference = width * shape.parameters if algorithm.kl_coef > 0 and algorithm.lora is None else 0
+    update = _update(shape, model, state + reference, algorithm.micro_batch * longest)
+    if update > card * GB:
+        raise ConfigError(
+            f"The update needs {update / GB:.0f} GB on one GPU, which has {card:.0f}: "
+            f"{_remedies(model, 'algorithm', algorithm, ('set algorithm.kl_coef: 0', reference > 0))}."
+        )
+    resident = state - gradients + reference
+    conversations = _conversations(shape, width, (card - RESERVED) * GB - resident, longest)
+    if not conversations:
+        raise ConfigError(
+            f"While conversations are played, {resident / GB:.0f} of the GPU's {card:.0f} GB are taken, and the rest holds no "
+            f"conversation of {longest:,} tokens: lower algorithm.max_response_tokens, take a smaller model, or backend verl on "
+            "more GPUs."
+        )
+    return [
+        ("weights, gradients, AdamW", f"{state / GB:.1f} GB"),
+        ("reference model", f"{reference / GB:.1f} GB"),
+        ("update, in all", f"{update / GB:.1f} of {card:.0f} GB"),
+        ("rollout, beside its cache", f"{resident / GB + RESERVED:.1f} of {card:.0f} GB"),
+        ("full conversations at once, in training", f"{conversations}"),
+    ]
+
+
+def check_evaluation(shape: ModelShape, model: ModelConfig, algorithm: AlgorithmConfig, card: float) -> tuple[str, str]:
+    """What the local decoder has room for beside a checkpoint's weights; ConfigError where it is no conversation.
+
+    A checkpoint of verl is evaluated by it too, on one GPU.
+    """
+    width, longest = _width(model), algorithm.max_prompt_tokens + algorithm.max_response_tokens
+    weights = width * shape.parameters
+    conversations = _conversations(shape, width, (card - RESERVED) * GB - weights, longest)
+    if not conversations:
+        raise ConfigError(
+            f"A checkpoint is evaluated on one GPU, which has {card:.0f} GB: its weights take {weights / GB:.0f}, and no "
+            f"conversation of {longest:,} tokens fits beside them; set model.dtype: bfloat16, or take a smaller model."
+        )
+    return "full conversations at once, in evaluation", f"{conversations}"
+
+
+def rows_that_fit(free: int, token_bytes: int, tokens: int) -> int:
+    """How many conversations one batch may have: as many as a share of the free memory holds at full length.
+
+    free: bytes of the device. token_bytes: of one token's keys and values. tokens: most of one conversation.
+    """
+    return int(free * CACHE_SHARE) // (token_bytes * (tokens + COLUMNS_AHEAD))
+
+
+def _conversations(shape: ModelShape, width: int, free: float, longest: int) -> int:
+    return min(rows_that_fit(max(int(free), 0), shape.kv_bytes * width // 2, longest), MOST_ROWS)
+
+
+def _update(shape: ModelShape, model: ModelConfig, held: int, tokens: int) -> float:
+    """All that an update takes. held: training state and reference. tokens: of one forward pass, padding included."""
+    embeddings = shape.vocab * shape.hidden
+    return held + max(_pass(shape, model, tokens), STEP_BYTES * embeddings) + RESERVED * GB
+
+
+def _pass(shape: ModelShape, model: ModelConfig, tokens: int) -> int:
+    """Activations, and the largest chunk of the output layer with two more gradients of its matrix."""
+    width, attention = _width(model), (shape.heads + shape.kv_heads) * shape.head_dim
+    # What a block keeps of a token, counted on Qwen3 with flash kernels; its norms and rotations are float32 in either format.
+    block = width * (4 * shape.hidden + 4 * shape.mlp + 3 * attention) + 8 * shape.hidden + 4 * attention
+    kept = shape.layers * width * shape.hidden + block if model.gradient_checkpointing else shape.layers * block
+    gradients = width * (4 * shape.hidden + 3 * shape.mlp)
+    head = min(HEAD_ENTRIES, tokens * shape.vocab) * ENTRY_BYTES + 2 * width * shape.vocab * shape.hidden
+    return tokens * (kept + gradients) + head
+
+
+def _state(shape: ModelShape, width: int, lora: LoraSettings | None) -> int:
+    """Weights, gradients, master weights and moments; under LoRA the frozen weights have but themselves."""
+    adapters = shape.adapters(lora)
+    return width * shape.parameters + 16 * adapters if adapters else 16 * shape.parameters
+
+
+def _width(model: ModelConfig) -> int:
+    return 2 if model.dtype == "bfloat16" else 4
+
+
+def _remedies(model: ModelConfig, block: str, settings: AlgorithmConfig | SftConfig, *shorter: tuple[str, bool]) -> str:
+    """What makes an update smaller and is not done yet. shorter: further ways, and whether they are open."""
+    ways = [
+        (f"lower {block}.micro_batch ({settings.micro_batch})", settings.micro_batch > 1),
+        *shorter,
+        ("set model.gradient_checkpointing: true", not model.gradient_checkpointing),
+        ("set model.dtype: bfloat16", model.dtype != "bfloat16"),
+        (f"train adapters ({block}.lora)", settings.lora is None),
+        ("take a smaller model", True),
+    ]
+    return ", ".join([*(way for way, is_open in ways if is_open), "or backend verl on more GPUs"])
