@@ -11,6 +11,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -21,6 +22,7 @@ from curricula.data import SEARCHED, missing_search_key, none_published
 from curricula.feasibility import check_credit
 from curricula.host import AUTO, Host, choose_profile, needs
 from curricula.load import load
+from curricula.schedule import SPENT
 from curricula.spec import FOLDER
 from flows.machine.home import published_data
 from flows.machine.slots import named, slots
@@ -34,7 +36,7 @@ from userrl_core.judging.judge import is_judged, judge_server
 from userrl_core.served.client import ChatServer
 from userrl_core.served.health import served_users
 from userrl_core.training.verl.memory import check_machine
-from userrl_core.training.verl.step_plan import refuse_schedule
+from userrl_core.training.verl.step_plan import refuse_stage
 
 PACKAGES = ("verl", "vllm", "sglang")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -166,7 +168,9 @@ def _refuse_settings(recipe: Recipe, backend: Backend, init_from: str, trained: 
     try:
         check_credit(recipe)
         if backend == "verl" and trained:
-            refuse_schedule(recipe.schedule.horizon, [(stage.first, stage.last) for stage in trained])
+            for planned in trained:
+                refuse_stage(partial(recipe.stage_of, branch=planned.branch), planned.first, planned.last)
+            _refuse_gates(recipe)
     except ConfigError as error:
         raise _Refusal("settings", str(error)) from error
     if backend == "local" and recipe.algorithm.kl_reward_coef > 0:
@@ -206,6 +210,17 @@ def _refuse_settings(recipe: Recipe, backend: Backend, init_from: str, trained: 
             one_gpu(recipe, init_from)
     except ConfigError as error:
         raise _Refusal("backend", str(error)) from error
+
+
+def _refuse_gates(recipe: Recipe) -> None:
+    """Raise ConfigError for a schedule whose gates look at what verl does not tell when a step ends."""
+    gates = [level.gate for level in recipe.schedule.levels() if level.gate is not None]
+    unknown = [name for name in ("entropy", *SPENT) if any(getattr(gate, name) is not None for gate in gates)]
+    if unknown:
+        raise ConfigError(
+            f"The schedule's gate looks at {' and '.join(unknown)}, which verl does not tell when a step ends; let it look at "
+            "success, plateau, signal, length or at_most, or train with backend=local."
+        )
 
 
 def _refuse_machine(recipe: Recipe, host: Host, backend: Backend) -> None:

@@ -31,7 +31,7 @@ from userrl_core.rollout import run_episodes
 from userrl_core.training.local.tokenizer import render, train_tokenizer
 from userrl_core.training.verl.estimator import estimate, recover_turns
 from userrl_core.training.verl.job import OUTAGES, HorizonFrom, StageFile, read_stage_file
-from userrl_core.training.verl.step_plan import write_tasks
+from userrl_core.training.verl.step_plan import decide_horizon, write_tasks
 
 TRAVEL = TwoStages().pool[0]
 
@@ -343,3 +343,22 @@ async def test_validation_is_never_interrupted(tmp_path: Path, tokenizer: Any) -
     watched = InterventionConfig(model="rule", text="no")
     output = await play(tmp_path, tokenizer, wrong, task=task, phase="validate", intervention=watched)
     assert output.num_turns == 2 * len(output.turn_ends)
+
+
+async def test_an_attempt_waits_for_the_horizon_that_its_step_is_given(
+    tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def decide() -> None:
+        await asyncio.sleep(0.2)
+        decide_horizon(tmp_path, 5, 3)
+
+    played, _ = await asyncio.gather(
+        play(tmp_path, tokenizer, [call("search", "nothing")], step=5, decided=True), decide()
+    )
+    assert played.num_turns == 6, "three of the agent's and what came back"
+    assert (
+        await play(tmp_path, tokenizer, [call("search", "nothing")], step=5, phase="validate", decided=True)
+    ).num_turns == 12
+    monkeypatch.setattr("userrl_core.training.verl.agent_loop.DECISION", 0.0)
+    with pytest.raises(TrainingError, match="Nobody decided on the horizon of step 9 within 0 s"):
+        await play(tmp_path, tokenizer, ["."], step=9, decided=True)

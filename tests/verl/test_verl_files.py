@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from curricula.schedule import Adaptive, Gate, ScalingInter, Schedule, Span, Stages
+from curricula.schedule import Adaptive, Gate
 from flows.run.plan import plan_run
 from flows.run.request import TrainRequest
 from tests.verl.rig import TwoStages, make_job
@@ -28,7 +28,7 @@ from userrl_core.training.verl.job import HorizonFrom, SinkSpec, StageFile, hori
 from userrl_core.training.verl.machine.folding import fold_adapters
 from userrl_core.training.verl.metrics import step_metrics, validation_score
 from userrl_core.training.verl.rl import stage_file
-from userrl_core.training.verl.step_plan import plan_steps, read_tasks, refuse_schedule
+from userrl_core.training.verl.step_plan import decide_horizon, decided_horizon, plan_steps, read_tasks
 
 STAGES = [(1, 5), (6, 10)]
 
@@ -44,42 +44,45 @@ def test_a_plan_is_drawn_once_and_read_by_every_later_start(tmp_path: Path) -> N
     assert again.state == {"at": 8, "seen": []}
 
 
-def test_a_horizon_that_depends_on_the_stage_itself_is_refused_with_the_way_out(tmp_path: Path) -> None:
+class Adapted(TwoStages):
+    """Horizon 4 until two steps are recorded, then 6."""
+
+    schedule = Adaptive(horizons=(4, 6), gate=Gate(at_most=2))
+
+    def horizon(self, step: int, history: Any) -> int:
+        return self.schedule.horizon(step, [{"step": n, "success": rate} for n, rate in enumerate(self.seen, 1)])
+
+
+def test_horizons_that_depend_on_the_stage_itself_are_left_open_and_told_one_by_one(tmp_path: Path) -> None:
+    plan = plan_steps(tmp_path, Adapted(), 1, 4, 2)
+    assert (plan.horizons, plan.decided, sorted(plan.steps)) == ({1: 4}, True, [1, 2, 3, 4])
+    assert plan_steps(tmp_path, Adapted(), 1, 4, 2).horizons == {1: 4}
+    assert not plan_steps(tmp_path / "fixed", TwoStages(), 1, 4, 2).decided
+    assert decided_horizon(tmp_path, 3) is None
+    for step, turns in [(3, 4), (4, 6), (3, 6)]:
+        decide_horizon(tmp_path, step, turns)
+    assert [decided_horizon(tmp_path, step) for step in (2, 3, 4)] == [None, 6, 6]
+
+
+def test_a_stage_whose_tasks_depend_on_itself_is_refused_with_the_way_out(tmp_path: Path) -> None:
     class Gated(TwoStages):
-        def horizon(self, step: int, history: Any) -> int:
+        def draw(self, step: int, n: int) -> list[Task]:
             raise ConfigError("The history lacks step 1.")
 
-    with pytest.raises(ConfigError, match="backend=local"):
+    with pytest.raises(ConfigError, match=r"step 1 has no stage yet .*adaptive schedule .*backend=local"):
         plan_steps(tmp_path, Gated(), 1, 2, 2)
 
 
-@pytest.mark.parametrize(
-    ("schedule", "stages", "fits"),
-    [
-        (Adaptive(horizons=(4, 6), gate=Gate(success=0.5)), [(1, 20)], False),
-        (Adaptive(horizons=(4,), gate=Gate(success=0.5)), [(1, 20)], True),
-        (Stages(spans=(Span(steps=5, horizon=4, gate=Gate(at_most=3)), Span(steps=5, horizon=6))), [(1, 5)], False),
-        (Stages(spans=(Span(steps=5, horizon=4), Span(steps=5, horizon=6, gate=Gate(at_most=3)))), STAGES, True),
-        (Stages(spans=(Span(steps=5, horizon=4), Span(steps=5, horizon=6))), STAGES, True),
-        (ScalingInter(start=4, increment=2, every=5, cap=6), STAGES, True),
-    ],
-)
-def test_a_schedule_that_verl_cannot_follow_is_known_before_anything_is_spent(
-    schedule: Schedule, stages: list[tuple[int, int]], fits: bool
-) -> None:
-    if fits:
-        refuse_schedule(schedule.horizon, stages)
-    else:
-        with pytest.raises(ConfigError, match=r"step 2 has none yet .*backend=local"):
-            refuse_schedule(schedule.horizon, stages)
-
-
-def test_a_run_on_verl_is_refused_with_its_schedule_where_it_would_train_by_it() -> None:
-    parameters: dict[str, Any] = {"recipe": "adaptive", "profile": "qwen3-8b", "wandb": "off"}
-    with pytest.raises(ConfigError, match="backend=local"):
-        plan_run(TrainRequest(**parameters))
-    assert plan_run(TrainRequest(until="sft", dry_run=True, **parameters)).selected == ("distill", "sft")
-    assert "rl-1" in plan_run(TrainRequest(backend="local", dry_run=True, **parameters)).selected
+def test_what_verl_cannot_follow_is_known_before_anything_is_spent() -> None:
+    asked: dict[str, Any] = {"recipe": "adaptive", "profile": "qwen3-8b", "wandb": "off", "dry_run": True}
+    assert [row["horizon"] for row in plan_run(TrainRequest(**asked)).recipe.stage_table()] == ["adaptive"]
+    looks = {"schedule.gate.entropy": 0.1, "schedule.gate.tokens": 10**6}
+    with pytest.raises(ConfigError, match=r"looks at entropy and tokens, which verl does not tell .*backend=local"):
+        plan_run(TrainRequest(**asked, overrides=looks))
+    stage = {"steps": 4, "mix": {"travel": 1}}
+    gated = {"stages": [{**stage, "horizon": 4, "gates": {"at_most": 2}}, {**stage, "horizon": 6}]}
+    with pytest.raises(ConfigError, match=r"step 2 has no stage yet .*adaptive schedule"):
+        plan_run(TrainRequest(**{**asked, "recipe": "equalized-r2g"}, overrides=gated))
 
 
 def test_too_few_tasks_for_a_batch_are_refused(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ from userrl_core.training.verl.credit_actor import TrajectorySummary, find_credi
 from userrl_core.training.verl.estimator import signature
 from userrl_core.training.verl.heartbeat import start_heartbeat
 from userrl_core.training.verl.job import HEARTBEATS, OUTAGES, StageFile, read_stage_file
-from userrl_core.training.verl.step_plan import read_tasks
+from userrl_core.training.verl.step_plan import decided_horizon, read_tasks
 from userrl_core.training.waits import waits
 
 NAME = "userrl"
@@ -56,6 +56,9 @@ QUICK = 5.0
 
 GROUP_PAUSE = 0.1
 """Seconds between two questions whether the group is complete."""
+
+DECISION = 600.0
+"""Seconds for which the horizon of a step is waited for."""
 
 STEP_FIELDS = ("min_global_steps", "max_global_steps")
 
@@ -126,8 +129,9 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         task = read_tasks(row["tasks"])[row["task"]]
         where = RolloutContext(self.stage.stage, int(columns["global_steps"]), _phase(row), self.stage.policy)
         attempt = int(columns["session_id"])
+        horizon = await self._horizon(where)
         for replay in range(REPLAYS + 1):
-            episode = self._episode(task, attempt, where)
+            episode = self._episode(task, attempt, where, horizon)
             try:
                 tokens = await self._play(episode, sampling_params)
             finally:
@@ -174,9 +178,27 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         again = await judge.judge(trajectory)
         return again and replace(again, calls=[*judged.calls, *again.calls])
 
-    def _episode(self, task: Task, attempt: int, where: RolloutContext) -> Episode:
+    async def _horizon(self, where: RolloutContext) -> int:
+        """Of this step. Where it depends on the step before, the launcher says it a moment after that one has ended.
+
+        Raises TrainingError where it does not.
+        """
         stage = self.stage
-        horizon = stage.validation_horizon if where.phase == "validate" else stage.horizon(where.step)
+        if where.phase == "validate":
+            return stage.validation_horizon
+        if not stage.decided:
+            return stage.horizon(where.step)
+        deadline = time.monotonic() + DECISION
+        while (turns := decided_horizon(stage.folder, where.step)) is None:
+            if time.monotonic() > deadline:
+                raise TrainingError(
+                    f"Nobody decided on the horizon of step {where.step} within {DECISION:g} s; start the run again."
+                )
+            await asyncio.sleep(GROUP_PAUSE)
+        return turns
+
+    def _episode(self, task: Task, attempt: int, where: RolloutContext, horizon: int) -> Episode:
+        stage = self.stage
         episode = build_episode(
             task,
             attempt,

@@ -133,6 +133,9 @@ class StageFile(Settings):
     horizons: tuple[HorizonFrom, ...]
     """Ascending steps."""
 
+    decided: bool = False
+    """Whether further horizons are decided as the stage goes on, and read from its folder (`step_plan.decided_horizon`)."""
+
     validation_horizon: PositiveInt
     """In validation."""
 

@@ -48,7 +48,7 @@ from userrl_core.training.verl.machine.attention import chosen_attention
 from userrl_core.training.verl.machine.engine_watch import EngineWatch
 from userrl_core.training.verl.memory import check_memory
 from userrl_core.training.verl.metrics import step_metrics, validation_score
-from userrl_core.training.verl.step_plan import StepPlan, plan_steps, write_tasks
+from userrl_core.training.verl.step_plan import HORIZONS, StepPlan, decide_horizon, plan_steps, write_tasks
 
 ENTROPY_MASK = "userrl_core.training.verl.entropy_trainer"
 
@@ -81,6 +81,7 @@ class _StageStart:
         # The cold start, or a stage before whose shards do not fit: their Hugging Face folder lies within a checkpoint.
         sources = [*filter(None, [self.resume.path]), job.init, *list(job.init.parents)[:2]]
         self.parent = next((card.id for folder in sources if (card := files.read_card(folder))), None)
+        self.decides = False
         self.done: set[int] = set()
         self.metrics: dict[str, float] = {}
 
@@ -97,6 +98,7 @@ class _StageStart:
         plan = plan_steps(self.folder, self.curriculum, job.first_step, job.last_step, job.algorithm.batch)
         self.curriculum.load_state_dict(plan.state)
         self._replay_statistics()
+        self.decides = plan.decided
         if self.at < job.last_step:
             self._void_earlier_start()
             self._prepare(plan)
@@ -116,6 +118,8 @@ class _StageStart:
         overrides = rl_overrides(job, folder, self.resume, chosen_attention(job.cluster))
         (folder / "overrides.txt").write_text("\n".join(overrides) + "\n")
         (folder / "fatal").unlink(missing_ok=True)
+        (folder / HORIZONS).unlink(missing_ok=True)
+        self._decide(self.at + 1)
         if self.resume.path is not None:
             files.forget_dataloader(self.resume.path)
 
@@ -202,8 +206,10 @@ class _StageStart:
         self.metrics = step_metrics(data, stats, score)
         if step > 0:
             self.done.add(step)
+            self.metrics["curriculum/horizon/value"] = float(self.curriculum.horizon(step, ()))
         if stats is not None:
             self._inform_curriculum(stats)
+        self._decide(step + 1)
         self.sink.metrics(self.metrics, stage=job.stage, step=step)
         folder = self.root / f"global_step_{step}"
         if files.weights(folder):
@@ -256,10 +262,20 @@ class _StageStart:
 
     def _inform_curriculum(self, stats: Mapping[str, Any]) -> None:
         success = stats.get("success")  # none where no attempt was admitted, which is no failure of the policy
+        step, numbers = int(stats["step"]), stats.get("numbers", {})
         known = {} if success is None else {"rollout/success/mean": float(success)}
-        self.curriculum.record(int(stats["step"]), known)
+        known |= {name: float(numbers[name]) for name in ("groups/mixed/share",) if name in numbers}
+        if stats.get("turns") is not None:
+            known["rollout/turns/mean"] = float(stats["turns"])
+            known["curriculum/horizon/value"] = float(self.curriculum.horizon(step, ()))
+        self.curriculum.record(step, known)
         for task, success in stats["tasks"].items():
             self.curriculum.observe(task, success)
+
+    def _decide(self, step: int) -> None:
+        """Say the horizon of a step whose predecessors are recorded, where the agent loops wait for it."""
+        if self.decides and step <= self.job.last_step:
+            decide_horizon(self.folder, step, self.curriculum.horizon(step, ()))
 
     def _best(self) -> Best | None:
         return files.best_of(self.root, self.job.best)
@@ -344,6 +360,7 @@ def stage_file(job: VerlJob, plan: StepPlan, folder: Path, sink: Sink | None = N
         stage=job.stage,
         seed=job.seed,
         horizons=horizons_of(plan.horizons),
+        decided=plan.decided,
         validation_horizon=job.validation_horizon,
         on_format_error=job.on_format_error,
         prompt_style=job.model.prompt_style,
