@@ -219,7 +219,7 @@ class AlarmWatch:
 
     def _look(self) -> list[Alarm]:
         try:
-            with open_warehouse(self._job.warehouse) as warehouse:
+            with open_warehouse(self._job.warehouse, run=self._job.run_id) as warehouse:
                 branch = branch_of(self._job.stage)
                 result = warehouse.sql(SERIES, run=self._job.run_id, branch=branch)
                 rows = [dict(zip(result.columns, row, strict=True)) for row in result.fetchall()]
@@ -246,7 +246,7 @@ class AlarmWatch:
 
     def _incarnation(self) -> int | None:
         """The start of the run that the alarm is about."""
-        with open_warehouse(self._job.warehouse) as warehouse:
+        with open_warehouse(self._job.warehouse, run=self._job.run_id) as warehouse:
             newest = warehouse.sql("select max(incarnation) from stages where run_id = $run", run=self._job.run_id)
             found: int | None = newest.fetchall()[0][0]
             return found

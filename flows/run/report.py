@@ -271,7 +271,7 @@ def _overall(rows: Mapping[str, GymScore]) -> dict[str, float | None]:
 def _alarms(plan: RunPlan, run: Run) -> tuple[str, ...]:
     """Those that sounded, and a fall of validation also where nobody was watching."""
     rules = alarm_rules(plan.recipe.alarms)
-    with open_warehouse(warehouse_dir()) as warehouse:
+    with open_warehouse(warehouse_dir(), run=run.id) as warehouse:
         histories = [validations(warehouse, run.id, branch) for branch in plan.recipe.branches or ("",)]
     fall = [alarm.sentence() for history in histories for alarm in fell(history, rules)]
     return tuple(dict.fromkeys((*sounded(run.folder), *fall)))
@@ -279,7 +279,7 @@ def _alarms(plan: RunPlan, run: Run) -> tuple[str, ...]:
 
 def _endings(run: Run) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Sentences on the branches that collapsed, and on the others."""
-    with open_warehouse(warehouse_dir()) as warehouse:
+    with open_warehouse(warehouse_dir(), run=run.id) as warehouse:
         own = endings(warehouse, run.id).get(run.id, [])
     lost = [each for each in own if each.word == COLLAPSED]
     return tuple(each.sentence() for each in lost), tuple(each.sentence() for each in own if each not in lost)
@@ -290,7 +290,7 @@ def learning_curve(run_id: str) -> list[CurvePoint]:
     text = """select phase, stage, step, avg(score), any_value(horizon) from trajectories
               where run_id = $run and phase in ('train', 'validate') and admitted
               group by phase, stage, step order by step, stage"""
-    with open_warehouse(warehouse_dir()) as warehouse:
+    with open_warehouse(warehouse_dir(), run=run_id) as warehouse:
         return [CurvePoint(*row) for row in warehouse.sql(text, run=run_id).fetchall()]
 
 

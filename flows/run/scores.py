@@ -64,7 +64,7 @@ def score_rows(
     actors: of the evaluation that is meant, since a run may hold another checkpoint's too. gyms: those of the recipe's
     evaluation; others, which the checkpoint was trained on, keep a setting of their own. metrics: further ones of a suite.
     """
-    with open_warehouse(warehouse_dir()) as warehouse:
+    with open_warehouse(warehouse_dir(), run=run_id) as warehouse:
         settings = warehouse.query("evaluation_setting", run=run_id).pl().to_dicts()
         scores, rejected = _scores(warehouse, run_id)
         more = _more(warehouse, run_id, metrics)

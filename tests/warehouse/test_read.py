@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from tests.warehouse.makers import play
 from userrl_core.errors import ConfigError, Refused
 from warehouse import TurnLog, open_warehouse
 from warehouse.files.runs import TrialRecord, find_run, record_trial
+from warehouse.upkeep.compact import compact
 
 ROOT = Path(__file__).parents[2]
 
@@ -125,3 +127,33 @@ def test_the_last_state_of_a_trial_counts(tmp_path: Path) -> None:
     with open_warehouse(tmp_path) as warehouse:
         rows = warehouse.sql("SELECT number, state, value, params->>'gamma' FROM trials ORDER BY number").fetchall()
     assert rows == [(0, "complete", 0.75, "0.5"), (1, "failed", None, None)]
+
+
+def test_a_warehouse_of_one_run_answers_about_it_as_the_whole_does_and_reads_no_file_of_others(tmp_path: Path) -> None:
+    own = (
+        "SELECT * FROM turns WHERE run_id = 'a' ORDER BY traj_id, turn",
+        "SELECT * FROM trajectories WHERE run_id = 'a' ORDER BY traj_id",
+        "SELECT name, step, value FROM metrics WHERE run_id = 'a' ORDER BY ALL",
+    )
+
+    def told(run: str | None) -> list[Any]:
+        with open_warehouse(tmp_path, run=run) as warehouse:
+            return [warehouse.sql(text).fetchall() for text in own]
+
+    for name in ("a", "b"):
+        with TurnLog.open(tmp_path, name) as log:
+            for step in (1, 2, 3):
+                play(log, [0.0, 1.0], step=step, credits=[0.5, 0.5])
+                log.metrics({"x/y/z": step}, stage="rl-1", step=step)
+            log.event("rewind", stage="rl-1", step=2)
+            play(log, [1.0], step=3)
+    assert told("a") == told(None)
+    assert len(told("a")[1]) == 3, "the one that is played again counts once"
+    with open_warehouse(tmp_path, run="a") as warehouse:
+        assert warehouse.sql("SELECT DISTINCT run_id FROM turns").fetchall() == [("a",)]
+    compact(tmp_path)
+    with TurnLog.open(tmp_path, "a") as log:
+        play(log, [0.25], step=4)
+    assert told("a") == told(None)
+    with open_warehouse(tmp_path, run="nobody") as warehouse:
+        assert warehouse.sql("SELECT count(*) FROM metrics WHERE run_id = 'nobody'").fetchall() == [(0,)]

@@ -71,9 +71,11 @@ def definitions(stored: Iterable[str], rewinds: Sequence[Rewind], *, queries: bo
 class Connection:
     """Thread-safe: each query has a cursor of its own. Raises ConfigError where there is no warehouse."""
 
-    def __init__(self, root: Path, *, queries: bool = True) -> None:
+    def __init__(self, root: Path, *, queries: bool = True, run: str | None = None) -> None:
+        """run: show only the files of this run."""
         check_exists(root)
         self.root = root
+        self._run = run
         self.run_numbers: dict[str, int] = {}
         """Upper bits of the traj_ids of each run, by run_id; a run whose row is lost has none."""
         self._lock = threading.RLock()
@@ -114,7 +116,7 @@ class Connection:
             try:
                 with self._lock if alone else contextlib.nullcontext():
                     with self._lock:
-                        latest = take_snapshot(self.root)
+                        latest = take_snapshot(self.root, self._run)
                         state, cursor = self._show(latest), self._con.cursor()
                     answer = ask(cursor, state)
                 with self._lock:
@@ -144,7 +146,7 @@ class Connection:
 
         limit: called when all is set and nothing was asked yet.
         """
-        latest = take_snapshot(self.root)
+        latest = take_snapshot(self.root, self._run)
         try:
             self._show(latest)
             if dictionary.concerns(text):
@@ -238,7 +240,9 @@ class Connection:
 
     def _raise_unless_moved(self, error: duckdb.Error, snapshot: Snapshot) -> None:
         """Return when files moved since the snapshot; else raise what is wrong: a damaged file, or the query."""
-        moved = isinstance(error, duckdb.IOException) and take_snapshot(self.root).contents != snapshot.contents
+        moved = (
+            isinstance(error, duckdb.IOException) and take_snapshot(self.root, self._run).contents != snapshot.contents
+        )
         if not moved:
             raise file_fault(self.root, snapshot, error) or error
 
@@ -313,7 +317,7 @@ class Connection:
             # Another thread's query found files gone.
             return True
         known = {path for form in (latest.live, latest.sealed) for path in form.get("events", [])}
-        added = set(take_snapshot(self.root).live.get("events", [])) - known
+        added = set(take_snapshot(self.root, self._run).live.get("events", [])) - known
         return bool(added) or self._read_rewinds() != rewinds
 
 
