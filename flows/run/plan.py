@@ -13,10 +13,10 @@ from prefect.runtime import flow_run
 
 from curricula import Recipe
 from curricula.shown import replacement
+from flows.machine.engine import who_plays
 from flows.machine.home import check_writable, home, warehouse_dir
 from flows.machine.slots import alone
 from flows.run.alarms import alarm_rules
-from flows.run.engine import who_plays
 from flows.run.estimate import one_gpu, step_rows, warning
 from flows.run.families import other_families
 from flows.run.job import Actor, Inputs, Kind, StageJob, StageOptions

@@ -20,13 +20,13 @@ from prefect import get_run_logger, task
 from prefect.cache_policies import INPUTS
 from prefect.concurrency.sync import concurrency
 
+from flows.machine.engine import engine_gpus
 from flows.machine.home import home, quiet, temporary_server
 from flows.machine.slots import Slot, named, slots, take, threads
 from flows.machine.workers import MODULE, Workers
 from flows.run.alarms import AlarmWatch
 from flows.run.artifacts import ProgressArtifact
 from flows.run.budget import BudgetGuard
-from flows.run.engine import engine_gpus
 from flows.run.job import StageJob
 from flows.run.results import RESULTS, Result
 from flows.run.run import Run, holder_of, set_waiting

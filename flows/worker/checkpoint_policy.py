@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 
 from curricula import Recipe
+from flows.machine.engine import copies, engine_plays
 from flows.machine.slots import slots, threads
-from flows.run.engine import copies, engine_plays
 from flows.run.job import StageJob
 from flows.worker.device import device
 from userrl_core.errors import CheckpointError

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from curricula.spec import Hardware
-from flows.run.engine import copies, engine_gpus, engine_plays, who_plays
+from flows.machine.engine import copies, engine_gpus, engine_plays, who_plays
 from tests.flows.small import played
 from tests.training.toys import sft_job
 from userrl_core.training.local.sft import train_sft
