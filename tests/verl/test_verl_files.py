@@ -83,6 +83,8 @@ def test_what_verl_cannot_follow_is_known_before_anything_is_spent() -> None:
     gated = {"stages": [{**stage, "horizon": 4, "gates": {"at_most": 2}}, {**stage, "horizon": 6}]}
     with pytest.raises(ConfigError, match=r"step 2 has no stage yet .*adaptive schedule"):
         plan_run(TrainRequest(**{**asked, "recipe": "equalized-r2g"}, overrides=gated))
+    one_gpu = TrainRequest(**{**asked, "profile": "h200-1"}, backend="local")
+    assert "rl-1" in plan_run(one_gpu).selected
 
 
 def test_too_few_tasks_for_a_batch_are_refused(tmp_path: Path) -> None:
