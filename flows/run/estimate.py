@@ -16,6 +16,7 @@ from userrl_core.training.config import ModelConfig
 from userrl_core.training.one_gpu import check_one_gpu
 from userrl_core.training.shapes import shape_of
 from userrl_core.training.verl.machine.step_time import COMPUTED, Conversation, step_time, user_server
+from userrl_core.training.verl.memory import settled
 
 LONG_HOURS = 1.0
 RATE = 5e10
@@ -69,7 +70,8 @@ def step_rows(recipe: Recipe) -> list[tuple[str, str]]:
     talk = Conversation(turns=min(Conversation().turns, recipe.most_turns))
     try:
         user = user_server(str(hardware.user_model), gpus, hardware.memory_gb) if known else None
-        took = step_time(hardware, algorithm, recipe.model.path, user=user, talk=talk)
+        machine = settled(recipe.model, hardware, algorithm)
+        took = step_time(machine, algorithm, recipe.model.path, user=user, talk=talk)
     except ConfigError as error:  # a model whose shape is not known
         return [("one step, by arithmetic", f"not computed: {error}")]
     if took is None:

@@ -13,7 +13,7 @@ from userrl_core.errors import ConfigError
 from userrl_core.training.config import AlgorithmConfig, Cluster, LoraSettings, ModelConfig
 from userrl_core.training.shapes import SHAPES, shape_of
 from userrl_core.training.verl.job import VerlJob
-from userrl_core.training.verl.memory import Estimate, check_machine, check_memory
+from userrl_core.training.verl.memory import Estimate, check_machine, check_memory, settle, settled
 
 
 def make_job(model: str, **hardware: Any) -> VerlJob:
@@ -142,3 +142,31 @@ def test_ppos_critic_trains_all_of_its_weights_under_lora() -> None:
     needed = check_memory(job.model_copy(update={"algorithm": ppo}))
     assert needed.state == (20 * weights + 16 * adapters) / 4 / 1e9
     assert needed.rollout - needed.engine == pytest.approx((16 * weights + 12 * adapters) / 4 / 1e9 + 2.5)
+
+
+def test_auto_takes_what_the_card_holds_and_nothing_that_fits_is_refused_by_it() -> None:
+    auto = {"engine_memory": "auto", "micro_tokens": "auto"}
+    job = settle(make_job("Qwen/Qwen3-8B", gpus=8, gpu="H100", **auto))
+    assert (job.cluster.engine_memory, job.cluster.micro_tokens) == (0.78, 26_215)
+    wide = settle(make_job("Qwen/Qwen3-8B", gpus=8, gpu="H200", **auto))
+    assert (wide.cluster.engine_memory, wide.cluster.micro_tokens) == (0.8, 4 * 9344)
+    assert settle(wide) is wide
+    for cluster in (job.cluster, wide.cluster):
+        found = check_memory(make_job("Qwen/Qwen3-8B", **{**cluster.model_dump(), **auto}))
+        assert found.engine_share == cluster.engine_memory
+        assert max(found.update, found.rollout) < found.card
+    with pytest.raises(ConfigError, match="more GPUs"):
+        check_memory(make_job("Qwen/Qwen3-8B", gpus=1, gpu="H100", **auto))
+
+
+def test_a_plan_shows_what_auto_comes_to() -> None:
+    recipe = curricula.load(
+        "equalized-r2g",
+        profile="qwen3-8b",
+        check=False,
+        overrides={"hardware.engine_memory": "auto", "hardware.micro_tokens": "auto"},
+    )
+    rows = dict(check_machine(recipe.model, recipe.hardware, recipe.algorithm, recipe.credit, recipe.cold_start))
+    assert rows["hardware.engine_memory"] == "0.80"
+    assert rows["hardware.micro_tokens"] == "37,376 in one forward pass"
+    assert settled(recipe.model, recipe.hardware, recipe.algorithm).engine_memory == 0.8

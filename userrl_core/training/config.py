@@ -319,11 +319,13 @@ class Cluster(Settings):
     engine: str = "vllm"
     """verl's rollout engine, such as vllm or sglang."""
 
-    engine_memory: float = Field(default=0.5, gt=0.0, lt=1.0)
-    """Share of a GPU's memory that verl's rollout engine may take."""
+    engine_memory: Literal["auto"] | Annotated[float, Field(gt=0.0, lt=1.0)] = 0.5
+    """Share of a GPU's memory that verl's rollout engine may take; auto: what the card holds beside the training state, by
+    arithmetic, at most 0.8."""
 
-    micro_tokens: PositiveInt | None = None
-    """Most tokens of one forward pass of verl's update, per GPU; none: one conversation of full length."""
+    micro_tokens: Literal["auto"] | PositiveInt | None = None
+    """Most tokens of one forward pass of verl's update, per GPU; none: one conversation of full length; auto: up to four of
+    them, as the card holds by arithmetic (RL alone)."""
 
     workers: PositiveInt = 8
     """Processes that play conversations under verl; each logs its own turns."""
@@ -342,6 +344,16 @@ class Cluster(Settings):
 
     sft_overrides: tuple[str, ...] = ()
     """More overrides for verl's SFT trainer."""
+
+    @property
+    def engine_share(self) -> float:
+        """`engine_memory` as a number; half where auto could not be computed."""
+        return 0.5 if self.engine_memory == "auto" else self.engine_memory
+
+    @property
+    def pass_tokens(self) -> int | None:
+        """`micro_tokens` as a number; None where auto could not be computed."""
+        return None if self.micro_tokens == "auto" else self.micro_tokens
 
     @property
     def node_gpus(self) -> int:

@@ -84,7 +84,7 @@ def sft_flags(job: VerlSftJob, folder: Path, model: str, per_epoch: int, attenti
         "data.micro_batch_size_per_gpu": Flag(max(sft.batch // gpus, 1), "verl wants it; packing by tokens decides"),
         "data.use_dynamic_bsz": Flag(True, "shorter demonstrations are packed until a forward pass is full"),
         "data.max_token_len_per_gpu": Flag(
-            cluster.micro_tokens or sft.cutoff, "hardware.micro_tokens; none: one demonstration of full length"
+            cluster.pass_tokens or sft.cutoff, "hardware.micro_tokens; none: one demonstration of full length"
         ),
         "data.max_length": Flag(sft.cutoff, "cold_start.cutoff"),
         "data.truncation": Flag("right", "what lies beyond the cutoff is cut off"),
@@ -268,7 +268,7 @@ def _rollout(job: VerlJob, folder: Path) -> Flags:
             True, "the engine's own probabilities are logged and compared with the actor's"
         ),
         f"{rollout}.tensor_model_parallel_size": Flag(cluster.tensor_parallel, "hardware.tensor_parallel"),
-        f"{rollout}.gpu_memory_utilization": Flag(cluster.engine_memory, "hardware.engine_memory"),
+        f"{rollout}.gpu_memory_utilization": Flag(cluster.engine_share, "hardware.engine_memory"),
         f"{rollout}.max_model_len": Flag(
             algorithm.max_prompt_tokens + algorithm.max_response_tokens, "opening and conversation of full length"
         ),
@@ -348,7 +348,7 @@ def micro_tokens(job: VerlJob) -> int:
     """Tokens of one forward pass per GPU: at least one conversation of full length over its sequence-parallel group."""
     longest = job.algorithm.max_prompt_tokens + job.algorithm.max_response_tokens
     least = -(-longest // job.cluster.sequence_parallel)
-    chosen = job.cluster.micro_tokens or least
+    chosen = job.cluster.pass_tokens or least
     if chosen < least:
         raise ConfigError(f"hardware.micro_tokens {chosen} holds no conversation of full length; set {least} or more.")
     return chosen

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from userrl_core.errors import ConfigError
 from userrl_core.rewards import CreditConfig
@@ -26,6 +25,8 @@ from userrl_core.training.verl.job import VerlJob, VerlSftJob
 
 SPARE, MOST_SHARE = 3.0, 0.8
 """GB that are left free where an engine's share is proposed, for new weights on their way to it; and the most proposed."""
+FILLED, MOST_CONVERSATIONS = 0.9, 4
+"""Share of the update's free memory that micro_tokens auto fills, and the most conversations of full length in a pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class Estimate:
     """
 
     parameters: float
+    pass_tokens: int
     state: float
     gathered: float
     activations: float
@@ -66,12 +68,13 @@ class Estimate:
             ("rollout, in all", f"{self.rollout:.1f} of {self.card:.0f} GB"),
             ("full conversations at once, per copy", f"{self.conversations:.0f}"),
             ("hardware.engine_memory", self._share()),
+            ("hardware.micro_tokens", f"{self.pass_tokens:,} in one forward pass"),
         ]
 
     def _share(self) -> str:
         """What the recipe sets, and what the card would hold beside the training state."""
         rest = f"the card holds {self.best_share:.2f} beside weights and moments ({self.rollout - self.engine:.1f} GB)"
-        return f"{self.engine_share:.2f}" + (f"; {rest}" if self.best_share > self.engine_share else "")
+        return f"{self.engine_share:.2f}" + (f"; {rest}" if round(self.best_share, 2) > self.engine_share else "")
 
 
 def estimate(job: VerlJob, shape: ModelShape) -> Estimate:
@@ -87,7 +90,7 @@ def estimate(job: VerlJob, shape: ModelShape) -> Estimate:
     compared = (algorithm.kl_coef > 0 or algorithm.kl_reward_coef > 0) and algorithm.lora is None
     reference = 4 * parameters / gpus / GB if compared else 0.0
     update = state + gathered + activations + logits + (0.0 if cluster.offload else reference) + RESERVED
-    engine = cluster.engine_memory * cluster.memory_gb
+    engine = cluster.engine_share * cluster.memory_gb
     engine_weights = 2 * parameters / cluster.tensor_parallel / GB
     resident = 0.0 if cluster.offload else state - gradients + reference
     longest = algorithm.max_prompt_tokens + algorithm.max_response_tokens
@@ -95,6 +98,7 @@ def estimate(job: VerlJob, shape: ModelShape) -> Estimate:
     room = max(engine - engine_weights - 2.0, 0.0)  # 2 GB: the engine's own activations
     return Estimate(
         parameters=parameters,
+        pass_tokens=micro_tokens(job),
         state=state,
         gathered=gathered,
         activations=activations,
@@ -106,13 +110,37 @@ def estimate(job: VerlJob, shape: ModelShape) -> Estimate:
         rollout=resident + engine + RESERVED,
         conversations=room * GB / (shape.kv_bytes * kv_heads * longest),
         card=cluster.memory_gb,
-        engine_share=cluster.engine_memory,
+        engine_share=cluster.engine_share,
         best_share=min(max(cluster.memory_gb - resident - RESERVED - SPARE, 0.0) / cluster.memory_gb, MOST_SHARE),
     )
 
 
+def settle(job: VerlJob, model: str | Path | None = None) -> VerlJob:
+    """The job with numbers in place of auto, for hardware.engine_memory and hardware.micro_tokens.
+
+    A larger pass wastes fewer of the GPU's operations and changes only rounding; a larger engine plays more conversations at
+    once. Neither may turn what fits into what does not, so both leave some of the card free.
+    """
+    cluster = job.cluster
+    if "auto" not in (cluster.engine_memory, cluster.micro_tokens):
+        return job
+    plain = cluster.model_copy(update={"engine_memory": cluster.engine_share, "micro_tokens": cluster.pass_tokens})
+    job = job.model_copy(update={"cluster": plain})
+    needs = estimate(job, shape_of(model or job.model.path or job.init))
+    chosen: dict[str, float | int] = {}
+    if cluster.engine_memory == "auto":
+        chosen["engine_memory"] = max(round(needs.best_share, 2), 0.01)
+    if cluster.micro_tokens == "auto":
+        one = micro_tokens(job)
+        per_token = (needs.activations + needs.logits) / one
+        free = needs.card - needs.update + per_token * one
+        chosen["micro_tokens"] = max(one, min(int(FILLED * free / per_token), MOST_CONVERSATIONS * one))
+    return job.model_copy(update={"cluster": plain.model_copy(update=chosen)})
+
+
 def check_memory(job: VerlJob, model: str | Path | None = None) -> Estimate:
     """The estimate, or ConfigError with what to change where it goes beyond the card."""
+    job = settle(job, model)
     needs = estimate(job, shape_of(model or job.model.path or job.init))
     cluster = job.cluster
     if needs.update > needs.card:
@@ -137,7 +165,7 @@ def check_sft_memory(job: VerlSftJob, model: str | Path) -> tuple[str, str]:
     """What the cold start needs of each GPU, as label and value; ConfigError where it goes beyond the card."""
     shape, cluster = shape_of(model), job.cluster
     gpus = cluster.cold_start_gpus
-    tokens = max(cluster.micro_tokens or 0, -(-job.sft.cutoff // cluster.sequence_parallel))
+    tokens = max(cluster.pass_tokens or 0, -(-job.sft.cutoff // cluster.sequence_parallel))
     needed = _state(shape, job.sft.lora) / gpus / GB + _gathered(shape) + sum(_pass(shape, tokens)) + RESERVED
     if needed > cluster.memory_gb:
         raise ConfigError(
@@ -174,10 +202,7 @@ def check_machine(
 
     Raises ConfigError, with what to change, where it goes beyond the card or where verl cannot do what the recipe asks.
     """
-    # What is estimated depends on no path, and on the stage only through settings that all stages share.
-    nowhere = Path("unused")
-    shared: dict[str, Any] = {"model": model, "cluster": cluster, "out_dir": nowhere}
-    rl = VerlJob(**shared, algorithm=algorithm, credit=credit, init=nowhere, reference=nowhere, last_step=1)
+    rl = _planned(model, cluster, algorithm, credit)
     refuse_what_verl_cannot(rl)
     if not model.path:
         return [("memory", "not computed, since the recipe names no model.path")]
@@ -186,5 +211,26 @@ def check_machine(
         check_evaluation(shape_of(model.path), model, algorithm, cluster.memory_gb),
     ]
     if cold_start.enabled:
-        rows.insert(0, check_sft_memory(VerlSftJob(**shared, sft=cold_start, chats=nowhere), model.path))
+        sft = VerlSftJob(model=model, cluster=cluster, out_dir=rl.out_dir, sft=cold_start, chats=rl.out_dir)
+        rows.insert(0, check_sft_memory(sft, model.path))
     return rows
+
+
+def settled(model: ModelConfig, cluster: Cluster, algorithm: AlgorithmConfig) -> Cluster:
+    """A recipe's machine with numbers in place of auto (see `settle`)."""
+    return settle(_planned(model, cluster, algorithm, CreditConfig())).cluster
+
+
+def _planned(model: ModelConfig, cluster: Cluster, algorithm: AlgorithmConfig, credit: CreditConfig) -> VerlJob:
+    """A stage before there is a run: what is estimated depends on no path, and on the stage through settings that all share."""
+    nowhere = Path("unused")
+    return VerlJob(
+        model=model,
+        cluster=cluster,
+        algorithm=algorithm,
+        credit=credit,
+        out_dir=nowhere,
+        init=nowhere,
+        reference=nowhere,
+        last_step=1,
+    )

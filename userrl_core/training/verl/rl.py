@@ -46,7 +46,7 @@ from userrl_core.training.verl.job import (
 )
 from userrl_core.training.verl.machine.attention import chosen_attention
 from userrl_core.training.verl.machine.engine_watch import EngineWatch
-from userrl_core.training.verl.memory import check_memory
+from userrl_core.training.verl.memory import check_memory, settle
 from userrl_core.training.verl.metrics import step_metrics, validation_score
 from userrl_core.training.verl.step_plan import HORIZONS, StepPlan, decide_horizon, plan_steps, write_tasks
 
@@ -74,6 +74,8 @@ class _StageStart:
     """One start of a stage."""
 
     def __init__(self, job: VerlJob, curriculum: Curriculum, sink: Sink, progress: Progress | None) -> None:
+        self.computed = job.cluster.device == "cuda" and (job.init / "config.json").is_file()
+        job = settle(job, job.init) if self.computed else job
         self.job, self.curriculum, self.sink, self.progress = job, curriculum, sink, progress
         self.folder = job.out_dir / "verl"
         self.root = self.folder / "checkpoints"
@@ -87,7 +89,7 @@ class _StageStart:
 
     def run(self) -> StageResult:
         job = self.job
-        if job.cluster.device == "cuda" and (job.init / "config.json").is_file():
+        if self.computed:
             check_memory(job, job.init)
         check_gpus(job)
         check_users(job.users)

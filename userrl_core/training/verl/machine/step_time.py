@@ -111,7 +111,7 @@ def step_time(
     if algorithm.name == "ppo":  # a critic of the same size: its values, and its update
         passes += 1 + 4 * algorithm.inner_epochs
     trained = passes * conversations * talk.tokens * _forward(shape, talk.tokens)
-    policy = Served(shape, cluster.all_gpus, cluster.tensor_parallel, cluster.engine_memory * cluster.memory_gb)
+    policy = Served(shape, cluster.all_gpus, cluster.tensor_parallel, cluster.engine_share * cluster.memory_gb)
     return StepTime(
         train=trained / (cluster.all_gpus * card.flops * COMPUTED),
         rollout=_played(policy, card, conversations, talk, talk.reply),
