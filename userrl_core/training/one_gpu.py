@@ -104,7 +104,7 @@ def check_rl(shape: ModelShape, model: ModelConfig, algorithm: AlgorithmConfig, 
 def check_evaluation(shape: ModelShape, model: ModelConfig, algorithm: AlgorithmConfig, card: float) -> tuple[str, str]:
     """What the local decoder has room for beside a checkpoint's weights; ConfigError where it is no conversation.
 
-    A checkpoint of verl is evaluated by it too, on one GPU.
+    A checkpoint of verl is evaluated by it too, on one GPU, where no interpreter of vLLM is named.
     """
     width, longest = _width(model), algorithm.max_prompt_tokens + algorithm.max_response_tokens
     weights = width * shape.parameters
@@ -112,7 +112,8 @@ def check_evaluation(shape: ModelShape, model: ModelConfig, algorithm: Algorithm
     if not conversations:
         raise ConfigError(
             f"A checkpoint is evaluated on one GPU, which has {card:.0f} GB: its weights take {weights / GB:.0f}, and no "
-            f"conversation of {longest:,} tokens fits beside them; set model.dtype: bfloat16, or take a smaller model."
+            f"conversation of {longest:,} tokens fits beside them; set model.dtype: bfloat16, name "
+            "vLLM's interpreter as hardware.python, or take a smaller model."
         )
     return "full conversations at once, in evaluation", f"{conversations}"
 

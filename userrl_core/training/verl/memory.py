@@ -206,10 +206,9 @@ def check_machine(
     refuse_what_verl_cannot(rl)
     if not model.path:
         return [("memory", "not computed, since the recipe names no model.path")]
-    rows = [
-        *check_memory(rl, model.path).table(),
-        check_evaluation(shape_of(model.path), model, algorithm, cluster.memory_gb),
-    ]
+    rows = check_memory(rl, model.path).table()
+    if cluster.python is None:  # elsewhere the rollout engine plays checkpoints, on as many GPUs as one copy takes
+        rows.append(check_evaluation(shape_of(model.path), model, algorithm, cluster.memory_gb))
     if cold_start.enabled:
         sft = VerlSftJob(model=model, cluster=cluster, out_dir=rl.out_dir, sft=cold_start, chats=rl.out_dir)
         rows.insert(0, check_sft_memory(sft, model.path))
