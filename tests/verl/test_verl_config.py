@@ -173,7 +173,8 @@ def test_an_entropy_mask_asks_for_the_trainer_that_has_it(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("checkpoints", "validations", "validates", "saves"), [(10, 4, True, 2), (10, 5, True, 5), (10, 4, False, 10)]
+    ("checkpoints", "validations", "validates", "saves"),
+    [(10, 4, True, 4), (10, 25, True, 25), (10, 20, True, 10), (10, 50, True, 10), (10, 4, False, 10)],
 )
 def test_every_validation_finds_its_checkpoint_on_disk(
     tmp_path: Path, checkpoints: int, validations: int, validates: bool, saves: int

@@ -8,7 +8,6 @@ A leading ``+`` is hydra's word for a key that verl's own files do not have.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import gcd
 from pathlib import Path
 from typing import NamedTuple
 
@@ -316,8 +315,8 @@ def _trainer(job: VerlJob, folder: Path, resume: Resume) -> Flags:
         "trainer.total_training_steps": Flag(job.last_step, "the stage's last step: absolute, counted over all stages"),
         "trainer.critic_warmup": Flag(job.algorithm.critic_warmup, "algorithm.critic_warmup"),
         "trainer.save_freq": Flag(
-            gcd(job.checkpoint_every, job.validate_every) if job.validation else job.checkpoint_every,
-            "what was validated must lie there to be chosen",
+            _save_every(job),
+            "what was validated must lie there to be chosen; else no more often than was asked: one is some 130 GB for 8 B",
         ),
         "trainer.test_freq": Flag(job.validate_every if job.validation else -1, "evaluate.every"),
         "trainer.val_before_train": Flag(
@@ -336,6 +335,15 @@ def _trainer(job: VerlJob, folder: Path, resume: Resume) -> Flags:
         if job.algorithm.name == "ppo":
             flags["critic.checkpoint.load_contents"] = Flag([], alone)
     return flags
+
+
+def _save_every(job: VerlJob) -> int:
+    """Steps between two checkpoints: every validation has one, and none comes sooner than checkpoint_every after the last, unless
+    validations do."""
+    every = job.validate_every
+    if not job.validation:
+        return job.checkpoint_every
+    return next(steps for steps in range(min(job.checkpoint_every, every), every + 1) if every % steps == 0)
 
 
 def _ray(cluster: Cluster) -> Flags:
