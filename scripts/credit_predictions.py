@@ -17,6 +17,7 @@ settle()
 import argparse  # noqa: E402  everything below sees the settled environment
 import csv  # noqa: E402
 import sys  # noqa: E402
+from collections import Counter  # noqa: E402
 from collections.abc import Sequence  # noqa: E402
 from pathlib import Path  # noqa: E402
 from statistics import fmean  # noqa: E402
@@ -138,7 +139,11 @@ def table(rules: Sequence[dict[str, str]], ends: dict[str, list[tuple[float, flo
         mean = t_interval(changes) if len(own) > 1 else None
         said = f"{mean.estimate:+.2f} [{mean.low:+.2f}, {mean.high:+.2f}]" if mean else ""
         cells = [f"`{name_of(rule)}`", rule["push"], rule["cosine"], *(rule[way] for way in ways)]
-        cells += [" ".join(f"{change:+.2f}" for change in changes), said, ", ".join(outcomes)]
+        cells += [
+            " ".join(f"{change:+.2f}" for change in changes),
+            said,
+            ", ".join(f"{word} {n}" for word, n in Counter(outcomes).most_common()),
+        ]
         lines.append(f"| {' | '.join(cells)} |")
         runs += len(own)
         for way in ways:
