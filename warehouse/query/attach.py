@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import duckdb
+
 from warehouse import schema
 from warehouse.query import dictionary
 from warehouse.query.connection import Connection, State, alias, definitions
@@ -30,5 +32,8 @@ def attach_script(root: Path) -> str:
             stored = [*packs, f"CREATE VIEW store.runs AS {runs}", *connection.stored(state.snapshot)]
             return definitions(stored, state.rewinds)
 
-        statements = connection.steady(lambda cursor, state: [*script(state), *dictionary.statements(cursor)])
+        def told(cursor: duckdb.DuckDBPyConnection, state: State) -> list[str]:
+            return [*script(state), *dictionary.statements(cursor)]
+
+        statements = connection.steady(told, may_pin=False)  # its text names the files
     return ";\n".join(statement.rstrip().rstrip(";") for statement in statements) + ";\n"

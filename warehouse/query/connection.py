@@ -11,7 +11,7 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -21,7 +21,8 @@ import duckdb
 from userrl_core.errors import LogError
 from warehouse import reference, schema, views
 from warehouse.files.encode import fitting
-from warehouse.files.layout import Snapshot, check_exists, take_snapshot
+from warehouse.files.layout import Snapshot, check_exists, segment_of, take_snapshot
+from warehouse.files.pinned import pinned
 from warehouse.files.runs import read_run
 from warehouse.query import dictionary, scan, superseded
 from warehouse.query.fetch import fetch_rows, file_fault, may_be_of_a_file
@@ -32,6 +33,10 @@ T = TypeVar("T")
 
 TRIES = 40
 """How often a query is run again because files moved under it; each try takes a new snapshot."""
+
+UNPINNED_TRIES = 4
+"""How many of these read the files where they lie. The others hold them by links: a query of seconds never finds the files of
+many running runs where they were."""
 
 MOST_THREADS = 8
 """Most threads of an untrusted query, whose memory is limited."""
@@ -108,19 +113,22 @@ class Connection:
             for statement in dictionary.statements(self._con):
                 self._con.execute(statement)
 
-    def steady(self, ask: Callable[[duckdb.DuckDBPyConnection, State], T]) -> T:
-        """Ask until no file vanished and no rewind arrived meanwhile."""
+    def steady(self, ask: Callable[[duckdb.DuckDBPyConnection, State], T], *, may_pin: bool = True) -> T:
+        """Ask until no file vanished and no rewind arrived meanwhile.
+
+        may_pin: a query for which files move too quickly may be shown links to them, which are gone when it ends.
+        """
         alone = False
         latest = Snapshot()
         for tried in range(TRIES):
+            pin = may_pin and tried >= UNPINNED_TRIES
             try:
-                with self._lock if alone else contextlib.nullcontext():
+                with self._lock if alone or pin else contextlib.nullcontext(), self._files(pin=pin) as (latest, files):
                     with self._lock:
-                        latest = take_snapshot(self.root, self._run)
-                        state, cursor = self._show(latest), self._con.cursor()
+                        state, cursor = self._show(files), self._con.cursor()
                     answer = ask(cursor, state)
-                with self._lock:
-                    moved = self._rewound_since(latest, state.rewinds)
+                    with self._lock:
+                        moved = self._rewound_since(latest, state.rewinds)
             except duckdb.CatalogException:
                 # Perhaps a view or a pack that another thread replaced in this moment; alone, only a real error is left.
                 if alone:
@@ -140,34 +148,41 @@ class Connection:
         raise LogError(f"Files in {self.root} moved under the query {TRIES} times; ask again in a moment.")
 
     def fetch_locked(
-        self, text: str, params: dict[str, Any], rows: int, settings: Iterable[str], limit: Callable[[], None]
+        self,
+        text: str,
+        params: dict[str, Any],
+        rows: int,
+        settings: Iterable[str],
+        limit: Callable[[], None],
+        *,
+        pin: bool = False,
     ) -> tuple[list[str], list[str], list[tuple[Any, ...]]]:
         """Columns, their types and at most `rows` rows of one untrusted statement; then nothing else is answered (see `sandbox`).
 
-        limit: called when all is set and nothing was asked yet.
+        limit: called when all is set and nothing was asked yet. pin: hold the files by links.
         """
-        latest = take_snapshot(self.root, self._run)
-        try:
-            self._show(latest)
-            if dictionary.concerns(text):
-                self.describe()
-            allowed = [*latest.files(), *self._trials()]
-            for setting in [
-                # Every thread keeps buffers for each list of live files.
-                f"SET threads = {min(MOST_THREADS, os.cpu_count() or 1)}",
-                *settings,
-                f"SET allowed_paths = {file_list(allowed)}",
-                "SET enable_external_access = false",
-                "SET lock_configuration = true",
-            ]:
-                self._con.execute(setting)
-            limit()
-            # Not through a cursor: some settings are those of one connection, and a cursor is another.
-            return fetch_rows(self._con, text, params, rows)
-        except duckdb.Error as error:
-            if may_be_of_a_file(error):
-                self._raise_unless_moved(error, latest)
-            raise
+        with self._files(pin=pin) as (latest, files):
+            try:
+                self._show(files)
+                if dictionary.concerns(text):
+                    self.describe()
+                allowed = [*files.files(), *self._trials()]
+                for setting in [
+                    # Every thread keeps buffers for each list of live files.
+                    f"SET threads = {min(MOST_THREADS, os.cpu_count() or 1)}",
+                    *settings,
+                    f"SET allowed_paths = {file_list(allowed)}",
+                    "SET enable_external_access = false",
+                    "SET lock_configuration = true",
+                ]:
+                    self._con.execute(setting)
+                limit()
+                # Not through a cursor: some settings are those of one connection, and a cursor is another.
+                return fetch_rows(self._con, text, params, rows)
+            except duckdb.Error as error:
+                if may_be_of_a_file(error):
+                    self._raise_unless_moved(error, latest)
+                raise
 
     def stored(self, snapshot: Snapshot) -> list[str]:
         """SQL that makes the views of schema `store`, but for `runs`."""
@@ -234,6 +249,19 @@ class Connection:
             return state.snapshot
         writers = {(run_id, i >> 24 & 0xFFFF) for i in traj_ids for run_id in run_ids[i >> 40]}
         return state.snapshot.of_writers(table, writers)
+
+    @contextlib.contextmanager
+    def _files(self, *, pin: bool) -> Iterator[tuple[Snapshot, Snapshot]]:
+        """What there is now, and where to read it: the same, or links that stay. The lock must be held for links."""
+        if not pin:
+            latest = take_snapshot(self.root, self._run)
+            yield latest, latest
+            return
+        with pinned(self.root, self._run) as both:
+            try:
+                yield both
+            finally:
+                self._shown = None  # the links are about to go
 
     def _trials(self) -> list[Path]:
         return sorted((self.root / "trials").glob("*.jsonl"))
@@ -316,9 +344,11 @@ class Connection:
         if self._shown is None:
             # Another thread's query found files gone.
             return True
-        known = {path for form in (latest.live, latest.sealed) for path in form.get("events", [])}
-        added = set(take_snapshot(self.root, self._run).live.get("events", [])) - known
-        return bool(added) or self._read_rewinds() != rewinds
+        known = {segment_of(path) for form in (latest.live, latest.sealed) for path in form.get("events", [])}
+        now = take_snapshot(self.root, self._run)
+        added = [path for path in now.live.get("events", []) if segment_of(path) not in known]
+        sealed = any(segment_of(path) not in known for path in now.sealed.get("events", []))
+        return sealed or any(map(superseded.may_rewind, added)) or self._read_rewinds() != rewinds
 
 
 def alias(pack: str) -> str:

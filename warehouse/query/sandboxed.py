@@ -22,7 +22,7 @@ import duckdb
 from userrl_core.errors import ConfigError, LogError, Refused
 from warehouse import reference, views
 from warehouse.query import dictionary
-from warehouse.query.connection import TRIES, Connection
+from warehouse.query.connection import TRIES, UNPINNED_TRIES, Connection
 from warehouse.query.run_names import with_run_ids
 from warehouse.query.sandbox import GRACE_SECONDS, too_large, too_long
 from warehouse.query.statements import check_functions, check_statement
@@ -86,7 +86,9 @@ def _ask(request: dict[str, Any], seconds: float) -> dict[str, Any]:
                 Connection(Path(), queries=every) as connection,
             ):
                 warnings.simplefilter("always")
-                columns, types, rows = connection.fetch_locked(text, request["params"], most + 1, settings, limit)
+                columns, types, rows = connection.fetch_locked(
+                    text, request["params"], most + 1, settings, limit, pin=tried >= UNPINNED_TRIES
+                )
         except duckdb.IOException:
             # A listed file was sealed away meanwhile; a new list has it elsewhere.
             if tried == TRIES - 1:

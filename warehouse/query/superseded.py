@@ -68,6 +68,14 @@ def readable(rows: Iterable[tuple[str | None, int | None, str | None, int | None
     return rewinds, sentences
 
 
+def may_rewind(path: Path) -> bool:
+    """Whether a live events file may hold a rewind; one that is gone may."""
+    try:
+        return b'"rewind"' in path.read_bytes()
+    except FileNotFoundError:
+        return True
+
+
 def unreadable_lines(path: Path) -> int:
     """How many whole lines of a live events file are no event, or a rewind that does not say what it replaces."""
     count = 0

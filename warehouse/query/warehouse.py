@@ -198,7 +198,7 @@ class Warehouse:
             text = f"SELECT traj_id, turn, {index.TEXT} AS body FROM ({turns}) ORDER BY traj_id, turn"
             return segments, cursor.sql(text).to_arrow_reader(INDEXED_AT_ONCE)
 
-        segments, batches = self._connection.steady(ask)
+        segments, batches = self._connection.steady(ask, may_pin=False)  # its answer is read later
         if not segments.isdisjoint(indexed):
             return None
         return index.StoredTurns(

@@ -1,0 +1,78 @@
+"""Files that stay where they are while a slow query reads them, though their writers seal and pack them meanwhile.
+
+A query over the home of many running runs can take longer than any of its files lies still. Hard links hold what a snapshot
+listed: they cost no copy, and a file's bytes outlive its removal for as long as there is a link.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from warehouse.files.layout import Snapshot, take_snapshot
+
+FOLDER = "pinned"
+STALE_SECONDS = 3600.0
+"""Age at which what a killed reader left is removed; no query takes that long."""
+
+_TRIES = 100
+
+
+@contextlib.contextmanager
+def pinned(root: Path, run: str | None = None) -> Iterator[tuple[Snapshot, Snapshot]]:
+    """A snapshot of now, and the same one of links that stay until the context ends.
+
+    Where links cannot be made (a warehouse that may only be read, a file system without them) both are the one.
+    """
+    folder = _folder(root)
+    try:
+        yield _linked(root, run, folder) if folder else _plain(root, run)
+    finally:
+        if folder:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _plain(root: Path, run: str | None) -> tuple[Snapshot, Snapshot]:
+    snapshot = take_snapshot(root, run)
+    return snapshot, snapshot
+
+
+def _folder(root: Path) -> Path | None:
+    """A new folder for links, in the warehouse: a link does not reach over file systems."""
+    try:
+        (root / FOLDER).mkdir(exist_ok=True)
+        for left in (root / FOLDER).iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                if left.stat().st_mtime < time.time() - STALE_SECONDS:
+                    shutil.rmtree(left, ignore_errors=True)
+        return Path(tempfile.mkdtemp(dir=root / FOLDER))
+    except OSError:
+        return None
+
+
+def _linked(root: Path, run: str | None, folder: Path) -> tuple[Snapshot, Snapshot]:
+    for _ in range(_TRIES):
+        snapshot = take_snapshot(root, run)
+        try:
+            live, sealed = ({table: [_link(p, folder) for p in files] for table, files in form.items()}
+                            for form in (snapshot.live, snapshot.sealed))  # fmt: skip
+        except FileNotFoundError:
+            continue  # moved between list and link; links that were made are found again
+        except OSError:
+            break
+        return snapshot, Snapshot(live, sealed, snapshot.packs, snapshot.runs)
+    return _plain(root, run)
+
+
+def _link(path: Path, folder: Path) -> Path:
+    """Its link, at the same place under the folder as the file has under ``runs``."""
+    link = folder / path.relative_to(path.parents[2])
+    link.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        os.link(path, link)
+    return link
