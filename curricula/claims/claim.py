@@ -31,12 +31,15 @@ CHECKS: Mapping[str, str] = {
     "half-rate": "at half the learning rate",
     "double-rate": "at twice the learning rate",
     "second-family": "on the second family",
+    "terminal-reward": "with a reward at the end alone",
     "follow-up": "on fresh seeds",
 }
 """What a verdict is held against: ``r2g-above-sum.half-rate`` is the claim r2g-above-sum with that one thing changed, a claim of
-its own with its own hash. The rates want 6 seeds; a verdict against its paper gets a follow-up."""
+its own with its own hash. The rates want 6 seeds; a verdict against its paper gets a follow-up; AgentGym-RL's environments pay at
+the end alone."""
 
 _RATES = {"half-rate": 0.5, "double-rate": 2.0}
+_REWARD = "gyms.errand.config.reward"
 _FRESH = 100
 """How far a follow-up's seeds lie from the claim's."""
 
@@ -175,17 +178,23 @@ class Claim(Settings):
     def check(self, which: str) -> Claim:
         """One of `CHECKS`: the two arms of the primary contrast with one thing changed. Raises ConfigError where it has none."""
         arms = {name: self.arms[name] for name in (self.contrast.more, self.contrast.than)}
+        keys = [key for each in (self.overrides, *(arm.overrides for arm in arms.values())) for key in each]
         changed: dict[str, Any] = {}
         if which in _RATES:
             for name, arm in arms.items():
                 rate = self.recipe_of(arm).algorithm.lr * _RATES[which]
                 arms[name] = arm.model_copy(update={"overrides": {**arm.overrides, "algorithm.lr": rate}})
+        elif which == "terminal-reward":
+            if [*self.mix] != ["errand"] or _REWARD in keys:
+                raise ConfigError(
+                    f"Claim '{self.name}' has no form with a reward at the end alone; claims on errand have."
+                )
+            changed["overrides"] = {**self.overrides, _REWARD: "terminal"}
         elif which == "second-family":
-            keys = [key for each in (self.overrides, *(arm.overrides for arm in arms.values())) for key in each]
-            if len(self.mix) > 1 or any(key.startswith("gyms.") for key in keys):
+            if len(self.mix) > 1 or any(key.startswith(("gyms.", "stages")) for key in keys):
                 raise ConfigError(f"Claim '{self.name}' is about {self.family} itself; it has no second family.")
             changed["mix"] = {"errand": 1.0} if "wish" in self.mix else {"wish": 1.0}
-        else:
+        elif which == "follow-up":
             changed["first_seed"] = self.first_seed + _FRESH
         return self.model_copy(update={"name": f"{self.name}.{which}", "arms": arms, **changed})
 
@@ -212,7 +221,10 @@ def load_arm(path: str) -> tuple[str, Arm]:
 
 
 def _scaled(overrides: Mapping[str, Any], share: float) -> dict[str, Any]:
+    scaled = dict(overrides)
     schedule = overrides.get("schedule")
-    if not isinstance(schedule, Mapping) or "every" not in schedule:
-        return dict(overrides)
-    return {**overrides, "schedule": {**schedule, "every": max(1, round(schedule["every"] * share))}}
+    if isinstance(schedule, Mapping) and "every" in schedule:
+        scaled["schedule"] = {**schedule, "every": max(1, round(schedule["every"] * share))}
+    if "stages" in overrides:
+        scaled["stages"] = [{**stage, "tokens": round(stage["tokens"] * share)} for stage in overrides["stages"]]
+    return scaled

@@ -87,7 +87,7 @@ def registered(claim: Claim, *, changed_budget: bool) -> Iterator[Register]:
 
 def _events(name: str) -> list[tuple[str, float, dict[str, Any]]]:
     """Kind, time and fields of the claim's events, the oldest first."""
-    with open_warehouse(warehouse_dir()) as warehouse:
+    with open_warehouse(warehouse_dir(), run=f"claim-{name}") as warehouse:
         rows = warehouse.rows(
             """SELECT kind, logged_at, fields FROM events WHERE run_id = $run AND kind IN ('claim', 'claim_arm')
                ORDER BY incarnation, seq""",

@@ -60,7 +60,9 @@ def test_every_arm_of_every_claim_is_planned_on_a_laptop(name: str, home: Path) 
     claim = load_claim(name)
     recipes = [plan_run(request_of(claim, arm, claim.first_seed)).recipe for arm in claim.arms.values()]
     assert len({recipe.hash for recipe in recipes}) == len(recipes)
-    assert all(recipe.total_steps == round(claim.tokens / 4096) for recipe in recipes)
+    budgets = [sum(stage.tokens or 0 for stage in recipe.stages) for recipe in recipes]
+    assert all(recipe.total_steps == round(tokens / 4096) for recipe, tokens in zip(recipes, budgets, strict=True))
+    assert claim.tokens in budgets
     assert all(recipe.evaluate.draw == "seed" and recipe.evaluate.last == 3 for recipe in recipes)
     cold_starts = {(recipe.cold_start.model_dump_json(), recipe.demonstrations.model_dump_json()) for recipe in recipes}
     assert len(cold_starts) == (1 if claim.same_cold_start else len(recipes))
@@ -97,6 +99,8 @@ def test_another_budget_scales_schedules_that_count_steps() -> None:
     assert (shorter.tokens, shorter.every) == (80_000, 2)
     levels = shorter.recipe_of(shorter.arms["scaling"]).schedule.levels()
     assert [level.horizon for level in levels] == [6, 11, 16]
+    mixed = load_claim("mixed-above-alone").with_tokens(80_000)
+    assert [mixed.recipe_of(arm).stages[0].tokens for arm in mixed.arms.values()] == [80_000, 80_000, 160_000]
 
 
 def test_a_claim_is_registered_once_and_what_is_changed_later_is_exploratory(tmp_path: Path, home: Path) -> None:
@@ -189,13 +193,19 @@ def test_a_check_is_the_two_arms_with_one_thing_changed(tmp_path: Path) -> None:
     claim = load_claim("turn-shaping-matters-less")
     checks = {which: load_claim(f"turn-shaping-matters-less.{which}") for which in CHECKS}
     assert all(list(check.arms) == ["em-r2g", "equalized-mean"] for check in checks.values())
-    assert len({check.hash for check in (claim, *checks.values())}) == 5
+    assert len({check.hash for check in (claim, *checks.values())}) == 6
     rates = {name: check.recipe_of(check.arms["em-r2g"]).algorithm.lr for name, check in checks.items()}
-    assert rates == {"half-rate": 0.0005, "double-rate": 0.002, "second-family": 0.001, "follow-up": 0.001}
+    own = {"second-family": 0.001, "terminal-reward": 0.001, "follow-up": 0.001}
+    assert rates == {"half-rate": 0.0005, "double-rate": 0.002, **own}
+    assert checks["terminal-reward"].overrides["gyms.errand.config.reward"] == "terminal"
     assert (checks["second-family"].mix, checks["follow-up"].first_seed) == ({"wish": 1.0}, 201)
     assert load_claim(f"{written(tmp_path)}.half-rate").name == "tiny.half-rate"
     with pytest.raises(ConfigError, match="'elicitation-pay' is about wish itself; it has no second family"):
         load_claim("elicitation-pay.second-family")
+    with pytest.raises(ConfigError, match="'mixed-above-alone' is about errand itself; it has no second family"):
+        load_claim("mixed-above-alone.second-family")
+    with pytest.raises(ConfigError, match="'elicitation-pay' has no form with a reward at the end alone"):
+        load_claim("elicitation-pay.terminal-reward")
     with pytest.raises(ConfigError, match=r"no claim 'r2g-above-sum\.other'"):
         load_claim("r2g-above-sum.other")
 
@@ -209,6 +219,7 @@ def test_a_sign_that_turns_at_another_rate_is_said_in_the_verdict(tmp_path: Path
         (f"{path}.half-rate", "mean", 6),
         (f"{path}.double-rate", "r2g", 6),
         (f"{path}.second-family", "r2g", 8),
+        (f"{path}.terminal-reward", "mean", 8),
         (f"{path}.follow-up", "mean", 8),
     ):
         claim = load_claim(name)
@@ -223,11 +234,13 @@ def test_a_sign_that_turns_at_another_rate_is_said_in_the_verdict(tmp_path: Path
         "half-rate": "undecided (6 of 8 seeds)",
         "double-rate": "undecided (6 of 8 seeds)",
         "second-family": "reproduced",
+        "terminal-reward": "the reverse",
         "follow-up": "the reverse",
     }
     said = table.text()
     assert "**Reproduced**, in miniature, on errand and wish, but its sign turns at half the learning rate." in said
     assert "At half the learning rate, 6 seeds: -1.000 [-1.000, -1.000] (98 %)." in said
+    assert "With a reward at the end alone, 8 seeds: -1.000 [-1.000, -1.000] (98 %): the reverse." in said
     assert "On fresh seeds, 8 seeds: -1.000 [-1.000, -1.000] (98 %): the reverse." in said
     assert table.as_json()["checks"]["second-family"] == {
         "verdict": "reproduced",
