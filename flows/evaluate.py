@@ -88,7 +88,7 @@ def plan_evaluation(request: EvaluateRequest) -> PlannedEvaluation:
             profile=profile,
             backend="local",
             seed=request.seed,
-            name=request.name or "-".join(["evaluate", *([suite.played_as] if suite else []), actor.label]),
+            name=request.name or "-".join(["evaluate", *([suite.played_as] if suite else []), _called(actor)]),
             overrides=overrides,
             fresh=request.fresh,
             budget=request.budget,
@@ -118,6 +118,12 @@ def _under(suite: Suite, actor: Actor) -> tuple[Actor, ...]:
     served = actor.model_copy(update={"options": {**limit, **options}})
     native = served.model_copy(update={"native": True, "label": f"{actor.label} (native)"})
     return tuple(native if protocol == "native" else served for protocol in suite.protocols)
+
+
+def _called(actor: Actor) -> str:
+    """In the name of its run: checkpoints of many runs lie in folders of the same name, and may be played at once."""
+    in_folder = actor.kind == "checkpoint" and Path(actor.path).name == actor.label
+    return f"{actor.label}-{actor.sha256[:8]}" if in_folder else actor.label
 
 
 def _recipe_of(actor: Actor, suite: Suite | None) -> str:

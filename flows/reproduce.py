@@ -24,7 +24,7 @@ from flows.run.request import ReproduceRequest, TrainRequest, takes  # noqa: E40
 from flows.run.run import goes_on_as, load, read_status  # noqa: E402
 from flows.trials.claim_table import CRASHED, ClaimTable, claim_table  # noqa: E402
 from flows.trials.launchers import DeploymentLauncher, ProcessLauncher  # noqa: E402
-from flows.trials.register import Register, registered  # noqa: E402
+from flows.trials.register import Register, registered, runs_of  # noqa: E402
 from sweeps.launcher import Started  # noqa: E402
 from userrl_core.errors import ConfigError  # noqa: E402
 from warehouse import open_warehouse  # noqa: E402
@@ -61,7 +61,7 @@ def reproduce(request: ReproduceRequest) -> dict[str, Any]:
             log = get_run_logger()
             launcher = launcher_of(claim, log.info, home() / "claims")
             _Runs(register, launcher, requests, frozenset(own), log.info).run(request.parallel, request.poll_seconds)
-        with open_warehouse(warehouse_dir()) as warehouse:
+        with open_warehouse(warehouse_dir(), run=runs_of([claim.name])) as warehouse:
             table: ClaimTable = claim_table(warehouse, claim, register.exploratory)
         text = table.text()
         (folder / f"{claim.hash}.md").write_text(text)

@@ -19,6 +19,7 @@ import numpy as np
 
 from curricula.claims import load_claim
 from flows.machine.home import warehouse_dir
+from flows.trials.register import runs_of
 from userrl_core.measure.interval import Interval, t_interval
 from warehouse import open_warehouse
 
@@ -43,7 +44,7 @@ def main() -> None:
     """Print both tables."""
     argparse.ArgumentParser(description="Best fixed horizon against budget.").parse_args()
     claim = load_claim(CLAIM)
-    with open_warehouse(warehouse_dir()) as warehouse:
+    with open_warehouse(warehouse_dir(), run=runs_of([CLAIM])) as warehouse:
         rows = warehouse.rows(VALIDATIONS, claim=CLAIM, hash=claim.hash)
     scores: dict[int, dict[str, dict[float, float]]] = {}
     for seed, arm in sorted({(row["seed"], row["arm"]) for row in rows}):

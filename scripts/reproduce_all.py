@@ -17,7 +17,7 @@ from pathlib import Path
 from curricula.claims import Claim, claim_names, load_claim
 from flows.machine.home import check_writable, home, warehouse_dir
 from flows.trials.claim_table import METRICS, ClaimTable, claim_table
-from flows.trials.register import registered
+from flows.trials.register import registered, runs_of
 from userrl_core.measure.recipes import holm
 from warehouse import open_warehouse
 
@@ -54,7 +54,7 @@ def run(claims: Sequence[Claim], seeds: int, parallel: int) -> list[str]:
 
 def write(claims: Sequence[Claim]) -> None:
     """The page's tables; what stands above the mark is written by hand."""
-    with open_warehouse(warehouse_dir()) as warehouse:
+    with open_warehouse(warehouse_dir(), run=runs_of(claim.name for claim in claims)) as warehouse:
         registrations = {row["hash"]: row for row in warehouse.rows("FROM claims()")}
         tables = {
             claim.name: claim_table(warehouse, claim, registrations[claim.hash]["exploratory"])

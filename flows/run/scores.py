@@ -146,7 +146,7 @@ def paired(before: str, after: str, gyms: Sequence[str]) -> Difference:
 
     Each run is an evaluation of one actor.
     """
-    with open_warehouse(warehouse_dir()) as warehouse:
+    with open_warehouse(warehouse_dir(), run=(before, after)) as warehouse:
         a, b = (
             {
                 (key[2], task): found

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from curricula.claims import Claim
+from curricula.claims import CHECKS, Claim
 from flows.machine.home import warehouse_dir
 from warehouse import open_warehouse
 from warehouse.write.turn_log import TurnLog
@@ -83,6 +83,14 @@ def registered(claim: Claim, *, changed_budget: bool) -> Iterator[Register]:
             if kind == "claim_arm" and fields["hash"] == claim.hash:
                 found.rows[fields["arm"], int(fields["seed"])] = fields
         yield found
+
+
+def runs_of(names: Iterable[str]) -> set[str]:
+    """The runs that tables of these claims and of their checks are made of, and the registers: what to open a warehouse for."""
+    registers = {f"claim-{each}" for name in names for each in (name, *(f"{name}.{which}" for which in CHECKS))}
+    text = "SELECT DISTINCT fields->>'run' AS run FROM events WHERE kind = 'claim_arm'"
+    with open_warehouse(warehouse_dir(), run=registers) as warehouse:
+        return registers | {row["run"] for row in warehouse.rows(text)}
 
 
 def _events(name: str) -> list[tuple[str, float, dict[str, Any]]]:

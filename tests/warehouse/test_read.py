@@ -136,7 +136,7 @@ def test_a_warehouse_of_one_run_answers_about_it_as_the_whole_does_and_reads_no_
         "SELECT name, step, value FROM metrics WHERE run_id = 'a' ORDER BY ALL",
     )
 
-    def told(run: str | None) -> list[Any]:
+    def told(run: str | tuple[str, ...] | None) -> list[Any]:
         with open_warehouse(tmp_path, run=run) as warehouse:
             return [warehouse.sql(text).fetchall() for text in own]
 
@@ -147,10 +147,12 @@ def test_a_warehouse_of_one_run_answers_about_it_as_the_whole_does_and_reads_no_
                 log.metrics({"x/y/z": step}, stage="rl-1", step=step)
             log.event("rewind", stage="rl-1", step=2)
             play(log, [1.0], step=3)
-    assert told("a") == told(None)
+    assert told("a") == told(("a", "nobody")) == told(None)
     assert len(told("a")[1]) == 3, "the one that is played again counts once"
     with open_warehouse(tmp_path, run="a") as warehouse:
         assert warehouse.sql("SELECT DISTINCT run_id FROM turns").fetchall() == [("a",)]
+    with open_warehouse(tmp_path, run=["b", "a"]) as warehouse:
+        assert warehouse.sql("SELECT DISTINCT run_id FROM turns ORDER BY ALL").fetchall() == [("a",), ("b",)]
     compact(tmp_path)
     with TurnLog.open(tmp_path, "a") as log:
         play(log, [0.25], step=4)

@@ -192,13 +192,15 @@ def segments_in(run: Path, form: str) -> list[tuple[Segment, Path]]:
     return sorted((Segment(run_id, m[1], int(m[2]), int(m[3])), folder / name) for name, m in parsed)
 
 
-def take_snapshot(root: Path, run: str | None = None) -> Snapshot:
+def take_snapshot(root: Path, runs: Set[str] | None = None) -> Snapshot:
     """A list of everything that counts now; live before sealed before manifest, see above.
 
-    run: only what this run logged, and packs that may hold rows of it beside others'.
+    runs: only what these logged, and packs that may hold rows of them beside others'.
     """
     folders = run_folders(root)
-    snapshot = Snapshot(runs=folders if run is None else [folder for folder in folders if folder.name == f"run={run}"])
+    if runs is not None:
+        folders = [folder for folder in folders if folder.name.removeprefix("run=") in runs]
+    snapshot = Snapshot(runs=folders)
     live = {segment: path for run in snapshot.runs for segment, path in segments_in(run, "live")}
     sealed = {segment: path for run in snapshot.runs for segment, path in segments_in(run, "sealed")}
     manifest = Manifest.read(root)
@@ -206,7 +208,7 @@ def take_snapshot(root: Path, run: str | None = None) -> Snapshot:
     snapshot.packs = {
         name: entry
         for name, entry in manifest.packs.items()
-        if run is None or run in entry["segments"] or entry["rows"].get("credits", 1) > 0
+        if runs is None or not runs.isdisjoint(entry["segments"]) or entry["rows"].get("credits", 1) > 0
     }
     for segment, path in live.items():
         if segment not in sealed and not manifest.pack_of(segment):

@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from pathlib import Path
 
 from warehouse.files.layout import Snapshot, take_snapshot
@@ -24,21 +24,21 @@ _TRIES = 100
 
 
 @contextlib.contextmanager
-def pinned(root: Path, run: str | None = None) -> Iterator[tuple[Snapshot, Snapshot]]:
+def pinned(root: Path, runs: Set[str] | None = None) -> Iterator[tuple[Snapshot, Snapshot]]:
     """A snapshot of now, and the same one of links that stay until the context ends.
 
     Where links cannot be made (a warehouse that may only be read, a file system without them) both are the one.
     """
     folder = _folder(root)
     try:
-        yield _linked(root, run, folder) if folder else _plain(root, run)
+        yield _linked(root, runs, folder) if folder else _plain(root, runs)
     finally:
         if folder:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _plain(root: Path, run: str | None) -> tuple[Snapshot, Snapshot]:
-    snapshot = take_snapshot(root, run)
+def _plain(root: Path, runs: Set[str] | None) -> tuple[Snapshot, Snapshot]:
+    snapshot = take_snapshot(root, runs)
     return snapshot, snapshot
 
 
@@ -55,9 +55,9 @@ def _folder(root: Path) -> Path | None:
         return None
 
 
-def _linked(root: Path, run: str | None, folder: Path) -> tuple[Snapshot, Snapshot]:
+def _linked(root: Path, runs: Set[str] | None, folder: Path) -> tuple[Snapshot, Snapshot]:
     for _ in range(_TRIES):
-        snapshot = take_snapshot(root, run)
+        snapshot = take_snapshot(root, runs)
         try:
             live, sealed = ({table: [_link(p, folder) for p in files] for table, files in form.items()}
                             for form in (snapshot.live, snapshot.sealed))  # fmt: skip
@@ -66,7 +66,7 @@ def _linked(root: Path, run: str | None, folder: Path) -> tuple[Snapshot, Snapsh
         except OSError:
             break
         return snapshot, Snapshot(live, sealed, snapshot.packs, snapshot.runs)
-    return _plain(root, run)
+    return _plain(root, runs)
 
 
 def _link(path: Path, folder: Path) -> Path:

@@ -11,7 +11,7 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -76,11 +76,11 @@ def definitions(stored: Iterable[str], rewinds: Sequence[Rewind], *, queries: bo
 class Connection:
     """Thread-safe: each query has a cursor of its own. Raises ConfigError where there is no warehouse."""
 
-    def __init__(self, root: Path, *, queries: bool = True, run: str | None = None) -> None:
-        """run: show only the files of this run."""
+    def __init__(self, root: Path, *, queries: bool = True, runs: Set[str] | None = None) -> None:
+        """runs: show only the files of these."""
         check_exists(root)
         self.root = root
-        self._run = run
+        self._runs = runs
         self.run_numbers: dict[str, int] = {}
         """Upper bits of the traj_ids of each run, by run_id; a run whose row is lost has none."""
         self._lock = threading.RLock()
@@ -100,8 +100,8 @@ class Connection:
         self._con.execute("SET allocator_bulk_deallocation_flush_threshold = '1MB'")
         # Everything is defined over no files first: files that vanish meanwhile then concern queries alone, which take a
         # new snapshot and try again.
-        runs = "CREATE TABLE store.runs AS FROM template.runs"
-        for statement in definitions([runs, *self.stored(Snapshot())], [], queries=queries):
+        empty = "CREATE TABLE store.runs AS FROM template.runs"
+        for statement in definitions([empty, *self.stored(Snapshot())], [], queries=queries):
             self._con.execute(statement)
 
     def describe(self) -> None:
@@ -254,10 +254,10 @@ class Connection:
     def _files(self, *, pin: bool) -> Iterator[tuple[Snapshot, Snapshot]]:
         """What there is now, and where to read it: the same, or links that stay. The lock must be held for links."""
         if not pin:
-            latest = take_snapshot(self.root, self._run)
+            latest = take_snapshot(self.root, self._runs)
             yield latest, latest
             return
-        with pinned(self.root, self._run) as both:
+        with pinned(self.root, self._runs) as both:
             try:
                 yield both
             finally:
@@ -269,7 +269,7 @@ class Connection:
     def _raise_unless_moved(self, error: duckdb.Error, snapshot: Snapshot) -> None:
         """Return when files moved since the snapshot; else raise what is wrong: a damaged file, or the query."""
         moved = (
-            isinstance(error, duckdb.IOException) and take_snapshot(self.root, self._run).contents != snapshot.contents
+            isinstance(error, duckdb.IOException) and take_snapshot(self.root, self._runs).contents != snapshot.contents
         )
         if not moved:
             raise file_fault(self.root, snapshot, error) or error
@@ -345,7 +345,7 @@ class Connection:
             # Another thread's query found files gone.
             return True
         known = {segment_of(path) for form in (latest.live, latest.sealed) for path in form.get("events", [])}
-        now = take_snapshot(self.root, self._run)
+        now = take_snapshot(self.root, self._runs)
         added = [path for path in now.live.get("events", []) if segment_of(path) not in known]
         sealed = any(segment_of(path) not in known for path in now.sealed.get("events", []))
         return sealed or any(map(superseded.may_rewind, added)) or self._read_rewinds() != rewinds

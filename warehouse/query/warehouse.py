@@ -5,7 +5,7 @@ Results are held in memory: a relation that was returned stays as it was, whatev
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -34,26 +34,31 @@ SEARCH_SECONDS = 5.0
 """Most time that a list may wait for its text search."""
 
 
-def open_warehouse(path: Path | str | None = None, read_only: bool = True, run: str | None = None) -> Warehouse:
+def open_warehouse(
+    path: Path | str | None = None, read_only: bool = True, run: str | Collection[str] | None = None
+) -> Warehouse:
     """The warehouse at `path` (default: `default_root()`) for Python.
 
     read_only: with True only queries are taken (SELECT, DESCRIBE, EXPLAIN ...); with False scratch tables and views may
     be made too. They live in memory only: nothing here ever changes the stored rows.
-    run: an id, for questions about this run alone: what looks at it again and again does not pay for the runs beside it. Rows of
-    others may be there and may be missing.
+    run: an id or several, for questions about these runs alone: who asks does not pay for the runs beside them. Rows of others
+    may be there and may be missing.
     Raises ConfigError where there is no warehouse.
     """
-    return Warehouse(Path(path) if path is not None else default_root(), read_only=read_only, run=run)
+    runs = frozenset([run]) if isinstance(run, str) else None if run is None else frozenset(run)
+    return Warehouse(Path(path) if path is not None else default_root(), read_only=read_only, runs=runs)
 
 
 class Warehouse:
     """Open for reading. Thread-safe."""
 
-    def __init__(self, root: Path, *, read_only: bool = True, queries: bool = True, run: str | None = None) -> None:
+    def __init__(
+        self, root: Path, *, read_only: bool = True, queries: bool = True, runs: Set[str] | None = None
+    ) -> None:
         """queries: with the shipped queries and views; upkeep does without them, which is a quarter of a second."""
         self.root = root
         self.read_only = read_only
-        self._connection = Connection(root, queries=queries, run=run)
+        self._connection = Connection(root, queries=queries, runs=runs)
         # Results live in a database of their own, so that a relation outlives the warehouse it came from.
         self._results = duckdb.connect(":memory:")
         self._trajectory_columns: list[str] = []

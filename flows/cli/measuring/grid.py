@@ -10,7 +10,7 @@ import csv
 import io
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from pathlib import Path
@@ -110,12 +110,13 @@ def play(grid: Grid, *, out: str | None, as_json: bool, watch: Callable[[dict[st
     if setting.attempts > 1 and setting.temperature == 0:
         print("note: greedy attempts differ only where users do; --temperature samples them.", file=sys.stderr)
     played: list[tuple[Cell, str, list[ScoreRow]]] = []
+    data: list[dict[str, Any]] = []
     for cell, evaluation in planned:
         report = evaluate_here(evaluation, watch)
         gyms = evaluation.plan.recipe.evaluation_gyms
         rows = score_rows(report.run, evaluation.actors, gyms)
         played.append((cell, report.run, [row for row in rows if row.gym in (*gyms, ALL)]))
-    data = [line for cell, run, rows in played for line in _plot_data(cell, run, rows)]
+        data += _plot_data(*played[-1], {actor.id for actor in evaluation.actors})
     path = Path(out) if out else home() / "grids" / f"{played[-1][1]}.csv"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(_csv(data), encoding="utf-8")
@@ -157,12 +158,15 @@ def _whole(rows: Sequence[ScoreRow]) -> ScoreRow:
     return next((row for row in rows if row.gym == ALL), rows[-1])
 
 
-def _plot_data(cell: Cell, run: str, rows: Sequence[ScoreRow]) -> Iterator[dict[str, Any]]:
-    """A line for every gym and every number of attempts."""
-    with open_warehouse(warehouse_dir()) as warehouse:
-        at_k = {(row["gym"] or ALL, row["k"]): row for row in warehouse.query("at_k", run=run).pl().to_dicts()}
+def _plot_data(
+    cell: Cell, run: str, rows: Sequence[ScoreRow], checkpoints: Set[str | None]
+) -> Iterator[dict[str, Any]]:
+    """A line for every gym and every number of attempts. checkpoints: those that are meant; the run may hold others'."""
+    with open_warehouse(warehouse_dir(), run=run) as warehouse:
+        found = [row for row in warehouse.query("at_k", run=run).pl().to_dicts() if row["checkpoint"] in checkpoints]
+    at_k = {(row["gym"] or ALL, row["k"]): row for row in found}
     for row in rows:
-        for (gym, k), found in sorted(at_k.items(), key=lambda item: item[0]):
+        for (gym, k), tried in sorted(at_k.items(), key=lambda item: item[0]):
             if gym != row.gym:
                 continue
             yield {
@@ -174,8 +178,8 @@ def _plot_data(cell: Cell, run: str, rows: Sequence[ScoreRow]) -> Iterator[dict[
                 "gym": gym,
                 "horizon": row.horizon,
                 "k": k,
-                "tasks": found["tasks"],
-                **{name: found[name] for name in ("mean_score", "best_at_k", "pass_at_k", "pass_hat_k")},
+                "tasks": tried["tasks"],
+                **{name: tried[name] for name in ("mean_score", "best_at_k", "pass_at_k", "pass_hat_k")},
                 "score": row.score,
                 "low": row.low,
                 "high": row.high,

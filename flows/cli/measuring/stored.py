@@ -21,7 +21,7 @@ def stored_conversations(run_id: str, phase: str, gyms: Sequence[str] | None) ->
     text = f"""{ENDED} where t.run_id = $run and t.phase = $phase and t.admitted
                     and ($gyms is null or list_contains($gyms, t.gym)) order by t.traj_id"""
     said = f"{SAID} from turns where run_id = $run and phase = $phase order by traj_id, turn"
-    with open_warehouse(warehouse_dir()) as warehouse:
+    with open_warehouse(warehouse_dir(), run=run_id) as warehouse:
         rows = warehouse.sql(text, run=run_id, phase=phase, gyms=list(gyms) if gyms else None).pl().to_dicts()
         turns: dict[int, list[Any]] = {}
         for row in warehouse.sql(said, run=run_id, phase=phase).pl().to_dicts():

@@ -1,0 +1,49 @@
+"""Checkpoints of many runs lie in folders of the same name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flows.cli.measuring.grid import Cell, _plot_data
+from flows.evaluate import plan_evaluation
+from flows.run.request import EvaluateRequest
+from flows.run.scores import ScoreRow
+from tests.warehouse.makers import play
+from warehouse import TurnLog
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path / "home"))
+    return tmp_path
+
+
+def checkpoint(root: Path, weights: bytes) -> str:
+    folder = root / "checkpoints" / "step-000098"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(weights)
+    return str(folder)
+
+
+def test_two_checkpoints_of_one_name_are_two_evaluations_and_one_in_two_places_is_one(here: Path) -> None:
+    first, other, copied = (
+        checkpoint(here / name, weights) for name, weights in [("a", b"1"), ("b", b"2"), ("c", b"1")]
+    )
+    planned = [plan_evaluation(EvaluateRequest(checkpoint=each, gyms=["errand"])) for each in (first, other, copied)]
+    assert [each.actors[0].label for each in planned] == ["step-000098"] * 3
+    ids = [each.plan.run_id for each in planned]
+    assert ids[0] == ids[2] != ids[1]
+
+
+def test_plot_data_is_of_the_checkpoint_that_is_meant_alone(here: Path) -> None:
+    warehouse = here / "home" / "warehouse"
+    with TurnLog.open(warehouse, "r1") as log:
+        play(log, [1.0], phase="evaluate", score=1.0)  # of checkpoint c1
+    request = EvaluateRequest(checkpoint="latest", gyms=["travel"])
+    cell = Cell(request, "step-000098", start=False, trained_with="–", user="rule")
+    row = ScoreRow(actor="step-000098", gym="travel", score=1.0, horizon=8)
+    assert [line["mean_score"] for line in _plot_data(cell, "r1", [row], {"c1"})] == [1.0]
+    assert list(_plot_data(cell, "r1", [row], {"another"})) == []
