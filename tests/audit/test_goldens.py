@@ -1,10 +1,12 @@
 """Golden cases A to D: small games whose true advantages are known, enumerated exactly."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from tests.audit.games import exact_group
-from userrl_core.audit.agreement import expected, worth
+from userrl_core.audit.agreement import by_kind, expected, worth
 from userrl_core.audit.rules import Padded, Rule, frozen, paid, rules
 from userrl_core.audit.utility import gap
 from userrl_core.rewards import assign_credit
@@ -126,3 +128,17 @@ def test_frozen_on_the_group_itself_a_rule_pays_what_training_pays(rule):
     for row, given, counts in zip(found, trained.advantages, tokens, strict=True):
         share = sum(counts) if rule.aggregation == "trajectory_mean" else 1
         assert row[: len(given)] == pytest.approx(given / share, abs=1e-12)
+
+
+def test_turns_of_a_kind_are_held_apart_in_root_mean_squares_of_all():
+    group = replace(exact_group(GAMBLE), kinds=["stop", "stop", "go", "win", "go", "lose"])
+    true = worth(group, "sum", 0.8, 1.0)
+    assert true.both.tolist() == pytest.approx([0, 0, 0, 0.5, 0, -0.5], abs=1e-9)
+    found = by_kind([group, group], [true.both, true.both])
+    root_mean_square = (0.5 / 6) ** 0.5
+    assert {kind: interval.estimate for kind, interval in found.items()} == pytest.approx(
+        {"go": 0.0, "lose": -0.5 / root_mean_square, "stop": 0.0, "win": 0.5 / root_mean_square}, abs=1e-9
+    )
+    # Tasks that are alike leave nothing to draw.
+    assert (found["win"].low, found["win"].high) == pytest.approx((3**0.5, 3**0.5), abs=1e-9)
+    assert by_kind([exact_group(GAMBLE)], [true.both]) == {}

@@ -69,6 +69,9 @@ def test_an_audit_of_credit_is_printed_and_stored_as_a_run_of_its_own(
         stored = "select value from metrics where run_id = $run and name = 'audit/sum.r2g.r2g.paper.token_mean/rms'"
         ((value,),) = warehouse.sql(stored, run=found["stored_as"]).fetchall()
     assert value == pytest.approx(found["rules"]["sum"]["r2g/r2g/paper token_mean"]["rms"])
+    kinds = {key for key in found["worth"]["sum"] if key.startswith("kind_")}
+    assert kinds
+    assert kinds <= found["rules"]["sum"]["r2g/r2g/paper token_mean"].keys()
     with pytest.raises(CheckpointError, match="has no checkpoint yet"):
         credit([find(run).id])
     with pytest.raises(ConfigError, match="--goal is sum, r2g, score"):

@@ -331,6 +331,11 @@ def test_a_grid_of_horizons_and_attempts_is_one_table_and_one_plot_data(here: Pa
     assert best["4"] < best["16"]
     drawn = (here / "grid.svg").read_text()
     assert {"score by turns allowed", "best of k attempts, 16 turns"} <= set(re.findall(r">([^<>]+)</text>", drawn))
+    process = userrl(here, *words[:-4], "--horizon", "4", "--attempts", "4", "--out", str(here / "one.csv"))
+    _, complaints = process.communicate(timeout=300)
+    assert process.returncode == 0, complaints
+    with (here / "one.csv").open() as file:
+        assert list(csv.DictReader(file)) == [row for row in rows if row["horizon"] == "4"]
 
 
 @pytest.mark.slow

@@ -37,7 +37,8 @@ class Group:
 
     own: [N] trajectories. ends: [N], the gym's scores. at: per trajectory the index of each of its prefixes, the first without
     any turn. starts: [P], the number of turns of a prefix. ways: P x K continuations, prefix by prefix, the prefix's own turns
-    included. way_ends: [P, K], the gym's scores. The first half of the K is one half, the rest the other.
+    included. way_ends: [P, K], the gym's scores. The first half of the K is one half, the rest the other. kinds: [all turns], what
+    each turn did (its choice of tool).
     """
 
     own: Padded
@@ -46,6 +47,7 @@ class Group:
     starts: Sequence[int]
     ways: Padded
     way_ends: Floats
+    kinds: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,7 @@ class Measures:
     trajectories' means. wrong: share of significant turns that were paid with the other sign. silent: share of those that were
     paid nothing. gap, true_gap: what going on is paid, and worth, more than stopping from the same prefix, each in its own
     root mean squares. mean, rms: of what was paid. significant: turns with abs(U) above two standard errors. push: of the
-    advantages, before the loss aggregation.
+    advantages, before the loss aggregation. kinds: mean expected advantage of the turns of each kind, in root mean squares of all.
     """
 
     rule: Rule
@@ -154,6 +156,7 @@ class Measures:
     rms: float
     significant: int
     push: Push
+    kinds: dict[str, Interval]
 
 
 def measure(groups: Sequence[Group], worths: Sequence[Worth], rule: Rule, gamma: float, k: float) -> Measures:
@@ -193,7 +196,23 @@ def measure(groups: Sequence[Group], worths: Sequence[Worth], rule: Rule, gamma:
         float(np.sqrt((every**2).mean())),
         significant,
         push_of([group.own for group in groups], rule, gamma, k),
+        by_kind(groups, [(given.halves[0] + given.halves[1]) / 2 for given in pays]),
     )
+
+
+def by_kind(groups: Sequence[Group], values: Sequence[Floats]) -> dict[str, Interval]:
+    """Mean of a value over the turns of each kind, in root mean squares of all turns' values; intervals over tasks.
+
+    A mean over turns hides what is rare and always wrong: a rule that unlearns the one search of a conversation agrees well.
+    """
+    every = np.concatenate(values)
+    scale = float(np.sqrt((every**2).mean())) or 1.0
+    found = {}
+    for kind in sorted({kind for group in groups for kind in group.kinds}):
+        of_kind = [np.array(group.kinds) == kind for group in groups]
+        sums = [[value[is_it].sum() / scale, is_it.sum()] for value, is_it in zip(values, of_kind, strict=True)]
+        found[kind] = over_tasks(np.array(sums, dtype=float), _ratio)
+    return found
 
 
 def push_of(groups: Sequence[Padded], rule: Rule, gamma: float, k: float) -> Push:

@@ -7,17 +7,21 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from userrl_core.audit.agreement import Group, Measures, measure, reliability, worth
+from userrl_core.audit.agreement import Group, Measures, by_kind, measure, reliability, worth
 from userrl_core.audit.continuations import Prefix, continuations
 from userrl_core.audit.replay import Setting, why_not
 from userrl_core.audit.rules import Padded, Rule, rules
 from userrl_core.errors import ConfigError, GymError
+from userrl_core.measure.interval import Interval
 from userrl_core.policies.base import BatchPolicy
 from userrl_core.records import Task, Trajectory
 from userrl_core.rollout import run_episodes
 
 GOALS = ("sum", "r2g", "score")
 """What a turn may be worth: the sum of rewards, the discounted one, the gym's score at the end."""
+
+NO_CALL = "no call"
+"""The kind of a turn whose text could not be read as a call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +30,8 @@ class Audit:
 
     reliability: by goal, split-half, of the utilities. measures: by goal, of every rule. refused: rules that the rewards do not
     allow, and why. identity: the largest error of the sum identity over all trajectories. trajectories, turns: of the real
-    groups. continuations: how many were played.
+    groups. continuations: how many were played. kinds: by goal, mean utility of the turns of each kind, in root mean squares of
+    all.
     """
 
     tasks: int
@@ -36,6 +41,7 @@ class Audit:
     identity: float
     reliability: dict[str, float]
     measures: dict[str, list[Measures]]
+    kinds: dict[str, dict[str, Interval]]
     refused: dict[str, str] = field(default_factory=dict)
 
 
@@ -89,7 +95,7 @@ async def audit(
 
 def compare(groups: Sequence[Group], gamma: float, curvature: float = 2.0) -> Audit:
     """Every rule beside the utilities of every goal."""
-    reliabilities, measures, refused = {}, {}, {}
+    reliabilities, measures, kinds, refused = {}, {}, {}, {}
     identity = 0.0
     for goal in GOALS:
         reach = max(
@@ -105,6 +111,7 @@ def compare(groups: Sequence[Group], gamma: float, curvature: float = 2.0) -> Au
             ),
         )
         reliabilities[goal] = reliability(worths)
+        kinds[goal] = by_kind(groups, [true.both for true in worths])
         rows: list[Measures] = []
         for rule in rules():
             try:
@@ -120,6 +127,7 @@ def compare(groups: Sequence[Group], gamma: float, curvature: float = 2.0) -> Au
         identity=identity,
         reliability=reliabilities,
         measures=measures,
+        kinds=kinds,
         refused=refused,
     )
 
@@ -139,6 +147,7 @@ def as_group(
         starts=[prefix.turns for prefix in prefixes],
         ways=_padded([way for each in ways for way in each], width),
         way_ends=np.array([[way.score or 0.0 for way in each] for each in ways]),
+        kinds=[turn.choice or NO_CALL for one in own for turn in one.turns],
     )
 
 

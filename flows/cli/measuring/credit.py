@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from flows.cli.measuring.frozen import Frozen
     from userrl_core.audit.agreement import Measures
     from userrl_core.audit.credit import Audit
+    from userrl_core.measure.interval import Interval
 
 GROUPS, GROUP, K = 40, 8, 8
 """From the prototype: more groups beat more continuations."""
@@ -125,6 +126,7 @@ def _store(frozen: Frozen, found: Audit, settings: dict[str, Any]) -> str:
         for row in rows:
             rule = row.rule.name.replace("/", ".").replace(" ", ".")
             numbers |= {f"audit/{goal}.{rule}/{key}": value for key, value in _numbers(row).items()}
+        numbers |= {f"audit/{goal}.worth/{key}": value for key, value in _by_kind(found.kinds[goal]).items()}
     with TurnLog.open(warehouse_dir(), run_id, run_fields={**fields, "name": label}) as log:
         log.event("rewind", stage="audit")  # a repeated command takes the place of what it did before
         log.event("credit_audit", stage="audit", checkpoint=frozen.id, identity=found.identity, **settings)
@@ -138,9 +140,19 @@ def _numbers(row: Measures) -> dict[str, float]:
     numbers |= {"reliability": row.reliability, "significant": float(row.significant)}
     numbers |= {"push": row.push.group, "push_turn": row.push.turn, "silent_below": row.push.silent}
     for name in ("cosine", "within", "between", "wrong"):
-        interval = getattr(row, name)
-        numbers |= {name: interval.estimate, f"{name}_low": interval.low, f"{name}_high": interval.high}
+        numbers |= _with_limits(name, getattr(row, name))
+    return {key: value for key, value in numbers.items() if math.isfinite(value)} | _by_kind(row.kinds)
+
+
+def _by_kind(kinds: dict[str, Interval]) -> dict[str, float]:
+    numbers: dict[str, float] = {}
+    for kind, interval in kinds.items():
+        numbers |= _with_limits(f"kind_{kind.replace(' ', '_')}", interval)
     return {key: value for key, value in numbers.items() if math.isfinite(value)}
+
+
+def _with_limits(name: str, interval: Interval) -> dict[str, float]:
+    return {name: interval.estimate, f"{name}_low": interval.low, f"{name}_high": interval.high}
 
 
 def _result(frozen: Frozen, found: Audit, settings: dict[str, Any], run_id: str) -> dict[str, Any]:
@@ -154,6 +166,7 @@ def _result(frozen: Frozen, found: Audit, settings: dict[str, Any], run_id: str)
         "identity": found.identity,
         "reliability": {name: value if math.isfinite(value) else None for name, value in found.reliability.items()},
         "refused": found.refused,
+        "worth": {goal: _by_kind(kinds) for goal, kinds in found.kinds.items()},
         "rules": {goal: {row.rule.name: _numbers(row) for row in rows} for goal, rows in found.measures.items()},
     }
 
@@ -186,6 +199,15 @@ def _show(frozen: Frozen, found: Audit, settings: dict[str, Any], goal: str, los
             f"{_two(row.gap):>9} ({_two(row.true_gap)}){_three(row.mean):>9}{_three(row.rms):>7}"
             f"{_two(row.push.group):>6} ({_two(row.push.turn)})"
         )
+    kinds = found.kinds[goal]
+    if len(kinds) > 1:
+        titles = "".join(f"{kind:>22}" for kind in kinds)
+        print(
+            f"by what turns do, in RMS{titles}\n{'worth':26}{''.join(f'{_limits(kinds[kind]):>22}' for kind in kinds)}"
+        )
+        for row in rows:
+            cells = "".join(f"{_limits(row.kinds[kind]):>22}" for kind in kinds)
+            print(f"{row.rule.name.rpartition(' ')[0]:26}{cells}")
     for name, why in found.refused.items():
         if name.endswith(loss):
             print(f"{name.rpartition(' ')[0]}: not possible here ({plain(why)})")

@@ -41,9 +41,7 @@ def evaluate(
     dollars: Annotated[float | None, typer.Option(help="Stop when model calls have cost this much.")] = None,
     hours: Annotated[float | None, typer.Option(help="Stop after this many hours of work.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Play again what was played before.")] = False,
-    out: Annotated[
-        str | None, typer.Option(help="Where a grid's plot data goes (.csv), the plot beside it (.svg).")
-    ] = None,
+    out: Annotated[str | None, typer.Option(help="Where the plot data goes (.csv), the plot beside it (.svg).")] = None,
     list_suites: Annotated[bool, typer.Option("--list", help="Show the suites and their settings.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -83,10 +81,9 @@ def evaluate(
         turns=horizons(turns, suite) or (horizon,),
     )
     grid = Grid(validated(EvaluateRequest, base, "evaluate"), axes)
-    if grid.single is None:
+    if grid.single is None or out is not None:
         return play(grid, out=out, as_json=as_json, watch=_watch())
-    _one(grid.single, as_json)
-    return None
+    return _one(grid.single, as_json)
 
 
 def as_user(text: str) -> Any:
