@@ -11,8 +11,9 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from curricula.claims import Claim, claim_names, load_claim
 from flows.machine.home import check_writable, home, warehouse_dir
@@ -54,13 +55,15 @@ def run(claims: Sequence[Claim], seeds: int, parallel: int) -> list[str]:
 
 def write(claims: Sequence[Claim]) -> None:
     """The page's tables; what stands above the mark is written by hand."""
-    with open_warehouse(warehouse_dir(), run=runs_of(claim.name for claim in claims)) as warehouse:
-        registrations = {row["hash"]: row for row in warehouse.rows("FROM claims()")}
-        tables = {
-            claim.name: claim_table(warehouse, claim, registrations[claim.hash]["exploratory"])
-            for claim in claims
-            if claim.hash in registrations
-        }
+    registrations: dict[str, Mapping[str, Any]] = {}
+    tables: dict[str, ClaimTable] = {}
+    for claim in claims:
+        with open_warehouse(warehouse_dir(), run=runs_of([claim.name])) as warehouse:
+            registrations |= {
+                row["hash"]: row for row in warehouse.rows("FROM claims(of_claim := $claim)", claim=claim.name)
+            }
+            if claim.hash in registrations:
+                tables[claim.name] = claim_table(warehouse, claim, registrations[claim.hash]["exploratory"])
     tested = [name for name, table in tables.items() if table.verdict.p == table.verdict.p and not table.exploratory]
     adjusted = dict(zip(tested, holm([tables[name].verdict.p for name in tested]), strict=True))
     lines = [MARK]
