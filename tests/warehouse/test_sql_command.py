@@ -53,6 +53,21 @@ def test_a_long_answer_is_cut_and_says_so(root: Path) -> None:
     assert "there are more" in note
 
 
+def test_after_a_slow_answer_over_many_files_it_says_what_makes_it_quicker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with TurnLog.open(tmp_path, "r1") as log:
+        play(log, [1.0])
+    monkeypatch.setattr("flows.cli.looking.sql.SLOW_SECONDS", 0.0)
+    _, quiet = ask(tmp_path, "SELECT 1", "--json")
+    monkeypatch.setattr("flows.cli.looking.sql.MANY_FILES", 1)
+    _, note = ask(tmp_path, "SELECT 1", "--json")
+    assert "note:" not in quiet
+    assert "files of ended runs lie here; `userrl warehouse compact` makes few of them" in note
+    compact(tmp_path)
+    assert "note:" not in ask(tmp_path, "SELECT 1", "--json")[1]
+
+
 def test_words_are_searched_for(root: Path) -> None:
     rows, note = ask(root, "needle", "--search", "--json")
     assert [(row["step"], row["turn"]) for row in json.loads(rows)] == [(2, 2), (2, 1)]

@@ -18,6 +18,9 @@ app = typer.Typer(add_completion=False, help="Ask the warehouse in SQL.")
 SHOWN, KEPT = 200, 1_000_000
 """Most rows on a screen and in a file, unless --limit says otherwise."""
 
+SLOW_SECONDS, MANY_FILES = 3.0, 1000
+"""From when on an answer is slow, and files are many."""
+
 
 @app.command(name="sql")
 def sql(
@@ -79,7 +82,12 @@ class _Session:
 def _ask(root: Path, text: str, format: Format, out: Path | None, limit: int, seconds: float) -> None:
     from warehouse.query.sandbox import ask
 
-    answer = ask(root, text, limit=limit, seconds=seconds)
+    began = time.monotonic()
+    try:
+        answer = ask(root, text, limit=limit, seconds=seconds)
+    finally:
+        if time.monotonic() - began > min(SLOW_SECONDS, seconds / 2):
+            _advise(root)
     rows = Rows(answer.columns, answer.rows, answer.types)
     for note in answer.notes:
         typer.echo(f"note: {plain(note)}", err=True)
@@ -88,6 +96,16 @@ def _ask(root: Path, text: str, format: Format, out: Path | None, limit: int, se
     moment = time.strftime("%H:%M:%S", time.localtime(answer.as_of))
     where = f" in {out}" if out else ""
     typer.echo(f"{len(answer.rows)} rows{where} as of {moment}, running experiments included{more}.{cut}", err=True)
+
+
+def _advise(root: Path) -> None:
+    """After a slow answer: what would make it quicker, if anything would."""
+    from warehouse.files.layout import take_snapshot
+
+    sealed = sum(map(len, take_snapshot(root).sealed.values()))
+    if sealed > MANY_FILES:
+        advice = "`userrl warehouse compact` makes few of them, and queries quicker"
+        typer.echo(f"note: {sealed:,} files of ended runs lie here; {advice}.", err=True)
 
 
 def _search(root: Path, text: str, format: Format, out: Path | None, limit: int, seconds: float) -> None:
