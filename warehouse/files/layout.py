@@ -10,6 +10,7 @@
     runs/run=<id>/sealed/<table>.<w>.<s>.parquet  the same rows, immutable
     packs/<name>.duckdb                      a compacted file ("pack"): many sealed segments as native tables, immutable
     manifest.json                            which packs count, and which segments each holds
+    pinned/<any>/run=<id>/...                links that a slow reader holds for as long as it reads (`pinned`)
 
 A segment moves live -> sealed -> packed. Its next form is complete and visible before the former is removed, so a
 reader that lists live, then sealed, then the manifest misses nothing; a segment seen twice is taken in its later form.
