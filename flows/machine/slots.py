@@ -35,14 +35,15 @@ class Slot:
 
 
 def slots() -> tuple[Slot, ...]:
-    """The machine's slots: one per visible GPU, else one per two CPU cores; ``$USERRL_SLOTS`` names them outright."""
+    """The machine's slots: one per visible GPU, else one per two CPU cores, or per as many as ``$USERRL_THREADS`` says that a run
+    computes on; ``$USERRL_SLOTS`` names them outright."""
     named = os.environ.get("USERRL_SLOTS")
     if named:
         return tuple(Slot(name.strip()) for name in named.split(",") if name.strip())
     gpus = _gpus()
     if gpus:
         return tuple(Slot(f"gpu-{index}") for index in gpus)
-    return tuple(Slot(f"cpu-{index}") for index in range(max(1, (os.cpu_count() or 1) // 2)))
+    return tuple(Slot(f"cpu-{index}") for index in range(max(1, (os.cpu_count() or 1) // threads())))
 
 
 def threads(wished: int | None = None) -> int:

@@ -141,3 +141,15 @@ def test_visible_gpus_are_the_slots(monkeypatch):
     assert [slot.name for slot in slots()] == ["gpu-2", "gpu-3"]
     assert Slot("gpu-3").gpu == 3
     assert Slot("cpu-0").gpu is None
+
+
+def test_cores_are_shared_out_by_the_threads_that_a_run_computes_on(monkeypatch):
+    monkeypatch.delenv("USERRL_SLOTS", raising=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    for threads, expected in [(None, 2), ("1", 4), ("2", 2), ("4", 1), ("16", 1)]:
+        if threads is None:
+            monkeypatch.delenv("USERRL_THREADS", raising=False)
+        else:
+            monkeypatch.setenv("USERRL_THREADS", threads)
+        assert [slot.name for slot in slots()] == [f"cpu-{n}" for n in range(expected)]
