@@ -74,7 +74,7 @@ def read(path: Path) -> Mapping[str, Any]:
     except (OSError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path} cannot be read: {error}.") from error
     if not isinstance(document, Mapping):
-        raise ConfigError(f"{path} holds no mapping of fields; start it with 'name: ...'.")
+        raise ConfigError(f"{path} holds no mapping of fields; write 'key: value' lines.")
     return document
 
 

@@ -17,6 +17,7 @@ from typing import Any, TypeVar  # noqa: E402
 from prefect import flow, get_run_logger  # noqa: E402
 
 from flows.machine.keyless import keyless  # noqa: E402
+from flows.machine.temporary_server import stop_in_order  # noqa: E402
 from flows.machine.workers import Workers  # noqa: E402
 from flows.run.artifacts import flow_run_name, label, notify, publish, show_page  # noqa: E402
 from flows.run.budget import check_budget  # noqa: E402
@@ -132,6 +133,7 @@ class _Stages:
 
 
 if __name__ == "__main__":  # a sweep's trial, or a run by hand: python -m flows.train ['{"seed": 1}']
+    stop_in_order()
     try:
         train(**json.loads(sys.argv[1] if sys.argv[1:] else "{}"))
     except UserRLError as error:

@@ -206,6 +206,8 @@ def load_claim(name: str | Path) -> Claim:
     """
     base, _, which = str(name).rpartition(".")
     if base and which in CHECKS:
+        if base.rpartition(".")[2] in CHECKS:
+            raise ConfigError(f"'{name}' is a check of a check; a check changes one thing of a claim.")
         return load_claim(base).check(which)
     values = read(find(name, "claim"))
     return validated(Claim, {"name": stem(name), **values}, f"claim '{name}'")

@@ -37,8 +37,10 @@ def run(
     from sweeps.space import load_space
 
     load_space(space)  # refused before a server is started for it
+    from flows.machine.temporary_server import stop_in_order
     from flows.sweep import sweep
 
+    stop_in_order()
     done = sweep(space=space, parallel=parallel, trials=trials, workers="processes", storage=storage, renew=renew)
     typer.echo(f"{done['sweep']}: {done['claim']}\nnext: userrl sweep best {done['sweep']}")
 

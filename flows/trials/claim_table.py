@@ -92,10 +92,10 @@ class ClaimTable:
     def text(self, adjusted: float | None = None) -> str:
         """In Markdown. adjusted: Holm's p among all primary contrasts."""
         claim, found = self.claim, self.verdict
-        lines = ["| arm | seeds | score | best on validation | collapsed | crashed | CPU-s a run |"]
+        lines = ["| arm | seeds | score [95 %] | best on validation | collapsed | crashed | CPU-s a run |"]
         other = claim.metric not in ("score", "collapsed")
         if other:
-            lines[0] = lines[0].replace("| score |", f"| {claim.metric} | score |")
+            lines[0] = lines[0].replace("| score [95 %] |", f"| {claim.metric} [95 %] | score |")
         lines.append("| --- |" + " ---: |" * (lines[0].count("|") - 2))
         for row in self.arms:
             cells = [f"`{row.arm}`{'*' * bool(row.exploratory)}", str(len(row.seeds))]
@@ -188,7 +188,8 @@ def _arm(name: str, rows: Sequence[Mapping[str, Any]], metric: str, exploratory:
         _interval(rows, "best"),
         share_interval(fallen, len(rows)),
         sum(cpu) / len(cpu) if len(cpu) == len(rows) else None,
-        "" if exploratory or not reasons else reasons[0],
+        # What the whole is exploratory for is said once, of the whole.
+        reasons[0].removeprefix(exploratory).removeprefix("; ") if reasons else "",
     )
 
 
@@ -220,7 +221,8 @@ def _says(claim: Claim, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     few = sorted({row["seed"] for row in rows if row["score"] is not None and row["evaluations"] < 3})
     if few:
         said.append(
-            f"Fewer than three evaluations within the last fifth of the budget at seeds {', '.join(map(str, few))}."
+            f"Fewer than three evaluations within the last fifth of the budget at seeds {', '.join(map(str, few))}: "
+            "the score there is the mean of those."
         )
     never = [row for row in rows if claim.target is not None and row["reached_step"] is None]
     if never:

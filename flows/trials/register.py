@@ -42,7 +42,7 @@ class Register:
 
         began: Unix seconds, when the run did. own: a person's arm. more: what the next start wants to know.
         """
-        earlier = EARLIER if began < self.registered else ""
+        reasons = [self.exploratory, OWN_ARM if own else "", EARLIER if began < self.registered and not own else ""]
         fields = {
             "claim": self.claim.name,
             "hash": self.claim.hash,
@@ -50,7 +50,7 @@ class Register:
             "seed": seed,
             "run": run,
             "state": state,
-            "exploratory": self.exploratory or (OWN_ARM if own else earlier),
+            "exploratory": "; ".join(filter(None, reasons)),
             "target": self.claim.target,
             **more,
         }

@@ -185,7 +185,10 @@ def test_the_endpoint_is_the_mean_of_the_last_three_evaluations_in_the_last_fift
     assert table.values[103] == {"r2g": 0.0, "mean": pytest.approx(0.625)}
     assert 104 not in table.values
     assert str(table.verdict) == "undecided (3 of 8 seeds)"
-    assert "Fewer than three evaluations within the last fifth of the budget at seeds 101, 102, 103." in table.says
+    assert (
+        "Fewer than three evaluations within the last fifth of the budget at seeds 101, 102, 103: the score there is the mean of those."
+        in table.says
+    )
     assert "**Undecided (3 of 8 seeds)**, in miniature, on errand." in table.text()
 
 
@@ -206,6 +209,8 @@ def test_a_check_is_the_two_arms_with_one_thing_changed(tmp_path: Path) -> None:
         load_claim("mixed-above-alone.second-family")
     with pytest.raises(ConfigError, match="'elicitation-pay' has no form with a reward at the end alone"):
         load_claim("elicitation-pay.terminal-reward")
+    with pytest.raises(ConfigError, match="is a check of a check"):
+        load_claim("short-plateaus.half-rate.follow-up")
     with pytest.raises(ConfigError, match=r"no claim 'r2g-above-sum\.other'"):
         load_claim("r2g-above-sum.other")
 
@@ -257,3 +262,17 @@ def test_processor_time_to_a_score_that_was_reached(tmp_path: Path, home: Path) 
     with open_warehouse(home / "warehouse") as warehouse:
         (row,) = warehouse.rows("from claim_arms()")
     assert (row["reached_step"], row["cpu_seconds"]) == (20, 4.0)
+
+
+def test_an_own_arm_is_marked_under_another_budget_too(tmp_path: Path, home: Path) -> None:
+    claim = load_claim(written(tmp_path)).with_tokens(4000)
+    trained(home / "warehouse", "a", {("RL", 100): [1.0] * 4})
+    with registered(claim, changed_budget=True) as register:
+        for arm, own in (("r2g", False), ("mine", True)):
+            register.note(arm, 101, run="a", began=register.registered + 1, state="ended", own=own)
+    with open_warehouse(home / "warehouse") as warehouse:
+        table = claim_table(warehouse, claim, register.exploratory)
+    assert {row.arm: row.exploratory for row in table.arms} == {"r2g": "", "mine": "an arm of one's own"}
+    said = table.text()
+    assert "| `mine`* |" in said
+    assert "Exploratory: another budget than the claim's." in said

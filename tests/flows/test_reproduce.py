@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -33,10 +35,17 @@ def begun() -> Iterator[list[subprocess.Popen[str]]]:
         kill(process)
 
 
-def begin(home: Path, claim: Path) -> subprocess.Popen[str]:
+def begin(home: Path, claim: Path, *, apart: bool = False) -> subprocess.Popen[str]:
     home.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "flows.cli.main", "reproduce", str(claim), "--seeds", "2", "--json"]
-    return subprocess.Popen(command, env=environment(home), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(
+        command,
+        env=environment(home),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=apart,
+    )
 
 
 def kill(process: subprocess.Popen[str]) -> None:
@@ -103,3 +112,18 @@ def test_a_claim_killed_half_way_and_resumed_gives_the_same_table(
         "r2g": (2, 0, ""),
         "mean": (2, 0, ""),
     }
+
+
+def test_a_term_to_the_whole_group_ends_it_in_order_and_leaves_no_process(
+    tmp_path: Path, begun: list[subprocess.Popen[str]]
+) -> None:
+    claim, home = written(tmp_path, overrides=LEARNS, tokens=30_000), tmp_path / "home"
+    begun.append(begin(home, claim, apart=True))
+    wait_for(lambda: any(home.glob("runs/*/stages/sft/progress.jsonl")), begun[-1])
+    below = psutil.Process(begun[-1].pid).children(recursive=True)
+    assert any("uvicorn" in " ".join(each.cmdline()) for each in below)  # the temporary servers of Prefect
+    os.killpg(begun[-1].pid, signal.SIGTERM)  # as `timeout` does, and a terminal's Ctrl-C
+    said, _ = begun[-1].communicate(timeout=60)  # it used to ask its dead server for minutes
+    assert begun[-1].returncode == 128 + signal.SIGTERM
+    assert "Traceback" not in said
+    assert psutil.wait_procs(below, timeout=60)[1] == []

@@ -63,6 +63,8 @@ def branch(
         own.on_format_error,
         own.model.prompt_style,
     )
+    if edit is not None and not edit.strip():
+        raise ConfigError("--edit is empty; write what the agent says, or leave it out.")
     then = None if edit is None else PolicyReply(text=_reply(edit))
     prefix = Prefix(stored, turn - 1, then)
     drawn = derive_seed("branch", trajectory, turn, seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
@@ -11,7 +12,9 @@ from flows.cli.terminal import plain, plain_json
 
 
 def reproduce(
-    claim: Annotated[str | None, typer.Argument(help="A shipped claim or a YAML file.")] = None,
+    claim: Annotated[
+        str | None, typer.Argument(help="A shipped claim, a check of one (NAME.half-rate, see --list), or a YAML file.")
+    ] = None,
     listed: Annotated[bool, typer.Option("--list", help="Every claim, one a line.")] = False,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds of every arm; verdicts come at 8, 16 and 24.")] = 8,
     arm: Annotated[str | None, typer.Option(help="A YAML file with an arm of one's own; exploratory.")] = None,
@@ -23,16 +26,21 @@ def reproduce(
 
     `prefect deployment run reproduce/default -p claim=NAME` uses workers instead.
     """
-    from curricula.claims import claim_names, load_claim
+    from curricula.claims import CHECKS, claim_names, load_arm, load_claim
 
     if listed or claim is None:
         for name in claim_names():
             known = load_claim(name)
             print(plain(f"{name:28s} {known.kind:16s} {known.text} ({known.paper})"))
+        print(f"Checks, where a claim has them: NAME.{', NAME.'.join(CHECKS)}", file=sys.stderr)
         return
-    load_claim(claim)  # refused before a server is started for it
+    load_claim(claim)  # refused before a server is started for it, as is the arm
+    if arm is not None:
+        load_arm(arm)
+    from flows.machine.temporary_server import stop_in_order
     from flows.reproduce import reproduce as run
 
+    stop_in_order()
     done = run(claim=claim, seeds=seeds, arm=arm, tokens=tokens, parallel=parallel, workers="processes")
     text = done.pop("text")
     print(

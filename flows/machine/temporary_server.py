@@ -1,0 +1,32 @@
+"""Prefect's temporary server, ended by the command that started it and by nobody else.
+
+Ctrl-C, and a TERM of `timeout`, reach every process of a command's group: the temporary server would die at once, and the command,
+which has to say there that its flow run has ended, would ask it in vain for minutes. And TERM ends Python without what stops that
+server, which then stays.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from functools import partial
+from types import FrameType, SimpleNamespace
+
+from flows.machine.home import temporary_server
+
+
+def stop_in_order() -> None:
+    """Before a flow is run by a command of ours, in its main thread: TERM ends it as Ctrl-C does, and the server last."""
+    signal.signal(signal.SIGTERM, _leave)
+    if temporary_server():
+        from prefect.server.api import server  # late: half a second, which only a temporary server needs
+
+        # Prefect has no setting for it: the module's own Popen gets a session apart.
+        apart = SimpleNamespace(**vars(subprocess))
+        apart.Popen = partial(subprocess.Popen, start_new_session=True)
+        setattr(server, "subprocess", apart)  # noqa: B010 (typed as a module)
+
+
+def _leave(number: int, _: FrameType | None) -> None:
+    sys.exit(128 + number)
