@@ -327,6 +327,7 @@ def test_a_grid_of_horizons_and_attempts_is_one_table_and_one_plot_data(here: Pa
     with (here / "grid.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [(row["horizon"], row["k"]) for row in rows] == [(h, k) for h in ("4", "8", "16") for k in "1234"]
+    assert {(row["attempts"], row["temperature"]) for row in rows} == {("4", "0.0")}
     best = {row["horizon"]: float(row["best_at_k"]) for row in rows if row["k"] == "4"}
     assert best["4"] < best["16"]
     drawn = (here / "grid.svg").read_text()

@@ -116,7 +116,8 @@ def play(grid: Grid, *, out: str | None, as_json: bool, watch: Callable[[dict[st
         gyms = evaluation.plan.recipe.evaluation_gyms
         rows = score_rows(report.run, evaluation.actors, gyms)
         played.append((cell, report.run, [row for row in rows if row.gym in (*gyms, ALL)]))
-        data += _plot_data(*played[-1], {actor.id for actor in evaluation.actors})
+        own = _plot_data(*played[-1], {actor.id for actor in evaluation.actors})
+        data += [{**line, "temperature": evaluation.plan.recipe.evaluate.temperature} for line in own]
     path = Path(out) if out else home() / "grids" / f"{played[-1][1]}.csv"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(_csv(data), encoding="utf-8")
@@ -178,6 +179,7 @@ def _plot_data(
                 "gym": gym,
                 "horizon": row.horizon,
                 "k": k,
+                "attempts": row.attempts,
                 "tasks": tried["tasks"],
                 **{name: tried[name] for name in ("mean_score", "best_at_k", "pass_at_k", "pass_hat_k")},
                 "score": row.score,
