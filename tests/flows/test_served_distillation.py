@@ -104,7 +104,10 @@ def test_no_fault_became_a_reward(distilled):
     expected = played_without_faults()
     admitted = dict(ask(home, "select traj_id, admitted from trajectories"))
     rows = ask(home, "select traj_id, task_id, attempt, list(reward order by turn) from turns group by all")
-    assert len(rows) == 60
+    assert len(admitted) == 60
+    assert not any(
+        admitted[traj_id] for traj_id in admitted.keys() - {row[0] for row in rows}
+    )  # none came to its first turn
     for traj_id, task, attempt, rewards in rows:
         whole = expected[task, attempt]
         if admitted[traj_id]:
