@@ -54,21 +54,20 @@ def main() -> None:
 
 def scores(checkpoint: Path, seed: int, horizon: int) -> Found:
     """Of one policy; what was played before is read again."""
-    greedy = grid(checkpoint, seed, ["--turns", ",".join(map(str, TURNS))])
+    greedy = grid(checkpoint, seed, "greedy", ["--turns", ",".join(map(str, TURNS))])
     tried = ["--turns", str(horizon), "--attempts", str(ATTEMPTS), "--temperature", "1"]
-    sampled = {int(row["k"]): float(row["pass_at_k"]) for row in grid(checkpoint, seed, tried)}
+    sampled = {int(row["k"]): float(row["pass_at_k"]) for row in grid(checkpoint, seed, "sampled", tried)}
     by_turns = {f"{row['horizon']} turns": float(row["score"]) for row in greedy}
     return {**by_turns, **{f"pass@{k}": sampled[k] for k in SHOWN}}
 
 
-def grid(checkpoint: Path, seed: int, options: Sequence[str]) -> list[Mapping[str, str]]:
-    """Lines of what `userrl evaluate` writes."""
+def grid(checkpoint: Path, seed: int, how: str, options: Sequence[str]) -> list[Mapping[str, str]]:
+    """Lines of what `userrl evaluate` writes; it plays nothing again that was played before."""
     folder = home() / "what-rl-adds"
     folder.mkdir(parents=True, exist_ok=True)
-    out = folder / f"{seed}-{checkpoint.parents[1].name}-{len(options)}.csv"
-    if not out.is_file():
-        command = [sys.executable, "-m", "flows.cli.main", "evaluate", str(checkpoint), "--seed", str(seed)]
-        subprocess.run([*command, *options, "--out", str(out)], check=True, stdout=subprocess.DEVNULL)
+    out = folder / f"{seed}-{checkpoint.parents[1].name}-{how}.csv"
+    command = [sys.executable, "-m", "flows.cli.main", "evaluate", str(checkpoint), "--seed", str(seed)]
+    subprocess.run([*command, *options, "--out", str(out)], check=True, stdout=subprocess.DEVNULL)
     with out.open() as file:
         return list(csv.DictReader(file))
 

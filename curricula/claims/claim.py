@@ -228,5 +228,8 @@ def _scaled(overrides: Mapping[str, Any], share: float) -> dict[str, Any]:
     if isinstance(schedule, Mapping) and "every" in schedule:
         scaled["schedule"] = {**schedule, "every": max(1, round(schedule["every"] * share))}
     if "stages" in overrides:
-        scaled["stages"] = [{**stage, "tokens": round(stage["tokens"] * share)} for stage in overrides["stages"]]
+        scaled["stages"] = [
+            {**stage, "tokens": round(stage["tokens"] * share)} if "tokens" in stage else stage
+            for stage in overrides["stages"]
+        ]
     return scaled
