@@ -11,6 +11,7 @@ from tests.gyms.recorded import exchanges
 from tests.published import published
 from userrl_core.errors import ConfigError
 from userrl_core.gyms import make, tasks
+from userrl_core.gyms.babyai.gym import make_env
 from userrl_core.gyms.babyai.levels import LEVELS
 from userrl_core.interact import InteractCall
 from userrl_core.policies.scripted import ScriptedPolicy
@@ -51,6 +52,34 @@ def test_the_world_of_an_id_is_the_one_that_the_real_server_showed() -> None:
         ours = make("babyai", task(LEVELS[number % 40], number // 40)).reset(seed=0)
         assert ours.splitlines()[0] == theirs.splitlines()[0]
         assert actions_in(ours, "go to") == actions_in(theirs, "go to")
+
+
+SERVED = [
+    ("go to the blue key", (2, 1), 1),
+    ("go to the yellow key", (1, 2), 3),
+    ("go to the red box", (1, 2), 3),
+    ("go to the grey key", (1, 1), 2),
+    ("go to the grey ball", (1, 2), 1),
+    ("go to the green box", (1, 2), 2),
+]
+"""Goal, place and direction under seeds 0 to 5 of GoToObjS6 as AgentGym's server has it (minigrid 2.3.1)."""
+
+
+def test_go_to_obj_s6_is_the_room_of_4_and_16_moves_of_agentgyms_server() -> None:
+    numbers = [seed * len(LEVELS) + LEVELS.index("GoToObjS6") for seed in range(len(SERVED))]
+    by_id = {task.id: task for split in ("train", "validation", "test") for task in tasks("babyai", split)}
+    worlds = [make_env(by_id[f"babyai_{number}"]) for number in numbers]
+    assert [(world.mission, tuple(map(int, world.agent_pos)), world.agent_dir) for world in worlds] == SERVED
+    assert {(world.grid.width, world.max_steps) for world in worlds} == {(4, 16)}
+
+
+def test_a_stored_task_of_the_earlier_room_is_played_as_it_was() -> None:
+    earlier = make_env(task("GoToObjS6"))
+    assert (earlier.grid.width, earlier.max_steps, earlier.mission) == (6, 36, "go to the blue key")
+    kept = next(task for task in tasks("babyai", "train", tier="tiny") if task.payload["level"] == "GoToRedBall")
+    assert set(kept.payload) == {"level", "seed", "short"}
+    changed = next(task for task in tasks("babyai", "train", tier="tiny") if task.payload["level"] == "GoToObjS6")
+    assert changed.payload["version"] == 2
 
 
 def actions_in(observation: str, what: str) -> set[str]:

@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+import curricula
+from curricula.host import Host
+from userrl.run.readiness import verdict
 from userrl_core.errors import GymError, TaskError
 from userrl_core.gyms import make, names, tasks
 from userrl_core.gyms.prompt import opening_messages
@@ -38,6 +41,72 @@ def test_released_sharegpt_data_becomes_chats(tmp_path: Path, lines: bool) -> No
     assert [message["role"] for message in chats[1]["messages"]] == ["system", "user", "assistant", "tool", "assistant"]
     assert chats[0]["messages"][2]["content"] == CALL
     assert chats[0]["tools"] == json.loads(ROW["tools"])
+
+
+def sharegpt(path: Path, *turns: tuple[str, str]) -> Path:
+    row = {"conversations": [{"from": speaker, "value": value} for speaker, value in turns]}
+    path.write_text(json.dumps([row]))
+    return path
+
+
+FUNCTION_CALL = '{"name": "interact_with_env", "arguments": {"choice": "answer", "content": "22"}}'
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (FUNCTION_CALL, CALL),
+        (
+            FUNCTION_CALL.replace(
+                '{"choice": "answer", "content": "22"}', json.dumps('{"choice":"answer","content":"22"}')
+            ),
+            CALL,
+        ),
+        (f"<think>Easy.</think>{FUNCTION_CALL}", f"<think>Easy.</think>\n{CALL}"),
+        (f"[{FUNCTION_CALL}, {FUNCTION_CALL}]", f"{CALL}\n{CALL}"),
+        (CALL, CALL),
+        (
+            '{"name": "get_user", "arguments": {"id": 7}}',
+            '<tool_call>\n{"name": "get_user", "arguments": {"id": 7}}\n</tool_call>',
+        ),
+    ],
+)
+def test_a_function_call_becomes_the_text_that_the_agent_is_to_write(tmp_path: Path, value: str, expected: str) -> None:
+    (chat,) = read_conversations(sharegpt(tmp_path / "sft.json", ("human", "Find it."), ("function_call", value)))
+    assert chat["messages"][1] == {"role": "assistant", "content": expected}
+
+
+def test_what_is_said_before_a_function_call_is_one_message_with_it(tmp_path: Path) -> None:
+    path = sharegpt(tmp_path / "sft.json", ("human", "Find it."), ("gpt", "I know."), ("function_call", FUNCTION_CALL))
+    assert read_conversations(path)[0]["messages"][1:] == [{"role": "assistant", "content": f"I know.\n{CALL}"}]
+
+
+def test_a_function_call_that_is_no_call_is_named(tmp_path: Path) -> None:
+    path = sharegpt(tmp_path / "sft.json", ("human", "Find it."), ("function_call", "answer 22"))
+    with pytest.raises(TaskError, match="entry 1: a function_call turn must be JSON with name and arguments"):
+        read_conversations(path)
+
+
+def test_a_file_that_teaches_no_call_of_the_recipes_gyms_is_refused(tmp_path: Path) -> None:
+    path = sharegpt(tmp_path / "sft.json", ("human", "Find it."), ("gpt", "22"), ("human", "No."), ("gpt", "23"))
+    with pytest.raises(
+        TaskError, match="teaches no call of function: none of its assistant turns holds interact_with_env"
+    ):
+        read_conversations(path, ["function"])
+    searching = sharegpt(
+        tmp_path / "search.json", ("human", "x"), ("function_call", FUNCTION_CALL.replace("answer", "search"))
+    )
+    assert read_conversations(searching, ["travel", "function"])
+    with pytest.raises(TaskError, match="teaches no call of turtle"):
+        read_conversations(searching, ["turtle"])
+
+
+def test_the_file_is_refused_before_anything_of_the_run_begins(tmp_path: Path) -> None:
+    path = sharegpt(tmp_path / "sft.json", ("human", "Find it."), ("gpt", "22"))
+    recipe = curricula.load("equalized-r2g", "laptop", {"cold_start.data": str(path)})
+    answer = verdict(recipe, Host(), backend="local")
+    assert (answer.kind, answer.reason) == ("refused", "data")
+    assert answer.sentence.startswith(f"{path} teaches no call of errand, wish:")
 
 
 def test_chats_of_messages_stay_as_they_are(tmp_path: Path) -> None:

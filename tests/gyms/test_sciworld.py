@@ -54,6 +54,7 @@ async def test_a_wrong_focus_ends_it_with_no_less_than_0() -> None:
     assert gym.reset(seed=0).startswith("Your task is to boil water.")
     last = await gym.step(InteractCall("action", "focus on air"))
     assert (last.reward, last.terminated, last.info["success"], gym.score()) == (0.0, True, False, 0.0)
+    assert gym.points == -100  # type: ignore[attr-defined]
     await gym.aclose()
 
 

@@ -98,6 +98,18 @@ class Grounds(Protocol):
         """Whether an answer after these turns would depart from the gold calls."""
         ...
 
+    def origin(self, turns: Sequence[Turn], departure: int) -> int:
+        """Return the number of the turn that led to this departure: an earlier one that refused or offered it, or itself."""
+        ...
+
+    def by_products(self, turns: Sequence[Turn], origin: int) -> list[int]:
+        """Return the numbers of later turns that only repeat the deviation, or report it as settled."""
+        ...
+
+    def slips(self, turns: Sequence[Turn]) -> list[int]:
+        """Return the numbers of turns that broke a rule of the policy without changing what is written."""
+        ...
+
 
 C = TypeVar("C", bound=GymConfig)
 

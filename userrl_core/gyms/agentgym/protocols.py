@@ -49,8 +49,8 @@ class Protocol:
     answers; there it may also be the whole answer. item: the name of the task's number in /reset; asked: further fields of
     it. created: the body of /create for a task (None: no body). score: what the answer to a step says of the episode so far,
     in [0, 1]. solved: whether that is success. ends: fields that say that the episode is over. read: the action in what the
-    agent says, None for more than one. per_turn: the answer's reward is that of the turn, and its score the gym's metric (our own
-    server); else a turn's reward is what it adds to the score. goal: the instruction of the system message.
+    agent says, None for more than one. per_turn: the answer's reward is that of the turn, and its ``metric`` the gym's metric
+    (our own server); else a turn's reward is what it adds to the score. goal: the instruction of the system message.
     """
 
     name: str
@@ -138,7 +138,7 @@ PROTOCOLS: Mapping[str, Protocol] = {
             "userrl",
             1000,
             "Reach what the first message asks for. Say with every action which kind of step it is.",
-            score=lambda answer: float(answer["score"]),
+            score=lambda answer: float(answer["metric"]),
             per_turn=True,
             actions="the kind of step and its content: action: what to say; or search: what to look up; or answer: the answer",
         ),

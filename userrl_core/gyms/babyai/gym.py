@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import gymnasium
 import minigrid  # noqa: F401  registers its environments
 
-from userrl_core.gyms.babyai.levels import environment_id
+from userrl_core.gyms.babyai.levels import environment_of
 from userrl_core.gyms.babyai.view import actions, describe, look
 from userrl_core.gyms.base import Gym, GymConfig, Reply
 from userrl_core.records import Task
@@ -84,7 +84,8 @@ class BabyAIGym(Gym[GymConfig]):
 
 def make_env(task: Task) -> Any:
     """The level's environment, in the state in which an episode of the task begins."""
-    env = gymnasium.make(environment_id(task.payload["level"])).unwrapped
+    name, options = environment_of(task.payload["level"], task.payload.get("version", 1))
+    env = gymnasium.make(name, **options).unwrapped
     with redirect_stdout(StringIO()):  # it prints every world that it throws away
         env.reset(seed=task.payload["seed"])
     return env

@@ -37,6 +37,16 @@ LEVELS: tuple[str, ...] = tuple(level for levels in FAMILIES.values() for level 
 FAMILY: dict[str, str] = {level: family for family, levels in FAMILIES.items() for level in levels}
 
 
-def environment_id(level: str) -> str:
-    """The level's name in minigrid's registry; one of them has a version of its own."""
-    return f"BabyAI-{level}-v{1 if level == 'GoToObjS6' else 0}"
+VERSIONS: dict[str, int] = {"GoToObjS6": 2}
+"""The version of a level's world in the tasks of today; every other level has one world, and its tasks name none."""
+
+
+def environment_of(level: str, version: int = 1) -> tuple[str, dict[str, int]]:
+    """Return the level's name in minigrid's registry and the options under which it is the world of a task.
+
+    GoToObjS6 on AgentGym's server has a room of 4 and 16 moves, as minigrid 2.3.1 registers it. Version 1, which tasks had
+    here first, is minigrid's room of 6 with 36 moves; runs that are stored with it replay as they were played.
+    """
+    if level != "GoToObjS6":
+        return f"BabyAI-{level}-v0", {}
+    return "BabyAI-GoToObjS6-v1", {"room_size": 4} if version == 2 else {}

@@ -7,7 +7,7 @@ from functools import lru_cache
 from random import Random
 
 from userrl_core.errors import ConfigError
-from userrl_core.gyms.babyai.levels import FAMILIES, FAMILY, LEVELS
+from userrl_core.gyms.babyai.levels import FAMILIES, FAMILY, LEVELS, VERSIONS
 from userrl_core.records import Task
 from userrl_core.seeding import content_hash, split_of
 from userrl_core.suggest import nearest
@@ -61,7 +61,8 @@ def _task(number: int, *, short: bool = False) -> Task:
     seed, index = divmod(number, len(LEVELS))
     level = LEVELS[index]
     payload = {"level": level, "seed": seed}
-    split = split_of(content_hash(payload))
+    split = split_of(content_hash(payload))  # of level and seed alone: a new version keeps the split
     key = f"babyai_{number}{'_tiny' * short}"
     payload |= {"short": True} if short else {}
+    payload |= {"version": VERSIONS[level]} if level in VERSIONS else {}
     return Task("babyai", key, split, payload, source="minigrid", tier=FAMILY[level])

@@ -43,6 +43,7 @@ class SciWorldGym(Gym[GymConfig]):
         """The task, and the room in which it begins. Raises ConfigError where there is no Java."""
         self._simulator = load(self.task.payload["task"], self.task.payload["variation"])
         self._score = 0.0
+        self.points = 0
         return f"{self._simulator.getTaskDescription()}\n{self._simulator.step('look around')}"
 
     def brief(self) -> str:
@@ -55,7 +56,7 @@ class SciWorldGym(Gym[GymConfig]):
 
     def _act(self, text: str) -> Reply:
         said = str(self._simulator.step(text))
-        score = round(100 * self._simulator.getScore())
+        self.points = score = round(100 * self._simulator.getScore())
         before, self._score = self._score, max(score, 0) / 100
         ended = bool(self._simulator.getCompleted()) or score < 0
         return Reply(said, self._score - before, ended, success=score >= 100)

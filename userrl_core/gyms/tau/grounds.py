@@ -12,12 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from userrl_core.gyms.tau.blame import HANDOVER, claims, offered, refuses
 from userrl_core.gyms.tau.database import Tables
 from userrl_core.gyms.tau.tools import Domain, ToolError
 from userrl_core.gyms.tau.verifier import Write, exact, replay
 from userrl_core.records import Turn
 
 Call = tuple[str, dict[str, Any]]
+LOOKED_UP = ("order_id", "reservation_id", "item", "booking_id")
+"""Arguments that name what a write changes; the policies ask for a look-up first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,59 @@ class TauGrounds:
         made = [self.domain.read(turn.content or "") for turn in turns if turn.info.get("write")]
         still_open = Counter(map(exact, self._carried_out(self.gold))) - Counter(map(exact, made))
         return not still_open[exact(call)] and self._succeeds(call, made)
+
+    def origin(self, turns: Sequence[Turn], departure: int) -> int:
+        """Return the turn that led to a departure: a refusal or a handover before a missing write, or the offer of a wrong one."""
+        turn = turns[departure - 1]
+        if turn.info.get("write") and departure in self._wrong(turns):
+            _, arguments = self.domain.read(turn.content or "")
+            earlier = offered(turns[: departure - 1], arguments, [gold for _, gold in self._carried_out(self.gold)])
+            return earlier or departure
+        return next((each.number for each in turns[:departure] if refuses(each)), departure)
+
+    def by_products(self, turns: Sequence[Turn], origin: int) -> list[int]:
+        """Return later turns that refuse again, or claim that all is settled."""
+        wrong = turns[origin - 1]
+        needless = False
+        if wrong.info.get("write"):
+            _, arguments = self.domain.read(wrong.content or "")
+            objects = {str(value) for value in arguments.values() if isinstance(value, str)}
+            golden = {
+                str(value)
+                for _, each in self._carried_out(self.gold)
+                for value in each.values()
+                if isinstance(value, str)
+            }
+            needless = not objects & golden
+        return [turn.number for turn in turns[origin:] if refuses(turn) or (claims(turn) and not needless)]
+
+    def slips(self, turns: Sequence[Turn]) -> list[int]:
+        """Return writes on something that was not looked up before, and handovers that gold does not make."""
+        seen: set[tuple[str, str]] = set()
+        found = []
+        handovers = {name for name, _ in self.gold if name.startswith(HANDOVER)}
+        for turn in turns:
+            if turn.choice != "answer" or turn.info.get("tool_error"):
+                continue
+            name, arguments = self.domain.read(turn.content or "")
+            objects = {(key, str(value)) for key, value in arguments.items() if key in LOOKED_UP}
+            if (turn.info.get("write") and objects - seen) or (name.startswith(HANDOVER) and not handovers):
+                found.append(turn.number)
+            seen |= objects
+        return found
+
+    def _wrong(self, turns: Sequence[Turn]) -> set[int]:
+        """Return the writes that are none of the gold writes."""
+        still_open = Counter(map(exact, self._carried_out(self.gold)))
+        wrong = set()
+        for turn in turns:
+            if turn.info.get("write"):
+                call = exact(self.domain.read(turn.content or ""))
+                if still_open[call]:
+                    still_open[call] -= 1
+                else:
+                    wrong.add(turn.number)
+        return wrong
 
     def _succeeds(self, call: Write, after: Sequence[Write]) -> bool:
         """Whether a write can be made once these were."""
