@@ -1,22 +1,33 @@
-"""The offline judge: a conversation's writes against the gold writes, turn by turn.
+"""The offline judge of turns: it compares a conversation's writes with the gold writes (TARL section 3.2, by rules).
 
--1: the first turn that departs from gold, of a conversation that failed. 0: later departures, which follow from it; departures
-that were repaired, since the task was verified in the end; and turns with an error of form or a call that failed. 1: all others.
-A turn that ends the conversation with an error of form while a gold write is missing is the deviation, not a flaw.
+-1 marks the turn that led to the first deviation of a failed conversation: the refusal of a gold write, the message that offered
+a wrong one, the wrong write itself, or the last turn at which a missing write was possible. 0 marks flaws: turns that follow from
+the deviation, deviations that were repaired, errors of form, failed calls, writes without a look-up, needless handovers. 1 marks
+all others. docs/rewards.md says how often a person agrees.
 """
 
 from __future__ import annotations
 
 from userrl_core.gyms.base import Grounds
-from userrl_core.records import Flag, Trajectory
+from userrl_core.records import Flag, Trajectory, Turn
 
 MALFORMED = Flag.FORMAT_ERROR | Flag.DISALLOWED | Flag.EXTRA_CALLS
 
 
 def rule_scores(trajectory: Trajectory, grounds: Grounds) -> list[int]:
     """A mark per turn, [T]."""
-    departures = grounds.departures(trajectory.turns)
-    deviation = None if trajectory.stop_reason == "success" or not departures else departures[0]
-    flawed = {turn.number for turn in trajectory.turns if turn.flags & MALFORMED or turn.info.get("tool_error")}
-    flawed |= set(departures)
+    turns = trajectory.turns
+    departures = grounds.departures(turns)
+    flawed = {turn.number for turn in turns if turn.flags & MALFORMED or turn.info.get("tool_error")}
+    flawed |= {*departures, *grounds.slips(turns)}
+    deviation = None
+    if trajectory.stop_reason != "success" and departures:
+        deviation = min(grounds.origin(turns, departure) for departure in departures)
+        flawed -= {departure for departure in departures if not _acts(turns[departure - 1])}
+        flawed |= set(grounds.by_products(turns, deviation))
     return [-1 if t.number == deviation else 0 if t.number in flawed else 1 for t in trajectory.turns]
+
+
+def _acts(turn: Turn) -> bool:
+    """Whether the turn wrote, or could not be read. The last turn at which a write was possible need not have done wrong."""
+    return bool(turn.info.get("write")) or bool(turn.flags & MALFORMED) or bool(turn.info.get("tool_error"))

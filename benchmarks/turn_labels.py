@@ -1,0 +1,33 @@
+"""The rule judge beside two labellings of turns, half by half: agreement, and hits by kind.
+
+python -m benchmarks.turn_labels        # needs the published tau-bench data in $USERRL_PUBLISHED_DATA
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+
+from tests.judging.turn_labels import labels, marks
+
+
+def main() -> None:
+    """Print agreement of judge and labellers, and how many of each kind the judge marks alike."""
+    folder = Path(os.environ["USERRL_PUBLISHED_DATA"]) / "tau-bench"
+    a, b = labels("A"), labels("B")
+    print("| half | turns | A and B | judge and A | judge and B |\n| --- | ---: | ---: | ---: | ---: |")
+    for half in ("dev", "held"):
+        found = marks(half, folder)
+        pairs = [sum(a[t][0] == b[t][0] for t in found), *(sum(found[t] == who[t][0] for t in found) for who in (a, b))]
+        print(f"| {half} | {len(found)} | " + " | ".join(f"{alike / len(found):.2f}" for alike in pairs) + " |")
+        for label in (-1, 0):
+            told = Counter(kind for t, (mark, kind) in a.items() if t in found and mark == label)
+            hit = Counter(a[t][1] for t in found if a[t][0] == label == found[t])
+            print(
+                f"{half}, label {label}: " + ", ".join(f"{kind} {hit[kind]} of {n}" for kind, n in sorted(told.items()))
+            )
+
+
+if __name__ == "__main__":
+    main()
