@@ -19,7 +19,7 @@ from tests.warehouse.test_compact import some_run
 from userrl_core.errors import LogError
 from warehouse import TurnLog, open_warehouse
 from warehouse.files.checksum import intact, stamped, verified_lines
-from warehouse.files.runs import TrialRecord, record_trial
+from warehouse.files.runs import TrialRecord, find_run, read_run, record_trial
 from warehouse.query.sandbox import ask
 from warehouse.upkeep.check import check
 from warehouse.upkeep.compact import compact
@@ -157,6 +157,66 @@ def test_a_changed_letter_in_a_small_file_is_named(tmp_path: Path, name: str) ->
     record_trial(tmp_path, TrialRecord("s", 1))
     change(tmp_path / name, b'"crc":"', b'"x":1,"crc":"')
     assert any(name in problem.sentence for problem in check(tmp_path).problems)
+
+
+RUNS = "SELECT run_id, name, seed FROM runs ORDER BY ALL"
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 1.0])
+def test_a_changed_bit_in_the_row_of_a_run_is_named_by_every_query_and_by_the_check(
+    tmp_path: Path, share: float
+) -> None:
+    for run in ("r1", "r2"):
+        TurnLog.open(tmp_path, run, run_fields={"name": f"name of {run}", "seed": 1}).close()
+    path = tmp_path / "runs" / "run=r1" / "run.json"
+    content = bytearray(path.read_bytes())
+    content[int(share * (len(content) - 1))] ^= 1
+    path.write_bytes(content)
+    told = r"run=r1/run\.json cannot be read.*; put it back from a backup.*\. The row of this run is left out\.$"
+    with open_warehouse(tmp_path) as warehouse:
+        with pytest.warns(UserWarning, match=told):
+            assert warehouse.sql(RUNS).fetchall() == [("r2", "name of r2", 1)]
+        assert warehouse.sql(RUNS).fetchall() == [("r2", "name of r2", 1)]
+    answer = ask(tmp_path, RUNS)
+    assert answer.rows == [["r2", "name of r2", 1]]
+    [note] = answer.notes
+    assert re.search(told, note)
+    [problem] = check(tmp_path).problems
+    assert (problem.kind, "run=r1/run.json cannot be read" in problem.sentence) == ("run", True)
+
+
+def test_a_run_whose_row_was_changed_is_refused_by_its_id_and_named_beside_another(tmp_path: Path) -> None:
+    for run in ("r1", "r2"):
+        TurnLog.open(tmp_path, run, run_fields={"name": "cook"}).close()
+    change(tmp_path / "runs" / "run=r2" / "run.json", b'"cook"', b'"book"')
+    with pytest.raises(LogError, match=r"run=r2/run\.json cannot be read \(it fails its checksum\)"):
+        find_run(tmp_path, "r2")
+    for name in ("latest", "cook"):
+        with pytest.warns(UserWarning, match=r"run=r2/run\.json cannot be read .* is left out\.$"):
+            assert find_run(tmp_path, name)["run_id"] == "r1"
+
+
+def test_a_row_that_names_another_run_is_refused(tmp_path: Path) -> None:
+    TurnLog.open(tmp_path, "r1").close()
+    path = tmp_path / "runs" / "run=r1" / "run.json"
+    row = orjson.loads(path.read_bytes())
+    del row["crc"]
+    path.write_bytes(orjson.dumps(row | {"run_id": "r3"}))
+    with pytest.raises(LogError, match=r"run=r1/run\.json cannot be read; put it back"):
+        TurnLog.open(tmp_path, "r1")
+
+
+def test_a_row_without_a_checksum_is_read_and_gets_one_from_a_repair(tmp_path: Path) -> None:
+    with tarfile.open(Path(__file__).parent / "data" / "schema1.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    paths = sorted(tmp_path.glob("runs/*/run.json"))
+    rows = [read_run(path.parent) for path in paths]
+    assert [intact(path.read_bytes()) for path in paths] == [None, None, None]
+    report = check(tmp_path, repair=True)
+    sentence = "3 run.json of an earlier version had no checksum; they have one now."
+    assert (sentence, True) in [(p.sentence, p.repaired) for p in report.problems]
+    assert [intact(path.read_bytes()) for path in paths] == [True, True, True]
+    assert [read_run(path.parent) for path in paths] == rows
 
 
 def test_what_an_earlier_version_wrote_is_read_and_counted_as_unchecked(tmp_path: Path) -> None:

@@ -7,9 +7,11 @@ import pytest
 from tests.warehouse.kills import kill_at
 from tests.warehouse.makers import play
 from userrl_core.errors import ConfigError, LogError
-from warehouse import TurnLog, open_warehouse
+from warehouse import TurnLog, Warehouse, maintain, open_warehouse
 from warehouse.files.layout import Manifest
 from warehouse.files.lock import FolderLock
+from warehouse.search.index import INDEX, TEXT
+from warehouse.upkeep.check import check
 from warehouse.upkeep.compact import compact
 
 COUNTS = """
@@ -74,6 +76,76 @@ def test_a_large_compaction_is_cut_into_several_packs(tmp_path: Path) -> None:
         some_run(tmp_path, f"r{n}")
     assert len(compact(tmp_path, pack_turns=20).packs) == 4
     assert counts(tmp_path) == (60, 60, 60, 20, 60, 20, 60)
+
+
+def long_turns(root: Path, turns: int) -> None:
+    with TurnLog.open(root, "r1") as log:
+        for step in range(turns):
+            play(log, [0.5], step=step, text="z" * 200_000)
+
+
+def test_packs_are_cut_by_the_bytes_of_long_rows_and_not_merged_again(tmp_path: Path) -> None:
+    long_turns(tmp_path, 5)
+    some_run(tmp_path, "r2")
+    long_turns(tmp_path, 5)
+    some_run(tmp_path, "r3")
+    with open_warehouse(tmp_path) as warehouse:
+        before = warehouse.sql("FROM turns ORDER BY traj_id, turn").fetchall()
+    done = compact(tmp_path, pack_long_row_bytes=3_000_000)
+    assert (len(done.packs), done.turns) == (2, 40)
+    assert [pack["long_row_bytes"] // 1_000_000 for pack in Manifest.read(tmp_path).packs.values()] == [2, 2]
+    assert compact(tmp_path, pack_long_row_bytes=3_000_000, many_small_packs=1).merged == []
+    assert len(compact(tmp_path, many_small_packs=1).merged) == 2
+    with open_warehouse(tmp_path) as warehouse:
+        assert warehouse.sql("FROM turns ORDER BY traj_id, turn").fetchall() == before
+    assert check(tmp_path).problems == []
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_text_index_reads_turns_in_batches_of_few_bytes_and_in_order(tmp_path: Path, packed: bool) -> None:
+    some_run(tmp_path, "r1")
+    some_run(tmp_path, "r2", trajectories=40)
+    long_turns(tmp_path, 3)
+    if packed:
+        compact(tmp_path, index=False)
+    with Warehouse(tmp_path, queries=False) as warehouse:
+        stored = warehouse.turns_beyond(frozenset(), most_bytes=5_000)
+        assert stored is not None
+        batches = [list(batch) for batch in stored.batches]
+        text = f"SELECT traj_id, turn, {TEXT} FROM store.turns ORDER BY traj_id, turn"
+        assert [row for batch in batches for row in batch] == warehouse.sql(text).fetchall()
+    sizes = [sum(len(text) for *_, text in batch) for batch in batches]
+    assert (len(batches), sum(size > 5_000 for size in sizes)) == (7, 3)
+
+
+def test_an_index_that_cannot_be_built_does_not_stop_packing(tmp_path: Path) -> None:
+    some_run(tmp_path)
+    (tmp_path / f".{INDEX}.new").mkdir()
+    with pytest.raises(LogError, match=r"text index of .* cannot be brought up to date: .*All else was compacted\."):
+        compact(tmp_path)
+    assert len(list((tmp_path / "packs").iterdir())) == 1
+    [problem] = check(tmp_path, repair=True).problems
+    assert (
+        problem.sentence == "The text index search.sqlite lacks turns of 1 packs; `userrl warehouse compact` adds them."
+    )
+    (tmp_path / f".{INDEX}.new").rmdir()
+    assert compact(tmp_path).indexed == 15
+    assert check(tmp_path).problems == []
+
+
+@pytest.mark.parametrize("content", [b"garbage" * 1000, b""])
+def test_a_damaged_text_index_is_named_by_the_check_and_removed_by_its_repair(tmp_path: Path, content: bytes) -> None:
+    some_run(tmp_path)
+    compact(tmp_path)
+    whole = (tmp_path / INDEX).read_bytes()
+    (tmp_path / INDEX).write_bytes(content or whole[: len(whole) // 2])
+    [problem] = check(tmp_path).problems
+    assert (problem.kind, problem.repaired) == ("index", False)
+    assert problem.sentence.startswith("The text index search.sqlite is damaged: ")
+    [problem] = check(tmp_path, repair=True).problems
+    assert (problem.kind, problem.repaired) == ("index", True)
+    assert maintain(tmp_path).compaction.indexed == 15
+    assert check(tmp_path).problems == []
 
 
 def test_two_compactors_do_not_run_at_once(tmp_path: Path) -> None:

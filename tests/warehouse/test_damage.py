@@ -36,7 +36,7 @@ def packs(root: Path) -> list[Path]:
 def make_packs(root: Path, runs: int = 1) -> None:
     for number in range(1, runs + 1):
         some_run(root, f"r{number}")
-        compact(root, index=False)
+        compact(root)
 
 
 def test_a_lost_manifest_is_reported_by_everyone_and_removes_no_pack(tmp_path: Path) -> None:

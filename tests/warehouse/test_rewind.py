@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.warehouse.makers import play
-from userrl_core.errors import ConfigError
+from userrl_core.errors import ConfigError, LogError
 from warehouse import TurnLog, open_warehouse
 
 
@@ -177,3 +177,27 @@ def test_a_rewind_on_a_branch_reaches_the_stages_of_that_branch_alone(tmp_path: 
         log.event("rewind", stage="rl-1", step=1)
     with open_warehouse(tmp_path) as warehouse:
         assert warehouse.sql(question.format("trajectories")).fetchall() == []
+
+
+def test_a_replay_hides_the_rejected_trajectories_of_its_stage_and_no_others(tmp_path: Path) -> None:
+    with TurnLog.open(tmp_path, "r1") as log:
+        play(log, [0.5, None], task="t1", stage="evaluate", phase="evaluate", calls=1)
+        play(log, [1.0], task="t2", stage="evaluate", phase="evaluate", calls=1)
+        play(log, [None], task="t3")
+    with TurnLog.open(tmp_path, "r1") as log:
+        log.event("replay", stage="evaluate")
+        play(log, [None], task="t1", stage="evaluate", phase="evaluate", calls=1)
+    with open_warehouse(tmp_path) as warehouse:
+        shown = "SELECT task_id, stage, incarnation, admitted FROM trajectories ORDER BY ALL"
+        assert warehouse.sql(shown).fetchall() == [
+            ("t1", "evaluate", 2, False),
+            ("t2", "evaluate", 1, True),
+            ("t3", "rl-1", 1, False),
+        ]
+        assert warehouse.sql("SELECT count(*) FROM turns").fetchall() == [(3,)]
+        assert warehouse.sql("SELECT count(*) FROM model_calls").fetchall() == [(2,)]
+        assert warehouse.sql("SELECT count(*) FROM trajectories_all").fetchall() == [(4,)]
+        ids = [i for (i,) in warehouse.sql("SELECT traj_id FROM trajectories_all ORDER BY 1").fetchall()]
+        assert [warehouse.turns_at([(i, 1)], ["message"]).num_rows for i in ids] == [0, 1, 1, 1]
+    with pytest.raises(LogError, match="A replay needs stage"), TurnLog.open(tmp_path, "r1") as log:
+        log.event("replay")

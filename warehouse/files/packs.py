@@ -27,13 +27,22 @@ def pack_entry(path: Path) -> dict[str, Any]:
             con.execute(f"ATTACH {literal(str(path))} AS pack (READ_ONLY)")
             for run, table, writer, first, last in con.execute("FROM pack.ledger ORDER BY ALL").fetchall():
                 segments.setdefault(run, {}).setdefault(table, {}).setdefault(str(writer), []).append([first, last])
-            (version,) = con.execute("SELECT schema_version FROM pack.format").fetchall()[0]
+            # Packs of earlier versions do not say how much of them is long rows.
+            [format_row] = con.execute("FROM pack.format").fetchall()
+            version, long_row_bytes = (*format_row, 0)[:2]
             tables = [table for (table,) in con.execute("SELECT table_name FROM pack.counts").fetchall()]
             rows = {table: con.execute(f"SELECT count(*) FROM pack.{table}").fetchall()[0][0] for table in tables}
         stat = path.stat()
-    except (duckdb.Error, OSError, IndexError) as error:
+    except (duckdb.Error, OSError, ValueError) as error:
         raise LogError(f"Pack {path.name} cannot be read: {first_line(error)}; {REPAIR}.") from error
-    return {"segments": segments, "rows": rows, "schema": version, "bytes": stat.st_size, "created": stat.st_mtime}
+    return {
+        "segments": segments,
+        "rows": rows,
+        "schema": version,
+        "long_row_bytes": long_row_bytes,
+        "bytes": stat.st_size,
+        "created": stat.st_mtime,
+    }
 
 
 def ledger(segments: Iterable[Segment]) -> Iterator[tuple[str, str, int, int, int]]:

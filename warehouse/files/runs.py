@@ -10,6 +10,7 @@ import fcntl
 import os
 import re
 import time
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -108,32 +109,59 @@ def read_run(folder: Path) -> dict[str, Any] | None:
     path = folder / "run.json"
     try:
         content = path.read_bytes()
-        row = None if intact(content) is False else orjson.loads(content)
     except FileNotFoundError:
         return None
-    except orjson.JSONDecodeError:
-        row = None
+    fault, row = "", None
+    if intact(content) is False:
+        fault = " (it fails its checksum)"
+    else:
+        with suppress(orjson.JSONDecodeError):
+            row = orjson.loads(content)
     texts, numbers = ("run_id", "name"), ("run_no", "gamma", "created")
     if not (
         isinstance(row, dict)
         and all(isinstance(row.get(key), str) for key in texts)
         and all(isinstance(row.get(key), (int, float)) for key in numbers)
+        and row["run_id"] == folder.name.removeprefix("run=")
     ):
-        raise LogError(f"{path} cannot be read; put it back from a backup, or start a run under another id.")
+        raise LogError(f"{path} cannot be read{fault}; put it back from a backup, or start a run under another id.")
     row.pop("crc", None)
     return row
+
+
+def stamp_run(folder: Path) -> bool:
+    """Give a run's row of an earlier version its checksum; whether it lacked one. Earlier versions read it as before."""
+    path = folder / "run.json"
+    if intact(path.read_bytes()) is not None:
+        return False
+    row = read_run(folder)
+    if row is not None:
+        write_atomically(path, stamped(orjson.dumps(row)[:-1]))
+    return row is not None
+
+
+def left_out(error: LogError) -> str:
+    """The sentence of a query that does without a run's row."""
+    return f"{str(error).rstrip('.')}. The row of this run is left out."
 
 
 def find_run(root: Path, name: str) -> dict[str, Any]:
     """The run that a person means by an id, a name, the beginning of an id, or ``latest`` (see `userrl_core.run_names`).
 
-    A retired run is found by its whole id alone. Raises ConfigError when there is none or the beginning fits several.
+    A retired run is found by its whole id alone. A run whose row cannot be read is left out with a warning. Raises
+    ConfigError when there is none or the beginning fits several, LogError when the row of the run with this id cannot be
+    read.
     """
     rows = {}
     for folder in run_folders(root):
-        # A row that cannot be read is left out here; `check` reports it.
-        with suppress(LogError):
-            if (row := read_run(folder)) is not None:
+        try:
+            row = read_run(folder)
+        except LogError as error:
+            if folder.name == f"run={name}":
+                raise
+            warnings.warn(left_out(error), stacklevel=2)
+        else:
+            if row is not None:
                 rows[row["run_id"]] = row
     if name in rows:
         return rows[name]

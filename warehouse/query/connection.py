@@ -23,7 +23,7 @@ from warehouse import reference, schema, views
 from warehouse.files.encode import fitting
 from warehouse.files.layout import Snapshot, check_exists, segment_of, take_snapshot
 from warehouse.files.pinned import pinned
-from warehouse.files.runs import read_run
+from warehouse.files.runs import left_out, read_run
 from warehouse.query import dictionary, scan, superseded
 from warehouse.query.fetch import fetch_rows, file_fault, may_be_of_a_file
 from warehouse.query.superseded import Rewind
@@ -214,7 +214,7 @@ class Connection:
         Planning a query over all files takes longer than reading some turns by their ids. only: the columns to read;
         those that say where a turn belongs come with them. where: a condition on traj_id and turn.
         """
-        files = self._files_of(state, "turns", traj_ids)
+        files = self.files_of(state.snapshot, "turns", traj_ids)
         needed = {*only, "traj_id", "turn", "run_id", "incarnation", "stage", "step", "phase"}
         if not needed & {"shaped", "advantage"}:
             turns = self.source("turns", files, needed, where, scattered=scattered)
@@ -225,10 +225,21 @@ class Connection:
 
     def rows_of(self, state: State, table: str, traj_ids: Collection[int]) -> str:
         """SQL for all rows of some trajectories in a logged table, superseded too, asked of the few files that can hold them."""
-        files = self._files_of(state, table, traj_ids)
+        files = self.files_of(state.snapshot, table, traj_ids)
         where = f"traj_id IN ({', '.join(map(str, traj_ids)) or 'NULL'})"
         rows = self.source(table, files, where=where)
         return scan.credited(files, rows, self.source("credits", files, where=where)) if table == "turns" else rows
+
+    def files_of(self, snapshot: Snapshot, table: str, traj_ids: Collection[int]) -> Snapshot:
+        """The few files of a snapshot that can hold rows of some trajectories in a logged table."""
+        run_ids: dict[int, list[str]] = {}
+        for run_id, number in self.run_numbers.items():
+            run_ids.setdefault(number, []).append(run_id)
+        # A run whose row is lost has no number; its rows may be anywhere.
+        if not all(i >> 40 in run_ids for i in traj_ids):
+            return snapshot
+        writers = {(run_id, i >> 24 & 0xFFFF) for i in traj_ids for run_id in run_ids[i >> 40]}
+        return snapshot.of_writers(table, writers)
 
     def close(self) -> None:
         """Release files and memory."""
@@ -239,16 +250,6 @@ class Connection:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _files_of(self, state: State, table: str, traj_ids: Collection[int]) -> Snapshot:
-        run_ids: dict[int, list[str]] = {}
-        for run_id, number in self.run_numbers.items():
-            run_ids.setdefault(number, []).append(run_id)
-        # A run whose row is lost has no number; its rows may be anywhere.
-        if not all(i >> 40 in run_ids for i in traj_ids):
-            return state.snapshot
-        writers = {(run_id, i >> 24 & 0xFFFF) for i in traj_ids for run_id in run_ids[i >> 40]}
-        return state.snapshot.of_writers(table, writers)
 
     @contextlib.contextmanager
     def _files(self, *, pin: bool) -> Iterator[tuple[Snapshot, Snapshot]]:
@@ -300,9 +301,13 @@ class Connection:
         for folder in snapshot.runs:
             run_id = folder.name.removeprefix("run=")
             if run_id not in self.run_numbers:
-                # One run's broken row must not hide the others: `check` reports it.
-                with contextlib.suppress(LogError):
-                    if (row := read_run(folder)) is not None:
+                # One run's broken row must not hide the others.
+                try:
+                    row = read_run(folder)
+                except LogError as error:
+                    self._warn({left_out(error)})
+                else:
+                    if row is not None:
                         self._con.execute(insert, list(fitting(types, row)[0].values()))
                         self.run_numbers[run_id] = row["run_no"]
 
@@ -325,7 +330,8 @@ class Connection:
             return self._rewinds
         self._rewinds_of = shown
         rows = self._con.cursor().execute(
-            "SELECT run_id, incarnation, stage, step FROM store.events WHERE kind = 'rewind' ORDER BY ALL"
+            "SELECT run_id, incarnation, stage, step, kind FROM store.events "
+            f"WHERE kind IN ({', '.join(map(literal, superseded.KINDS))}) ORDER BY ALL"
         )
         rewinds, sentences = superseded.readable(rows.fetchall())
         for path in shown.live.get("events", []) if shown is not None else []:
@@ -334,10 +340,14 @@ class Connection:
                 if self._looked_at.get(path) != size and (count := superseded.unreadable_lines(path)):
                     sentences.append(f"{count} lines of {path} cannot be read; {superseded.ADVICE}")
                 self._looked_at[path] = size
-        for sentence in set(sentences) - self._warned:
-            warnings.warn(sentence, stacklevel=2)
-        self._warned.update(sentences)
+        self._warn(set(sentences))
         return rewinds
+
+    def _warn(self, sentences: set[str]) -> None:
+        """Warn of each sentence once."""
+        for sentence in sorted(sentences - self._warned):
+            warnings.warn(sentence, stacklevel=2)
+        self._warned |= sentences
 
     def _rewound_since(self, latest: Snapshot, rewinds: list[Rewind]) -> bool:
         """Whether a rewind may have arrived since the snapshot was taken: rows after it could be in the answer."""

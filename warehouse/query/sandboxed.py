@@ -76,7 +76,9 @@ def _ask(request: dict[str, Any], seconds: float) -> dict[str, Any]:
         limit = pages * resource.getpagesize() + memory + OVERHEAD_BYTES
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
-    text = with_run_ids(Path(), text)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the connection says the same
+        text = with_run_ids(Path(), text)
     every = dictionary.concerns(text) or names_queries(text)
     for tried in range(TRIES):
         as_of = time.time()

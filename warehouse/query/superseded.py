@@ -24,21 +24,30 @@ COLD_START = "sft"
 """Its steps, and those of the fine-tunings ``sft-1`` ... after it, are counted apart from those of reinforcement learning: a
 rewind of one to a step reaches its own rows alone."""
 
+KINDS = ("rewind", "replay")
+"""The kinds of events that hide rows. ``replay`` hides the rejected trajectories of a stage, which are played again."""
+
 ADVICE = "turns may count twice. `userrl warehouse check --repair` sets it aside."
 
 _PHASES = ("train", "validate")
 _LATER = "t.step > r.step AND (r.branch IS NULL OR suffix(t.stage, r.branch))"
+_REPLAYED = """SELECT t.traj_id FROM store.trajectories t SEMI JOIN store.replayed r
+ON t.run_id = r.run_id AND t.incarnation < r.incarnation AND t.stage = r.stage AND NOT t.admitted"""
 _ANTI = "ANTI JOIN store.{0} r ON t.run_id = r.run_id AND t.incarnation < r.incarnation AND {1}"
 
 
 @dataclass(frozen=True, slots=True)
 class Rewind:
-    """One rewind event: hides rows of the run's incarnations below this one."""
+    """One rewind event: hides rows of the run's incarnations below this one.
+
+    rejected_only: a replay, which hides the rejected trajectories of its stage and no others.
+    """
 
     run_id: str
     incarnation: int
     stage: str | None
     step: int | None
+    rejected_only: bool = False
 
     @property
     def supervised(self) -> bool:
@@ -52,26 +61,30 @@ class Rewind:
         return f"-{branch}" if branch else None
 
 
-def readable(rows: Iterable[tuple[str | None, int | None, str | None, int | None]]) -> tuple[list[Rewind], list[str]]:
-    """The rewinds among rows (run, incarnation, stage, step) of events, and a sentence about each that is none.
+def readable(
+    rows: Iterable[tuple[str | None, int | None, str | None, int | None, str]],
+) -> tuple[list[Rewind], list[str]]:
+    """The rewinds among rows (run, incarnation, stage, step, kind) of events, and a sentence about each that is none.
 
     Such a row does not say what it voids (a damaged line, or an earlier version's): it hides nothing.
     """
     rewinds: list[Rewind] = []
     sentences: list[str] = []
-    for run_id, incarnation, stage, step in rows:
-        if run_id is None or incarnation is None or (stage is None and step is None):
+    for run_id, incarnation, stage, step, kind in rows:
+        replay = kind == "replay"
+        if run_id is None or incarnation is None or (stage is None and (step is None or replay)):
             which = "an unknown run" if run_id is None else f"run {run_id}"
-            sentences.append(f"A rewind of {which} (start {incarnation}) does not say what it replaces; {ADVICE}")
+            sentences.append(f"A {kind} of {which} (start {incarnation}) does not say what it replaces; {ADVICE}")
         else:
-            rewinds.append(Rewind(run_id, incarnation, stage, step))
+            rewinds.append(Rewind(run_id, incarnation, stage, None if replay else step, replay))
     return rewinds, sentences
 
 
 def may_rewind(path: Path) -> bool:
     """Whether a live events file may hold a rewind; one that is gone may."""
     try:
-        return b'"rewind"' in path.read_bytes()
+        text = path.read_bytes()
+        return any(f'"{kind}"'.encode() in text for kind in KINDS)
     except FileNotFoundError:
         return True
 
@@ -88,24 +101,33 @@ def unreadable_lines(path: Path) -> int:
         except (orjson.JSONDecodeError, AttributeError):
             count += 1
         else:
-            fields = row["run_id"], row["incarnation"], row["stage"], row["step"]
-            count += row["run_id"] is None or (row["kind"] == "rewind" and bool(readable([fields])[1]))
+            fields = row["run_id"], row["incarnation"], row["stage"], row["step"], row["kind"]
+            count += row["run_id"] is None or (row["kind"] in KINDS and bool(readable([fields])[1]))
     return count
 
 
 def definitions(rewinds: Sequence[Rewind]) -> list[str]:
-    """SQL that fills `store.rewound`, `store.refitted` and `store.restarted` and makes the views that they hide rows of."""
+    """SQL that fills the tables of rewinds in `store`, and makes the views in which these hide rows."""
     to_step = [r for r in rewinds if r.step is not None]
     rewound = [(r.run_id, p, r.incarnation, r.step, r.branch) for r in to_step if not r.supervised for p in _PHASES]
     refitted = [(r.run_id, r.stage, r.incarnation, r.step) for r in to_step if r.supervised]
-    restarted = [(r.run_id, r.stage, r.incarnation) for r in rewinds if r.step is None]
+    restarted = [(r.run_id, r.stage, r.incarnation) for r in rewinds if _whole_stage(r)]
+    replayed = [(r.run_id, r.stage, r.incarnation) for r in rewinds if r.rejected_only]
     statements = [
         "CREATE OR REPLACE TABLE store.rewound (run_id VARCHAR, phase VARCHAR, incarnation INTEGER, step INTEGER, "
         "branch VARCHAR)",
         "CREATE OR REPLACE TABLE store.refitted (run_id VARCHAR, stage VARCHAR, incarnation INTEGER, step INTEGER)",
         "CREATE OR REPLACE TABLE store.restarted (run_id VARCHAR, stage VARCHAR, incarnation INTEGER)",
+        "CREATE OR REPLACE TABLE store.replayed (run_id VARCHAR, stage VARCHAR, incarnation INTEGER)",
+        f"CREATE OR REPLACE VIEW store.replayed_trajectories AS {_REPLAYED}",
     ]
-    for table, rows in (("rewound", rewound), ("refitted", refitted), ("restarted", restarted)):
+    by_table: dict[str, Sequence[tuple[object, ...]]] = {
+        "rewound": rewound,
+        "refitted": refitted,
+        "restarted": restarted,
+        "replayed": replayed,
+    }
+    for table, rows in by_table.items():
         if rows:
             values = ", ".join(f"({', '.join(map(literal, row))})" for row in rows)
             statements.append(f"INSERT INTO store.{table} VALUES {values}")
@@ -120,7 +142,7 @@ def definitions(rewinds: Sequence[Rewind]) -> list[str]:
         _ANTI.format("refitted", "t.stage = r.stage AND t.step > r.step") if refitted else "",
         _ANTI.format("restarted", "t.stage = r.stage") if restarted else "",
     )
-    of_shown_turns = " SEMI JOIN turns USING (traj_id, turn)" if rewound or restarted else ""
+    of_shown_turns = " SEMI JOIN turns USING (traj_id, turn)" if rewound or restarted or replayed else ""
     return [
         *statements,
         f"CREATE OR REPLACE VIEW metrics AS {metrics}",
@@ -134,12 +156,18 @@ def definitions(rewinds: Sequence[Rewind]) -> list[str]:
 def visible(source: str, rewinds: Sequence[Rewind]) -> str:
     """SQL of the rows of `source` (turns, trajectories or model calls, as SQL) that no rewind hides."""
     rewound = any(r.step is not None and not r.supervised for r in rewinds)
-    restarted = any(r.step is None for r in rewinds)
+    restarted = any(map(_whole_stage, rewinds))
+    replayed = any(r.rejected_only for r in rewinds)
     return _hiding(
         source,
         _ANTI.format("rewound", f"t.phase = r.phase AND {_LATER}") if rewound else "",
         _ANTI.format("restarted", "t.stage = r.stage") if restarted else "",
+        "ANTI JOIN store.replayed_trajectories r ON t.traj_id = r.traj_id" if replayed else "",
     )
+
+
+def _whole_stage(rewind: Rewind) -> bool:
+    return rewind.step is None and not rewind.rejected_only
 
 
 def _hiding(source: str, *joins: str) -> str:

@@ -27,8 +27,14 @@ from warehouse.search import index
 if TYPE_CHECKING:
     import pyarrow as pa
 
-INDEXED_AT_ONCE = 20_000
-"""Turns in one batch for the text index."""
+INDEXED_BYTES = 32 * 2**20
+"""Text in one batch for the text index, to within one turn. Arrow and SQLite end at 1 to 2 GiB, and memory may end sooner."""
+
+_PARTS = """
+WITH sized AS (SELECT traj_id, turn, sum({bytes}) AS bytes FROM ({turns}) GROUP BY traj_id, turn),
+placed AS (SELECT traj_id, turn, (sum(bytes) OVER (ORDER BY traj_id, turn) - 1) // {most} AS part FROM sized)
+SELECT min([traj_id, turn]), max([traj_id, turn]), list(DISTINCT traj_id >> 24) FROM placed GROUP BY part ORDER BY part
+"""
 
 SEARCH_SECONDS = 5.0
 """Most time that a list may wait for its text search."""
@@ -192,23 +198,38 @@ class Warehouse:
 
         return self._connection.steady(ask)
 
-    def turns_beyond(self, indexed: Set[Segment]) -> index.StoredTurns | None:
-        """For the text index (`index.TurnsBeyond`); the caller holds the compactor's lock, so files stay where they are."""
+    def turns_beyond(self, indexed: Set[Segment], *, most_bytes: int = INDEXED_BYTES) -> index.StoredTurns | None:
+        """For the text index (`index.TurnsBeyond`); the caller holds the compactor's lock, so files stay where they are.
 
-        def ask(cursor: duckdb.DuckDBPyConnection, state: State) -> tuple[set[Segment], Any]:
+        most_bytes: of text in one batch, to within one turn. The text is read twice: its length first, by which the batches
+        are cut, then each batch.
+        """
+
+        def ask(cursor: duckdb.DuckDBPyConnection, state: State) -> tuple[Snapshot, list[tuple[Any, ...]]]:
             stored = Snapshot(sealed=state.snapshot.sealed, packs=state.snapshot.packs).without("turns", indexed)
-            segments = {segment_of(path) for path in stored.sealed["turns"]}
-            segments |= {segment for entry in stored.packs.values() for segment in segments_of(entry, "turns")}
             turns = self._connection.source("turns", stored)
-            text = f"SELECT traj_id, turn, {index.TEXT} AS body FROM ({turns}) ORDER BY traj_id, turn"
-            return segments, cursor.sql(text).to_arrow_reader(INDEXED_AT_ONCE)
+            text = _PARTS.format(turns=turns, bytes=index.TEXT_BYTES, most=most_bytes)
+            return stored, cursor.execute(text).fetchall()
 
-        segments, batches = self._connection.steady(ask, may_pin=False)  # its answer is read later
+        stored, parts = self._connection.steady(ask, may_pin=False)  # its answer is read later
+        segments = {segment_of(path) for path in stored.sealed["turns"]}
+        segments |= {segment for entry in stored.packs.values() for segment in segments_of(entry, "turns")}
         if not segments.isdisjoint(indexed):
             return None
-        return index.StoredTurns(
-            segments, (zip(*(column.to_pylist() for column in batch.columns), strict=True) for batch in batches)
+        return index.StoredTurns(segments, (self._texts(stored, *part) for part in parts))
+
+    def _texts(
+        self, stored: Snapshot, first: list[int], last: list[int], writers: list[int]
+    ) -> list[tuple[int, int, str]]:
+        """(traj_id, turn, text) of the turns from one key to another, in order. writers: the traj_ids' upper bits."""
+        files = self._connection.files_of(stored, "turns", [writer << 24 for writer in writers])
+        where = (
+            f"traj_id BETWEEN {first[0]} AND {last[0]} AND (traj_id > {first[0]} OR turn >= {first[1]}) "
+            f"AND (traj_id < {last[0]} OR turn <= {last[1]})"
         )
+        turns = self._connection.source("turns", files, ["traj_id", "turn", *index.TEXT_COLUMNS], where)
+        text = f"SELECT traj_id, turn, {index.TEXT} AS body FROM ({turns}) ORDER BY traj_id, turn"
+        return self._connection.steady(lambda cursor, _: cursor.execute(text).fetchall(), may_pin=False)
 
     def packed(self, table: str) -> str:
         """SQL for the packed rows of a logged table, nothing joined to them: what `export` copies."""

@@ -11,7 +11,7 @@ CREATE TABLE turns (                   -- Every agent message and what came back
     logged_at          DOUBLE,         -- Unix seconds (UTC) when it was logged; never used to order rows
     stage              VARCHAR,        -- distill, sft, rl-1 ... rl-n, evaluate
     step               INTEGER,        -- global RL step from 1, 0 before the first
-    phase              VARCHAR,        -- distill, train, validate, evaluate, play
+    phase              VARCHAR,        -- distill, train, baseline (greedy, for remax), validate, evaluate, play
     split              VARCHAR,        -- split of the task: train, validation, test
     gym                VARCHAR,        -- the gym
     task_id            VARCHAR,        -- the task, unique within its gym
@@ -44,7 +44,7 @@ CREATE TABLE trajectories (            -- One row at the end of each trajectory;
     logged_at          DOUBLE,         -- Unix seconds (UTC) at its end
     stage              VARCHAR,        -- distill, sft, rl-1 ... rl-n, evaluate
     step               INTEGER,        -- global RL step from 1, 0 before the first
-    phase              VARCHAR,        -- distill, train, validate, evaluate, play
+    phase              VARCHAR,        -- distill, train, baseline (greedy, for remax), validate, evaluate, play
     split              VARCHAR,        -- split of the task
     gym                VARCHAR,        -- the gym
     task_id            VARCHAR,        -- the task

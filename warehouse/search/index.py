@@ -33,6 +33,13 @@ ROUND = 4_096
 TEXT = "concat_ws(' ', thought, CASE WHEN choice IS NULL THEN message ELSE content END, observation)"
 """SQL for the text of a turn that is indexed and searched."""
 
+TEXT_COLUMNS = ("choice", "thought", "message", "content", "observation")
+"""The columns that `TEXT` is made of."""
+
+TEXT_BYTES = """coalesce(strlen(thought), 0) + coalesce(strlen(observation), 0)
++ coalesce(strlen(CASE WHEN choice IS NULL THEN message ELSE content END), 0) + 100"""
+"""SQL for the memory that a turn's text takes; the 100 bytes are for its key and for the text's own overhead."""
+
 HIT_COLUMNS = (
     *("run_id", "traj_id", "turn", "gym", "stage", "step", "phase"),
     *("reward", "choice", "content", "observation", "thought"),
@@ -62,7 +69,10 @@ _TOO_LONG = "The search took too long and was ended; name a rarer word."
 
 @dataclass(frozen=True, slots=True)
 class StoredTurns:
-    """Whole segments of turns, sealed or packed, and what is in them: batches of (traj_id, turn, text) in key order."""
+    """Whole segments of turns, sealed or packed, and what is in them: batches of (traj_id, turn, text) in key order.
+
+    A batch is read when it is asked for, and is as large as fits in memory.
+    """
 
     segments: Set[Segment]
     batches: Iterable[Iterable[tuple[int, int, str]]]
@@ -197,12 +207,54 @@ def _reading(root: Path) -> Iterator[sqlite3.Connection]:
         index.close()
 
 
+def damage(root: Path, *, whole: bool) -> str | None:
+    """Return what is wrong with the index file, None when nothing is or there is no file. The compactor's lock must be held.
+
+    whole: read every page. An index of an older layout is not damaged: the next compaction rebuilds it.
+    """
+    if not (root / INDEX).exists():
+        return None
+    try:
+        with closing(sqlite3.connect(root / INDEX, isolation_level=None)) as index:
+            if _layout(index) != LAYOUT:
+                return None
+            for (sentence,) in index.execute("PRAGMA integrity_check(1)") if whole else ():
+                if sentence != "ok":
+                    return str(sentence).splitlines()[0]
+            _segments(index)
+            sizes = index.execute("SELECT last FROM size").fetchall()
+            # The first index of an empty warehouse has no row.
+            last = index.execute("SELECT coalesce(max(first_doc), 0) FROM places").fetchone()[0]
+            if len(sizes) > 1 or last > (sizes[0][0] if sizes else 0):
+                return "its parts do not fit together"
+            if whole:
+                index.execute("BEGIN IMMEDIATE")
+                index.execute("INSERT INTO words(words) VALUES ('integrity-check')")
+                index.execute("ROLLBACK")
+    except sqlite3.Error as error:
+        return str(error)
+    return None
+
+
+def older_layout(root: Path) -> bool:
+    """Whether there is an index of another layout, which the next compaction rebuilds."""
+    if not (root / INDEX).exists():
+        return False
+    with _reading(root) as index:
+        return _layout(index) != LAYOUT
+
+
+def remove_index(root: Path) -> None:
+    """Remove the index; the next compaction builds it again. The compactor's lock must be held."""
+    _remove(root / INDEX)
+
+
 def update_index(root: Path, turns_beyond: TurnsBeyond) -> int:
     """Index sealed and packed turns not yet in it; returns how many. The compactor's lock must be held.
 
     A kill leaves the index as it was: additions are one transaction, and a rebuilt one, because the old is of another
     layout, cannot be read or has only some turns of a pack, replaces the old by a rename. Raises sqlite3.Error, for
-    example for a full disk.
+    example for a full disk, and what reading the turns raises.
     """
     path, draft, compacted = root / INDEX, root / f".{INDEX}.new", root / f".{INDEX}.whole"
     try:

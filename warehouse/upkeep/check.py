@@ -2,7 +2,8 @@
 
 Repairs: leftovers are removed, half-sealed segments of dead writers are sealed, an unreadable segment or pack is moved
 to ``quarantine/`` (its rows are then missing and reported), a lost manifest is rebuilt from the packs' own ledgers, a
-pack that it does not list is listed again, a rewind that does not say what it voids is set aside. Reported but never
+pack that it does not list is listed again, a rewind that does not say what it voids is set aside, a damaged text index
+is removed (the next compaction builds it again), a run's row of an earlier version gets a checksum. Reported but never
 repaired: duplicate keys, gaps in turn numbers, lost run rows.
 """
 
@@ -33,11 +34,12 @@ from warehouse.files.layout import (
 )
 from warehouse.files.lock import FolderLock
 from warehouse.files.packs import first_line, held_elsewhere, pack_entry, read_whole, unlisted_packs
-from warehouse.files.runs import format_version, read_run, write_format
+from warehouse.files.runs import format_version, read_run, stamp_run, write_format
 from warehouse.files.seal import DAMAGED, NULLED, kept_aside, write_segment
-from warehouse.query.superseded import readable, unreadable_lines
+from warehouse.query.superseded import KINDS, readable, unreadable_lines
 from warehouse.query.warehouse import Warehouse
 from warehouse.schema import literal
+from warehouse.search.index import INDEX, damage, indexed_segments, older_layout, remove_index
 from warehouse.upkeep.compact import Compaction, alive, recover, remove_leftovers
 
 UNREADABLE = "unreadable rewind"
@@ -86,17 +88,18 @@ def check(root: Path, *, repair: bool = False, whole: bool = True) -> Report:
         manifest = _manifest(root, repair, report)
         if manifest is None:
             return report
-        for path in (root / "FORMAT", root / "manifest.json", *root.glob("runs/*/run.json")):
+        for path in (root / "FORMAT", root / "manifest.json"):
             report.unchecked += path.exists() and intact(path.read_bytes()) is None
         _packs(root, manifest, repair, whole, report)
         _unlisted(root, manifest, repair, report)
-        _runs(root, report)
+        _runs(root, repair, report)
         _trials(root, report)
         _segments(root, manifest, repair, report)
         _live(root, manifest, repair, report)
         if repair:
             _leftovers(root, manifest, report)
         _rewinds(root, manifest, repair, report)
+        _index(root, manifest, repair, whole, report)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # what they say is reported
@@ -200,17 +203,25 @@ def _unlisted(root: Path, manifest: Manifest, repair: bool, report: Report) -> N
         report.add("pack", sentence, repair)
 
 
-def _runs(root: Path, report: Report) -> None:
+def _runs(root: Path, repair: bool, report: Report) -> None:
+    """The runs' rows. One of an earlier version has no checksum; a repair gives it one."""
+    stamped = 0
     for run in run_folders(root):
         try:
             row = read_run(run)
+            if row is not None and repair:
+                stamped += stamp_run(run)
         except LogError as error:
             report.add("run", str(error))
             continue
         if row is None:
             report.add("run", f"{run.name} has no run.json: a start that died while registering.")
-        elif fitting(schema.types("runs"), row)[1]:
+            continue
+        report.unchecked += intact((run / "run.json").read_bytes()) is None
+        if fitting(schema.types("runs"), row)[1]:
             report.add("run", f"{run.name}/run.json has values beyond their columns; they read as null.")
+    if stamped:
+        report.add("run", f"{stamped} run.json of an earlier version had no checksum; they have one now.", True)
 
 
 def _trials(root: Path, report: Report) -> None:
@@ -300,14 +311,37 @@ def _rewinds(root: Path, manifest: Manifest, repair: bool, report: Report) -> No
             _rewinds_of_pack(path, repair, report)
 
 
+def _index(root: Path, manifest: Manifest, repair: bool, whole: bool, report: Report) -> None:
+    """The text index: whether it can be read, and has the turns of every pack (a compaction indexes before it packs)."""
+    if (fault := damage(root, whole=whole)) is not None:
+        text = f"The text index {INDEX} is damaged: {fault}. `userrl warehouse compact` rebuilds it."
+        if repair:
+            remove_index(root)
+            text = (
+                f"The text index {INDEX} was damaged: {fault}. It was removed; `userrl warehouse compact` rebuilds it."
+            )
+        report.add("index", text, repair)
+        return
+    indexed = indexed_segments(root)
+    missing = sum(
+        not indexed.issuperset(segments_of(entry, "turns"))
+        for entry in manifest.packs.values()
+        if entry["rows"].get("turns", 0)
+    )
+    if missing and not older_layout(root):
+        report.add(
+            "index", f"The text index {INDEX} lacks turns of {missing} packs; `userrl warehouse compact` adds them."
+        )
+
+
 def _rewinds_of_segment(path: Path, name: str, repair: bool, report: Report) -> None:
     table = pq.read_table(path)
     kinds = table.column("kind").to_pylist()
     run_ids, starts, stages, steps = (
         table.column(name).to_pylist() for name in ("run_id", "incarnation", "stage", "step")
     )
-    rows = zip(run_ids, starts, stages, steps, strict=True)
-    bad = [kind == "rewind" and bool(readable([row])[1]) for kind, row in zip(kinds, rows, strict=True)]
+    rows = zip(run_ids, starts, stages, steps, kinds, strict=True)
+    bad = [row[-1] in KINDS and bool(readable([row])[1]) for row in rows]
     if not any(bad):
         return
     if repair:
@@ -319,7 +353,8 @@ def _rewinds_of_segment(path: Path, name: str, repair: bool, report: Report) -> 
 
 def _rewinds_of_pack(path: Path, repair: bool, report: Report) -> None:
     """A pack is never written to: a changed copy takes its place, and who reads the old one keeps it."""
-    bad = "kind = 'rewind' AND (run_id IS NULL OR incarnation IS NULL OR (stage IS NULL AND step IS NULL))"
+    lost = "run_id IS NULL OR incarnation IS NULL OR (stage IS NULL AND (step IS NULL OR kind = 'replay'))"
+    bad = f"kind IN ({', '.join(map(literal, KINDS))}) AND ({lost})"
     with duckdb.connect(":memory:") as con:
         con.execute(f"ATTACH {literal(str(path))} AS pack (READ_ONLY)")
         tables = con.execute("SELECT table_name FROM duckdb_tables() WHERE database_name = 'pack'").fetchall()

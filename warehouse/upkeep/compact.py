@@ -43,6 +43,9 @@ from warehouse.search.index import update_index
 from warehouse.upkeep.pack import Source, build
 
 PACK_TURNS = 2_000_000
+PACK_LONG_ROW_BYTES = 512 * 2**20
+"""Most bytes of long rows in one pack, roughly; building one takes three times as much memory."""
+
 SMALL_PACK_TURNS = 400_000
 MANY_SMALL_PACKS = 8
 
@@ -73,6 +76,14 @@ class Compaction:
     seconds: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Most turns, and most bytes of long rows, in one pack, roughly."""
+
+    turns: int
+    long_row_bytes: int
+
+
 def compact(
     root: Path,
     *,
@@ -80,12 +91,14 @@ def compact(
     index: bool = True,
     pack_turns: int = PACK_TURNS,
     many_small_packs: int = MANY_SMALL_PACKS,
+    pack_long_row_bytes: int = PACK_LONG_ROW_BYTES,
 ) -> Compaction:
     """Seal, pack, publish, remove the sources, and bring the text index up to date.
 
     everything: also pack the few segments of runs that are being written. pack_turns: most turns in one pack, roughly; it
     bounds what is built, and lost, at once. many_small_packs: that many packs of less than `SMALL_PACK_TURNS` are merged,
-    so that the number of packs grows with the logarithm of the nights.
+    so that the number of packs grows with the logarithm of the nights. pack_long_row_bytes: most bytes of long rows in one
+    pack, roughly; it bounds the memory of building one.
     Raises LogError when another compactor is at work, the disk is full or a file is damaged; no row is lost then.
     """
     started, done = time.perf_counter(), Compaction()
@@ -94,21 +107,25 @@ def compact(
         manifest = Manifest.read(root)
         remove_leftovers(root, manifest)
         replaced = [path for run in run_folders(root) for path in recover(run, done)]
-        failure = None
+        failure: Exception | None = None
         if index:
             # Before they are packed: a pack then never mixes segments that the index has with others that it lacks.
             try:
                 with Warehouse(root, queries=False) as warehouse:
                     done.indexed = update_index(root, warehouse.turns_beyond)
-            except sqlite3.Error as error:
+            except (sqlite3.Error, duckdb.Error, OSError, MemoryError) as error:
                 failure = error
-        _pack(root, manifest, done, everything, pack_turns, many_small_packs)
+        bounds = Bounds(pack_turns, pack_long_row_bytes)
+        _pack(root, manifest, done, everything, bounds, many_small_packs)
         if replaced and not done.packs:
             time.sleep(GRACE_SECONDS)
         for path in replaced:
             path.unlink(missing_ok=True)
         if failure is not None:
-            raise failure
+            raise LogError(
+                f"The text index of {root} cannot be brought up to date: {first_line(failure)}. All else was compacted. "
+                "Free space and memory, then compact again."
+            ) from failure
     done.seconds = time.perf_counter() - started
     return done
 
@@ -190,7 +207,7 @@ def recover(run: Path, done: Compaction) -> list[Path]:
 
 
 def _pack(
-    root: Path, manifest: Manifest, done: Compaction, everything: bool, pack_turns: int, many_small_packs: int
+    root: Path, manifest: Manifest, done: Compaction, everything: bool, bounds: Bounds, many_small_packs: int
 ) -> None:
     sources = []
     for run in run_folders(root):
@@ -199,16 +216,21 @@ def _pack(
         if everything or len(sealed) >= SEGMENTS_OF_LIVING_RUN or not living:
             sources += [Source.sealed(segment, path) for segment, path in sealed]
     done.segments = len(sources)
-    small = [name for name, pack in manifest.packs.items() if pack["rows"].get("turns", 0) < SMALL_PACK_TURNS]
+    small = [
+        name
+        for name, pack in manifest.packs.items()
+        if pack["rows"].get("turns", 0) < SMALL_PACK_TURNS
+        and pack.get("long_row_bytes", 0) <= bounds.long_row_bytes // 2
+    ]
     if len(small) >= many_small_packs:
         done.merged = small
         sources += [Source.pack(root / "packs" / name) for name in small]
     if sources:
-        done.packs = _publish(root, manifest, sources, pack_turns)
+        done.packs = _publish(root, manifest, sources, bounds)
         done.turns = sum(manifest.packs[name]["rows"].get("turns", 0) for name in done.packs)
 
 
-def _publish(root: Path, manifest: Manifest, sources: list[Source], pack_turns: int) -> list[str]:
+def _publish(root: Path, manifest: Manifest, sources: list[Source], bounds: Bounds) -> list[str]:
     folder = root / "packs"
     folder.mkdir(exist_ok=True)
     stamp = f"{time.time_ns():x}{os.getpid():x}"
@@ -216,7 +238,7 @@ def _publish(root: Path, manifest: Manifest, sources: list[Source], pack_turns: 
         # From now on a missing manifest beside packs is a lost one, never a first compaction that was killed.
         manifest.write(root)
     try:
-        entries = build(folder, stamp, list(_batches(sources, pack_turns)))
+        entries = build(folder, stamp, list(_batches(sources, bounds)))
     finally:
         for path in folder.glob(f".{stamp}*"):
             _remove(path)
@@ -231,16 +253,18 @@ def _publish(root: Path, manifest: Manifest, sources: list[Source], pack_turns: 
     return list(entries)
 
 
-def _batches(sources: list[Source], pack_turns: int) -> Iterator[list[Source]]:
-    """Sources in the order of run, writer and segment, cut where a pack would hold too many turns."""
+def _batches(sources: list[Source], bounds: Bounds) -> Iterator[list[Source]]:
+    """Sources in the order of run, writer and segment, cut where a pack would hold too many turns or bytes of long rows."""
     batch: list[Source] = []
-    turns = 0
+    turns = long_row_bytes = 0
     for source in sorted(sources, key=lambda source: source.order):
-        if turns and turns + source.turns > pack_turns:
+        too_many = turns and turns + source.turns > bounds.turns
+        if too_many or (long_row_bytes and long_row_bytes + source.long_row_bytes > bounds.long_row_bytes):
             yield batch
-            batch, turns = [], 0
+            batch, turns, long_row_bytes = [], 0, 0
         batch.append(source)
         turns += source.turns
+        long_row_bytes += source.long_row_bytes
     if batch:
         yield batch
 

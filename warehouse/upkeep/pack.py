@@ -21,18 +21,26 @@ from warehouse.files.checksum import intact_parquet
 from warehouse.files.layout import REPAIR, Segment, segments_of, sync
 from warehouse.files.packs import first_line, ledger, pack_entry
 from warehouse.schema import file_list, literal
+from warehouse.write.wal import SEGMENT_BYTES
 
 LONG_TEXT = frozenset({"content", "thought", "message", "observation", "info", "messages", "payload", "fields"})
+
+LONG_ROW_BYTES = 128 * 2**10
+"""Rows that are longer on average are counted by their bytes too: DuckDB holds 2,048 rows at once, three times over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where rows come from: one sealed segment, or an existing pack with all its tables."""
+    """Where rows come from: one sealed segment, or an existing pack with all its tables.
+
+    long_row_bytes: the bytes of segments whose rows are longer than `LONG_ROW_BYTES` on average.
+    """
 
     path: Path
     segments: tuple[Segment, ...]
     turns: int
     packed: bool
+    long_row_bytes: int = 0
 
     @classmethod
     def sealed(cls, segment: Segment, path: Path) -> Source:
@@ -42,16 +50,19 @@ class Source:
         if intact_parquet(content) is False:
             raise LogError(f"Segment {path} fails its checksum; {REPAIR}.")
         try:
-            rows = pq.read_metadata(pa.BufferReader(content)).num_rows
+            metadata = pq.read_metadata(pa.BufferReader(content))
+            long_row_bytes = _long_row_bytes(content, metadata)
         except pa.ArrowException as error:
             raise LogError(f"Segment {path} cannot be read: {first_line(error)}; {REPAIR}.") from error
-        return cls(path, (segment,), rows if segment.table == "turns" else 0, packed=False)
+        turns = metadata.num_rows if segment.table == "turns" else 0
+        return cls(path, (segment,), turns, packed=False, long_row_bytes=long_row_bytes)
 
     @classmethod
     def pack(cls, path: Path) -> Source:
         """An existing pack. Raises LogError when it is damaged."""
         entry = pack_entry(path)
-        return cls(path, tuple(segments_of(entry)), entry["rows"]["turns"], packed=True)
+        segments = tuple(segments_of(entry))
+        return cls(path, segments, entry["rows"]["turns"], packed=True, long_row_bytes=entry["long_row_bytes"])
 
     @property
     def order(self) -> tuple[str, int, int, str]:
@@ -60,6 +71,20 @@ class Source:
             return ("", 0, 0, self.path.name)
         (segment,) = self.segments
         return (segment.run_id, segment.writer, segment.number, segment.table)
+
+
+def _long_row_bytes(content: bytes, metadata: pq.FileMetaData) -> int:
+    """The bytes of a sealed segment's rows in memory where they are long on average, else 0."""
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    columns = [group.column(place) for group in groups for place in range(group.num_columns)]
+    # A file says how large its columns are without repeated values; a long one is in one of them at least once.
+    if all(column.total_uncompressed_size < LONG_ROW_BYTES // 8 for column in columns):
+        return 0
+    # A live file is sealed before it holds more rows of that length.
+    if metadata.num_rows > 2 * SEGMENT_BYTES // LONG_ROW_BYTES:
+        return 0
+    size = int(pq.read_table(pa.BufferReader(content)).nbytes)
+    return size if size > metadata.num_rows * LONG_ROW_BYTES else 0
 
 
 def build(folder: Path, stamp: str, batches: list[list[Source]]) -> dict[str, dict[str, Any]]:
@@ -164,7 +189,11 @@ def _describe(con: duckdb.DuckDBPyConnection, batch: list[Source]) -> None:
     )
     rows = [f"({', '.join(map(literal, row))})" for row in ledger(s for source in batch for s in source.segments)]
     con.execute(f"INSERT INTO pack.ledger VALUES {', '.join(rows)}")
-    con.execute(f"CREATE TABLE pack.format AS SELECT {schema.version()} AS schema_version")
+    long_row_bytes = sum(source.long_row_bytes for source in batch)
+    con.execute(
+        f"CREATE TABLE pack.format AS SELECT {schema.version()} AS schema_version, "
+        f"{long_row_bytes}::BIGINT AS long_row_bytes"
+    )
     con.execute("CREATE TABLE pack.counts (table_name VARCHAR, rows BIGINT)")
     for table in schema.LOGGED:
         con.execute(f"INSERT INTO pack.counts SELECT '{table}', count(*) FROM pack.{table}")

@@ -7,7 +7,7 @@ Restarts and rewind. A run may be started many times; every `open` is a new inca
 atomic mkdir, unless it joins one (``join=log.incarnation``: worker processes of the same start). A rewind voids rows of
 *earlier incarnations* and nothing else, so no clock is compared and a straggler of a killed start is voided even if it
 writes later. A log that has already written rows in its incarnation begins a new one when it rewinds; workers join
-after that.
+after that. A replay voids, of the same rows, those of rejected trajectories of one stage.
 """
 
 from __future__ import annotations
@@ -277,11 +277,13 @@ class TurnLog:
         self._wal.flush()
 
     def event(self, kind: str, **fields: Any) -> None:
-        """Anything else; durable on return. ``rewind`` needs a step or a stage, see the text above.
+        """Anything else; durable on return. ``rewind`` needs a step or a stage, ``replay`` a stage, see the text above.
 
-        Raises LogError for a rewind whose step or stage could not be read again: what it voids would be unknown.
+        Raises LogError for one whose step or stage could not be read again: what it voids would be unknown.
         """
         stage, step = fields.get("stage"), fields.get("step")
+        if kind == "replay" and not isinstance(stage, str):
+            raise LogError(f"A replay needs stage=..., the name of a stage; got {stage!r}.")
         if kind == "rewind":
             if stage is None and step is None:
                 raise LogError("A rewind needs step=... (void later training steps) or stage=... (void the stage).")
@@ -290,10 +292,10 @@ class TurnLog:
                 raise LogError(f"A rewind's step is a whole number from -1 to 2147483647; got {step!r}.")
             if stage is not None and not isinstance(stage, str):
                 raise LogError(f"A rewind's stage is a name; got {stage!r}.")
-            if self._wrote:
-                self.incarnation = claim(self._run / "incarnations")
-                self._stamp()
-                self._wrote = False
+        if kind in ("rewind", "replay") and self._wrote:
+            self.incarnation = claim(self._run / "incarnations")
+            self._stamp()
+            self._wrote = False
         self._append("events", [{"kind": kind, "stage": stage, "step": step, "fields": encode.text(fields)}])
         self._wal.flush()
 
