@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import curricula
-from flows.run.tasks import gym_config
+from userrl.run.tasks import gym_config
 from userrl_core.errors import ConfigError
 from userrl_core.gyms import make
 from userrl_core.rewards import CreditConfig, assign_credit, credit, turn_advantages
@@ -126,7 +126,7 @@ def test_its_gyms_reward_the_evaluation_apart_from_training(recipe: curricula.Re
             turtle.threshold,
             persuade.paid,
         )
-    assert values == {False: (0.0, 0.8, 1.0, 0.8, 1.0, "previous"), True: (0.2, 0.6, 1.0, 0.8, 0.9, "previous")}
+    assert values == {False: (0.0, 0.8, 1.0, 0.8, 1.0, "previous"), True: (0.2, 0.6, 1.0, 0.8, 1.0, "previous")}
 
 
 def test_a_config_that_a_gym_cannot_be_evaluated_with_is_refused_when_the_recipe_is_loaded() -> None:

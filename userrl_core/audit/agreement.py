@@ -8,7 +8,7 @@ Array suffixes: P prefixes, K continuations of each, T turns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,13 +16,10 @@ from scipy.stats import rankdata
 
 from userrl_core.audit.rules import Padded, Rule, frozen, paid
 from userrl_core.audit.utility import gap, least_error, return_from, utilities
-from userrl_core.measure.interval import Interval
+from userrl_core.measure.interval import Interval, resampled
 from userrl_core.rewards.advantage import assign_credit
 from userrl_core.rewards.push import Push, measure_push
 from userrl_core.rewards.shaping import Floats
-
-DRAWS = 1000
-"""Resamplings of the tasks behind an interval."""
 
 RANKED_FROM = 0.3
 """Split-half reliability of the utilities below which rules are not ranked."""
@@ -184,11 +181,11 @@ def measure(groups: Sequence[Group], worths: Sequence[Worth], rule: Rule, gamma:
     first, second = (np.concatenate([given.halves[h] for given in pays]) for h in (0, 1))
     return Measures(
         rule,
-        over_tasks(np.array(products), _cosine),
+        resampled(np.array(products), _cosine),
         correlation(first, second),
-        over_tasks(np.array(within, dtype=float), _ratio),
-        over_tasks(np.array(between, dtype=float), _ratio),
-        over_tasks(np.array(wrong, dtype=float), _ratio),
+        resampled(np.array(within, dtype=float), _ratio),
+        resampled(np.array(between, dtype=float), _ratio),
+        resampled(np.array(wrong, dtype=float), _ratio),
         silent / max(significant, 1),
         _scaled(gaps, first),
         _scaled(true_gaps, np.concatenate([true.both for true in worths])),
@@ -211,7 +208,7 @@ def by_kind(groups: Sequence[Group], values: Sequence[Floats]) -> dict[str, Inte
     for kind in sorted({kind for group in groups for kind in group.kinds}):
         of_kind = [np.array(group.kinds) == kind for group in groups]
         sums = [[value[is_it].sum() / scale, is_it.sum()] for value, is_it in zip(values, of_kind, strict=True)]
-        found[kind] = over_tasks(np.array(sums, dtype=float), _ratio)
+        found[kind] = resampled(np.array(sums, dtype=float), _ratio)
     return found
 
 
@@ -244,20 +241,6 @@ def rank_correlation(a: Floats, b: Floats) -> float:
     """Spearman's; 0 where one of the two does not vary."""
     found = correlation(rankdata(np.round(a, 12)), rankdata(np.round(b, 12)))
     return 0.0 if np.isnan(found) else found
-
-
-def over_tasks(values_MS: Floats, of: Callable[[Floats], Floats], level: float = 0.95) -> Interval:
-    """A statistic of sums over tasks, with percentile limits from tasks drawn anew; M tasks, S sums.
-
-    of: from sums [..., S] to the statistic [...], nan where it is not defined.
-    """
-    rng = np.random.default_rng(0)
-    tasks = len(values_MS)
-    weights_DM = rng.multinomial(tasks, np.full(tasks, 1 / tasks), size=DRAWS)
-    drawn_D = of(weights_DM @ values_MS)
-    drawn_D = drawn_D[~np.isnan(drawn_D)]
-    low, high = np.quantile(drawn_D, [(1 - level) / 2, (1 + level) / 2]) if drawn_D.size else (np.nan, np.nan)
-    return Interval(float(of(values_MS.sum(axis=0))), float(low), float(high), tasks, "tasks resampled")
 
 
 def _cosine(sums: Floats) -> Floats:

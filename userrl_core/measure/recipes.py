@@ -19,7 +19,7 @@ MOST_SEEDS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Contrast:
+class SeedContrast:
     """B less A over the seeds that both have. deviation: of the paired differences, nan for a single seed."""
 
     interval: Interval
@@ -27,14 +27,14 @@ class Contrast:
     seeds: tuple[int, ...]
 
 
-def contrast(a: Mapping[int, float], b: Mapping[int, float], level: float = 0.95) -> Contrast:
+def contrast(a: Mapping[int, float], b: Mapping[int, float], level: float = 0.95) -> SeedContrast:
     """Student's t over paired seed differences. a, b: score by seed. Raises ValueError without a common seed."""
     seeds = tuple(sorted(set(a) & set(b)))
     if not seeds:
         raise ValueError("The two have no seed in common, so nothing is paired.")
     difference_S = np.array([b[seed] - a[seed] for seed in seeds])
     deviation = float(difference_S.std(ddof=1)) if len(seeds) > 1 else math.nan
-    return Contrast(t_interval(difference_S, level), deviation, seeds)
+    return SeedContrast(t_interval(difference_S, level), deviation, seeds)
 
 
 def seeds_needed(deviation: float, effect: float) -> int:

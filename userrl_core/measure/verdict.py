@@ -25,7 +25,7 @@ Word = Literal["reproduced", "no difference that matters", "the reverse", "undec
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ClaimVerdict:
     """word: what is said. seeds: how many there are. interval: 98 %, over the seeds of the look; of all of them before the first.
 
     p: Student's t, two-sided, nan below two seeds. needed: seeds that would decide it, at the deviation seen and at its
@@ -38,6 +38,11 @@ class Verdict:
     p: float
     needed: tuple[int, int] | None = None
 
+    def turns(self, other: ClaimVerdict) -> bool:
+        """Return whether the difference has the other sign there."""
+        own, theirs = self.interval, other.interval
+        return own is not None and theirs is not None and own.estimate * theirs.estimate < 0
+
     def __str__(self) -> str:
         if self.word != "undecided":
             return self.word
@@ -47,7 +52,7 @@ class Verdict:
         return f"undecided after {self.seeds} seeds{most}"
 
 
-def verdict(differences: Sequence[float], delta: float) -> Verdict:
+def verdict(differences: Sequence[float], delta: float) -> ClaimVerdict:
     """Of the claimed direction's differences, one a seed in the order of the seeds. delta: the least that matters, above 0."""
     found = _look(differences, delta)
     for seeds in (look for look in LOOKS if look <= len(differences)):
@@ -68,19 +73,19 @@ def word(low: float, high: float, delta: float) -> Word:
     return "undecided"
 
 
-def _look(differences: Sequence[float], delta: float) -> Verdict:
+def _look(differences: Sequence[float], delta: float) -> ClaimVerdict:
     """At these seeds, whatever their number; never more than undecided below the first look."""
     difference_S = np.array(differences, dtype=float)
     if difference_S.size < 2:
-        return Verdict("undecided", difference_S.size, None, math.nan)
+        return ClaimVerdict("undecided", difference_S.size, None, math.nan)
     interval = t_interval(difference_S, LEVEL)
     deviation = float(difference_S.std(ddof=1))
     p = float(stats.ttest_1samp(difference_S, 0).pvalue) if deviation > 0 else float(interval.estimate == 0)
     if difference_S.size < LOOKS[0]:
-        return Verdict("undecided", difference_S.size, interval, p)
+        return ClaimVerdict("undecided", difference_S.size, interval, p)
     said = word(interval.low, interval.high, delta)
     # Whichever needs fewer: to see the difference that was seen, or to show that it is smaller than delta.
     effect = max(abs(interval.estimate), delta - abs(interval.estimate))
     high = deviation_limit(deviation, difference_S.size)
     needed = (seeds_needed(deviation, effect), seeds_needed(high, effect)) if said == "undecided" else None
-    return Verdict(said, difference_S.size, interval, p, needed)
+    return ClaimVerdict(said, difference_S.size, interval, p, needed)

@@ -5,6 +5,7 @@ from userrl_core.rewards.advantage import (
     Diagnostics,
     assign_credit,
     credit,
+    greedy_scores,
     spread_to_tokens,
     turn_advantages,
 )
@@ -21,6 +22,7 @@ __all__ = [
     "adjusted_rewards",
     "assign_credit",
     "credit",
+    "greedy_scores",
     "measure_push",
     "spread_to_tokens",
     "turn_advantages",

@@ -26,7 +26,9 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from userrl_core.errors import ConfigError
+from userrl_core.records import Trajectory
 from userrl_core.rewards.config import CreditConfig, Form
+from userrl_core.rewards.optional import adjusted_rewards
 from userrl_core.rewards.ragged import (
     Rewards,
     TurnTokens,
@@ -159,6 +161,14 @@ def credit(
         admitted=admitted,
         good=good,
     )
+
+
+def greedy_scores(trajectories: Sequence[Trajectory], config: CreditConfig) -> list[float]:
+    """Return the scores of greedy conversations as those of trained ones are taken (remax); NaN for one that was rejected."""
+    rewards = [adjusted_rewards(trajectory, config.terms) for trajectory in trajectories]
+    admitted = [trajectory.admitted for trajectory in trajectories]
+    scores: list[float] = credit(rewards, range(len(rewards)), config, admitted=admitted).scores.tolist()
+    return scores
 
 
 def assign_credit(

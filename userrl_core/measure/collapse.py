@@ -1,0 +1,112 @@
+"""Decide whether a run collapsed: on held-out tasks at its end, and over its validations while it trains.
+
+A fall counts when it is more than .1 and more than three standard errors of the paired difference, task by task. At the end
+the last step is compared with the run's best checkpoint. While a run trains (the alarm ``validation_fell``) the rule is
+stricter, since the alarm may stop the run: runs that did not collapse swing by .12 between two validations. So two
+validations in a row must be that far below the median of the three best.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+import numpy as np
+from scipy import stats
+
+from userrl_core.measure.interval import Interval, share_interval
+
+LEAST = 0.1
+"""Smallest fall that counts."""
+ERRORS = 3.0
+"""Standard errors of the paired difference that a fall has to exceed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """Scores of one validation by task."""
+
+    step: int
+    scores: Mapping[str, float]
+
+    @property
+    def mean(self) -> float:
+        """Mean score of its tasks."""
+        return fmean(self.scores.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Fall:
+    """Two validations in a row, the second at ``step``, lie far below the reference.
+
+    score: mean of the second. reference: median of the three best means so far. bound: what both had to stay above.
+    """
+
+    step: int
+    score: float
+    reference: float
+    bound: float
+
+
+def fallen(history: Sequence[Validation], least: float = LEAST) -> Fall | None:
+    """The first fall in a run's validations, oldest first; None where there is none, or fewer than four validations.
+
+    least: smallest fall that counts, in units of the score.
+    """
+    scored = [validation for validation in history if validation.scores]
+    for end in range(4, len(scored) + 1):
+        seen = scored[:end]
+        median = sorted(seen, key=lambda validation: validation.mean, reverse=True)[1]
+        bounds = [_bound(median, validation, least) for validation in seen[-2:]]
+        if all(bound is not None and v.mean < bound for v, bound in zip(seen[-2:], bounds, strict=True)):
+            assert bounds[1] is not None
+            return Fall(seen[-1].step, seen[-1].mean, median.mean, bounds[1])
+    return None
+
+
+def _bound(reference: Validation, validation: Validation, least: float) -> float | None:
+    """The mean below which the validation has fallen; None where too few tasks were scored both times."""
+    pairs = [reference.scores[task] - score for task, score in validation.scores.items() if task in reference.scores]
+    if len(pairs) < 2:
+        return None
+    error = stdev(pairs) / math.sqrt(len(pairs))
+    return reference.mean - max(least, ERRORS * error)
+
+
+def far_below(best_M: np.ndarray, last_M: np.ndarray) -> tuple[float, float] | None:
+    """Return the mean scores of the best checkpoint and the last step where the run collapsed, else None.
+
+    best_M, last_M: scores on the same M tasks. Fewer than two tasks decide nothing.
+    """
+    if len(best_M) < 2:
+        return None
+    fall_M = best_M - last_M
+    far = max(LEAST, ERRORS * fall_M.std(ddof=1) / math.sqrt(len(fall_M)))
+    return (float(best_M.mean()), float(last_M.mean())) if fall_M.mean() > far else None
+
+
+@dataclass(frozen=True, slots=True)
+class CollapsedSeeds:
+    """The collapsed seeds of one side: by seed, the held-out scores of the best checkpoint and of the last step.
+
+    share: of all the side's trained seeds. p: Fisher's exact test beside the first side; nan for the first side itself.
+    """
+
+    side: str
+    share: Interval
+    seeds: Mapping[int, tuple[float, float]]
+    p: float = math.nan
+
+
+def collapsed_seeds(
+    side: str, falls: Mapping[int, tuple[float, float] | None], first: CollapsedSeeds | None
+) -> CollapsedSeeds:
+    """Return one side's collapsed seeds, tested beside the first side. falls: what `far_below` said of every trained seed."""
+    fallen = {seed: scores for seed, scores in falls.items() if scores is not None}
+    share = share_interval(len(fallen), len(falls))
+    if first is None:
+        return CollapsedSeeds(side, share, fallen)
+    counts = [[len(seeds), of - len(seeds)] for seeds, of in ((first.seeds, first.share.units), (fallen, len(falls)))]
+    return CollapsedSeeds(side, share, fallen, float(stats.fisher_exact(counts).pvalue))
