@@ -1,13 +1,16 @@
-"""JSON on disk: an object that is there whole or not at all, and lines that another process still writes."""
+"""JSON on disk: an object that is there whole or not at all, its checksum, and lines that another process still writes."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from threading import get_ident
 from typing import Any
+from zlib import crc32
+
+_CHECKSUM = "crc"
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -28,6 +31,23 @@ def write_json(path: Path, value: object) -> None:
         file.flush()
         os.fsync(file.fileno())
     partial.replace(path)
+
+
+def with_checksum(value: Mapping[str, Any]) -> dict[str, Any]:
+    """An object with the checksum of its values, as JSON holds them, under one more key."""
+    plain: dict[str, Any] = json.loads(json.dumps(value, default=str))
+    return plain | {_CHECKSUM: _checksum(plain)}
+
+
+def unchanged(value: Mapping[str, Any]) -> bool | None:
+    """Whether an object that was read has the values that were written; None when it has no checksum."""
+    if _CHECKSUM not in value:
+        return None
+    return bool(value[_CHECKSUM] == _checksum({key: each for key, each in value.items() if key != _CHECKSUM}))
+
+
+def _checksum(plain: Mapping[str, Any]) -> str:
+    return f"{crc32(json.dumps(plain, sort_keys=True).encode()):08x}"
 
 
 class GrowingLines:

@@ -12,7 +12,8 @@ from enum import IntFlag
 from typing import Any, Literal
 
 StopReason = Literal["success", "horizon", "format", "gave_up", "length", "error"]
-Phase = Literal["distill", "train", "validate", "evaluate", "play"]
+Phase = Literal["distill", "train", "baseline", "validate", "evaluate", "play"]
+"""What a conversation is for; ``baseline``: a greedy one that training compares others with, and does not learn from."""
 Message = dict[str, Any]
 """A chat message: ``{"role": "system" | "user" | "assistant" | "tool", "content": str}``; ``audio`` beside the content is
 the path of the sound that the content was heard in."""

@@ -52,7 +52,10 @@ class Sink(Protocol):
         ...
 
     def event(self, kind: str, **fields: Any) -> None:
-        """Any other event; fields are JSON-serialisable. ``kind="rewind", stage=..., step=s`` voids everything after step s."""
+        """Any other event; fields are JSON-serialisable. ``kind="rewind", stage=..., step=s`` voids everything after step s.
+
+        ``kind="replay", stage=...`` voids the rejected trajectories of earlier starts of a stage.
+        """
         ...
 
     def checkpoint(self, record: CheckpointRecord) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import curricula
-from flows.run.estimate import one_gpu
+from userrl.run.estimate import one_gpu
 from userrl_core.errors import ConfigError
 from userrl_core.training.config import AlgorithmConfig, LoraSettings, ModelConfig, SftConfig
 from userrl_core.training.one_gpu import check_one_gpu, check_rl

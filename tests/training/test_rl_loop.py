@@ -306,6 +306,7 @@ def test_groups_without_a_signal_are_replaced_up_to_the_limit(tmp_path: Path) ->
     [
         {"name": "rloo"},
         {"name": "reinforce_pp", "group": 1, "batch": 12},
+        {"name": "remax", "group": 1, "batch": 12},
         {"name": "ppo", "assignment": "trajectory", "critic_warmup": 1},
         {"kl_coef": 0.1, "entropy_coef": 0.01, "dual_clip": 3.0, "entropy_mask": 0.2, "clip_high": 0.28},
         {"loss_aggregation": "token_mean", "inner_epochs": 2, "top_p": 0.9},
@@ -322,6 +323,39 @@ def test_every_algorithm_and_option_moves_the_weights(
     if changes.get("name") == "ppo":
         assert updates[0] == 0
         assert "critic/explained_variance/mean" in sink.measured[0][2]
+
+
+def test_remax_plays_one_greedy_conversation_per_task_that_no_metric_of_training_counts(
+    tmp_path: Path, start: StageResult
+) -> None:
+    sink = RecordingSink()
+    train_rl(rl_job(tmp_path, start.checkpoint, algorithm=algorithm(name="remax")), make_curriculum(), sink)
+    trained = [t for t in sink.ended if t.context.phase == "train" and t.context.step == 1]
+    greedy = [t for t in sink.ended if t.context.phase == "baseline" and t.context.step == 1]
+    assert (len(trained), len(greedy)) == (16, 4)
+    assert {t.task.key for t in greedy} == {t.task.key for t in trained}
+    returns = {t.task.key: turn_return(t) for t in greedy}
+    assert len({t.traj_id for t in greedy} & set(sink.credited)) == 0
+    for trajectory in trained:
+        _, advantage = sink.credited[int(trajectory.traj_id or 0)]
+        assert advantage == pytest.approx([turn_return(trajectory) - returns[trajectory.task.key]] * len(advantage))
+    metrics = sink.measured[0][2]
+    assert metrics["rollout/attempts/count"] == 16
+    assert metrics["rollout/return_sum/mean"] == pytest.approx(sum(sum(map(float, t.rewards)) for t in trained) / 16)
+    assert metrics["credit/baseline/mean"] == pytest.approx(sum(returns.values()) / 4)
+
+
+def turn_return(trajectory: Trajectory) -> float:
+    return sum(0.8**t * float(reward or 0.0) for t, reward in enumerate(trajectory.rewards))
+
+
+def test_remax_resumes_to_the_same_weights(tmp_path: Path, start: StageResult) -> None:
+    changes = {"algorithm": algorithm(name="remax"), "last_step": 3}
+    whole = train_rl(rl_job(tmp_path / "a", start.checkpoint, **changes), make_curriculum(), RecordingSink())
+    job = rl_job(tmp_path / "b", start.checkpoint, **changes)
+    with pytest.raises(Interrupted):
+        train_rl(job, make_curriculum(), RecordingSink(), interrupt_after(2))
+    assert train_rl(job, make_curriculum(), RecordingSink()).sha256 == whole.sha256
 
 
 def test_a_kl_term_needs_a_reference_model(tmp_path: Path) -> None:

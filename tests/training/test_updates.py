@@ -60,8 +60,16 @@ def make_batch(rewards: list[list[float | None]], groups: list[int], tokens: int
     return Batch(trajectories, samples, groups)
 
 
-def advantages(name: Any, rewards: list[list[float | None]], groups: list[int], **credit: Any) -> Advantages:
+def advantages(
+    name: Any,
+    rewards: list[list[float | None]],
+    groups: list[int],
+    *,
+    baselines: list[float] | None = None,
+    **credit: Any,
+) -> Advantages:
     batch = make_batch(rewards, groups)
+    batch.baselines = baselines
     config = CreditConfig(**credit)
     return advantages_for(AlgorithmConfig(name=name), batch, batch.credits(config), config, None)
 
@@ -101,7 +109,43 @@ def test_reinforce_pp_compares_with_the_whole_batch() -> None:
     assert not advantages("reinforce_pp", [[1.0], [1.0]], [0, 1]).trains.any()
 
 
-@pytest.mark.parametrize("name", ["rloo", "reinforce_pp"])
+def test_remax_compares_with_the_greedy_conversation_of_the_same_task() -> None:
+    # The greedy conversation earns [0, .5]: .5 as a sum, .4 discounted by .8 a turn.
+    remax = advantages("remax", REWARDS, [0] * 4, baselines=[0.5] * 4, score="sum")
+    np.testing.assert_allclose([row[0] for row in remax.tokens], [0.5, 0.0, -0.5, 0.5])
+    assert remax.turns[0].tolist() == [0.5, 0.5, 0.5]
+    discounted = advantages("remax", REWARDS, [0] * 4, baselines=[0.4] * 4, score="r2g", gamma=0.8)
+    np.testing.assert_allclose([row[0] for row in discounted.tokens], [0.24, 0.0, -0.4, 0.6], atol=1e-7)
+    assert remax.metrics == {"credit/baseline_missing/count": 0.0, "credit/baseline/mean": 0.5}
+
+
+def test_remax_learns_from_a_group_of_equal_scores_that_the_greedy_one_does_not_reach() -> None:
+    rewards: list[list[float | None]] = [[1], [1], [0], [0], [1], [0]]
+    baselines = [0.0, 0.0, 0.0, 0.0, float("nan"), float("nan")]
+    dropped = advantages("remax", rewards, [0, 0, 1, 1, 2, 2], baselines=baselines)
+    assert [row[0] for row in dropped.turns] == [1.0, 1.0, 0.0, 0.0, 0.0, 0.0]
+    assert dropped.trains.tolist() == [True, True, False, False, False, False]
+    assert dropped.metrics == {"credit/baseline_missing/count": 1.0, "credit/baseline/mean": 0.0}
+    kept = advantages("remax", rewards, [0, 0, 1, 1, 2, 2], baselines=baselines, filter="keep")
+    assert kept.trains.tolist() == [True, True, True, True, False, False]
+
+
+def test_remax_trains_on_no_trajectory_without_a_score() -> None:
+    remax = advantages("remax", [[1.0], [None]], [0, 0], baselines=[0.5, 0.5])
+    assert remax.trains.tolist() == [True, False]
+    assert not remax.tokens[1].any()
+
+
+def test_remax_without_greedy_conversations_or_with_resampled_groups_is_refused() -> None:
+    with pytest.raises(ConfigError, match="needs the scores of greedy conversations"):
+        advantages("remax", REWARDS, [0] * 4)
+    with pytest.raises(ConfigError, match=r"set credit\.filter to drop or keep"):
+        advantages("remax", REWARDS, [0] * 4, baselines=[0.5] * 4, filter="resample")
+    with pytest.raises(ValueError, match="whose tokens pay no KL penalty"):
+        AlgorithmConfig(name="remax", kl_reward_coef=0.1)
+
+
+@pytest.mark.parametrize("name", ["rloo", "reinforce_pp", "remax"])
 def test_shaping_without_an_effect_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="Set it to equalized"):
         advantages(name, REWARDS, [0] * 4, shaping="r2g")
@@ -214,6 +258,6 @@ def test_a_group_of_one_is_refused_where_groups_are_compared(name: str) -> None:
         AlgorithmConfig(name=name, group=1)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ["ppo", "reinforce_pp"])
+@pytest.mark.parametrize("name", ["ppo", "reinforce_pp", "remax"])
 def test_a_group_of_one_is_accepted_where_they_are_not(name: str) -> None:
     assert AlgorithmConfig(name=name, group=1).group == 1  # type: ignore[arg-type]

@@ -30,9 +30,8 @@ def running_actor(patch: pytest.MonkeyPatch) -> CreditActor:
     def remote(method: Any) -> Any:
         return SimpleNamespace(remote=lambda *arguments: _Answer(method(*arguments)))
 
-    handles = {
-        ACTOR: SimpleNamespace(**{name: remote(getattr(actor, name)) for name in ("put", "take", "offer", "offered")})
-    }
+    methods = ("put", "take", "offer", "offered", "baseline", "baselines")
+    handles = {ACTOR: SimpleNamespace(**{name: remote(getattr(actor, name)) for name in methods})}
     patch.setattr(ray, "is_initialized", lambda: True)
     patch.setattr(ray, "get_actor", handles.__getitem__)
     patch.setattr(ray, "get", lambda answer: answer.value)

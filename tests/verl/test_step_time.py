@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import curricula
-from flows.run.estimate import step_rows
+from userrl.run.estimate import step_rows
 from userrl_core.training.config import AlgorithmConfig, Cluster
 from userrl_core.training.shapes import SHAPES
 from userrl_core.training.verl.machine.step_time import Served, StepTime, gpus_per_copy, step_time

@@ -85,6 +85,8 @@ async def play(
     task: Task = TRAVEL,
     room: int = 400,
     delay: float = 0.0,
+    session: int = 2,
+    engine: Engine | None = None,
     **stage: Any,
 ) -> Any:
     from verl.experimental.agent_loop.agent_loop import DictConfigWrap
@@ -95,7 +97,7 @@ async def play(
     rollout = {"response_length": room, "prompt_length": 128}
     loop = GymAgentLoop(
         trainer_config=DictConfigWrap(OmegaConf.create({"actor_rollout_ref": {"rollout": rollout}})),
-        server_manager=Engine(tokenizer, replies, delay),
+        server_manager=engine or Engine(tokenizer, replies, delay),
         tokenizer=tokenizer,
         processor=None,
         dataset_cls=None,
@@ -104,7 +106,7 @@ async def play(
         stage_file=str(stage_in(folder, **stage)),
     )
     row = {"tasks": str(folder / "tasks.jsonl"), "task": task.key, "phase": phase}
-    return await loop.run({"temperature": 1.0}, userrl=json.dumps(row), global_steps=step, session_id=2, uid="u")
+    return await loop.run({"temperature": 1.0}, userrl=json.dumps(row), global_steps=step, session_id=session, uid="u")
 
 
 def only_probes(body: dict[str, Any]) -> Answer:

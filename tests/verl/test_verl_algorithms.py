@@ -23,7 +23,7 @@ CRITIC = (
 )
 
 
-@pytest.mark.parametrize("name", ["rloo", "ppo", "reinforce_pp"])
+@pytest.mark.parametrize("name", ["rloo", "ppo", "reinforce_pp", "remax"])
 def test_a_step_of_another_algorithm_moves_the_model_and_is_in_the_warehouse(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,6 +70,8 @@ def test_a_step_of_another_algorithm_moves_the_model_and_is_in_the_warehouse(
     with open_warehouse(tmp_path / "warehouse") as warehouse:
         played = warehouse.sql("SELECT count(*), count(DISTINCT attempt) FROM trajectories WHERE phase = 'train'")
         assert played.fetchall() == [(8, 4)]
+        greedy = warehouse.sql("SELECT count(*), count(DISTINCT task_id) FROM trajectories WHERE phase = 'baseline'")
+        assert greedy.fetchall() == [(2, 2) if name == "remax" else (0, 0)]
         returned = warehouse.sql(
             "SELECT avg(return_sum) FROM trajectories WHERE phase = 'train' AND admitted"
         ).fetchall()

@@ -121,6 +121,7 @@ def test_tarls_two_kl_weights_go_to_verls_two_places() -> None:
         ("rloo", "userrl_rloo", False),
         ("ppo", "gae", True),
         ("reinforce_pp", "userrl_reinforce_pp", False),
+        ("remax", "userrl_remax", False),
     ],
 )
 def test_each_algorithm_composes(tmp_path: Path, algorithm: str, estimator: str, critic: bool) -> None:

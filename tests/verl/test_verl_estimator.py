@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.rewards.test_released import RELEASED, released_code
 from userrl_core.errors import ConfigError
 from userrl_core.rewards import turn_advantages
 from userrl_core.training.verl.estimator import estimate, recover_turns
@@ -95,6 +96,30 @@ def test_verl_and_the_local_trainer_agree_on_any_batch(
     for mine, theirs in zip(per_turn(found, mask_NL), expected, strict=True):
         assert mine == pytest.approx(theirs, rel=1e-5, abs=1e-6)
     assert not found[mask_NL == 0].any()
+
+
+twentieths = st.lists(st.tuples(st.integers(0, 20).map(lambda n: n / 20), st.integers(1, 5)), min_size=1, max_size=12)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(twentieths, min_size=2, max_size=8), st.sampled_from(["equalized", "em"]))
+def test_rounded_scores_are_those_of_the_released_code_though_verl_carries_float32(
+    group: list[list[tuple[float, int]]], shaping: str
+) -> None:
+    rewards = [[r for r, _ in rows] for rows in group]
+    tokens = [[n for _, n in rows] for rows in group]
+    rewards_NL, mask_NL = lay_out([*rewards], tokens, 96)
+    found, _ = estimate(rewards_NL, mask_NL, config(shaping=shaping, **RELEASED), np.array(["a"] * len(group), object))
+    for mine, theirs in zip(per_turn(found, mask_NL), released_code(rewards, tokens, shaping), strict=True):
+        assert mine == pytest.approx(theirs, abs=1e-5)
+
+
+def test_a_tie_at_the_fifth_digit_falls_to_the_side_of_the_gyms_rewards() -> None:
+    rewards = [[0.15] + [0.0] * 7, [0.05] * 8, [1.0]]  # 0.15 / 8 = 0.01875 is a tie at four digits
+    rewards_NL, mask_NL = lay_out([*rewards], [[1] * len(row) for row in rewards])
+    found, _ = estimate(rewards_NL, mask_NL, config(**RELEASED), np.array(["a"] * 3, object))
+    expected = released_code(rewards, [[1] * len(row) for row in rewards], "equalized")
+    assert [row[0] for row in per_turn(found, mask_NL)] == pytest.approx([row[0] for row in expected], abs=1e-6)
 
 
 def test_a_null_trajectory_counts_in_no_mean_and_has_no_gradient() -> None:

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from curricula.schedule import Adaptive, Gate
-from flows.run.plan import plan_run
-from flows.run.request import TrainRequest
 from tests.verl.rig import TwoStages, make_job
+from userrl.run.plan import plan_run
+from userrl.run.request import TrainRequest
 from userrl_core.errors import CheckpointError, ConfigError, TaskError
 from userrl_core.records import Task
 from userrl_core.training.config import Cluster

@@ -168,8 +168,9 @@ class SftConfig(Settings):
 class AlgorithmConfig(Settings):
     """The reinforcement learning step: who is compared with whom, how far a step may go, how losses are averaged."""
 
-    name: Literal["grpo", "rloo", "ppo", "reinforce_pp"] = "grpo"
-    """grpo: groups with mean and deviation; rloo: leave-one-out mean; ppo: a critic; reinforce_pp: the batch's mean."""
+    name: Literal["grpo", "rloo", "ppo", "reinforce_pp", "remax"] = "grpo"
+    """grpo: groups with mean and deviation; rloo: leave-one-out mean; ppo: a critic; reinforce_pp: the batch's mean; remax: a
+    greedy conversation at the same task."""
 
     clip: PositiveFloat = 0.2
     """The importance ratio counts only within 1 - clip and 1 + clip (PPO)."""
@@ -263,6 +264,20 @@ class AlgorithmConfig(Settings):
 
     max_response_tokens: PositiveInt = 8192
     """Most tokens of a conversation after its opening; a longer one ends with the score reached so far."""
+
+    @property
+    def conversations(self) -> int:
+        """Conversations per step, the greedy ones of remax among them."""
+        return self.batch * (self.group + (self.name == "remax"))
+
+    @model_validator(mode="after")
+    def _baseline_fits(self) -> AlgorithmConfig:
+        if self.name == "remax" and self.kl_reward_coef > 0:
+            raise ValueError(
+                "remax compares with a greedy conversation, whose tokens pay no KL penalty; set algorithm.kl_reward_coef to 0, "
+                "or use algorithm.kl_coef."
+            )
+        return self
 
     @model_validator(mode="after")
     def _group_fits(self) -> AlgorithmConfig:

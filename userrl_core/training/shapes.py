@@ -75,7 +75,10 @@ def shape_of(model: str | Path) -> ModelShape:
     """The shape of a model by folder (its config.json) or published name. Raises ConfigError when it is not known."""
     config = Path(model) / "config.json"
     if config.is_file():
-        return _read_shape(json.loads(config.read_text()))
+        try:
+            return _read_shape(json.loads(config.read_text()))
+        except (OSError, ValueError, RecursionError) as error:
+            raise ConfigError(f"{config} cannot be read ({str(error)[:100]}); use another checkpoint.") from error
     name = str(model).rsplit("/", 1)[-1]
     for known, shape in SHAPES.items():
         if name == known or name.startswith(f"{known}-"):
@@ -96,5 +99,5 @@ def _read_shape(config: dict[str, Any]) -> ModelShape:
             vocab=int(config["vocab_size"]),
             tied=bool(config.get("tie_word_embeddings", False)),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise ConfigError(f"This config.json is not of a decoder that is trained here: {error!r}.") from error

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from flows.run.alarms import SERIES, alarm_rules, tripped
 from tests.verl.rig import CPU, TwoStages, cluster, make_job, on_cpu, warehouse_sink
 from tests.verl.test_verl_stages import RUN, in_log, kill_one, leftovers
+from userrl.run.alarms import SERIES, alarm_rules, tripped
 from userrl_core.distill import write_chats
 from userrl_core.errors import TrainingError
 from userrl_core.policies.scripted import ScriptedPolicy

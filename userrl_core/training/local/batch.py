@@ -21,11 +21,16 @@ Turns = NDArray[np.float64]
 
 @dataclass(slots=True)
 class Batch:
-    """Trajectories in the order they were played. groups: [N], the number of the trajectory's group."""
+    """Trajectories in the order they were played.
+
+    groups: [N], the number of the trajectory's group. baselines: [N], the score of the greedy conversation at its task (remax),
+    NaN where that one has none; None under other algorithms.
+    """
 
     trajectories: list[Trajectory]
     samples: list[Sample]
     groups: list[int]
+    baselines: list[float] | None = None
 
     def __len__(self) -> int:
         return len(self.trajectories)
@@ -36,13 +41,17 @@ class Batch:
             self.trajectories + other.trajectories,
             self.samples + other.samples,
             self.groups + [group + offset for group in other.groups],
+            None if self.baselines is None else self.baselines + (other.baselines or []),
         )
 
     def select(self, keep: Sequence[bool] | NDArray[np.bool_]) -> Batch:
         """The trajectories with a True; group numbers are unchanged."""
         rows = np.flatnonzero(np.asarray(keep)).tolist()
         return Batch(
-            [self.trajectories[i] for i in rows], [self.samples[i] for i in rows], [self.groups[i] for i in rows]
+            [self.trajectories[i] for i in rows],
+            [self.samples[i] for i in rows],
+            [self.groups[i] for i in rows],
+            None if self.baselines is None else [self.baselines[i] for i in rows],
         )
 
     @property

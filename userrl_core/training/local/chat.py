@@ -14,6 +14,7 @@ from typing import Any
 
 from userrl_core.errors import TrainingError
 from userrl_core.records import Message
+from userrl_core.training.local.tokenizer import rendered
 
 _REPLY = "reply-marker-7f3a"
 _OBSERVATION = "answer-marker-7f3a"
@@ -73,10 +74,7 @@ class ChatFormat:
     def opening(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> list[int]:
         """Ids up to the agent's first reply."""
         safe = [{**message, "content": harmless(str(message["content"]), self._control)} for message in messages]
-        text = self.tokenizer.apply_chat_template(
-            safe, tools=list(tools) or None, add_generation_prompt=True, tokenize=False
-        )
-        return self._encode(text)
+        return self._encode(rendered(self.tokenizer, safe, list(tools) or None))
 
     def reply(self, text: str) -> list[int]:
         """The ids of a demonstrated (not sampled) reply with its end token, for supervised training."""
@@ -128,7 +126,9 @@ class ChatFormat:
             {"role": role, "content": _OBSERVATION},
         ]
         try:
-            text = str(self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
+            text = rendered(self.tokenizer, messages)
+        except TrainingError:
+            raise
         except Exception:  # noqa: BLE001  a template may raise any exception for a role that it does not support
             return None
         _, reply, after = text.partition(_REPLY)

@@ -58,6 +58,7 @@ def fit(
         if number <= state.step:
             continue
         metrics = step(number, rows)
+        state.check_finite(metrics, stage, number)
         state.step = number
         if sink is not None:
             sink.metrics(metrics, stage=stage, step=number)

@@ -20,7 +20,7 @@ from userrl_core.judging.intervention import StepVerifier
 from userrl_core.judging.judge import TurnJudge, judge_server
 from userrl_core.judging.metrics import intervention_metrics, judge_metrics
 from userrl_core.records import CheckpointRecord, RolloutContext, Task, Trajectory
-from userrl_core.rewards import Credits, measure_push
+from userrl_core.rewards import Credits, greedy_scores, measure_push
 from userrl_core.rewards.judge import UNJUDGED
 from userrl_core.rollout import run_episodes
 from userrl_core.seeding import derive_seed
@@ -97,6 +97,7 @@ class _Stage:
         self.judge = None if job.judge is None else TurnJudge(job.judge, job.gym_config)
         self.verifier = None if job.intervention is None else StepVerifier(job.intervention, job.gym_config)
         self.policy = self._policy(self.config.temperature, self.config.top_p, train=True)
+        self.greedy = self._policy(0.0, 1.0, train=False) if self.config.name == "remax" else None
 
     async def run(self) -> StageResult:
         job = self.job
@@ -162,6 +163,7 @@ class _Stage:
         advantages = advantages_for(self.config, batch, credits, self.job.credit, self.state.critic)
         self._log_credits(batch, credits, advantages)
         metrics = self._update(step, batch, advantages)
+        self.state.check_finite(metrics, self._stage_of(step), step)
         update_ended = time.perf_counter()
         self._observe(batch)
         metrics |= conversation_metrics(batch.trajectories, "rollout")
@@ -233,7 +235,12 @@ class _Stage:
             self.policy, tasks, horizon, self._context(step, "train"), self.config.group
         )
         groups = [index // self.config.group for index in range(len(trajectories))]
-        return Batch(trajectories, self.policy.take_samples(), groups)
+        batch = Batch(trajectories, self.policy.take_samples(), groups)
+        if self.greedy is not None:
+            played = await self._episodes(self.greedy, tasks, horizon, self._context(step, "baseline"), 1)
+            scores = greedy_scores(played, self.job.credit)
+            batch.baselines = [scores[group] for group in groups]
+        return batch
 
     async def _validate(self, step: int) -> tuple[float | None, dict[str, float]]:
         """Play the validation tasks; returns the mean score, None when no trajectory was scored, and the metrics."""
@@ -250,7 +257,7 @@ class _Stage:
         self, policy: LocalPolicy, tasks: list[Task], horizon: int, context: RolloutContext, n: int
     ) -> list[Trajectory]:
         await self._wait_for_users()
-        trains = context.phase == "train"
+        trains = context.phase in ("train", "baseline")
         trajectories = await run_episodes(
             tasks,
             policy,

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
-from transformers.utils.logging import disable_progress_bar
+from safetensors import safe_open
+from torch import Tensor
+from transformers import AutoConfig, AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
 from userrl_core.errors import CheckpointError
+from userrl_core.training.chat_template import refuse_endless
 from userrl_core.training.config import ModelConfig
+from userrl_core.training.local.tokenizer import TEMPLATES
+from userrl_core.training.model_files import check_attention, check_files, local_folder, template_of
 
 disable_progress_bar()  # a trainer's output shows its steps only
+set_verbosity_error()  # what is wrong with a checkpoint is said in one sentence, not in a table beside it
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -45,21 +52,74 @@ def build_model(config: ModelConfig, tokenizer: Any, seed: int, device: str = "c
 
 
 def load_model(path: str | Path, config: ModelConfig, device: str = "cpu") -> Any:
-    """A checkpoint's model. Only safetensors are read, and no code of the checkpoint is executed.
+    """Return a checkpoint's model. Only safetensors are read, and no code of the checkpoint is executed.
 
-    Raises CheckpointError where there is no such model.
+    Raises CheckpointError where there is no such model, or its weights are incomplete or not finite.
     """
     try:
-        model = AutoModelForCausalLM.from_pretrained(
+        folder = local_folder(path)
+        if folder is not None:
+            check_files(folder)
+        shape = AutoConfig.from_pretrained(str(path), trust_remote_code=False)
+        shape._attn_implementation = "sdpa"  # one that config.json names would win over the argument
+        model, report = AutoModelForCausalLM.from_pretrained(
             str(path),
+            config=shape,
             dtype=DTYPES[config.dtype],
             use_safetensors=True,
             trust_remote_code=False,
             attn_implementation="sdpa",
+            output_loading_info=True,
         )
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"No model can be loaded from {path}: {str(error).splitlines()[0][:200]}") from error
+    except CheckpointError:
+        raise
+    except Exception as error:
+        raise CheckpointError(f"No model can be loaded from {path}: {_reason(error)}") from error
+    if report["missing_keys"]:
+        raise CheckpointError(
+            f"The weights in {path} lack {sorted(report['missing_keys'])[0]}, which its config.json needs; use another "
+            "checkpoint."
+        )
+    check_finite(model.state_dict(), str(path))
     return _prepare(model, config, device)
+
+
+def check_elsewhere(path: str | Path) -> None:
+    """Raise CheckpointError for a model that another process (verl, a rollout engine) must not load.
+
+    Its files must be whole, its weights safetensors and finite, its chat template must end, and its config must name no
+    attention of its own. A hub's name that was not fetched yet is not checked. Tensors are read one by one, so that no model
+    is too large for this process.
+    """
+    folder = local_folder(path)
+    if folder is None:
+        return
+    check_files(folder)
+    check_attention(folder)
+    template = template_of(folder)
+    if template is not None and template not in TEMPLATES.values():
+        refuse_endless(template, str(folder))
+    for file in sorted(folder.glob("*.safetensors")):
+        with safe_open(file, framework="pt") as tensors:
+            for name in tensors.keys():  # noqa: SIM118  it is no mapping
+                check_finite({name: tensors.get_tensor(name)}, str(file))
+
+
+def check_finite(tensors: Mapping[str, Tensor], where: str) -> None:
+    """Raise CheckpointError, naming the first tensor that holds a number that is not finite."""
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            raise CheckpointError(
+                f"The weights in {where} are not all finite numbers ({name}); training went astray there: use an older checkpoint."
+            )
+
+
+def _reason(error: Exception) -> str:
+    """Return an error of transformers as the end of a sentence."""
+    if "ignore_mismatched_sizes" in str(error):
+        return "its weights do not have the shapes that its config.json says; use another checkpoint."
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{' '.join(lines[:2])[:200] or type(error).__name__} ({type(error).__name__}); use another checkpoint."
 
 
 def card_gb(device: str) -> float | None:

@@ -20,10 +20,11 @@ from torch import Tensor, nn
 
 from userrl_core.errors import CheckpointError
 from userrl_core.training.config import LoraSettings, ModelConfig
+from userrl_core.training.finite import check_losses, strayed
 from userrl_core.training.local.checkpoint import STATE, read_checkpoint, read_json
 from userrl_core.training.local.lora import ADAPTER, Base, folded, load_adapter
 from userrl_core.training.local.model import load_model
-from userrl_core.training.local.optimizer import load_optimizer_tensors, optimizer_tensors
+from userrl_core.training.local.optimizer import load_optimizer_tensors, optimizer_tensors, trained
 from userrl_core.training.local.tokenizer import load_tokenizer
 
 TRAINER = "trainer"
@@ -68,6 +69,14 @@ class TrainState:
         if self.base is not None:
             record["base"] = self.base.record(folder)
         (trainer / "trainer.json").write_text(json.dumps(record, sort_keys=True), encoding="utf-8")
+
+    def check_finite(self, metrics: Mapping[str, float], stage: str, step: int) -> None:
+        """Raise TrainingError where a loss of this step, or a weight after it, is not finite."""
+        check_losses({name: value for name, value in metrics.items() if name.endswith("/loss/mean")}, stage, step)
+        for module in filter(None, (self.model, self.critic)):
+            for name, parameter in trained(module).items():
+                if not bool(parameter.isfinite().all()):
+                    raise strayed(f"its update left {name} with numbers that are not finite", stage, step)
 
     def restore(self, folder: Path) -> bool:
         """Load the trainer files of a checkpoint whose model, or the base of its adapters, is already loaded.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from userrl_core.errors import CheckpointError, TrainingError
 from userrl_core.interact import CHOICES, InteractCall, render_call
+from userrl_core.training.chat_template import SECONDS, refuse_endless, within
 from userrl_core.training.config import Template
 
 PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
@@ -125,16 +126,52 @@ def load_tokenizer(path: str | Path, thinking: bool | None = None) -> Any:
     """
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(path), trust_remote_code=False)
-    except (OSError, ValueError) as error:
+    except Exception as error:
+        reason = (str(error).splitlines() or [""])[0][:200] or type(error).__name__
         raise CheckpointError(
-            f"No tokenizer can be loaded from {path}; give a Hugging Face checkpoint folder or name."
+            f"No tokenizer can be loaded from {path} ({reason}); give a Hugging Face checkpoint folder or name."
         ) from error
     if not tokenizer.chat_template:
         raise CheckpointError(f"The tokenizer in {path} has no chat template; take an instruction-tuned checkpoint.")
+    if not isinstance(tokenizer.chat_template, str):
+        raise CheckpointError(f"The tokenizer in {path} has several chat templates; leave it one.")
+    _check_template(tokenizer, path)
     switch = "" if thinking is None else f"{{%- set enable_thinking = {str(thinking).lower()} -%}}\n"
     if not tokenizer.chat_template.startswith(switch):
         tokenizer.chat_template = switch + tokenizer.chat_template
     return tokenizer
+
+
+def _check_template(tokenizer: Any, path: str | Path) -> None:
+    """Raise CheckpointError for a foreign template that does not end or cannot render one message of a user."""
+    if tokenizer.chat_template in TEMPLATES.values():
+        return
+    refuse_endless(tokenizer.chat_template, str(path))
+    try:
+        rendered(tokenizer, [{"role": "user", "content": "Hi."}])
+    except TrainingError:
+        raise
+    except Exception as error:
+        raise CheckpointError(
+            f"The chat template of {path} cannot be rendered ({str(error)[:200] or type(error).__name__}); use another checkpoint."
+        ) from error
+
+
+def rendered(tokenizer: Any, messages: Sequence[Mapping[str, Any]], tools: Any = None) -> str:
+    """Return a conversation with the head of the agent's next turn. Raises TrainingError for a template that does not end."""
+    too_long = TrainingError(
+        f"The chat template of {tokenizer.name_or_path or 'the tokenizer'} did not end within {SECONDS} s on a conversation of "
+        f"{len(messages)} messages; use another checkpoint."
+    )
+
+    def render_once() -> str:
+        return str(
+            tokenizer.apply_chat_template(list(messages), tools=tools, add_generation_prompt=True, tokenize=False)
+        )
+
+    if tokenizer.chat_template in TEMPLATES.values():  # ours end, and are rendered too often for a watch
+        return render_once()
+    return within(SECONDS, too_long, render_once)
 
 
 def _split_pattern() -> str:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import time
 from collections.abc import Sequence
@@ -59,6 +60,9 @@ GROUP_PAUSE = 0.1
 
 DECISION = 600.0
 """Seconds for which the horizon of a step is waited for."""
+
+GREEDY = {"temperature": 0.0, "top_p": 1.0, "top_k": -1}
+"""How the engine samples where nothing is left to chance."""
 
 STEP_FIELDS = ("min_global_steps", "max_global_steps")
 
@@ -129,7 +133,21 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         task = read_tasks(row["tasks"])[row["task"]]
         where = RolloutContext(self.stage.stage, int(columns["global_steps"]), _phase(row), self.stage.policy)
         attempt = int(columns["session_id"])
-        horizon = await self._horizon(where)
+        horizon, uid = await self._horizon(where), str(columns["uid"])
+        conversation = self._conversation(task, attempt, where, horizon, sampling_params)
+        if self.stage.greedy_baseline and where.phase == "train" and attempt == 0:
+            baseline = self._leave_baseline(uid, task, replace(where, phase="baseline"), horizon, sampling_params)
+            (trajectory, tokens), _ = await asyncio.gather(conversation, baseline)
+        else:
+            trajectory, tokens = await conversation
+        await self._announce(uid, trajectory, tokens)
+        rewards = await self._placed(uid, trajectory)
+        return self._output(trajectory, tokens, _per_reply(rewards, tokens.turns))
+
+    async def _conversation(
+        self, task: Task, attempt: int, where: RolloutContext, horizon: int, sampling_params: dict[str, Any]
+    ) -> tuple[Trajectory, _Tokens]:
+        """Play one conversation to its end, again where a served user was down, and have its turns judged."""
         for replay in range(REPLAYS + 1):
             episode = self._episode(task, attempt, where, horizon)
             try:
@@ -141,10 +159,18 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
                 break
             await self._wait_for(server)
         await self._judge_turns(episode.trajectory)
-        uid = str(columns["uid"])
-        await self._announce(uid, episode.trajectory, tokens)
-        rewards = await self._placed(uid, episode.trajectory)
-        return self._output(episode.trajectory, tokens, _per_reply(rewards, tokens.turns))
+        return episode.trajectory, tokens
+
+    async def _leave_baseline(
+        self, uid: str, task: Task, where: RolloutContext, horizon: int, sampling_params: dict[str, Any]
+    ) -> None:
+        """Play the group's task greedily, and leave the score with the credit actor before verl sees the group."""
+        trajectory, tokens = await self._conversation(task, 0, where, horizon, sampling_params | GREEDY)
+        rewards = _per_reply(_turn_rewards(trajectory, self.stage), tokens.turns)
+        score = float(credit([rewards], [uid], self.stage.credit).scores[0])
+        actor = find_credit_actor()
+        if actor is not None:
+            await actor.baseline.remote(uid, None if math.isnan(score) else score)
 
     async def _wait_for(self, server: ChatServer) -> None:
         """Wait until a served user answers again; raises TrainingError when it does not within the stage's patience."""
@@ -162,7 +188,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
 
     async def _judge_turns(self, trajectory: Trajectory) -> None:
         """While this trajectory's judge reads, others are played."""
-        if self._judge is None or trajectory.context.phase != "train":
+        if self._judge is None or trajectory.context.phase not in ("train", "baseline"):
             return
         trajectory.judgement = await self._judgement(self._judge, trajectory)
         if self.stage.sink is not None:
@@ -209,7 +235,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
             seed=stage.seed,
             gym_config=stage.gym_config,
         )
-        if where.phase == "train":
+        if where.phase in ("train", "baseline"):
             episode.verifier = self._verifier
         return episode
 

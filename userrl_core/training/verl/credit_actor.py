@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from userrl_core.errors import ConfigError
 from userrl_core.rewards import CreditConfig, credit
 from userrl_core.training.verl.job import StageFile, read_stage_file
 
@@ -62,6 +63,7 @@ class CreditActor:
         self._finished: Counter[int] = Counter()
         self._offered: dict[str, list[list[float]]] = {}
         self._asked: Counter[str] = Counter()
+        self._baselines: dict[str, float | None] = {}
 
     def put(self, uid: str, trajectory: TrajectorySummary, whole: int = 0) -> ByGroup | None:
         """A trajectory is over. Where a step has ``whole`` of them, the last one takes all; they are forgotten here."""
@@ -92,6 +94,14 @@ class CreditActor:
             del self._offered[uid], self._asked[uid]
         return group
 
+    def baseline(self, uid: str, score: float | None) -> None:
+        """The score of a group's greedy conversation (remax), None for one without a score."""
+        self._baselines[uid] = score
+
+    def baselines(self, uids: Sequence[str]) -> dict[str, float | None]:
+        """The scores of these groups' greedy conversations, where there were any; they are forgotten here."""
+        return {uid: self._baselines.pop(uid) for uid in uids if uid in self._baselines}
+
     def take(self, uids: Sequence[str]) -> ByGroup:
         """All trajectories of these groups; they are forgotten here."""
         return {uid: self._by_group.pop(uid, []) for uid in uids}
@@ -107,6 +117,19 @@ def find_credit_actor() -> Any:
         return ray.get_actor(ACTOR)
     except ValueError:
         return None
+
+
+def take_baselines(uids: Sequence[str]) -> dict[str, float | None]:
+    """Return the scores of these groups' greedy conversations. Raises ConfigError outside of a stage, which plays them."""
+    import ray
+
+    actor = find_credit_actor()
+    if actor is None:
+        raise ConfigError(
+            "Estimator userrl_remax needs greedy conversations, which the stage's agent loops play; start a stage."
+        )
+    known: dict[str, float | None] = ray.get(actor.baselines.remote(sorted(set(uids))))
+    return known
 
 
 def record_credits(

@@ -75,7 +75,7 @@ class TurnBatch:
             for row, spans in zip(self.rows, self.spans, strict=True)
         ]
 
-    def record(self, turns: Sequence[Sequence[float]]) -> None:
+    def record(self, turns: Sequence[Sequence[float]], numbers: Mapping[str, float] | None = None) -> None:
         """Log shaped credit and these advantages per turn, and the step's numbers, where the stage is known."""
         if self.stage_file is None:
             return
@@ -85,7 +85,9 @@ class TurnBatch:
             [signature(*attempt) for attempt in zip(self.rewards, self.tokens, strict=True)],
             [row.tolist() for row in self.credits.shaped],
             turns,
-            self.credits.diagnostics.metrics() | measure_push(turns, self.groups, self.credits, self.tokens).metrics(),
+            self.credits.diagnostics.metrics()
+            | measure_push(turns, self.groups, self.credits, self.tokens).metrics()
+            | dict(numbers or {}),
         )
 
 
@@ -97,6 +99,8 @@ def read_batch(rewards_NL: torch.Tensor, mask_NL: torch.Tensor, config: Any, ind
         )
     settings, stage_file = read_config(config)
     spans, rewards, tokens = recover_turns(rewards_NL, mask_NL)
+    if settings.rounding == "released":
+        rewards = [[as_paid(reward) for reward in row] for row in rewards]
     rows = [i for i, uid in enumerate(index) if spans[i] or not str(uid).startswith("pad")]
     groups, rewards, tokens = [str(index[i]) for i in rows], [rewards[i] for i in rows], [tokens[i] for i in rows]
     return TurnBatch(
@@ -128,6 +132,17 @@ def recover_turns(
     spans = [turn_spans(row) for row in mask]
     sums = [[float(row[begin:end].sum()) for begin, end in places] for row, places in zip(rewards, spans, strict=True)]
     return spans, sums, [[end - begin for begin, end in places] for places in spans]
+
+
+def as_paid(reward: float) -> float:
+    """Return the reward that a gym paid: the shortest decimal that float32 cannot tell from this number.
+
+    verl carries rewards in float32, where 0.15 becomes 0.15000000596. A mean that is a tie at the fifth digit would then be
+    rounded to the other side than the gym's own rewards. A number that is no float32, such as a reward less a penalty per
+    token, is returned unchanged.
+    """
+    carried = np.float32(reward)
+    return float(str(carried)) if float(carried) == reward else reward
 
 
 def turn_spans(mask_L: NDArray[np.bool_]) -> list[tuple[int, int]]:

@@ -27,7 +27,13 @@ class Flag(NamedTuple):
 
 Flags = dict[str, Flag]
 
-ESTIMATORS = {"grpo": "userrl", "rloo": "userrl_rloo", "ppo": "gae", "reinforce_pp": "userrl_reinforce_pp"}
+ESTIMATORS = {
+    "grpo": "userrl",
+    "rloo": "userrl_rloo",
+    "ppo": "gae",
+    "reinforce_pp": "userrl_reinforce_pp",
+    "remax": "userrl_remax",
+}
 """Ours, in which trajectories without a score do not count; verl's own where a critic values tokens, which it shows to no other."""
 
 AGGREGATIONS = {"trajectory_mean": "seq-mean-token-mean", "token_mean": "token-mean"}
@@ -180,7 +186,7 @@ def _algorithm(job: VerlJob, folder: Path) -> Flags:
             "trainer.v1.trainer_mode": Flag(MASKING_TRAINER, "verl's policy losses see no entropies, its trainer does"),
             "+algorithm.entropy_mask.share": Flag(algorithm.entropy_mask, "algorithm.entropy_mask"),
             "+algorithm.entropy_mask.compared": Flag(
-                algorithm.name in ("grpo", "rloo") and credit.filter == "drop",
+                algorithm.name in ("grpo", "rloo", "remax") and credit.filter == "drop",
                 "the local backend leaves groups without a signal out of the update, and so out of the threshold",
             ),
         }

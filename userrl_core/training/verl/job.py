@@ -136,6 +136,9 @@ class StageFile(Settings):
     decided: bool = False
     """Whether further horizons are decided as the stage goes on, and read from its folder (`step_plan.decided_horizon`)."""
 
+    greedy_baseline: bool = False
+    """Whether one more conversation is played greedily for each group, for its others to be compared with (remax)."""
+
     validation_horizon: PositiveInt
     """In validation."""
 

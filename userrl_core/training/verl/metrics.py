@@ -32,6 +32,8 @@ verl's own mean of scores is no mean of returns: trajectories that were not admi
 the others.
 """
 
+LOSSES = ("actor/pg_loss", "actor/loss", "actor/kl_loss", "critic/vf_loss")
+
 
 def step_metrics(
     data: Mapping[str, Any], stats: Mapping[str, Any] | None, score: float | None = None

@@ -1,4 +1,4 @@
-"""RLOO and REINFORCE++ on verl: its own formulas, over the trajectories that have a score.
+"""RLOO, REINFORCE++ and ReMax on verl: its own formulas, over the trajectories that have a score.
 
 verl counts a trajectory that was not admitted as one that scored 0, which moves the others' baseline. Here such rows never
 reach the formula. What it gives is logged like the grouped credits of `estimator.estimate`.
@@ -13,10 +13,15 @@ from typing import Any
 import numpy as np
 import torch
 
+from userrl_core.training.local.algorithms.remax import baseline_metrics
+from userrl_core.training.verl.credit_actor import take_baselines
 from userrl_core.training.verl.estimator import read_batch
 
 RLOO = "userrl_rloo"
 REINFORCE_PP = "userrl_reinforce_pp"
+REMAX = "userrl_remax"
+EPSILON = 1e-6
+"""A smaller distance from the greedy conversation counts as none, as on the local backend."""
 
 
 def estimate_rloo(
@@ -70,6 +75,34 @@ def estimate_reinforce_pp(
         )
     batch.record(batch.turn_means(advantages))
     return advantages, returns
+
+
+def estimate_remax(
+    token_level_rewards: torch.Tensor,
+    response_mask: torch.Tensor,
+    config: Any = None,
+    index: Sequence[Any] | None = None,
+    **_: Any,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Score minus that of the task's greedy conversation, on every token of a trajectory; advantages and returns alike, [N, L].
+
+    Arguments are those of `estimator.estimate`. verl's synchronous trainer plays no greedy conversations: the agent loops do, and
+    leave the scores with the credit actor. Where the greedy conversation has no score the group has no advantage.
+    """
+    batch = read_batch(token_level_rewards, response_mask, config, index)
+    known = take_baselines(batch.groups)
+    baseline_N = np.array([np.nan if (score := known.get(uid)) is None else score for uid in batch.groups], np.float64)
+    compared = np.flatnonzero(batch.credits.admitted & np.isfinite(baseline_N))
+    values = np.zeros(len(batch.rows))
+    if len(compared):
+        score_M1 = torch.tensor(batch.credits.scores[compared], dtype=torch.float64)[:, None]
+        baseline_M = torch.tensor(baseline_N[compared], dtype=torch.float64)
+        values[compared] = _verls("remax")(score_M1, baseline_M, torch.ones_like(score_M1))[0][:, 0].numpy()
+    values[np.abs(values) < EPSILON] = 0.0
+    turns = [[float(value)] * len(spans) for value, spans in zip(values, batch.spans, strict=True)]
+    batch.record(turns, baseline_metrics(np.array([np.nan if score is None else score for score in known.values()])))
+    advantages = batch.spread(turns).to(token_level_rewards.device)
+    return advantages, advantages.clone()
 
 
 def _verls(name: str) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:

@@ -11,9 +11,16 @@ from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est
 
 from userrl_core.training.verl.estimator import NAME, estimate
 from userrl_core.training.verl.machine.attention import load_critics_as_configured
-from userrl_core.training.verl.per_trajectory import REINFORCE_PP, RLOO, estimate_reinforce_pp, estimate_rloo
+from userrl_core.training.verl.per_trajectory import (
+    REINFORCE_PP,
+    REMAX,
+    RLOO,
+    estimate_reinforce_pp,
+    estimate_remax,
+    estimate_rloo,
+)
 
-ESTIMATORS = {NAME: estimate, RLOO: estimate_rloo, REINFORCE_PP: estimate_reinforce_pp}
+ESTIMATORS = {NAME: estimate, RLOO: estimate_rloo, REINFORCE_PP: estimate_reinforce_pp, REMAX: estimate_remax}
 
 for _name, _function in ESTIMATORS.items():
     register_adv_est(_name)(_function)

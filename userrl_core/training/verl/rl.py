@@ -27,6 +27,7 @@ from userrl_core.json_files import GrowingLines
 from userrl_core.records import CheckpointRecord
 from userrl_core.served.health import check_users
 from userrl_core.sink import Sink
+from userrl_core.training.finite import check_losses
 from userrl_core.training.jobs import Best, StageResult, begun_marker
 from userrl_core.training.local.threads import SETTINGS
 from userrl_core.training.protocols import Curriculum, Progress
@@ -47,7 +48,7 @@ from userrl_core.training.verl.job import (
 from userrl_core.training.verl.machine.attention import chosen_attention
 from userrl_core.training.verl.machine.engine_watch import EngineWatch
 from userrl_core.training.verl.memory import check_memory, settle
-from userrl_core.training.verl.metrics import step_metrics, validation_score
+from userrl_core.training.verl.metrics import LOSSES, step_metrics, validation_score
 from userrl_core.training.verl.step_plan import HORIZONS, StepPlan, decide_horizon, plan_steps, write_tasks
 
 ENTROPY_MASK = "userrl_core.training.verl.entropy_trainer"
@@ -109,7 +110,10 @@ class _StageStart:
 
     def _prepare(self, plan: StepPlan) -> None:
         """Write what the processes of the stage read."""
+        from userrl_core.training.local.model import check_elsewhere
+
         job, folder = self.job, self.folder
+        check_elsewhere(self.resume.model)
         self.sink.tasks([*plan.tasks.values(), *job.validation])
         write_rl_parquet(folder / "train.parquet", plan.tasks_from(self.at + 1), "train", folder / "tasks.jsonl")
         validation = job.validation or list(plan.tasks.values())[:1]  # verl wants a file even where it is never read
@@ -204,6 +208,7 @@ class _StageStart:
     def _step(self, step: int, data: Mapping[str, Any], stats: Mapping[str, Any] | None) -> None:
         """A step is complete: its numbers, its gates, its checkpoint."""
         job = self.job
+        check_losses({name: data[name] for name in LOSSES if name in data}, job.stage, step)
         score = validation_score(data, job.validation)
         self.metrics = step_metrics(data, stats, score)
         if step > 0:
@@ -372,6 +377,7 @@ def stage_file(job: VerlJob, plan: StepPlan, folder: Path, sink: Sink | None = N
         max_tokens=job.algorithm.max_tokens,
         assignment=job.algorithm.assignment if job.algorithm.name == "ppo" else "turn",
         group=job.algorithm.group,
+        greedy_baseline=job.algorithm.name == "remax",
         credit=job.credit,
         attempts=job.algorithm.batch * job.algorithm.group if job.algorithm.name == "ppo" else 0,
         judge=job.judge,

@@ -14,6 +14,7 @@ from userrl_core.errors import ConfigError, TrainingError
 from userrl_core.json_files import GrowingLines
 from userrl_core.records import CheckpointRecord
 from userrl_core.sink import Sink
+from userrl_core.training.finite import check_losses
 from userrl_core.training.jobs import StageResult
 from userrl_core.training.local.threads import SETTINGS
 from userrl_core.training.protocols import Progress
@@ -41,6 +42,9 @@ def run_sft(job: VerlSftJob, sink: Sink, progress: Progress | None = None) -> St
         return _untrained(model)
     if job.chats is None:
         raise ConfigError("verl's cold start needs demonstrations: give chats, a file of conversations.")
+    from userrl_core.training.local.model import check_elsewhere
+
+    check_elsewhere(model)
     rows = write_sft_parquet(folder / "sft.parquet", read_chats(job.chats))
     overrides = sft_overrides(job, folder, model, rows, chosen_attention(job.cluster))
     (folder / "overrides.txt").write_text("\n".join(overrides) + "\n")
@@ -80,6 +84,7 @@ def _train(
 
     def tick() -> None:
         for line in lines:
+            check_losses({"train/loss": line["data"].get("train/loss", 0.0)}, job.stage, int(line["step"]))
             numbers.clear()
             numbers.update(_renamed(line["data"]))
             sink.metrics(numbers, stage=job.stage, step=int(line["step"]))

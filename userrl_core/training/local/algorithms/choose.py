@@ -10,10 +10,11 @@ from userrl_core.training.config import AlgorithmConfig
 from userrl_core.training.local.algorithms.grpo import grpo
 from userrl_core.training.local.algorithms.ppo import Critic, ppo
 from userrl_core.training.local.algorithms.reinforce_pp import reinforce_pp
+from userrl_core.training.local.algorithms.remax import remax
 from userrl_core.training.local.algorithms.rloo import rloo
 from userrl_core.training.local.batch import Advantages, Batch
 
-BY_SCORE = {"rloo": rloo, "reinforce_pp": reinforce_pp}
+BY_SCORE = {"rloo": rloo, "reinforce_pp": reinforce_pp, "remax": remax}
 """Algorithms with one advantage per trajectory, the same for all of its tokens."""
 
 
@@ -32,4 +33,6 @@ def advantages_for(
             f"{config.name} gives every token of a trajectory the same advantage; credit.shaping '{credit.shaping}' would "
             "have no effect. Set it to equalized, or algorithm.name to grpo."
         )
+    if config.name == "remax" and credit.filter == "resample":
+        raise ConfigError("remax can learn from trajectories that score alike; set credit.filter to drop or keep.")
     return BY_SCORE[config.name](batch, credits, credit)

@@ -114,8 +114,8 @@ def step_time(
     policy = Served(shape, cluster.all_gpus, cluster.tensor_parallel, cluster.engine_share * cluster.memory_gb)
     return StepTime(
         train=trained / (cluster.all_gpus * card.flops * COMPUTED),
-        rollout=_played(policy, card, conversations, talk, talk.reply),
-        user=_played(user, card, conversations, talk, talk.answer, read=talk.role) if user else None,
+        rollout=_played(policy, card, algorithm.conversations, talk, talk.reply),
+        user=_played(user, card, algorithm.conversations, talk, talk.answer, read=talk.role) if user else None,
     )
 
 

@@ -1,0 +1,200 @@
+"""A checkpoint from elsewhere: what is wrong with it is said in one sentence with its path, before torch reads it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tests.training.toys import TINY, chats
+from userrl_core.errors import CheckpointError, ConfigError, TrainingError
+from userrl_core.training.chat_template import refuse_endless, within
+from userrl_core.training.local.chat import ChatFormat
+from userrl_core.training.local.model import build_model, check_elsewhere, load_model
+from userrl_core.training.local.state import save_model
+from userrl_core.training.local.tokenizer import load_tokenizer, render, train_tokenizer
+from userrl_core.training.shapes import shape_of
+
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+LOOP = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+Damage = Callable[[Path], Any]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("whole")
+    tokenizer = train_tokenizer(render(chats(20)), TINY.vocab_size)
+    save_model(build_model(TINY, tokenizer, 0), tokenizer, folder)
+    return folder
+
+
+@pytest.fixture
+def folder(whole: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(whole, tmp_path / "model")
+
+
+def cut(name: str, size: int) -> Damage:
+    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:size])
+
+
+def text(name: str, value: str) -> Damage:
+    return lambda folder: (folder / name).write_text(value)
+
+
+def changed(name: str, **fields: Any) -> Damage:
+    return lambda folder: (folder / name).write_text(json.dumps(json.loads((folder / name).read_text()) | fields))
+
+
+def without_a_tensor(folder: Path) -> None:
+    tensors = load_file(folder / WEIGHTS)
+    del tensors["model.norm.weight"]
+    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+
+
+def poisoned(folder: Path) -> None:
+    tensors = load_file(folder / WEIGHTS)
+    tensors["model.norm.weight"][0] = float("nan")
+    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+
+
+def indexed(*files: str) -> Damage:
+    def index(folder: Path) -> None:
+        (folder / WEIGHTS).unlink()
+        torch.save({"model.norm.weight": torch.ones(32)}, folder / "pytorch_model.bin")
+        (folder / INDEX).write_text(
+            json.dumps({"metadata": {}, "weight_map": dict.fromkeys(["model.norm.weight"], files[0])})
+        )
+
+    return index
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        (cut(WEIGHTS, 100), "The weights in {}/model.safetensors are damaged"),
+        (cut(WEIGHTS, 5000), "The weights in {}/model.safetensors are damaged"),
+        (changed("config.json", hidden_size=64), "No model can be loaded from {}: its weights do not have the shapes"),
+        (changed("config.json", hidden_size="big"), "No model can be loaded from {}: Validation error for field 'hidden_size'"),
+        (changed("config.json", num_attention_heads=0), "No model can be loaded from {}: integer division"),
+        (changed("config.json", hidden_act="nosuch"), "No model can be loaded from {}: 'nosuch'"),
+        (changed("config.json", transformers_weights="adapter_model.bin"), "{}/config.json names a file of weights of its own"),
+        (text("config.json", '{"a":'), "{}/config.json cannot be read"),
+        (text("config.json", "[" * 100_000), "{}/config.json cannot be read"),
+        (text("config.json", "[1]"), "{}/config.json holds no JSON object"),
+        (without_a_tensor, "The weights in {} lack model.norm.weight"),
+        (poisoned, "The weights in {} are not all finite numbers (model.norm.weight)"),
+        (indexed("pytorch_model.bin"), "{}/model.safetensors.index.json names 'pytorch_model.bin'"),
+        (indexed("../other.safetensors"), "{}/model.safetensors.index.json names '../other.safetensors'"),
+        (indexed("b.safetensors"), "{} lacks b.safetensors"),
+        (text(INDEX, "{}"), "{}/model.safetensors.index.json names no files of weights"),
+    ],
+)  # fmt: skip
+def test_a_model_that_cannot_be_loaded_is_one_sentence_with_its_path(
+    folder: Path, damage: Damage, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    damage(folder)
+    monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("torch read a pickle"))
+    with pytest.raises(CheckpointError) as refused:
+        load_model(folder, TINY)
+    assert str(refused.value).startswith(sentence.format(folder))
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        (cut("tokenizer.json", 500), "No tokenizer can be loaded from {}"),
+        (text("tokenizer.json", "{}"), "No tokenizer can be loaded from {}"),
+        (text("tokenizer_config.json", "[1]"), "No tokenizer can be loaded from {}"),
+        (changed("tokenizer_config.json", tokenizer_class=3), "No tokenizer can be loaded from {}"),
+        (text("chat_template.jinja", "{% for %}"), "The chat template of {} cannot be rendered"),
+        (text("chat_template.jinja", "{{ messages.foo.bar }}"), "The chat template of {} cannot be rendered"),
+        (text("chat_template.jinja", "{{ 'a' * 10**11 }}"), "The chat template of {} does not end"),
+        (text("chat_template.jinja", LOOP.replace("{% endfor %}", "x{% endfor %}")), "The chat template of {} does not end"),
+    ],
+)  # fmt: skip
+def test_a_tokenizer_that_cannot_be_loaded_is_one_sentence_with_its_path(
+    folder: Path, damage: Damage, sentence: str
+) -> None:
+    damage(folder)
+    with pytest.raises(CheckpointError) as refused:
+        load_tokenizer(folder)
+    assert str(refused.value).startswith(sentence.format(folder))
+    assert "\n" not in str(refused.value)
+
+
+def test_an_attention_that_config_json_names_does_not_win_over_ours(folder: Path) -> None:
+    changed("config.json", _attn_implementation="kernels-community/flash-attn")(folder)
+    assert load_model(folder, TINY).config._attn_implementation == "sdpa"
+    with pytest.raises(CheckpointError, match="names the attention 'kernels-community/flash-attn'"):
+        check_elsewhere(folder)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (poisoned, "not all finite numbers"),
+        (cut(WEIGHTS, 5000), "are damaged"),
+        (indexed("pytorch_model.bin"), "only safetensors files"),
+        (text("chat_template.jinja", "{{ 'a' * 10**11 }}"), "does not end"),
+    ],
+)
+def test_what_another_process_is_to_load_is_checked_before_it_starts(
+    folder: Path, damage: Damage, message: str
+) -> None:
+    check_elsewhere(folder)
+    damage(folder)
+    with pytest.raises(CheckpointError, match=message):
+        check_elsewhere(folder)
+
+
+@pytest.mark.parametrize("value", ['{"a":', "[1]", '{"num_attention_heads": 0, "hidden_size": 8}'])
+def test_the_shape_of_a_bad_config_is_one_sentence(tmp_path: Path, value: str) -> None:
+    (tmp_path / "config.json").write_text(value)
+    with pytest.raises(ConfigError):
+        shape_of(tmp_path)
+
+
+def test_a_template_that_loops_without_a_word_is_refused() -> None:
+    with pytest.raises(CheckpointError, match="The chat template of theirs does not end within 5 s"):
+        refuse_endless(LOOP, "theirs")
+
+
+def test_a_template_that_loops_on_long_conversations_alone_ends_with_a_sentence(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    template = (folder / "chat_template.jinja").read_text()
+    (folder / "chat_template.jinja").write_text(f"{{% if messages | length > 6 %}}{LOOP}{{% endif %}}{template}")
+    monkeypatch.setattr("userrl_core.training.local.tokenizer.SECONDS", 0.2)
+    chat_format = ChatFormat(load_tokenizer(folder))
+    assert chat_format.opening([{"role": "user", "content": "Hi."}])
+    endings: list[str] = []
+
+    def open_a_long_one() -> None:
+        with pytest.raises(TrainingError) as ended:
+            chat_format.opening([{"role": "user", "content": "Hi."}] * 7)
+        endings.append(str(ended.value))
+
+    threads = [threading.Thread(target=open_a_long_one) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    open_a_long_one()
+    for thread in threads:
+        thread.join()
+    assert len(endings) == 4
+    assert endings[0].startswith(
+        f"The chat template of {folder} did not end within 0.2 s on a conversation of 7 messages"
+    )
+
+
+def test_a_limit_leaves_nothing_behind_what_ends_in_time() -> None:
+    assert within(30.0, TrainingError("late"), lambda: 22) == 22
+    with pytest.raises(KeyError):
+        within(30.0, TrainingError("late"), lambda: {}["x"])

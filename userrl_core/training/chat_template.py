@@ -1,0 +1,141 @@
+"""Limits on chat templates. A template is a program that a checkpoint brings, and it may loop for ever.
+
+`refuse_endless` renders a template once in a process with limits on time and memory, before it is rendered here: nothing
+else ends a power of huge numbers or a string of terabytes. `within` ends a rendering in this process, in any thread: a
+template may loop on some conversations only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import resource
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from userrl_core.errors import CheckpointError, UserRLError
+
+T = TypeVar("T")
+
+SECONDS = 5
+"""Seconds of a rendering, which takes milliseconds where nothing is wrong."""
+
+_BYTES, _CHARACTERS, _WALL = 2**30, 10**6, 60.0
+"""Of the process that tries a template: memory, output, and seconds on a busy machine."""
+
+_USER = {"role": "user", "content": "Hi."}
+_ASSISTANT = {"role": "assistant", "content": "Hello."}
+_CONVERSATIONS: list[list[dict[str, str]]] = [
+    [{"role": "system", "content": "Help."}, _USER],
+    [_USER, _ASSISTANT, {"role": "tool", "content": "22"}],
+    [_USER, _ASSISTANT, _USER, _ASSISTANT, _USER],
+]
+
+
+@lru_cache(64)
+def refuse_endless(template: str, where: str) -> None:
+    """Raise CheckpointError for a template whose rendering needs too much time, memory or output. where: of the message."""
+    with suppress(subprocess.TimeoutExpired):
+        tried = subprocess.run(
+            [sys.executable, "-m", __name__], input=json.dumps(template), text=True, capture_output=True, timeout=_WALL
+        )
+        if tried.returncode == 0:
+            return
+    raise CheckpointError(
+        f"The chat template of {where} does not end within {SECONDS} s and {_BYTES >> 30} GiB; use another checkpoint, or "
+        "mend its chat_template."
+    )
+
+
+class _TimeIsUp(BaseException):
+    """Raised within a rendering. No `Exception`, which a template's caller may catch."""
+
+
+def within(seconds: float, error: UserRLError, function: Callable[[], T]) -> T:
+    """Return what the function returns; raise the error in its place once it has taken so long.
+
+    Unlike a signal this works in every thread. It ends Python code alone: one long call of C runs to its end.
+    """
+    thread = ctypes.c_ulong(threading.get_ident())
+    lock = threading.Lock()
+    ended = fired = False
+
+    def fire() -> None:
+        nonlocal fired
+        with lock:
+            if not ended:
+                fired = True
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(_TimeIsUp))
+
+    timer = threading.Timer(seconds, fire)
+    timer.daemon = True
+    try:
+        try:
+            timer.start()
+            return function()
+        finally:
+            timer.cancel()
+            with lock:
+                ended = True
+            if fired:  # it may not have arrived yet, and must not arrive later
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, None)
+    except _TimeIsUp:
+        raise error from None
+
+
+def _try(template: str) -> int:
+    """Render the template as transformers does; 0 where it ends, even with an error, which its first use will tell."""
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+    resource.setrlimit(resource.RLIMIT_AS, (_BYTES, _BYTES))
+    try:
+        _render_all(template)
+    except (MemoryError, OverflowError):
+        return 1
+    except Exception:  # noqa: BLE001  whatever else a template raises, it has ended
+        return 0
+    return 0
+
+
+def _render_all(template: str) -> None:
+    from jinja2 import nodes
+    from jinja2.ext import Extension
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    class Generation(Extension):
+        """The block with which templates mark the agent's tokens."""
+
+        tags = {"generation"}  # noqa: RUF012  jinja declares it so
+
+        def parse(self, parser: Any) -> Any:
+            next(parser.stream)
+            body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+            return nodes.Scope(body)
+
+    def raise_exception(message: str) -> None:
+        raise ValueError(message)
+
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, "jinja2.ext.loopcontrols"]
+    )
+    environment.filters["tojson"] = lambda value, **options: json.dumps(value, ensure_ascii=False)
+    environment.globals |= {"raise_exception": raise_exception, "strftime_now": lambda form: "01 Jan 2026"}
+    compiled = environment.from_string(template)
+    tool = {"type": "function", "function": {"name": "f", "description": "d", "parameters": {"type": "object"}}}
+    for messages in _CONVERSATIONS:
+        for tools in (None, [tool]):
+            with suppress(ValueError, TypeError, KeyError, AttributeError):
+                values = {"messages": messages, "tools": tools, "add_generation_prompt": True}
+                written = 0
+                for part in compiled.generate(**values, bos_token="", eos_token="", pad_token=""):
+                    written += len(part)
+                    if written > _CHARACTERS:
+                        raise MemoryError
+
+
+if __name__ == "__main__":
+    sys.exit(_try(json.loads(sys.stdin.read())))

@@ -1,0 +1,47 @@
+"""ReMax (Li et al. 2023): each trajectory is compared with what the policy does greedily at the same task.
+
+The advantage S_i - S_greedy needs no group and no critic, but one more conversation per task and step. It keeps the scale of
+the rewards.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from userrl_core.errors import ConfigError
+from userrl_core.rewards import CreditConfig, Credits
+from userrl_core.training.local.batch import Advantages, Batch, from_scores
+
+EPSILON = 1e-6
+"""A smaller difference counts as none, as a group's smaller deviation does."""
+
+
+def remax(batch: Batch, credits: Credits, config: CreditConfig) -> Advantages:
+    """Return score minus greedy score, one per trajectory. A trajectory without one of the two is not trained on.
+
+    With filter drop a task all of whose trajectories score what the greedy one does leaves the batch.
+    """
+    if batch.baselines is None:
+        raise ConfigError("remax needs the scores of greedy conversations; play one per task.")
+    baseline_N = np.asarray(batch.baselines, dtype=np.float64)
+    compared_N = credits.admitted & np.isfinite(baseline_N)
+    difference_N = np.where(compared_N, credits.scores - baseline_N, 0.0)
+    difference_N[np.abs(difference_N) < EPSILON] = 0.0
+    group_N = np.asarray(batch.groups, dtype=np.int64)
+    differs_N = np.bincount(group_N, weights=difference_N != 0.0)[group_N] > 0
+    trains = compared_N if config.filter == "keep" else compared_N & differs_N
+    return from_scores(batch, difference_N, trains.copy(), baseline_metrics(baseline_N[~_repeated(group_N)]))
+
+
+def baseline_metrics(baselines: np.ndarray) -> dict[str, float]:
+    """Return the metrics of a step's greedy conversations. baselines: their scores, NaN for one that has none."""
+    known = baselines[np.isfinite(baselines)]
+    metrics = {"credit/baseline_missing/count": float(len(baselines) - len(known))}
+    return metrics | ({"credit/baseline/mean": float(known.mean())} if known.size else {})
+
+
+def _repeated(group_N: np.ndarray) -> np.ndarray:
+    """True for every trajectory of a group but its first."""
+    repeated = np.ones(len(group_N), dtype=np.bool_)
+    repeated[np.unique(group_N, return_index=True)[1]] = False
+    return repeated
