@@ -21,16 +21,32 @@ SOURCES = {
     "TARL 4.3: 30 GRPO steps on simplified instructions before the full tasks; gyms and credit are UserRL's": "TARL 5: 30 GRPO "
     "steps on simplified instructions before the full tasks; gyms and credit are UserRL's",
 }
-"""Citations that were corrected, and what ids were computed from before: a section's number renames no run."""
+"""Citations that were corrected, and the texts that former ids were computed from."""
 
 
 NEVER = ("data", "data_folder")
-"""How tasks were asked for and where they lay: what a run is made of is what each gym was given (`gyms.NAME.published`)."""
+"""How tasks were asked for and where they were. What a run is made of is what each gym was given (`gyms.NAME.published`)."""
 
 
 def identity_values(model: BaseModel) -> dict[str, Any]:
-    """The model's values as JSON, without those of later fields that stand at their default."""
-    return _of_model(model, model.model_dump(mode="json"), "")
+    """Return the model's experiment fields as JSON, without later fields that have their default.
+
+    A citation (``source``) is no experiment field: correcting it renames no run.
+    """
+    values = _of_model(model, model.model_dump(mode="json"), "")
+    values.pop("source", None)
+    return values
+
+
+def former_identity_values(model: BaseModel) -> dict[str, Any]:
+    """Return the values that ids were computed from up to commit f197b02: the citation is among them.
+
+    Runs of that time are found by it (see `userrl.run.run.known_as`).
+    """
+    values = _of_model(model, model.model_dump(mode="json"), "")
+    if values.get("source") in SOURCES:
+        values["source"] = SOURCES[values["source"]]
+    return values
 
 
 def _of_model(model: BaseModel, dumped: Mapping[str, Any], path: str) -> dict[str, Any]:
@@ -44,8 +60,6 @@ def _of_model(model: BaseModel, dumped: Mapping[str, Any], path: str) -> dict[st
         later = place not in _first_schema() and key != "kind"
         if not later or value != field.get_default(call_default_factory=True):
             values[key] = _of_value(value, dumped[key], place)
-    if path == "" and values.get("source") in SOURCES:
-        values["source"] = SOURCES[values["source"]]
     return values
 
 

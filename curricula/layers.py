@@ -15,6 +15,7 @@ from typing import Any
 from curricula.merge import Layer, Merged, Rank
 from curricula.yaml_files import HERE, find, read, stem
 from userrl_core.errors import ConfigError
+from userrl_core.json_files import read_json, unchanged
 from userrl_core.suggest import nearest
 from userrl_core.training.config import AlgorithmConfig, SftConfig
 
@@ -141,6 +142,8 @@ def _documents(name: str | Path, seen: tuple[str, ...] = ()) -> list[tuple[Path,
     path = find(name, "recipe")
     document = dict(read(path))
     if isinstance(document.get("resolved"), Mapping):  # a run's record: run.json is YAML
+        if unchanged(read_json(path) or {}) is False:
+            raise ConfigError(f"{path} fails its checksum; put it back from a backup, or give the recipe by its name.")
         document = dict(document["resolved"])
     label = str(document.setdefault("name", stem(name)))
     if label in seen:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveInt, PrivateAttr, StringConstraints, model_validator
 
-from curricula.identity import identity_values
+from curricula.identity import former_identity_values, identity_values
 from curricula.options import check_options
 from curricula.schedule import Adaptive, AnySchedule, History, Level, Span, Stages, place
 from curricula.spec import (
@@ -231,6 +231,11 @@ class Recipe(Settings):
                 f"credit.shaping {self.credit.shaping} would have no effect, since {self.algorithm.name} does not divide an "
                 "advantage among turns; set it to equalized, or algorithm.name to grpo"
             )
+        if self.algorithm.name == "remax" and self.credit.filter == "resample":
+            raise ValueError(
+                "credit.filter resample draws tasks again whose trajectories score alike, which remax can learn from; set it to "
+                "drop or keep"
+            )
         if self.cold_start.enabled and self.cold_start.lora is not None and self.model.path is None:
             raise ValueError(NO_ADAPTERS)
         return self
@@ -374,6 +379,16 @@ class Recipe(Settings):
     def hash(self) -> str:
         """16 hex digits: the experiment's identity, apart from seed and backend."""
         return content_hash(self.identity)
+
+    @cached_property
+    def former_identity(self) -> dict[str, Any]:
+        """The values that ids were computed from up to commit f197b02."""
+        return former_identity_values(self)
+
+    @cached_property
+    def former_hash(self) -> str:
+        """The hash that the recipe had up to commit f197b02."""
+        return content_hash(self.former_identity)
 
     @property
     def warnings(self) -> tuple[str, ...]:

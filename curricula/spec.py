@@ -118,7 +118,7 @@ class Evolve(Settings):
     """Trajectories at each of them."""
 
     temperature: NonNegativeFloat = 1.0
-    """Sampling temperature; the released code samples greedily."""
+    """Sampling temperature; the released multi-task script samples greedily, its webshop script at 1.2."""
 
     horizon: Turns | None = None
     """Most turns of what is sampled; none: the evaluation's."""

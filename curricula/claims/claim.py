@@ -163,7 +163,8 @@ class Claim(Settings):
     @cached_property
     def hash(self) -> str:
         """Of everything in the file and of every arm's resolved recipe."""
-        recipes = {name: self.recipe_of(arm).hash for name, arm in self.arms.items()}
+        # Former hashes: a claim that was registered before citations left the identity must keep its registration.
+        recipes = {name: self.recipe_of(arm).former_hash for name, arm in self.arms.items()}
         return content_hash({"claim": self.model_dump(mode="json"), "recipes": recipes})[:16]
 
     def with_tokens(self, tokens: int) -> Claim:

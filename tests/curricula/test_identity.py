@@ -12,7 +12,7 @@ import curricula
 from curricula.identity import identity_values
 from curricula.recipe import Recipe
 from curricula.spec import Stage
-from flows.run.run import identity
+from userrl.run.run import identity
 from userrl_core.errors import ConfigError
 from userrl_core.seeding import content_hash
 from userrl_core.settings import Settings
@@ -34,9 +34,9 @@ def test_every_shipped_recipe_under_every_profile_has_the_hash_the_run_id_and_th
     for name, profile, *_ in WRITTEN:
         recipe = load(name, profile)
         backend = recipe.hardware.backend
-        run_id = identity(recipe.identity, seed=0, backend=backend, name="", init_from=None)
-        key = content_hash([run_id, "distill", "distill", recipe.identity, 0, backend, {}, []])
-        found.append([name, profile, recipe.hash, run_id, key])
+        run_id = identity(recipe.former_identity, seed=0, backend=backend, name="", init_from=None)
+        key = content_hash([run_id, "distill", "distill", recipe.former_identity, 0, backend, {}, []])
+        found.append([name, profile, recipe.former_hash, run_id, key])
     assert len(found) == 296
     assert found == WRITTEN
 
@@ -117,3 +117,11 @@ def test_adapters_make_another_experiment_and_their_absence_does_not() -> None:
 def test_a_cold_start_from_scratch_with_adapters_is_refused() -> None:
     with pytest.raises(ConfigError, match="adapters change a model that exists"):
         curricula.load("equalized-r2g", "laptop", {"cold_start.lora": {"rank": 8}}, check=False)
+
+
+def test_a_corrected_citation_renames_no_run() -> None:
+    recipe = load("equalized-r2g")
+    corrected = recipe.model_copy(update={"source": "UserRL 4.2"})
+    assert corrected.identity == recipe.identity
+    assert corrected.hash == recipe.hash
+    assert corrected.former_hash != recipe.former_hash

@@ -2,7 +2,7 @@ import json
 
 from typer.testing import CliRunner
 
-from flows.cli.recipe import app, parse_changes
+from flows.cli.training.recipe import app, parse_changes
 
 runner = CliRunner()
 

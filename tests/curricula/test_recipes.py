@@ -236,6 +236,12 @@ def test_the_same_recipe_has_the_same_hash_and_another_value_another():
         ({"profile": "qwen3-8b"}, "cannot be overridden"),
         ({"algorithm.lr.x": 1}, "goes into a single value"),
         ({"algorithm.name": "rloo", "credit.shaping": "em"}, "rloo does not divide an advantage among turns"),
+        ({"algorithm.name": "remax", "credit.shaping": "em"}, "remax does not divide an advantage among turns"),
+        (
+            {"algorithm.name": "remax", "credit.shaping": "equalized", "credit.filter": "resample"},
+            "which remax can learn from; set it to drop or keep",
+        ),
+        ({"algorithm.name": "remax", "algorithm.kl_reward_coef": 0.1}, "whose tokens pay no KL penalty"),
         ({"algorithm.name": "ppo", "credit.shaping": "naive", "credit.form": "paper"}, "set it to equalized"),
     ],
 )
