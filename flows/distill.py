@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from flows.machine.home import settle
+from flows.server.settings import settle
 
 settle()
 
 from typing import Any  # noqa: E402
 
 from prefect import flow  # noqa: E402
+from prefect.runtime import flow_run  # noqa: E402
 
-from flows.machine.keyless import keyless  # noqa: E402
-from flows.run.plan import plan_run  # noqa: E402
-from flows.run.request import DistillRequest, TrainRequest, takes  # noqa: E402
-from flows.run.stage import run_stage  # noqa: E402
+from flows.server.keyless import keyless  # noqa: E402
+from flows.stages.stage import run_stage  # noqa: E402
+from userrl.run.plan import plan_run  # noqa: E402
+from userrl.run.request import DistillRequest, TrainRequest, takes  # noqa: E402
 
 
 @keyless
@@ -33,7 +34,7 @@ def distill(request: DistillRequest) -> dict[str, Any]:
         ),
         only="distill",
     )
-    with plan.begin() as run, run.at_work():
+    with plan.begin(flow_run.id) as run, run.at_work():
         result = run_stage(run, plan.job(run, "distill"))
     return {"run": run.id, **result.model_dump(mode="json")}
 

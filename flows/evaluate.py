@@ -2,60 +2,20 @@
 
 from __future__ import annotations
 
-from flows.machine.home import settle
+from flows.server.settings import settle
 
 settle()
 
-from collections.abc import Callable  # noqa: E402
-from dataclasses import dataclass  # noqa: E402
-from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
 from prefect import flow  # noqa: E402
+from prefect.runtime import flow_run  # noqa: E402
 
-from curricula import Recipe  # noqa: E402
-from curricula.host import AUTO  # noqa: E402
-from curricula.options import check_url  # noqa: E402
-from curricula.suites import Suite, load_suite  # noqa: E402
-from flows.machine.keyless import keyless  # noqa: E402
-from flows.run.artifacts import publish  # noqa: E402
-from flows.run.budget import check_budget  # noqa: E402
-from flows.run.families import other_families  # noqa: E402
-from flows.run.job import Actor, StageJob, server_of  # noqa: E402
-from flows.run.plan import RunPlan, plan_run  # noqa: E402
-from flows.run.readiness import refuse_missing_key, resolve  # noqa: E402
-from flows.run.report import Evaluated, Report, write_report  # noqa: E402
-from flows.run.request import EvaluateRequest, TrainRequest, takes  # noqa: E402
-from flows.run.results import EvaluateResult, Result, chosen_so_far, file_hash  # noqa: E402
-from flows.run.run import Run, find  # noqa: E402
-from flows.run.stage import execute, run_stage  # noqa: E402
-from flows.run.suites import BASE, settings_of  # noqa: E402
-from userrl_core.errors import CheckpointError, ConfigError  # noqa: E402
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedEvaluation:
-    """A checked request: what will be played, and by whom."""
-
-    request: EvaluateRequest
-    plan: RunPlan
-    actors: tuple[Actor, ...]
-    families: tuple[Recipe, ...] = ()
-    """Gyms that are played as well, since the checkpoint was trained on them."""
-
-    def job(self, run: Run) -> StageJob:
-        """The stage, within its budget. Raises TrainingError where that is spent already."""
-        job = self.plan.job(run, "evaluate")
-        options = job.options.model_copy(update={"concurrency": self.request.concurrency})
-        job = job.model_copy(update={"actors": self.actors, "families": self.families, "options": options})
-        if job.result() is None:
-            check_budget(job)
-        return job
-
-    def report(self, run: Run, scores: Result) -> Report:
-        """The run's report."""
-        assert isinstance(scores, EvaluateResult)
-        return write_report(self.plan, run, scores=scores, evaluated=_evaluated(self.actors[0]))
+from flows.server.keyless import keyless  # noqa: E402
+from flows.stages.artifacts import publish  # noqa: E402
+from flows.stages.stage import run_stage  # noqa: E402
+from userrl.evaluation.planned import plan_evaluation  # noqa: E402
+from userrl.run.request import EvaluateRequest, takes  # noqa: E402
 
 
 @keyless
@@ -64,129 +24,8 @@ class PlannedEvaluation:
 def evaluate(request: EvaluateRequest) -> dict[str, Any]:
     """Play held-out tasks, or a suite, and report the scores."""
     planned = plan_evaluation(request)
-    with planned.plan.begin() as run, run.at_work():
+    with planned.plan.begin(flow_run.id) as run, run.at_work():
         return publish(run, planned.report(run, run_stage(run, planned.job(run))))
-
-
-def evaluate_here(planned: PlannedEvaluation, progress: Callable[[dict[str, Any]], None] = lambda line: None) -> Report:
-    """The same without a Prefect server, for the command line. progress: gets every progress line."""
-    with planned.plan.begin() as run, run.at_work():
-        job = planned.job(run)
-        return planned.report(run, job.result() or execute(job, progress=progress))
-
-
-def plan_evaluation(request: EvaluateRequest) -> PlannedEvaluation:
-    """Raises ConfigError or CheckpointError, in one sentence, where it cannot be played here."""
-    actor = actor_of(request.checkpoint, request.model, request.base_url)
-    suite = None if request.suite is None else load_suite(request.suite)
-    recipe = _recipe_of(actor, suite) if request.recipe == AUTO else request.recipe
-    asked = request.model_copy(update={"recipe": recipe})
-    profile, overrides = _sizes(asked, actor, suite)
-    plan = plan_run(
-        TrainRequest(
-            recipe=recipe,
-            profile=profile,
-            backend="local",
-            seed=request.seed,
-            name=request.name or "-".join(["evaluate", *([suite.played_as] if suite else []), _called(actor)]),
-            overrides=overrides,
-            fresh=request.fresh,
-            budget=request.budget,
-        ),
-        only="evaluate",
-    )
-    if actor.kind == "served":
-        refuse_missing_key(server_of(actor))
-    if suite is not None:
-        return PlannedEvaluation(request, plan, _under(suite, actor))
-    # Of a checkpoint all that it was trained on, unless gyms were named.
-    trained = actor.kind == "checkpoint" and request.gyms is None
-    return PlannedEvaluation(request, plan, (actor,), other_families(plan.recipe, actor.path) if trained else ())
-
-
-def _under(suite: Suite, actor: Actor) -> tuple[Actor, ...]:
-    """The actor under each of the suite's protocols. Raises ConfigError where it has but one."""
-    if actor.kind != "served":
-        if "native" in suite.protocols:
-            raise ConfigError(
-                f"Suite '{suite.label}' compares protocols, which a served model alone can change; serve the checkpoint and "
-                "name it with --model and --base-url."
-            )
-        return (actor,)
-    options = {**actor.options, "tool_choice": suite.tool_choice} if suite.tool_choice != "auto" else actor.options
-    limit = {} if suite.max_tokens is None else {"max_tokens": suite.max_tokens}
-    served = actor.model_copy(update={"options": {**limit, **options}})
-    native = served.model_copy(update={"native": True, "label": f"{actor.label} (native)"})
-    return tuple(native if protocol == "native" else served for protocol in suite.protocols)
-
-
-def _called(actor: Actor) -> str:
-    """In the name of its run: checkpoints of many runs lie in folders of the same name, and may be played at once."""
-    in_folder = actor.kind == "checkpoint" and Path(actor.path).name == actor.label
-    return f"{actor.label}-{actor.sha256[:8]}" if in_folder else actor.label
-
-
-def _recipe_of(actor: Actor, suite: Suite | None) -> str:
-    """What the run held that made this checkpoint; for others a suite's bare one, or the paper's choice."""
-    folders = Path(actor.path).parents if actor.kind == "checkpoint" else ()
-    other = "equalized-r2g" if suite is None else BASE
-    return next((str(folder / "run.json") for folder in folders if (folder / "run.json").is_file()), other)
-
-
-def _sizes(request: EvaluateRequest, actor: Actor, suite: Suite | None) -> tuple[str | None, dict[str, Any]]:
-    """Profile and overrides. A served model is no model from scratch: it gets the full prompt, and the full tiers of gyms
-    where no profile was named or the one that was is made for such a model."""
-    overrides = request.with_overrides("evaluate", "gyms", "horizon", "tasks", "attempts", "temperature", "user")
-    if suite is not None:
-        overrides = settings_of(suite, request.gyms, pretrained=_pretrained(request.recipe)) | overrides
-        if request.recipe == BASE:
-            return None, overrides
-    if actor.kind != "served":
-        return request.profile, overrides
-    sized = None if request.profile in (None, AUTO) else resolve(request.recipe, request.profile, check=False)
-    return sized.profile if sized and sized.model.path else None, {"model.prompt_style": "full", **overrides}
-
-
-def _pretrained(recipe: str) -> bool:
-    """Whether the recipe's model was made elsewhere; one from scratch has no room for a paper's tokens."""
-    return resolve(recipe, AUTO if recipe != BASE else None, check=False).model.path is not None
-
-
-def _evaluated(actor: Actor) -> Evaluated:
-    if actor.kind != "served":
-        return Evaluated(label=actor.label, kind=actor.kind, where=actor.path)
-    return Evaluated(label=actor.label, kind=actor.kind, where=server_of(actor).base_url or "OpenAI")
-
-
-def actor_of(checkpoint: str, model: str | None = None, base_url: str | None = None) -> Actor:
-    """Who is meant. Raises CheckpointError for a folder without a model, ConfigError for an address with a password."""
-    if model is not None:
-        if base_url:
-            try:
-                check_url(base_url, "base_url")
-            except ValueError as error:
-                raise ConfigError(f"{error}.") from None
-        return Actor(label=model, kind="served", path=model, options={"base_url": base_url} if base_url else {})
-    if checkpoint == "demonstrator":
-        return Actor(label="demonstrator", kind="demonstrator")
-    folder = Path(checkpoint)
-    label = folder.name
-    if not folder.exists() and "/" not in checkpoint:
-        run = find(checkpoint)
-        if run.checkpoint is None:
-            if best := chosen_so_far(run.folder):
-                raise CheckpointError(
-                    f"Run {run.id} is {run.status.state} and has not chosen its checkpoint; the best so far is played by "
-                    f"`userrl evaluate {best}`."
-                )
-            raise CheckpointError(f"Run {run.id} has no checkpoint yet; wait for it, or name a checkpoint's folder.")
-        folder, label = run.checkpoint, run.id
-    weights = sorted(folder.glob("*.safetensors"))
-    if not (folder / "config.json").is_file() or not weights:
-        raise CheckpointError(f"{folder} is no checkpoint: it holds no config.json with *.safetensors.")
-    sha256 = file_hash(weights[0])
-    # Two folders of one name are told apart in the log by what they hold.
-    return Actor(label=label, kind="checkpoint", path=str(folder.resolve()), id=f"{label}@{sha256[:8]}", sha256=sha256)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flows.machine.home import settle
+from flows.server.settings import settle
 
 settle()
 
@@ -12,7 +12,7 @@ from typing import Any  # noqa: E402
 from prefect import flow, get_run_logger  # noqa: E402
 from prefect.artifacts import create_markdown_artifact  # noqa: E402
 
-from flows.machine.home import warehouse_dir  # noqa: E402
+from userrl.machine.home import warehouse_dir  # noqa: E402
 from warehouse import maintain as maintain_warehouse  # noqa: E402
 
 

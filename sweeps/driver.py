@@ -25,6 +25,7 @@ from sweeps.space import Space
 from sweeps.spending import Spending
 from sweeps.study import counted, exhausted, shown_name
 from userrl_core.errors import ConfigError, TrainingError
+from userrl_core.number_format import with_error
 from warehouse.files.runs import TrialRecord, record_trial
 
 MAX_REPEATS = 20
@@ -255,7 +256,7 @@ class Sweep:
             for constraint, excess in zip(self.space.constraints, exceeded, strict=True):
                 item.trial.set_constraint(constraint.query, excess)  # what samplers read
         self._tell(item.trial, values=[m.value for m in measured])
-        values = ", ".join(f"{m.value:.3f} ± {m.stderr:.3f}" for m in measured)
+        values = ", ".join(with_error(m.value, m.stderr) for m in measured)
         self.say(f"trial {item.trial.number} finished: {values}")
 
     def _again(self, item: _Active) -> _Active | None:

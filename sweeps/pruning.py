@@ -13,6 +13,7 @@ import numpy as np
 
 from sweeps.objective import Point
 from sweeps.space import Pruning
+from userrl_core.number_format import number
 
 TIE = 1e-9
 
@@ -39,6 +40,6 @@ def should_prune(
         return None
     side = "below" if maximize else "above"
     return (
-        f"{last.value:.3f} at {last.stage}, horizon {last.horizon}, step {last.step} lies {side} {threshold:.3f}, "
+        f"{number(last.value)} at {last.stage}, horizon {last.horizon}, step {last.step} lies {side} {number(threshold)}, "
         f"percentile {share:g} of {len(peers)} other trials at the same point"
     )

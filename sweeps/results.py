@@ -19,6 +19,7 @@ from optuna.trial import FrozenTrial, TrialState
 from sweeps.space import Space
 from sweeps.study import counted, planned, ranked
 from userrl_core.errors import ConfigError
+from userrl_core.number_format import number
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +35,10 @@ class Winner:
     def claim(self) -> str:
         """The sentence that reports may print: the fresh seeds' mean, never the selected trial's own value alone."""
         if not self.fresh:
-            return f"trial {self.trial}: {self.value:.3f} on its own seed; not yet confirmed on fresh seeds"
-        spread = f" ± {stdev(self.fresh):.3f}" if len(self.fresh) > 1 else ""
-        return f"trial {self.trial}: {fmean(self.fresh):.3f}{spread} over {len(self.fresh)} fresh seed{'s' * (len(self.fresh) > 1)}"
+            return f"trial {self.trial}: {number(self.value)} on its own seed; not yet confirmed on fresh seeds"
+        spread = f" ± {number(stdev(self.fresh))}" if len(self.fresh) > 1 else ""
+        seeds = f"{len(self.fresh)} fresh seed{'s' * (len(self.fresh) > 1)}"
+        return f"trial {self.trial}: {number(fmean(self.fresh))}{spread} over {seeds}"
 
 
 def winner(space: Space, study: optuna.Study) -> Winner:

@@ -11,6 +11,7 @@ import optuna
 from sweeps.launcher import Launcher
 from sweeps.objective import money
 from sweeps.space import Space
+from userrl_core.number_format import number
 
 KEEP_SECONDS = 60.0
 """How often the hours are noted in the study: a killed driver forgets no more than this."""
@@ -58,7 +59,7 @@ class Spending:
         if budget.gpu_hours is not None:
             used = sum(self.launcher.gpu_hours(run_id) for run_id in runs)
             if used >= budget.gpu_hours * share:
-                return f"{used:.3f} of {budget.gpu_hours:g} GPU-hours"
+                return f"{number(used)} of {budget.gpu_hours:g} GPU-hours"
         return None
 
     def end(self) -> None:

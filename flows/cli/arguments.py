@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import json
+from typing import Annotated, Any
 
 import typer
 
@@ -14,3 +15,15 @@ Html = Annotated[
         "--html", metavar="FILE", help="Write it as one HTML file too; FILE.md: as Markdown with its drawings."
     ),
 ]
+
+
+def parse_user(text: str) -> Any:
+    """Return a user as a request takes it: a kind, or JSON with kind and options. Raises ConfigError for broken JSON."""
+    from userrl_core.errors import ConfigError
+
+    if not text.startswith("{"):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise ConfigError(f'{text} is no JSON; give a user as {{"kind": ..., "options": {{...}}}}.') from None

@@ -15,8 +15,9 @@ import typer
 
 from flows.cli.arguments import Json
 from flows.cli.terminal import plain, plain_json
-from flows.machine.home import home, settle, warehouse_dir
-from flows.machine.prefect_server import find_server
+from flows.server.prefect_server import find_server
+from flows.server.settings import settle
+from userrl.machine.home import home, warehouse_dir
 from userrl_core.errors import UserRLError
 
 PINS = {"prefect": "3.8.8", "duckdb": "2.0.0"}
@@ -72,7 +73,7 @@ def examine() -> list[Finding]:
 def examine_trainer(recipe: str, profile: str, changes: list[str]) -> Iterator[Finding]:
     """What verl needs for a recipe under a profile, as each check ends."""
     from flows.cli.doctor_trainer import trainer_rows
-    from flows.cli.recipe import parse_changes
+    from flows.cli.training.recipe import parse_changes
 
     return (Finding(*row) for row in trainer_rows(recipe, profile, parse_changes(changes)))
 
@@ -122,7 +123,7 @@ def _disk() -> list[Finding]:
 
 
 def _slots() -> list[Finding]:
-    from flows.machine.slots import slots
+    from userrl.machine.slots import slots
 
     names = ", ".join(slot.name for slot in slots())
     gpu = any(slot.gpu is not None for slot in slots())
@@ -178,10 +179,10 @@ async def _ask_server(url: str) -> list[Finding]:
     from prefect.client.orchestration import get_client
     from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 
-    from flows.machine.provision import POOL, ZOMBIES
-    from flows.machine.slots import slots
+    from flows.server.provision import POOL, ZOMBIES
+    from userrl.machine.slots import slots
 
-    again = "`python -m flows.machine.provision`"
+    again = "`python -m flows.server.provision`"
     async with get_client() as client:
         problem = await client.api_healthcheck()
         if problem is not None:

@@ -16,10 +16,10 @@ from typing import Any
 import psutil
 
 from curricula import Recipe
-from flows.machine.home import home
-from flows.run.readiness import resolve
-from flows.run.request import TrainRequest
-from flows.run.tasks import own_user_url, users_of
+from userrl.machine.home import home
+from userrl.run.readiness import resolve
+from userrl.run.request import TrainRequest
+from userrl.run.tasks import own_user_url, users_of
 from userrl_core.errors import ConfigError, UserRLError
 from userrl_core.served.client import ChatServer
 from userrl_core.served.health import check_server, served_users

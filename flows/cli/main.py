@@ -15,6 +15,7 @@ from flows.cli.terminal import plain
 from userrl_core.errors import UserRLError
 
 COMMANDS = {
+    "train": "training.train",
     "report": "looking.report",
     "evaluate": "measuring.evaluate",
     "compare": "measuring.compare",
@@ -27,12 +28,12 @@ COMMANDS = {
     "branch": "looking.branch",
     "view": "looking.view",
     "runs": "runs",
-    "recipe": "recipe",
+    "recipe": "training.recipe",
     "tasks": "tasks",
     "sql": "looking.sql",
     "warehouse": "warehouse",
     "server": "server",
-    "sweep": "sweep",
+    "sweep": "training.sweep",
     "schedule": "schedule",
     "serve-user": "serve",
     "serve-gym": "serve",

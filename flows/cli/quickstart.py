@@ -17,19 +17,21 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from curricula.validation import validated
 from flows.cli.invocation import DEPLOYMENT, again, deployments
+from flows.cli.result import show_result
 from flows.cli.server import taken_sentence
-from flows.machine.home import check_writable, home
-from flows.machine.password import write_dotenv
-from flows.machine.prefect_server import PORT, server_environment, server_state
-from flows.machine.shared_server import SharedServer
-from flows.machine.slots import held, lock
+from flows.server.password import write_dotenv
+from flows.server.prefect_server import PORT, server_environment, server_state
+from flows.server.shared_server import SharedServer
+from userrl.machine.home import check_writable, home, quiet_process
+from userrl.machine.slots import held, lock
+from userrl.run.run import Run
 from userrl_core.errors import ConfigError, UserRLError
 from userrl_core.json_files import write_json
 from userrl_core.processes import RECORD, reap, spawn, stop_group
@@ -107,7 +109,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a script's `&` made us ignore it
     try:
         parameters |= dict(_parameter(text) for text in (*arguments.param, *arguments.named))
-        with services(arguments.deployment, lambda: check(arguments.deployment, parameters)) as running:
+        if (run := check(arguments.deployment, parameters)) is not None:
+            print(f"run      {run.id} is finished: every stage is reused, and no server was started")
+            show_result(run, arguments.deployment, parameters)
+            return 0
+        with services(arguments.deployment) as running:
             return _run(running, arguments.deployment, parameters)
     except KeyboardInterrupt:
         print(f"\nstopped; `{again(arguments.deployment, parameters)}` continues from the last checkpoint")
@@ -117,8 +123,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
-def check(deployment: str, parameters: dict[str, Any]) -> None:
-    """Refuse what cannot work before anything is started. Raises ConfigError or CheckpointError in one sentence."""
+def check(deployment: str, parameters: dict[str, Any]) -> Run | None:
+    """Refuse what cannot work before anything is started, and return the run if it is finished already.
+
+    Raises ConfigError or CheckpointError with one sentence.
+    """
     known_deployments = deployments()
     if deployment not in known_deployments:
         raise ConfigError(
@@ -126,31 +135,31 @@ def check(deployment: str, parameters: dict[str, Any]) -> None:
             "add a line for it, or run another."
         )
     flow, _, name = deployment.partition("/")
-    from flows.run.request import DistillRequest, EvaluateRequest, SweepRequest, TrainRequest
+    check_writable(home())
+    quiet_process()
+    from userrl.run.request import DistillRequest, EvaluateRequest, SweepRequest, TrainRequest
 
     others: dict[str, type[Settings]] = {"distill": DistillRequest, "evaluate": EvaluateRequest, "sweep": SweepRequest}
     if flow in others:
         validated(others[flow], parameters, flow)
     if flow == "train":
-        from flows.run.plan import plan_run
+        from userrl.run.plan import plan_run
+        from userrl.stages.here import finished
 
         request = validated(TrainRequest, {"recipe": name} | parameters, "train")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the run itself says them
-            plan_run(request)
+            return finished(plan_run(request))
+    return None
 
 
 @contextlib.contextmanager
-def services(deployment: str, before: Callable[[], None] = lambda: None) -> Iterator[Services]:
-    """A server, a pool with its limits, the deployment and a worker; stopped at the end, the server by the last that uses it.
-
-    before: called when the environment is settled and nothing is started yet.
-    """
+def services(deployment: str) -> Iterator[Services]:
+    """A server, a pool with its limits, the deployment and a worker; stopped at the end, the server by the last that uses it."""
     check_writable(home())
     port = int(os.environ.get("USERRL_PORT", PORT))
     environment = server_environment(port)
     os.environ.update(environment)
-    before()
     logs = home() / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     running = Services(environment, logs)
@@ -168,7 +177,7 @@ def _begin(running: Services, deployment: str, port: int) -> None:
     """
     # Beside the server, which it waits for: both import Prefect for seconds.
     provisioning = running.begin(
-        "provision", PYTHON, "-m", "flows.machine.provision", "--port", str(port), running.queue, *QUEUES
+        "provision", PYTHON, "-m", "flows.server.provision", "--port", str(port), running.queue, *QUEUES
     )
     try:
         _server(running, port)
@@ -226,8 +235,8 @@ def _server(running: Services, port: int) -> None:
     if state != "free":
         raise ConfigError(taken_sentence(port, state))
     # The server's supervisor outlives us while another command uses the server.
-    server = (sys.executable, "-m", "flows.machine.prefect_server", str(port))
-    supervisor = (PYTHON, "-m", "flows.machine.shared_server", str(port), *server)
+    server = (sys.executable, "-m", "flows.server.prefect_server", str(port))
+    supervisor = (PYTHON, "-m", "flows.server.shared_server", str(port), *server)
     process = running.begin("server", *supervisor, with_us=False)
     deadline = time.monotonic() + SERVER_SECONDS
     while server_state(port) != "ours":

@@ -11,8 +11,8 @@ import typer
 
 from flows.cli.arguments import Json, RunName
 from flows.cli.terminal import plain
-from flows.machine.home import home
-from flows.machine.page_address import run_address
+from userrl.machine.home import home
+from userrl.machine.page_address import run_address
 
 PATIENCE = 10.0
 """Seconds that a flow has to end by itself."""
@@ -25,10 +25,10 @@ def list_runs(as_json: Json = False) -> None:
     """Every run of this home, the oldest first: best and last validation, and whether it held what it had reached."""
     import duckdb
 
-    from flows.machine.home import warehouse_dir
-    from flows.run.ending import Ending, endings, in_a_word
-    from flows.run.results import validation_scores
-    from flows.run.run import DIED, all_runs
+    from userrl.machine.home import warehouse_dir
+    from userrl.run.ending import Ending, endings, in_a_word
+    from userrl.run.results import validation_scores
+    from userrl.run.run import DIED, all_runs
     from userrl_core.errors import UserRLError
     from warehouse import open_warehouse
 
@@ -82,8 +82,8 @@ def list_runs(as_json: Json = False) -> None:
 @app.command("show")
 def show_run(run: RunName = "latest", as_json: Json = False) -> None:
     """What a run is, which stages are done, and where its files are."""
-    from flows.run.results import stage_results
-    from flows.run.run import DIED, find
+    from userrl.run.results import stage_results
+    from userrl.run.run import DIED, find
 
     meant = find(run)
     status, stages = meant.status, stage_results(meant.folder)
@@ -106,7 +106,7 @@ def show_run(run: RunName = "latest", as_json: Json = False) -> None:
 @app.command("stop")
 def stop_run(run: RunName = "latest") -> None:
     """Stop a run within seconds, also when its server or worker is gone; starting it again continues it."""
-    from flows.run.run import DIED, find
+    from userrl.run.run import DIED, find
 
     meant = find(run)
     state = meant.status.state
@@ -120,8 +120,8 @@ def stop_run(run: RunName = "latest") -> None:
 @app.command("delete")
 def delete_run(run: RunName, yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False) -> None:
     """Remove a run's checkpoints and report; its turns stay in the warehouse."""
-    from flows.machine.slots import alone
-    from flows.run.run import delete, find
+    from userrl.machine.slots import alone
+    from userrl.run.run import delete, find
 
     meant = find(run)
     if not yes and not typer.confirm(f"Remove {meant.folder} with its checkpoints?"):

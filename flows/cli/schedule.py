@@ -80,8 +80,8 @@ async def _set(name: str, active: bool) -> list[str]:
 
 def _client() -> PrefectClient:
     """For the server that runs. Raises ConfigError where none does."""
-    from flows.machine.home import settle
-    from flows.machine.prefect_server import find_server
+    from flows.server.prefect_server import find_server
+    from flows.server.settings import settle
     from userrl_core.errors import ConfigError
 
     if find_server() is None:

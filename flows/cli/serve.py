@@ -15,7 +15,7 @@ import typer
 from userrl_core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from flows.machine.front_door import FrontDoor
+    from flows.server.front_door import FrontDoor
 
 app = typer.Typer(add_completion=False, help="Serve users, gyms and tools over HTTP.")
 
@@ -54,10 +54,10 @@ def serve_user(
     ] = None,
 ) -> None:
     """Serve a model until Ctrl-C: waits for health, restarts it with pauses when it dies, stops it at the end."""
-    from flows.machine.front_door import guarded, served
-    from flows.machine.home import home
-    from flows.machine.slots import named
-    from flows.serving.relay import BODY_BYTES, relay
+    from flows.server.front_door import guarded, served
+    from userrl.machine.home import home
+    from userrl.machine.slots import named
+    from userrl.worker.relay import BODY_BYTES, relay
     from userrl_core.served.model_server import ServeOptions, Supervisor, default_python
 
     if command is not None and "{port}" not in command:
@@ -112,10 +112,10 @@ def serve_gym(
     idle: Annotated[float, typer.Option("--idle", min=1.0, help="Seconds until an unused session is closed.")] = 3600.0,
 ) -> None:
     """Serve a gym as AgentGym's servers do (create, reset, step, observation, close) and as OpenEnv's do, until Ctrl-C."""
-    from flows.machine.front_door import guarded, serve
-    from flows.machine.home import home
+    from flows.server.front_door import guarded, serve
     from flows.serving import openenv
     from flows.serving.gym_server import GymServer, app_of
+    from userrl.machine.home import home
 
     user: Any = "rule" if user_model is None else ("openai", {"model": user_model, "base_url": user_url})
     server = GymServer(gym, split, user, options={"tier": tier} if tier else {}, idle=idle)
@@ -132,7 +132,8 @@ def serve_gym(
 def serve_tools(
     domain: Annotated[str, typer.Argument(help="outfitter, bikes, retail or airline.")],
     data: Annotated[
-        Path | None, typer.Option("--data", help="tau-bench's folder, for retail and airline ($USERRL_PUBLISHED_DATA).")
+        Path | None,
+        typer.Option("--data", help="Folder of the published data, for retail and airline ($USERRL_PUBLISHED_DATA)."),
     ] = None,
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port.")] = 8200,
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
@@ -142,13 +143,13 @@ def serve_tools(
     idle: Annotated[float, typer.Option("--idle", min=1.0, help="Seconds until an unused session is closed.")] = 3600.0,
 ) -> None:
     """Serve a domain's tools as REST routes and as MCP tools, each session on its own database, until Ctrl-C."""
-    from flows.machine.front_door import guarded, serve
-    from flows.machine.home import home, published_data
+    from flows.server.front_door import guarded, serve
     from flows.serving.tool_server import ToolServer, app_of
+    from userrl.machine.home import home, published_data
     from userrl_core.gyms.tau.tasks import domain_tasks, load_domain
 
-    root = (data or published_data() / "tau-bench").resolve()
-    tasks, folder = domain_tasks(domain, root)
+    root = (data or published_data()).resolve()
+    tasks, folder = domain_tasks(domain, root / "tau-bench")
     server = ToolServer(load_domain(domain, folder), folder, tasks, idle=idle)
     door = guarded(app_of(server), host, name or [], home())
     typer.echo(
@@ -160,7 +161,7 @@ def serve_tools(
 
 def _token(door: FrontDoor, home: Path) -> str:
     """Where the token is; itself it stays out of logs."""
-    from flows.machine.front_door import TOKEN, token_file
+    from flows.server.front_door import TOKEN, token_file
 
     if door.token is None:
         return ""

@@ -29,9 +29,9 @@ def server(
     """Start the Prefect server: this machine alone may reach it, and only with the home's password; until Ctrl-C."""
     import os
 
-    from flows.machine import password as passwords
-    from flows.machine.home import home
-    from flows.machine.prefect_server import PORT, run_server, server_environment, server_state
+    from flows.server import password as passwords
+    from flows.server.prefect_server import PORT, run_server, server_environment, server_state
+    from userrl.machine.home import home
     from userrl_core.errors import ConfigError
 
     if password:
@@ -60,9 +60,9 @@ def taken_sentence(port: int, state: str) -> str:
 
 def _provision(port: int, url: str, environment: dict[str, str]) -> None:
     """Make pool, limits and automation once the server answers, and say what comes next."""
-    from flows.machine.home import home
-    from flows.machine.password import password_file
-    from flows.machine.prefect_server import server_state
+    from flows.server.password import password_file
+    from flows.server.prefect_server import server_state
+    from userrl.machine.home import home
 
     deadline = time.monotonic() + READY_SECONDS
     while server_state(port) != "ours":
@@ -71,7 +71,7 @@ def _provision(port: int, url: str, environment: dict[str, str]) -> None:
             return
         time.sleep(0.3)
     done = subprocess.run(
-        [sys.executable, "-m", "flows.machine.provision", "default", "sweeps"],
+        [sys.executable, "-m", "flows.server.provision", "default", "sweeps"],
         env=environment,
         capture_output=True,
         text=True,

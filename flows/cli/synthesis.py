@@ -100,7 +100,7 @@ def filter_by_difficulty(
 
 def _sources(path: Path | None, domain: str, data: Path | None) -> list[tuple[Task, str]]:
     """Training tasks, each with the conversation it was taken from, or that its gold calls make."""
-    from flows.machine.home import published_data
+    from userrl.machine.home import published_data
     from userrl_core.gyms import tasks as own_tasks
     from userrl_core.gyms.tau.synthesis.apigen import recorded
 
@@ -120,7 +120,7 @@ def _gold_conversation(task: Task) -> str:
 
 
 def _server(model: str | None, base_url: str | None, **more: Any) -> ChatServer | None:
-    from flows.run.readiness import refuse_missing_key
+    from userrl.run.readiness import refuse_missing_key
     from userrl_core.served.client import ChatServer
 
     if model is None:

@@ -13,7 +13,7 @@ import typer
 
 from flows.cli.synthesis import filter_by_difficulty, synthesise
 from flows.cli.terminal import plain, plain_json, refusals
-from flows.machine.home import imported_tasks, published_data
+from userrl.machine.home import imported_tasks, published_data
 from userrl_core.errors import ConfigError, TaskError
 from userrl_core.gyms import generate as generate_tasks
 from userrl_core.gyms import gym_class, load_published, names

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import typer
 
-from flows.machine.foreign_text import plain as plain
-from flows.machine.foreign_text import plain_json as plain_json
+from userrl.machine.foreign_text import plain as plain
+from userrl.machine.foreign_text import plain_json as plain_json
 from userrl_core.errors import UserRLError
 
 

@@ -20,16 +20,15 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 
-from flows.cli.invocation import again
+from flows.cli.result import show_result
 from flows.cli.terminal import plain
-from flows.machine.page_address import run_address
-from flows.machine.password import listens
-from flows.run.alarms import alarm_file
-from flows.run.job import REUSED_FILE
-from flows.run.report import REPLACED, number
-from flows.run.run import Run, of_flow_run
+from flows.server.password import listens
+from userrl.run.alarms import alarm_file
+from userrl.run.job import REUSED_FILE
+from userrl.run.run import Run, of_flow_run
 from userrl_core.errors import ConfigError, TrainingError
 from userrl_core.json_files import GrowingLines
+from userrl_core.number_format import number
 
 POLL_SECONDS = 0.5
 ANSWER_SECONDS = 2.0
@@ -64,7 +63,7 @@ async def follow(
         screen.end()
         run = of_flow_run(str(started.id))
         if ended.state is not None and ended.state.is_completed():
-            _show_result(run, deployment, parameters)
+            show_result(run, deployment, parameters)
             return 0
         message = ended.state.message if ended.state is not None else "no state"
         print(f"error: {_reason(run, message)}", file=sys.stderr)
@@ -213,22 +212,6 @@ def _by_tier(tiers: Mapping[str, float]) -> str:
         gym, _, tier = name.partition(".")
         gyms.setdefault(gym, []).append(f"{tier} {number(score, 2)}")
     return "; ".join(f"{gym} {', '.join(scores)}" for gym, scores in gyms.items())
-
-
-def _show_result(run: Run | None, deployment: str, parameters: Mapping[str, Any]) -> None:
-    if run is None or not (run.folder / "report.md").is_file():
-        return
-    page, _, replaced = (run.folder / "report.md").read_text().partition(REPLACED)
-    print("\n" + plain("\n".join(line for line in page.split("\n") if not line.startswith("!["))).rstrip())
-    if count := replaced.count("\n- "):
-        print(f"{count} values of the recipe were replaced for this machine: .venv/bin/userrl report {run.id}")
-    print(
-        "\nTry next:\n"
-        f"  .venv/bin/userrl sql \"select stage, step, trajectories, score from learning_curve(run := '{run.id}')\"\n"
-        "  .venv/bin/userrl report latest\n"
-        f"  .venv/bin/userrl view       # then {run_address(run.id)}\n"
-        f"  {again(deployment, {**parameters, 'seed': run.info.seed + 1})}"
-    )
 
 
 def _reason(run: Run | None, message: str | None) -> str:

@@ -10,8 +10,8 @@ from typing import Any, Literal
 import duckdb
 from nicegui import ui
 
-from flows.machine.foreign_text import plain
 from flows.page import charts, frame
+from userrl.machine.foreign_text import plain
 from userrl_core.errors import UserRLError
 from warehouse import Warehouse, views
 from warehouse.query.sandbox import Answer, ask

@@ -11,8 +11,9 @@ from urllib.parse import urlencode
 
 from nicegui import run, ui
 
-from flows.machine.foreign_text import plain
+from userrl.machine.foreign_text import plain
 from userrl_core.errors import UserRLError
+from userrl_core.number_format import number as number
 
 T = TypeVar("T")
 
@@ -115,7 +116,7 @@ def said(text: str | None, *classes: str) -> None:
 def turn(told: Mapping[str, Any], *, same: bool = False) -> None:
     """A turn in a column beside others. same: drawn faintly, as another one says it too."""
     with ui.element("div").classes("flex flex-col gap-1" + (" same" if same else "")):
-        earned = "–" if told["reward"] is None else f"{told['reward']:+.2f}"
+        earned = number(told["reward"], 2, sign=True)
         ui.label(f"{told['turn']} · {told['choice'] or 'no readable call'} · {earned}").classes("quiet text-xs number")
         said(told["content"] if told["choice"] else told["message"], "agent", "text-sm")
         said(told["observation"] or "", "text-sm")
@@ -182,16 +183,6 @@ def _short(name: str, rows: Sequence[Mapping[str, Any]]) -> bool:
     """Whether no word of this column needs to be broken on a narrow screen."""
     words = (word for row in rows for word in re.split(r"[\s-]+", str(row.get(name) or "")))
     return all(len(word) <= LONGEST_WORD for word in words)
-
-
-def number(value: float | None, digits: int = 3) -> str:
-    """A figure as text; a dash for null."""
-    return "–" if value is None else f"{value:.{digits}f}"
-
-
-def signed(value: float | None) -> str:
-    """A figure with its sign; a dash for null."""
-    return "–" if value is None else f"{value:+.3f}".replace("-", "−")
 
 
 def many(count: int, what: str) -> str:

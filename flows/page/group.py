@@ -9,7 +9,7 @@ from nicegui import ui
 
 from flows.page import charts, frame
 from flows.page.credit import Settings, advantage_meaning, push_of
-from flows.page.outcome import attempt, ended
+from userrl.run.outcome import attempt, ended
 from userrl_core.errors import ConfigError
 from warehouse import Warehouse
 from warehouse.query import browse
@@ -67,7 +67,11 @@ async def show_group(warehouse: Warehouse, traj_id: int) -> None:
 def _explain(members: Sequence[Conversation], run: dict[str, Any]) -> None:
     """What the advantage is under the run's rule, and how far it pushes the whole group one way."""
     push = push_of(members, run)
-    pushed = "" if push is None else f" Push of this group: {push:.2f} (0 balanced, 1 all one way; docs/rewards.md)."
+    pushed = (
+        ""
+        if push is None
+        else f" Push of this group: {frame.number(push, 2)} (0 balanced, 1 all one way; docs/rewards.md)."
+    )
     ui.label(
         f"Advantage: the mean over an attempt's turns, red below 0. Under {advantage_meaning(run, Settings.logged(run))}.{pushed}"
     ).classes("quiet text-sm")
@@ -93,7 +97,7 @@ def _member(member: Conversation, alone: int | None, equals: Sequence[str], shar
         ui.link(attempt(row).capitalize(), f"/trajectory/{row['traj_id']}").classes("font-semibold")
         score = frame.number(row["score"]) if row["admitted"] else "not scored"
         advantage = _advantage(member)
-        ui.label(f"score {score}, advantage {frame.signed(advantage)}").classes("number")
+        ui.label(f"score {score}, advantage {frame.number(advantage, sign=True)}").classes("number")
         ui.label(f"{ended(row['stop_reason'], member.turns)} after {frame.many(row['turns'], 'turn')}").classes(
             "quiet text-sm"
         )

@@ -1,24 +1,24 @@
 """Other ways on from a turn: the checkpoint that the run chose plays on from it, beside what was stored.
 
-Played by ``userrl branch`` in a process of its own, which takes the model with it when it ends. Nothing is logged.
+The library plays in a process of its own, which takes the model with it when it ends. Nothing is logged.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nicegui import ui
 
-from flows.machine.home import runs_dir, warehouse_dir
 from flows.page import frame
-from flows.page.outcome import ended
-from flows.run.run import load
+from userrl.branching.apart import branch_apart
+from userrl.branching.branch import BranchRequest, Way
+from userrl.machine.home import runs_dir, warehouse_dir
+from userrl.run.outcome import ended
+from userrl.run.run import load
 from userrl_core.audit.replay import why_not
-from userrl_core.errors import ConfigError, UserRLError
+from userrl_core.errors import UserRLError
 from userrl_core.gyms import names
 from warehouse import Warehouse
 from warehouse.query.browse import Conversation
@@ -82,7 +82,7 @@ class OtherWays:
         self._place.clear()
         with self._place:
             ui.label("It plays …").classes("quiet").props('role="status"')
-        found: list[dict[str, Any]] | str
+        found: Sequence[Way] | str
         try:
             found = await self._played(str(self._edit.value or "").strip()[:LONGEST])
         except UserRLError as error:
@@ -97,34 +97,13 @@ class OtherWays:
             else:
                 self._show(found)
 
-    async def _played(self, edit: str) -> list[dict[str, Any]]:
-        command = [sys.executable, "-m", "flows.cli.main", "branch", str(self._traj_id), "--turn", str(self._number)]
-        command += ["--k", str(WAYS), "--json", *([f"--edit={edit}"] if edit else [])]
+    async def _played(self, edit: str) -> Sequence[Way]:
+        request = BranchRequest(trajectory=self._traj_id, turn=self._number, k=WAYS, edit=edit or None)
         async with _one_at_a_time:
-            process = await asyncio.create_subprocess_exec(
-                *command,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-            )
-            try:
-                said, refused = await asyncio.wait_for(process.communicate(), SECONDS)
-            except TimeoutError:
-                raise ConfigError(
-                    f"It took longer than {SECONDS:g} s; `userrl branch {self._traj_id} --turn {self._number}` has no limit."
-                ) from None
-            finally:
-                if process.returncode is None:
-                    process.kill()
-                    await process.wait()
-        if process.returncode:
-            lines = refused.decode(errors="replace").strip().splitlines() or ["It ended without a word."]
-            raise ConfigError(lines[-1].removeprefix("error: "))
-        ways: list[dict[str, Any]] = json.loads(said)["ways"]
-        return ways
+            return await branch_apart(request, SECONDS)
 
-    def _show(self, ways: Sequence[Mapping[str, Any]]) -> None:
-        scores = [way["score"] for way in ways if way["score"] is not None]
+    def _show(self, ways: Sequence[Way]) -> None:
+        scores = [way.score for way in ways if way.score is not None]
         if scores:
             mean = frame.number(sum(scores) / len(scores))
             ui.label(
@@ -137,11 +116,8 @@ class OtherWays:
         ):
             self._column("as it was", self._turns[self._number - 1 :], "")
             for n, way in enumerate(ways, 1):
-                self._column(
-                    f"way {n}",
-                    way["turns"],
-                    f"{ended(way['stop_reason'], way['turns'])}, score {frame.number(way['score'])}",
-                )
+                turns = [turn.model_dump() for turn in way.turns]
+                self._column(f"way {n}", turns, f"{ended(way.stop_reason, turns)}, score {frame.number(way.score)}")
 
     def _column(self, name: str, turns: Sequence[Mapping[str, Any]], ending: str) -> None:
         with ui.element("section").classes("panel member flex flex-col gap-2"):

@@ -18,15 +18,16 @@ from typing import Any
 
 from nicegui import ui
 
-from flows.machine.foreign_text import plain
 from flows.page import frame
-from flows.page.outcome import ended, other_side
-from flows.run.reports import of_people
-from flows.run.reports.of_people import Pair
-from flows.run.run import all_runs
-from flows.serving.people import Checkpoint, Other, Served, Side, Study, Talk
+from userrl.machine.foreign_text import plain
+from userrl.people.people import Checkpoint, Other, Served, Side, Study, Talk
+from userrl.reports import people_report
+from userrl.reports.people_report import PeoplePair
+from userrl.run.outcome import ended, other_side
+from userrl.run.run import all_runs
 from userrl_core.errors import ConfigError, UserRLError
 from userrl_core.gyms.human_user import Console
+from userrl_core.number_format import with_limits
 from userrl_core.records import Trajectory
 from warehouse import Warehouse
 
@@ -149,6 +150,7 @@ class People:
         self._study = Study(warehouse.root)
         self._served = served
         self._sittings: dict[str, Sitting] = {}
+        self._beginning = threading.Lock()
 
     def close(self) -> None:
         """End every conversation and seal what was logged."""
@@ -227,17 +229,19 @@ class People:
         return offered | ({"served": f"served {self._served.get('model', 'model')}"} if self._served else {})
 
     def _begin(self, person: str, side: Side, gym: str, other: str, split: str) -> str:
-        now = time.monotonic()
-        for token, sitting in list(self._sittings.items()):
-            if sitting.ended is not None and now - sitting.ended > KEPT_SECONDS:
-                del self._sittings[token]
-        if sum(sitting.ended is None for sitting in self._sittings.values()) >= MOST:
-            raise ConfigError(f"{MOST} conversations are under way; come back in a while.")
         person = person.strip()[:80]
         chosen = self._other(other)
-        task = self._study.hand_out(gym, side, chosen, split=split, person=person)
         token = secrets.token_urlsafe(12)
-        self._sittings[token] = Sitting(self._study, Talk(task, side, chosen, seed=secrets.randbelow(2**31)), person)
+        with self._beginning:
+            now = time.monotonic()
+            for old_token, sitting in list(self._sittings.items()):
+                if sitting.ended is not None and now - sitting.ended > KEPT_SECONDS:
+                    del self._sittings[old_token]
+            if sum(sitting.ended is None for sitting in self._sittings.values()) >= MOST:
+                raise ConfigError(f"{MOST} conversations are under way; come back in a while.")
+            task = self._study.hand_out(gym, side, chosen, split=split, person=person)
+            talk = Talk(task, side, chosen, seed=secrets.randbelow(2**31))
+            self._sittings[token] = Sitting(self._study, talk, person)
         return token
 
     def _other(self, name: str) -> Other:
@@ -251,19 +255,19 @@ class People:
         return Other()
 
     async def _results(self) -> None:
-        pairs = await frame.asked(lambda: of_people.paired(self._warehouse))
+        pairs = await frame.asked(lambda: people_report.paired(self._warehouse))
         talks = await frame.asked(lambda: self._warehouse.rows("FROM people ORDER BY started_at DESC LIMIT 20"))
         if pairs:
             with ui.element("div").classes("panel overflow-x-auto"):
-                frame.heading(of_people.TITLE, level=2)
+                frame.heading(people_report.TITLE, level=2)
                 columns = {
                     "gym": "gym", "part": "part", "other_side": "with", "simulated": "simulated by", "tasks": "tasks",
                     "conversations": "conversations", "people": "people", "simulated_score": "simulated",
                     "difference": "people − simulated",
                 }  # fmt: skip
                 frame.table([_paired(n, pair) for n, pair in enumerate(pairs)], columns, cards=True)
-                ui.label(of_people.NOTE).classes("quiet text-sm")
-                if caution := of_people.few(pairs):
+                ui.label(people_report.NOTE).classes("quiet text-sm")
+                if caution := people_report.few(pairs):
                     ui.label(caution).classes("mark text-sm")
         if talks:
             with ui.element("div").classes("panel overflow-x-auto"):
@@ -345,7 +349,7 @@ class SittingPage:
             if trajectory is None:
                 frame.said(sitting.failure or "This conversation could not be held.")
                 return
-            score = "not scored" if trajectory.score is None else f"score {trajectory.score:.3f}"
+            score = "not scored" if trajectory.score is None else f"score {frame.number(trajectory.score)}"
             turns = [{"choice": turn.choice, "reward": turn.reward} for turn in trajectory.turns]
             word = ended(trajectory.stop_reason, turns)
             ui.label(f"Over after {frame.many(len(turns), 'turn')}: {word}, {score}.")
@@ -368,7 +372,7 @@ class SittingPage:
             ui.button("Keep the rating", on_click=keep).props("no-caps").classes("self-start")
 
 
-def _paired(n: int, pair: Pair) -> dict[str, Any]:
+def _paired(n: int, pair: PeoplePair) -> dict[str, Any]:
     return {
         "id": n,
         "gym": pair.gym,
@@ -377,9 +381,9 @@ def _paired(n: int, pair: Pair) -> dict[str, Any]:
         "simulated": other_side(pair.simulated),
         "tasks": pair.tasks,
         "conversations": pair.conversations,
-        "people": of_people.with_limits(pair.people_score),
-        "simulated_score": of_people.with_limits(pair.simulated_score),
-        "difference": of_people.with_limits(pair.difference, sign="+"),
+        "people": with_limits(pair.people_score),
+        "simulated_score": with_limits(pair.simulated_score),
+        "difference": with_limits(pair.difference, sign=True),
     }
 
 

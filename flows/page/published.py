@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from nicegui import ui
 
 from flows.page import frame
+from userrl_core.number_format import with_limits
 from warehouse import Warehouse
 from warehouse.files.runs import find_run
 
@@ -51,8 +52,8 @@ async def show_published(warehouse: Warehouse, given: str) -> None:
     with ui.element("div").classes("panel overflow-x-auto"):
         frame.table(rows, columns, wide=("data", "user", "horizon", "attempts"), cards=True)
         ui.label(
-            "Limits are over tasks (Student's t; Wilson's for verdicts at fewer than 100 tasks). The paper prints none. A "
-            "difference is given only where data, user, horizon and attempts agree with the paper's."
+            "Limits are over tasks (Student's t; Wilson's for verdicts at fewer than 100 tasks; a dash where there is one task). "
+            "The paper prints none. A difference is given only where data, user, horizon and attempts agree with the paper's."
         ).classes("quiet text-sm")
 
 
@@ -90,8 +91,4 @@ def published_rows(warehouse: Warehouse, run_id: str) -> list[dict[str, Any]]:
 
 def ours(score: float | None, interval: Interval | None) -> str:
     """A figure with its limits; a mean over gyms has none here."""
-    if interval is None:
-        return frame.number(score)
-    if interval.units < 2:
-        return f"{interval.estimate:.3f} [one task]"
-    return f"{interval.estimate:.3f} [{interval.low:.3f}, {interval.high:.3f}]"
+    return frame.number(score) if interval is None else with_limits(interval)

@@ -9,12 +9,12 @@ from typing import Any
 from nicegui import ui
 from nicegui.events import KeyEventArguments
 
-from flows.machine.foreign_text import plain_json
 from flows.page import charts, frame
 from flows.page.credit import SCORES, SHAPINGS, Credit, Settings, advantage_meaning, rescored
 from flows.page.other_ways import OtherWays, possible
-from flows.page.outcome import attempt, ended
 from flows.page.trajectories import Listing
+from userrl.machine.foreign_text import plain_json
+from userrl.run.outcome import attempt, ended
 from userrl_core.errors import ConfigError
 from userrl_core.records import Flag
 from userrl_core.rewards.shaping import MEANINGS
@@ -300,7 +300,7 @@ class Bars:
             left = 50 - share if (value or 0) < 0 else 50
             color = plain[n] or (charts.BAD if (value or 0) < 0 else charts.GOOD)
             fill.style(f"left: {left:.1f}%; width: {share:.1f}%; background: {color}")
-            label.set_text(frame.signed(value))
+            label.set_text(frame.number(value, sign=True))
 
 
 class CreditControl:

@@ -13,10 +13,10 @@ from flows.page import charts, frame
 from flows.page.charts import Mark
 from flows.page.replies import show_replies
 from flows.page.report import show_report
-from flows.run.ending import COLLAPSED, Ending, endings, in_a_word
-from flows.run.reports.of_people import RUN as PEOPLE
-from flows.run.results import validation_scores
-from flows.run.run import Run, all_runs
+from userrl.reports.people_report import RUN as PEOPLE
+from userrl.run.ending import COLLAPSED, Ending, endings, in_a_word
+from userrl.run.results import validation_scores
+from userrl.run.run import Run, all_runs
 from userrl_core.records import branch_of
 from warehouse import Warehouse
 from warehouse.files.runs import find_run
@@ -124,7 +124,9 @@ def run_rows(warehouse: Warehouse) -> list[Row]:
                 "best": frame.number(best, 2),
                 "last": frame.number(last, 2),
                 "spark": charts.spark_points(scores),
-                "spark_label": f"from {scores[0]:.2f} to {scores[-1]:.2f}" if scores else "no training",
+                "spark_label": f"from {frame.number(scores[0], 2)} to {frame.number(scores[-1], 2)}"
+                if scores
+                else "no training",
                 "recipe": row["recipe"],
                 "seed": str(row["seed"] if row["seed"] is not None else ""),
                 "profile": row["profile"],

@@ -9,7 +9,7 @@ from typing import Any
 from nicegui import ui
 
 from flows.page import frame
-from flows.page.outcome import ENDED, ended, has_failed
+from userrl.run.outcome import ENDED, ended, has_failed
 from userrl_core.errors import ConfigError
 from warehouse import Warehouse
 from warehouse.files.runs import find_run
@@ -68,7 +68,7 @@ async def show_trajectories(warehouse: Warehouse, query: Mapping[str, str]) -> N
     _filters(listing, {"run": runs, **choices})
     page = await frame.asked(lambda: listing.page(after=listing.after, before=listing.before))
     totals = await frame.asked(lambda: browse.count(warehouse, listing.wanted))
-    mean = "" if totals["score"] is None else f", mean score {totals['score']:.3f}"
+    mean = "" if totals["score"] is None else f", mean score {frame.number(totals['score'])}"
     newest = f", among the newest {browse.FOUND} turns with this text" if listing.wanted.text else ""
     ui.label(f"{totals['trajectories']:,} trajectories{mean}{newest}").classes("quiet")
     if not page.rows:

@@ -1,9 +1,10 @@
 """A gym behind HTTP, in the shape of AgentGym's environment servers, so that other trainers can play it.
 
 ``POST /create``, ``/reset``, ``/step``, ``/close`` and ``GET /observation``, every answer 200 with JSON; what went wrong is
-a field ``error``, as those servers have it. ``GET /available_actions`` is what the paper names and those servers lack (AgentGym-RL
-3.1). An action is a message as a model writes it: a ``<tool_call>``, or, for clients without tools, ``choice: content``, or the
-content alone where a gym has one choice. ``GET /health`` and ``/metrics`` (Prometheus text) are for who watches.
+a field ``error``, as those servers have it. `flows.serving.agentgym` has what differs from one of them to the next. ``GET
+/available_actions`` is what the paper names and those servers lack (AgentGym-RL 3.1). An action is a message as a model writes it:
+a ``<tool_call>``, or, for clients without tools, ``choice: content``, or the content alone where a gym has one choice. ``GET
+/health`` and ``/metrics`` (Prometheus text) are for who watches.
 """
 
 from __future__ import annotations
@@ -13,15 +14,17 @@ import itertools
 import re
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import Body, FastAPI, Query, Request
-from fastapi.responses import PlainTextResponse
+from fastapi import FastAPI, Query, Request
+from fastapi.responses import JSONResponse, PlainTextResponse
+from pydantic import BaseModel
 
+from flows.serving.agentgym import BEGUN, BareCreate, BareReset, BareSession, BareStep, opened, tagged, told, unread
 from userrl_core.errors import GymError, UserRLError
 from userrl_core.gyms import gym_class, make, tasks
 from userrl_core.gyms.base import Gym, parse_config
@@ -36,6 +39,7 @@ class _Session:
     client: str
     config: Mapping[str, Any] = field(default_factory=dict)
     gym: Gym[Any] | None = None
+    opening: str = ""
     observation: str = ""
     reward: float = 0.0
     done: bool = False
@@ -104,7 +108,8 @@ class GymServer:
             session.gym = make(self.name, pool[data_idx % len(pool)], self.user, **session.config)
             reset = partial(session.gym.reset, seed=seed)
             opening = await asyncio.to_thread(reset) if session.gym.blocking else reset()
-            session.observation, session.reward, session.done = opening, 0.0, False
+            session.opening = session.observation = opening
+            session.reward, session.done = 0.0, False
             self._counts["reset"] += 1
         return self._state(number, session)
 
@@ -182,6 +187,15 @@ class GymServer:
         """The session's last observation."""
         return self._find(number).observation
 
+    def opening(self, number: int) -> str:
+        """The first observation of the session's episode."""
+        return self._find(number).opening
+
+    @property
+    def created(self) -> int:
+        """How many sessions there have been since the start."""
+        return self._counts["created"]
+
     def _find(self, number: int) -> _Session:
         if number not in self._sessions:
             raise GymError(f"There is no session {number}; create one first.")
@@ -228,12 +242,6 @@ def app_of(server: GymServer) -> FastAPI:
 
     app = FastAPI(title=f"userrl {server.name}", docs_url=None, redoc_url=None, lifespan=lifespan)
 
-    async def tried(work: Any) -> Any:
-        try:
-            return await work
-        except UserRLError as error:
-            return {"error": str(error)}
-
     @app.get("/")
     async def about() -> dict[str, Any]:
         return {"gym": server.name, "split": server.split, "tasks": count, "choices": gym_class(server.name).choices()}
@@ -247,23 +255,34 @@ def app_of(server: GymServer) -> FastAPI:
         return PlainTextResponse(server.metrics(), media_type="text/plain; version=0.0.4")
 
     @app.post("/create")
-    async def create(request: Request, config: Annotated[dict[str, Any] | None, Body(embed=True)] = None) -> Any:
-        return await tried(server.create(request.client.host if request.client else "", config))
+    async def create(request: Request, body: BareCreate | Create | None = None) -> Any:
+        client = request.client.host if request.client else ""
+        if isinstance(body, BareCreate):
+            return await _bare(_create_bare(server, client, body.id))
+        return await _tried(_create(server, client, body or Create()))
 
     @app.post("/reset")
-    async def reset(id: int = Body(), data_idx: int = Body(0), seed: int | None = Body(None)) -> Any:
-        return await tried(server.reset(id, data_idx, seed))
+    async def reset(body: BareReset | Reset) -> Any:
+        if isinstance(body, BareReset):
+            return await _bare(_reset_bare(server, body))
+        return await _tried(_reset(server, body))
 
     @app.post("/step")
-    async def step(id: int = Body(), action: str = Body()) -> Any:
-        return await tried(server.step(id, action))
+    async def step(body: BareStep | Step) -> Any:
+        if isinstance(body, BareStep):
+            return await _bare(_step_bare(server, body))
+        return await _tried(_step(server, body))
 
     @app.post("/close")
-    async def close(id: int = Body(embed=True)) -> Any:
-        return await tried(server.close(id))
+    async def close(body: BareSession | OfSession) -> Any:
+        return await _tried(server.close(body.env_idx if isinstance(body, BareSession) else body.id))
 
     @app.get("/observation")
-    async def observation(id: int = Query()) -> Any:
+    async def observation(id: int | None = None, env_idx: int | None = None) -> Any:
+        if env_idx is not None:
+            return await _bare(_opening(server, env_idx))
+        if id is None:
+            return JSONResponse({"detail": "Name the session: ?id= with its number."}, 422)
         return _said(lambda: server.observe(id))
 
     @app.get("/available_actions")
@@ -271,6 +290,95 @@ def app_of(server: GymServer) -> FastAPI:
         return _said(lambda: server.actions(id))
 
     return app
+
+
+class Create(BaseModel):
+    """The body of ``/create``; AgentGym's further fields are ignored."""
+
+    config: dict[str, Any] | None = None
+    """Fields of the gym's config, for this session alone."""
+
+
+class OfSession(BaseModel):
+    """The body of ``/close``."""
+
+    id: int
+    """The session."""
+
+
+class Reset(OfSession):
+    """The body of ``/reset``."""
+
+    data_idx: int | None = 0
+    """Which task."""
+    seed: int | None = None
+    """Of the episode's random draws."""
+
+
+class Step(OfSession):
+    """The body of ``/step``."""
+
+    action: str
+    """One message of the agent."""
+
+
+async def _create(server: GymServer, client: str, body: Create) -> dict[str, Any]:
+    created = await server.create(client, body.config)
+    if server.name not in BEGUN:
+        return created
+    return await _reset(server, Reset(id=created["id"], data_idx=server.created - 1))
+
+
+async def _reset(server: GymServer, body: Reset) -> dict[str, Any]:
+    state = await server.reset(body.id, body.data_idx or 0, body.seed)
+    return opened(server.playing(body.id), state)
+
+
+async def _step(server: GymServer, body: Step) -> dict[str, Any]:
+    state = await server.step(body.id, body.action)
+    return told(server.playing(body.id), state)
+
+
+async def _create_bare(server: GymServer, client: str, task: int) -> int:
+    number = int((await server.create(client))["id"])
+    await server.reset(number, task)
+    return number
+
+
+async def _reset_bare(server: GymServer, body: BareReset) -> str:
+    return str((await server.reset(body.env_idx, body.id))["observation"])
+
+
+async def _step_bare(server: GymServer, body: BareStep) -> dict[str, Any]:
+    """Carry out what is in tags. Raises GymError for a turn that was not scored."""
+    choices = server.playing(body.env_idx).choices()
+    call = tagged(body.action, choices)
+    if call is None:
+        return {"observation": unread(choices), "reward": 0.0, "done": False, "info": None}
+    state = await server.step(body.env_idx, ": ".join(call))
+    if "error" in state:
+        raise GymError(state["error"])
+    shown = f"<information>{state['observation']}</information>" if call[0] == "search" else state["observation"]
+    return {"observation": shown, "reward": state["reward"], "done": state["done"], "info": None}
+
+
+async def _opening(server: GymServer, number: int) -> str:
+    return server.opening(number)
+
+
+async def _tried(work: Awaitable[Any]) -> Any:
+    try:
+        return await work
+    except UserRLError as error:
+        return {"error": str(error)}
+
+
+async def _bare(work: Awaitable[Any]) -> Any:
+    """The answer to a client that has no place for an error in it: an error has status 500."""
+    try:
+        return await work
+    except UserRLError as error:
+        return JSONResponse({"error": str(error)}, 500)
 
 
 def _said(answer: Callable[[], Any]) -> Any:

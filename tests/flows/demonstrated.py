@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from flows.evaluate import plan_evaluation
-from flows.run.job import ProgressWriter
-from flows.run.request import EvaluateRequest
-from flows.worker.evaluate import evaluate
+from userrl.evaluation.planned import plan_evaluation
+from userrl.run.job import ProgressWriter
+from userrl.run.request import EvaluateRequest
+from userrl.worker.evaluate import evaluate
 from warehouse import TurnLog
 
 

@@ -32,8 +32,8 @@ sys.stdout.flush()
 """
 EVALUATION = """
 import json, sys
-from flows.evaluate import evaluate_here, plan_evaluation
-from flows.run.request import EvaluateRequest
+from userrl.evaluation.planned import evaluate_here, plan_evaluation
+from userrl.run.request import EvaluateRequest
 evaluate_here(plan_evaluation(EvaluateRequest(**json.loads(sys.argv[1]))))
 """
 

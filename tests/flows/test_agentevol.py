@@ -9,9 +9,9 @@ import pytest
 
 import curricula
 from curricula.host import Host
-from flows.run.readiness import verdict
-from flows.run.request import TrainRequest
 from tests.flows.test_laptop_recipes import two_steps_a_stage, whole
+from userrl.run.readiness import verdict
+from userrl.run.request import TrainRequest
 from userrl_core.errors import ConfigError
 from warehouse import open_warehouse
 

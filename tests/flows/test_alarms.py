@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.run.alarms import RULES, alarm_rules, tripped
+from userrl.run.alarms import RULES, alarm_rules, tripped
 from userrl_core.errors import ConfigError
 
 

@@ -12,9 +12,9 @@ import yaml
 
 import curricula
 from curricula.host import Host, choose_profile
-from flows.run.estimate import hours, warning
-from flows.run.readiness import Verdict, resolve, verdict
 from tests.verl.rig import make_model
+from userrl.run.estimate import hours, warning
+from userrl.run.readiness import Verdict, resolve, verdict
 from userrl_core.errors import ConfigError
 from userrl_core.gyms.registry import names, unavailable
 from userrl_core.training.verl.config import compose, rl_overrides, sft_overrides

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import typer
 
+import userrl
 from flows.cli.measuring.audit import judge
 from tests.flows.demonstrated import demonstrated
 from tests.judging.test_served_judge import all_right, marks, turns_of
@@ -73,3 +74,15 @@ def test_a_judge_that_gives_nothing_usable_fails_and_one_that_is_not_named_is_as
         judge(run, phase="evaluate")
     with pytest.raises(ConfigError, match="no finished conversation of phase train"):
         judge(run, who="rule")
+
+
+def test_an_audit_of_a_judge_from_python_is_a_typed_result(
+    evaluated: tuple[Path, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home, run = evaluated
+    monkeypatch.setenv("USERRL_HOME", str(home))
+    audit = userrl.audit_judge(run, "rule", phase="evaluate", most=3)
+    assert (audit.conversations, audit.readings, audit.marked) == (3, 6, 6)
+    assert audit.to_polars().select("beside", "share").rows() == [("the rule judge", 1.0), ("itself", 1.0)]
+    assert str(audit).startswith(f"rule on 3 conversations of {run} (evaluate), 6 readings, 0 without usable marks\n")
+    assert capsys.readouterr() == ("", "")

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import subprocess
+import sys
 from pathlib import Path
 
+import polars as pl
+import psutil
 import pytest
 
+import userrl
 from flows.cli.looking.branch import branch
-from flows.cli.measuring.credit import credit
-from flows.run.run import find
+from flows.cli.measuring.audit import credit
 from tests.flows.demonstrated import demonstrated
 from tests.training.toys import TINY, chats
+from userrl.branching.apart import PROGRAM, branch_apart
+from userrl.branching.branch import BranchRequest
+from userrl.run.run import find
 from userrl_core.errors import CheckpointError, ConfigError
 from userrl_core.training.local.model import build_model
 from userrl_core.training.local.state import save_model
@@ -76,3 +84,63 @@ def test_an_audit_of_credit_is_printed_and_stored_as_a_run_of_its_own(
         credit([find(run).id])
     with pytest.raises(ConfigError, match="--goal is sum, r2g, score"):
         credit([str(folder)], goal="reward")
+
+
+def test_an_audit_of_credit_from_python_is_a_table_of_measures(
+    evaluated: tuple[Path, str, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home, run, folder = evaluated
+    monkeypatch.setenv("USERRL_HOME", str(home))
+    audit = userrl.audit_credit(str(folder), groups=2, group=2, k=1, horizon=2, progress=False)
+    assert audit.run.startswith(f"{run}-audit-credit-")
+    table = audit.to_polars()
+    assert set(table["goal"]) == {"sum", "r2g", "score"}
+    rules = audit.as_json()["rules"]["sum"]
+    row = table.row(by_predicate=(pl.col("goal") == "sum") & (pl.col("rule") == "r2g/r2g/paper token_mean"), named=True)
+    assert row["rms"] == rules["r2g/r2g/paper token_mean"]["rms"]
+    assert str(audit) == audit.table("sum", "trajectory_mean")
+    assert capsys.readouterr() == ("", "")
+
+
+PAGE_PROCESS = """
+import asyncio, json, sys
+import flows.page.server
+from userrl.branching.apart import branch_apart
+from userrl.branching.branch import BranchRequest
+ways = asyncio.run(branch_apart(BranchRequest.model_validate_json(sys.argv[1]), 300))
+loaded = sorted({"torch", "transformers", "flows.cli.main", "typer"} & set(sys.modules))
+print(json.dumps({"ways": [way.model_dump(mode="json") for way in ways], "loaded": loaded}))
+"""
+
+
+def conversation(home: Path) -> int:
+    with open_warehouse(home / "warehouse") as warehouse:
+        asked = "select traj_id from trajectories where turns > 2 order by traj_id limit 1"
+        return int(warehouse.sql(asked).fetchall()[0][0])
+
+
+def test_the_process_of_the_page_gets_the_same_ways_on_and_loads_no_model(
+    evaluated: tuple[Path, str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, _, folder = evaluated
+    monkeypatch.setenv("USERRL_HOME", str(home))
+    request = BranchRequest(trajectory=conversation(home), turn=2, k=2, policy=str(folder))
+    command = [sys.executable, "-c", PAGE_PROCESS, request.model_dump_json()]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    here = userrl.branch(request.trajectory, 2, k=2, policy=str(folder))
+    assert json.loads(done.stdout) == {"ways": here.as_json()["ways"], "loaded": []}
+    assert here.to_polars()["way"].unique(maintain_order=True).to_list() == [1, 2]
+
+
+def test_a_refusal_and_a_time_limit_of_the_process_that_plays_on_are_one_sentence(
+    evaluated: tuple[Path, str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, _, folder = evaluated
+    monkeypatch.setenv("USERRL_HOME", str(home))
+    with pytest.raises(ConfigError, match=r"^There is no finished trajectory 7; see userrl sql .*\.$"):
+        asyncio.run(branch_apart(BranchRequest(trajectory=7, turn=1), 300))
+    request = BranchRequest(trajectory=conversation(home), turn=1, k=64, policy=str(folder))
+    with pytest.raises(ConfigError, match=r"^It took longer than 0\.2 s; `userrl branch \d+ --turn 1` has no limit\.$"):
+        asyncio.run(branch_apart(request, 0.2))
+    assert not [process for process in psutil.Process().children(recursive=True) if PROGRAM in process.cmdline()]

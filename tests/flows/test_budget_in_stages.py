@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from flows.run.budget import BudgetGuard, check_budget, money_spent, seconds_spent
-from flows.run.results import Result, TrainResult
 from tests.flows.test_runs_and_jobs import make_job
+from userrl.run.budget import BudgetGuard, check_budget, money_spent, seconds_spent
+from userrl.run.results import Result, TrainResult
 from userrl_core.errors import TrainingError
 from userrl_core.records import ModelCall, RolloutContext, Task, Trajectory, Turn
 from userrl_core.training.jobs import begun_marker

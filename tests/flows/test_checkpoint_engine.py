@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from curricula.spec import Hardware
-from flows.machine.engine import copies, engine_gpus, engine_plays, who_plays
 from tests.flows.small import played
 from tests.training.toys import sft_job
+from userrl.machine.engine import copies, engine_gpus, engine_plays, who_plays
 from userrl_core.training.local.sft import train_sft
 
 ENGINE = Path(__file__).parents[1] / "served" / "engine"

@@ -12,12 +12,13 @@ from typer.testing import CliRunner
 
 from curricula.claims import CHECKS, Claim, claim_names, load_arm, load_claim
 from flows.cli.main import app
-from flows.reproduce import asked, request_of
-from flows.run.plan import plan_run
-from flows.run.request import ReproduceRequest
-from flows.trials.claim_table import claim_table
-from flows.trials.register import registered
 from tests.warehouse.makers import play
+from userrl.claims.register import registered
+from userrl.claims.reproduction import asked, request_of
+from userrl.reports.claim_document import claim_document
+from userrl.reports.claim_report import claim_report
+from userrl.run.plan import plan_run
+from userrl.run.request import ReproduceRequest
 from userrl_core.errors import ConfigError
 from warehouse import open_warehouse
 from warehouse.write.turn_log import TurnLog
@@ -170,7 +171,7 @@ def test_the_endpoint_is_the_mean_of_the_last_three_evaluations_in_the_last_fift
         register.note("mean", 103, run="b", began=register.registered + 1, state="ended")
         register.note("r2g", 104, run="a", began=register.registered + 1, state="started")
     with open_warehouse(home / "warehouse") as warehouse:
-        table = claim_table(warehouse, claim)
+        table = claim_report(warehouse, claim)
         rows = {row["arm"]: row for row in warehouse.rows("from claim_arms() where seed = 101")}
     # Steps 90, 95 and 100 of a: step 80 is no part of the last fifth of 100 steps. Steps 90 and 100 of b.
     assert (rows["r2g"]["score"], rows["r2g"]["evaluations"]) == (pytest.approx((0.5 + 1.0 + 0.25) / 3), 3)
@@ -179,9 +180,9 @@ def test_the_endpoint_is_the_mean_of_the_last_three_evaluations_in_the_last_fift
     assert (rows["r2g"]["early"], rows["r2g"]["cpu_seconds"]) == (0.5, 6.0)
     assert (rows["r2g"]["time_weighted"], rows["mean"]["time_weighted"]) == (0.125, 0.375)
     assert (rows["r2g"]["ending"], rows["mean"]["ending"]) == ("held", "held")
-    crashed = next(arm for arm in table.arms if arm.crashed)
-    assert (crashed.arm, crashed.seeds, crashed.crashed) == ("r2g", (101, 102, 103), 1)
-    assert crashed.collapsed.estimate == pytest.approx(1 / 3)
+    crashed = next(arm for arm in table.arms if arm.measured.crashed)
+    assert (crashed.arm, crashed.measured.seeds, crashed.measured.crashed) == ("r2g", (101, 102, 103), 1)
+    assert crashed.measured.collapsed.estimate == pytest.approx(1 / 3)
     assert table.values[103] == {"r2g": 0.0, "mean": pytest.approx(0.625)}
     assert 104 not in table.values
     assert str(table.verdict) == "undecided (3 of 8 seeds)"
@@ -189,7 +190,7 @@ def test_the_endpoint_is_the_mean_of_the_last_three_evaluations_in_the_last_fift
         "Fewer than three evaluations within the last fifth of the budget at seeds 101, 102, 103: "
         "the score there is the mean of those." in table.says
     )
-    assert "**Undecided (3 of 8 seeds)**, in miniature, on errand." in table.text()
+    assert "**Undecided (3 of 8 seeds), in miniature, on errand.**" in claim_document(table).markdown()
 
 
 def test_a_check_is_the_two_arms_with_one_thing_changed(tmp_path: Path) -> None:
@@ -234,7 +235,7 @@ def test_a_sign_that_turns_at_another_rate_is_said_in_the_verdict(tmp_path: Path
                     run = "good" if arm == better else "bad"
                     register.note(arm, seed, run=run, began=register.registered + 1, state="ended")
     with open_warehouse(home / "warehouse") as warehouse:
-        table = claim_table(warehouse, load_claim(path))
+        table = claim_report(warehouse, load_claim(path))
     assert {which: str(found) for which, found in table.checks.items()} == {
         "half-rate": "undecided (6 of 8 seeds)",
         "double-rate": "undecided (6 of 8 seeds)",
@@ -242,11 +243,11 @@ def test_a_sign_that_turns_at_another_rate_is_said_in_the_verdict(tmp_path: Path
         "terminal-reward": "the reverse",
         "follow-up": "the reverse",
     }
-    said = table.text()
-    assert "**Reproduced**, in miniature, on errand and wish, but its sign turns at half the learning rate." in said
-    assert "At half the learning rate, 6 seeds: -1.000 [-1.000, -1.000] (98 %)." in said
-    assert "With a reward at the end alone, 8 seeds: -1.000 [-1.000, -1.000] (98 %): the reverse." in said
-    assert "On fresh seeds, 8 seeds: -1.000 [-1.000, -1.000] (98 %): the reverse." in said
+    said = claim_document(table).markdown()
+    assert "**Reproduced, in miniature, on errand and wish, but its sign turns at half the learning rate.**" in said
+    assert "At half the learning rate, 6 seeds: −1.000 [−1.000, −1.000] (98 %)." in said
+    assert "With a reward at the end alone, 8 seeds: −1.000 [−1.000, −1.000] (98 %): the reverse." in said
+    assert "On fresh seeds, 8 seeds: −1.000 [−1.000, −1.000] (98 %): the reverse." in said
     assert table.as_json()["checks"]["second-family"] == {
         "verdict": "reproduced",
         "seeds": 8,
@@ -271,8 +272,8 @@ def test_an_own_arm_is_marked_under_another_budget_too(tmp_path: Path, home: Pat
         for arm, own in (("r2g", False), ("mine", True)):
             register.note(arm, 101, run="a", began=register.registered + 1, state="ended", own=own)
     with open_warehouse(home / "warehouse") as warehouse:
-        table = claim_table(warehouse, claim, register.exploratory)
+        table = claim_report(warehouse, claim, register.exploratory)
     assert {row.arm: row.exploratory for row in table.arms} == {"r2g": "", "mine": "an arm of one's own"}
-    said = table.text()
-    assert "| `mine`* |" in said
+    said = claim_document(table).markdown()
+    assert "| `mine`\\* |" in said
     assert "Exploratory: another budget than the claim's." in said

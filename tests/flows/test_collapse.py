@@ -11,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curricula import load
-from flows.run.alarms import alarm_rules, fell, sounded
-from flows.run.collapse import Fall, Validation, fallen
-from flows.run.job import Inputs
-from flows.run.plan import actors, last_step
-from flows.run.report import Reached, Report, markdown
-from flows.run.results import TrainResult, validation_scores
+from userrl.reports.run_report import Reached, RunReport
+from userrl.reports.run_summary import run_summary
+from userrl.run.alarms import alarm_rules, fell, sounded
+from userrl.run.job import Inputs
+from userrl.run.plan import actors, last_step
+from userrl.run.results import TrainResult, validation_scores
+from userrl_core.measure.collapse import Fall, Validation, fallen
 
 TASKS = 64
 
@@ -95,8 +96,8 @@ def test_the_last_step_is_evaluated_beside_the_best_checkpoint() -> None:
 
 
 def test_the_report_says_best_last_and_the_alarm() -> None:
-    page = markdown(
-        Report(
+    page = run_summary(
+        RunReport(
             run="r",
             recipe="naive-sum",
             profile="laptop",
@@ -108,7 +109,7 @@ def test_the_report_says_best_last_and_the_alarm() -> None:
             warehouse="w",
             folder="f",
         )
-    )
+    ).markdown()
     assert "Best checkpoint on validation: step 20 (validation 1.000, held-out 1.000 ± 0.000).\n" in page
     assert "Last step: 60 (validation 0.200, held-out 0.210 ± 0.030).\n" in page
     assert "**Alarm validation_fell at step 40: it fell.**" in page

@@ -11,9 +11,9 @@ import pytest
 
 from flows.cli.invocation import again
 from flows.cli.quickstart import server_state
-from flows.run.job import StageJob
 from tests.flows.small import OVERRIDES
 from tests.ports import free_port
+from userrl.run.job import StageJob
 
 
 def run(*command, home, **environment):
@@ -125,7 +125,7 @@ def test_a_missing_checkpoint_a_missing_run_and_a_wrong_call(tmp_path):
     absent = run("flows.cli.main", "report", "latest", home=tmp_path)
     assert (absent.returncode, absent.stderr.count("\n")) == (1, 1)
     assert run("flows.cli.main", "report", "--nonsense", home=tmp_path).returncode == 2
-    assert run("flows.worker.main", home=tmp_path).returncode == 2
+    assert run("userrl.worker.main", home=tmp_path).returncode == 2
 
 
 def test_help_loads_neither_torch_nor_prefect_nor_duckdb(tmp_path):
@@ -153,7 +153,7 @@ def test_a_full_disk_under_the_turn_log_stops_the_trainer_with_one_sentence(tmp_
     )
     path = job.write()
     done = subprocess.run(
-        [sys.executable, "-m", "flows.worker.main", str(path)],
+        [sys.executable, "-m", "userrl.worker.main", str(path)],
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000)),
         capture_output=True,
         text=True,

@@ -15,8 +15,8 @@ from typer.main import get_command
 
 from curricula import load
 from flows.cli.main import app
-from flows.run.request import TrainRequest
 from tests.warehouse.makers import play
+from userrl.run.request import TrainRequest
 from warehouse import TurnLog, open_warehouse
 
 ROOT = Path(__file__).parents[2]

@@ -10,9 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli import main as cli
-from flows.run.ending import endings, in_a_word
-from flows.run.reports.sides import find_sides
 from tests.warehouse.makers import play
+from userrl.reports.sides import find_sides
+from userrl.run.ending import endings, in_a_word
 from userrl_core.errors import ConfigError
 from userrl_core.json_files import write_json
 from warehouse import TurnLog, open_warehouse

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from flows.machine.slots import slots, take
 from tests.flows.small import environment
-from tests.mock_server import Answer, Body, MockServer, tool_call
+from tests.mock_server import Answer, Body, MockServer, modest_user, tool_call
 from tests.ports import free_port
+from userrl.machine.slots import slots, take
 from warehouse import open_warehouse
 
 CHECK_PHRASE = "Answer with ok."
@@ -90,3 +90,35 @@ def test_why_trajectories_were_rejected_stands_in_the_report_and_nothing_scored_
     assert "telepathy  not scored  (0 trajectories, 2 rejected)\n  rejected 2 times: user: " in done.stdout
     assert "Rejected of served-1 at telepathy: 2: user: " in next(tmp_path.glob("runs/*/report.md")).read_text()
     assert os.environ.get("USERRL_HOME") != str(tmp_path)
+
+
+def test_rejected_trajectories_are_played_again_on_a_rerun_and_scored_ones_with_fresh_alone(tmp_path: Path) -> None:
+    broken = [True]
+
+    def person(body: Body) -> Answer:
+        if CHECK_PHRASE in str(body["messages"]):
+            return Answer("ok")
+        return Answer(body=b"{}") if broken[0] else modest_user(body)
+
+    with MockServer(asker) as server, MockServer(person) as users:
+
+        def again(*words: str) -> tuple[int, str, int]:
+            """The exit status, the first line, and how often the user was asked for an answer."""
+            options = {"model": "u", "base_url": users.base_url, "retries": 0, "backoff": 0.0}
+            user = json.dumps({"kind": "openai", "options": options})
+            users.requests.clear()
+            done = evaluate(tmp_path, server, "--gym", "telepathy", "--user", user, *words)
+            asked = [body for body in users.requests if CHECK_PHRASE not in str(body["messages"])]
+            return done.returncode, (done.stdout or done.stderr).splitlines()[0].partition("(")[2], len(asked)
+
+        assert again() == (1, "0 trajectories, 2 rejected)", 2)
+        assert again() == (1, "0 trajectories, 2 rejected)", 2)
+        broken[0] = False
+        assert again() == (0, "2 trajectories, 0 rejected)", 4)
+        assert again() == (0, "2 trajectories, 0 rejected)", 0)
+        assert again("--fresh") == (0, "2 trajectories, 0 rejected)", 4)
+        assert again("--fresh") == (0, "2 trajectories, 0 rejected)", 4)
+    with open_warehouse(tmp_path / "warehouse") as warehouse:
+        shown = "select admitted, count(*) from {} group by 1 order by 1"
+        assert warehouse.sql(shown.format("trajectories_all")).fetchall() == [(False, 4), (True, 6)]
+        assert warehouse.sql(shown.format("trajectories")).fetchall() == [(True, 6)]

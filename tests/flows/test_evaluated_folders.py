@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from flows.cli.measuring.grid import Cell, _plot_data
-from flows.evaluate import plan_evaluation
-from flows.run.request import EvaluateRequest
-from flows.run.scores import ScoreRow
 from tests.warehouse.makers import play
+from userrl.evaluation.grid import Cell, _plot_data
+from userrl.evaluation.planned import plan_evaluation
+from userrl.run.request import EvaluateRequest
+from userrl.run.scores import ScoreRow
 from warehouse import TurnLog
 
 

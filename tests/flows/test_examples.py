@@ -47,3 +47,13 @@ def test_a_served_model_is_evaluated(tmp_path: Path) -> None:
 def test_two_gammas_are_swept_and_the_winner_is_confirmed(tmp_path: Path) -> None:
     said = run("two_gammas.py", "2", home=tmp_path)
     assert said.splitlines()[-1].startswith("2 trials; ")
+
+
+@pytest.mark.slow
+def test_the_library_trains_compares_asks_and_draws_without_a_server(tmp_path: Path) -> None:
+    said = run("api.py", str(tmp_path), home=tmp_path / "home")
+    assert "equalized-r2g-s0-" in said
+    assert "naive-sum-s0-" in said
+    assert (tmp_path / "curve.png").stat().st_size > 1000
+    assert not (tmp_path / "home" / "prefect").exists(), "no Prefect server was started"
+    assert len((EXAMPLES / "api.py").read_text().splitlines()) < 40

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import curricula
-from flows.run.families import other_families
-from flows.run.job import StageJob
-from flows.run.report import _forgotten
-from flows.run.results import GymScore
+from userrl.reports.write_report import forgotten_sentences
+from userrl.run.families import other_families
+from userrl.run.job import StageJob
+from userrl.run.results import GymScore
 from userrl_core.json_files import write_json
 
 QUICK = ("equalized-r2g", "laptop-quick")
@@ -90,7 +90,7 @@ def test_a_report_says_which_gym_was_forgotten_by_whom_and_since_when() -> None:
         "RL": {"wish": GymScore(score=0.6, stderr=0.04), "errand": GymScore(score=0.8, stderr=0.03)},
         "RL last step": {"wish": GymScore(score=0.0, stderr=0.0), "errand": GymScore(score=0.7, stderr=0.03)},
     }
-    assert _forgotten(table) == (
+    assert forgotten_sentences(table) == (
         "Forgotten at wish: RL last step scores 0.000 ± 0.000, start scored 0.700 ± 0.030.",
         "Forgotten at errand: RL last step scores 0.700 ± 0.030, RL scored 0.800 ± 0.030.",
     )

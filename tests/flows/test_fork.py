@@ -12,8 +12,8 @@ from typing import Any
 import psutil
 import pytest
 
-from flows.run.results import RESULTS, TrainResult
 from tests.flows.small import result, start
+from userrl.run.results import RESULTS, TrainResult
 from userrl_core.json_files import read_json
 from warehouse import open_warehouse
 

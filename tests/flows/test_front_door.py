@@ -12,11 +12,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from flows.machine import front_door
-from flows.machine.front_door import FrontDoor, guarded, served
+from flows.server import front_door
+from flows.server.front_door import FrontDoor, guarded, served
 from flows.serving.gym_server import GymServer, app_of
-from flows.serving.relay import relay
 from tests.ports import free_port
+from userrl.worker.relay import relay
 from userrl_core.errors import ConfigError
 
 

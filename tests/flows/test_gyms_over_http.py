@@ -19,7 +19,7 @@ import httpx
 import psutil
 import pytest
 
-from flows.machine.front_door import FrontDoor, served
+from flows.server.front_door import FrontDoor, served
 from flows.serving.gym_server import GymServer, app_of
 from tests.gyms.local import LOCAL_GYMS
 from tests.ports import free_port

@@ -5,14 +5,14 @@ import json
 import pytest
 
 from curricula import load
-from flows.run.job import Inputs, ProgressWriter, StageJob
-from flows.run.results import TrainResult
-from flows.run.tasks import rl_tasks, sample, tasks_of, validation_tasks
-from flows.worker.curriculum import RecipeCurriculum
-from flows.worker.distill import distill
-from flows.worker.train import curriculum, rl_job
 from tests.flows.small import OVERRIDES
 from tests.published import published
+from userrl.run.job import Inputs, ProgressWriter, StageJob
+from userrl.run.results import TrainResult
+from userrl.run.tasks import rl_tasks, sample, tasks_of, validation_tasks
+from userrl.worker.curriculum import RecipeCurriculum
+from userrl.worker.distill import distill
+from userrl.worker.train import curriculum, rl_job
 from userrl_core.episode import EpisodeRules
 from userrl_core.errors import ConfigError
 from userrl_core.gyms import generate
@@ -69,7 +69,7 @@ def test_demonstrated_tasks_leave_the_rl_set(distilled):
 
 
 def test_demonstrations_leave_half_of_a_small_gym(tmp_path):
-    from flows.worker.distill import _attempts
+    from userrl.worker.distill import _attempts
 
     tasks, n = _attempts(recipe(**{"demonstrations.episodes": 100_000}), "travel", seed=0)
     every = tasks_of(recipe(), "travel", "train")

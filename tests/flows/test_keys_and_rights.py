@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from curricula.validation import validated
-from flows.machine.keyless import refuse_keys
-from flows.run.request import TrainRequest
 from tests.flows.small import environment
+from userrl.run.keys import refuse_keys
+from userrl.run.request import TrainRequest
 from userrl_core.errors import ConfigError
 
 KEY = "sk-proj-not-to-be-found-anywhere-4711"
@@ -82,7 +82,7 @@ def test_a_home_that_cannot_be_written_is_one_sentence(module: str) -> None:
 
 def test_a_run_whose_warehouse_cannot_be_written_ends_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "warehouse").symlink_to("/sys/userrl")
-    program = "from flows.run.plan import plan_run; from flows.run.request import TrainRequest\n"
+    program = "from userrl.run.plan import plan_run; from userrl.run.request import TrainRequest\n"
     program += "with plan_run(TrainRequest(profile='laptop')).begin(): pass"
     environment = {**os.environ, "USERRL_HOME": str(tmp_path)}
     ended = subprocess.run(

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 import curricula
-from flows.run.job import Inputs
-from flows.run.plan import iterations, plan_run
-from flows.run.report import Report, write_report
-from flows.run.request import TrainRequest
-from flows.worker.main import run as work
 from tests.flows.test_all_recipes import OF_OUR_OWN
+from userrl.reports.run_report import RunReport
+from userrl.reports.write_report import write_report
+from userrl.run.job import Inputs
+from userrl.run.plan import iterations, plan_run
+from userrl.run.request import TrainRequest
+from userrl.worker.main import run as work
 from userrl_core.gyms.registry import unavailable
 from warehouse import open_warehouse
 
@@ -55,7 +56,7 @@ def two_steps_a_stage(name: str) -> dict[str, Any]:
     return small | {f"{way}.*.{unit}": 2 * step for way in ways}
 
 
-def whole(request: TrainRequest) -> Report:
+def whole(request: TrainRequest) -> RunReport:
     """Every stage of a run in this process, as `flows.train` does them one after the other."""
     plan = plan_run(request)
     with plan.begin() as run:

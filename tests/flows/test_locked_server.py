@@ -27,8 +27,8 @@ import pytest
 import websockets
 import yaml
 
-from flows.machine.password import CLIENT, password, write_dotenv
-from flows.machine.provision import TEMPLATE
+from flows.server.password import CLIENT, password, write_dotenv
+from flows.server.provision import TEMPLATE
 from tests.ports import free_port
 
 REPOSITORY = Path(__file__).resolve().parents[2]

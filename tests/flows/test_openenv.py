@@ -12,7 +12,7 @@ import httpx
 import pytest
 import websockets
 
-from flows.machine.front_door import FrontDoor, served
+from flows.server.front_door import FrontDoor, served
 from flows.serving import openenv
 from flows.serving.gym_server import GymServer, app_of
 from tests.gyms.local import LOCAL_GYMS

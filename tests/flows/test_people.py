@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,13 @@ from scipy import stats
 
 from curricula import load
 from flows.cli.looking.report import report
-from flows.run.run import Run, RunInfo
-from flows.serving.people import Checkpoint, Other, Study, Talk, gyms_with_people
+from userrl.people.people import Checkpoint, Other, Study, Talk, gyms_with_people
+from userrl.run.run import Run, RunInfo
 from userrl_core.errors import ConfigError
 from userrl_core.gyms import tasks
 from userrl_core.gyms.human_user import Console
 from userrl_core.json_files import write_json
-from userrl_core.records import Trajectory
+from userrl_core.records import Task, Trajectory
 from warehouse import TurnLog, open_warehouse
 from warehouse.files.runs import find_run
 
@@ -152,6 +153,51 @@ def test_several_people_play_at_once(tmp_path: Path) -> None:
     assert len({trajectory.traj_id for trajectory in played}) == 4
     assert len({trajectory.task.id for trajectory in played}) == 4
     assert len(rows(tmp_path, "FROM people WHERE admitted")) == 4
+
+
+def test_a_task_is_not_handed_out_again_when_its_conversation_ends_while_another_person_starts(tmp_path: Path) -> None:
+    counted, ended = threading.Event(), threading.Event()
+
+    class SlowStudy(Study):
+        """Has counted the stored conversations when the first person's ends."""
+
+        def _counts(self, *arguments: Any) -> dict[str, tuple[int, int]]:
+            counts = super()._counts(*arguments)
+            counted.set()
+            ended.wait(1.0)
+            return counts
+
+    def answer(prompt: str) -> str:
+        counted.wait()
+        return "hm" if "/" not in prompt else "1" if "0.5" in prompt else "y"
+
+    def play(task: Task) -> None:
+        study.hold(Talk(task, "user", other), Console(answer, lambda text: None))
+        ended.set()
+
+    other, study = Other(1.0), SlowStudy(tmp_path)
+    first = study.hand_out("turtle", "user", other)
+    counted.clear()
+    with ThreadPoolExecutor(1) as pool:
+        played = pool.submit(play, first)
+        second = study.hand_out("turtle", "user", other)
+        played.result()
+    study.close()
+    assert second.id != first.id
+
+
+def test_a_task_whose_conversation_could_not_begin_is_handed_out_again(tmp_path: Path) -> None:
+    study = Study(tmp_path)
+
+    class Broken(Other):
+        def options(self, gym: str) -> dict[str, Any]:
+            raise ConfigError("no such options")
+
+    task = study.hand_out("turtle", "user", Broken(1.0))
+    with pytest.raises(ConfigError, match="no such options"):
+        study.hold(Talk(task, "user", Broken(1.0)), person(forever="hm"))
+    study.close()
+    assert study.hand_out("turtle", "user", Other(1.0)).id == task.id
 
 
 def test_who_leaves_is_kept_without_a_score_and_counts_for_nothing(tmp_path: Path) -> None:

@@ -13,12 +13,12 @@ from typer.testing import CliRunner, Result
 
 from flows.cli.looking.play import play
 from flows.cli.tasks import app as tasks_app
-from flows.machine.home import imported_tasks
 from tests.gyms.test_intention import write_sample as intention_sample
 from tests.gyms.test_persuade import row
 from tests.gyms.test_persuade import write_sample as persuade_sample
 from tests.mock_server import MockServer, modest_user
 from tests.published import published
+from userrl.machine.home import imported_tasks
 from userrl_core.errors import TaskError
 from userrl_core.gyms import tasks
 from userrl_core.gyms.taskfile import read_tasks, write_tasks
@@ -44,7 +44,7 @@ def test_playing_shows_each_turn_reward_as_it_falls_and_the_score() -> None:
     inquiries = [detail["inquiry"] for detail in task.payload["details"]]
     done = call("play", "intention", "--task", task.id, typed="\n".join(["nonsense", *inquiries]))
     assert done.exit_code == 0
-    assert "-- turn 1: reward +0.000, so far 0.000" in done.output
+    assert "-- turn 1: reward 0.000, so far 0.000" in done.output
     assert f"Solved after {len(inquiries) + 1} turns" in done.output
     assert done.output.index("turn 1") < done.output.index("turn 2")
 

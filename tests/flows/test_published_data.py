@@ -17,11 +17,11 @@ from typer.testing import CliRunner
 import curricula
 from curricula.host import Host
 from flows.cli.main import app
-from flows.run.readiness import verdict
-from flows.run.tasks import rl_tasks, tasks_of
-from flows.run.tasks import test_tasks as held_out
 from tests.flows.small import result, start
 from tests.published import published
+from userrl.run.readiness import verdict
+from userrl.run.tasks import rl_tasks, tasks_of
+from userrl.run.tasks import test_tasks as held_out
 from userrl_core.errors import ConfigError
 from userrl_core.gyms import make
 from userrl_core.gyms.prompt import opening_messages

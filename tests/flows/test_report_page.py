@@ -3,10 +3,11 @@
 import pytest
 
 from curricula import load
-from flows.run.job import Inputs
-from flows.run.plan import actors
-from flows.run.report import Report, markdown
-from flows.run.results import TrainResult
+from userrl.reports.run_report import RunReport
+from userrl.reports.run_summary import run_summary
+from userrl.run.job import Inputs
+from userrl.run.plan import actors
+from userrl.run.results import TrainResult
 
 
 def page(format_errors, **changes):
@@ -32,7 +33,7 @@ def page(format_errors, **changes):
         "warehouse": "w",
         "folder": "f",
     }
-    return markdown(Report(**values | changes))
+    return run_summary(RunReport(**values | changes)).markdown()
 
 
 def test_a_model_that_writes_no_call_is_said_to_write_none():

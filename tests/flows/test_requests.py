@@ -10,11 +10,11 @@ from prefect.flows import load_flow_from_entrypoint
 from prefect.utilities.schema_tools.validation import validate
 
 from curricula import profile_names, recipe_names
-from flows.run.job import Inputs, StageJob
-from flows.run.plan import plan_run
-from flows.run.request import DistillRequest, EvaluateRequest, SweepRequest, TrainRequest, takes
-from flows.run.results import DistillResult, TrainResult
-from flows.worker.train import rl_job, sft_job
+from userrl.run.job import Inputs, StageJob
+from userrl.run.plan import plan_run
+from userrl.run.request import DistillRequest, EvaluateRequest, SweepRequest, TrainRequest, takes
+from userrl.run.results import DistillResult, TrainResult
+from userrl.worker.train import rl_job, sft_job
 from userrl_core.errors import ConfigError
 from userrl_core.settings import Settings
 from userrl_core.training.jobs import RlJob, SftJob

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from flows.cli.measuring.reverify import reverify
-from flows.cli.measuring.stored import stored_conversations
 from tests.flows.demonstrated import demonstrated
+from userrl.evaluation.stored import stored_conversations
 from userrl_core.errors import ConfigError
 from warehouse import open_warehouse
 

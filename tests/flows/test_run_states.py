@@ -10,10 +10,13 @@ import pytest
 from typer.testing import CliRunner
 
 from curricula import Recipe
+from curricula import load as load_recipe
 from flows.cli import main as cli
-from flows.evaluate import actor_of
-from flows.machine.slots import alone, held
-from flows.run.run import RunDescription, all_runs, claim, delete, find, goes_on_as, identity, load, run_fields
+from userrl.evaluation.planned import actor_of
+from userrl.machine.slots import alone, held
+from userrl.reports.run_report import read_report
+from userrl.reports.run_summary import run_summary
+from userrl.run.run import RunDescription, all_runs, claim, delete, find, goes_on_as, identity, load, run_fields
 from userrl_core.errors import CheckpointError, ConfigError
 from userrl_core.json_files import write_json
 from warehouse import TurnLog
@@ -47,13 +50,21 @@ def userrl(*command):
 
 def test_a_home_that_was_copied_names_its_own_checkpoint_and_paths(home):
     run = make_run(home, "a", 1, "/elsewhere/home/runs/a/stages/rl-1/checkpoints/step-000010")
-    (run.folder / "report.md").write_text(
-        "Checkpoint: `/elsewhere/home/runs/a/x`; `/elsewhere/home/warehouse`; `/elsewhere`."
-    )
-    assert run.report_text == f"Checkpoint: `{home}/runs/a/x`; `{home}/warehouse`; `/elsewhere`."
     assert str(run.checkpoint) == "/elsewhere/home/runs/a/stages/rl-1/checkpoints/step-000010"
     copied = make_checkpoint(run.folder / "stages" / "rl-1" / "checkpoints" / "step-000010")
     assert run.checkpoint == copied
+    folder = "/elsewhere/home/runs/a"
+    there = {"checkpoint": f"{folder}/{copied.relative_to(run.folder)}", "warehouse": "/elsewhere/home/warehouse"}
+    about = {"run": "a", "recipe": "r", "profile": None, "seed": 0, "folder": folder, **there}
+    write_json(run.folder / "report.json", about)
+    report = read_report(run)
+    assert (report.checkpoint, report.folder, report.warehouse) == (str(copied), str(run.folder), f"{home}/warehouse")
+    assert "/elsewhere" not in run_summary(report).markdown()
+
+
+def test_a_report_that_cannot_be_read_is_a_sentence(home):
+    with pytest.raises(ConfigError, match=r"report.json cannot be read; start the run again"):
+        read_report(make_run(home, "a", 1))
 
 
 def test_the_latest_is_the_newest_run_that_is_no_evaluation_however_often_it_is_evaluated(home):
@@ -121,6 +132,38 @@ def test_a_run_that_cannot_be_read_hides_no_other(home, torn):
     assert userrl("runs", "show", "b").exit_code == 0
 
 
+@pytest.mark.parametrize("share", [0.05, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9])
+def test_a_changed_letter_in_the_record_of_a_run_is_named_and_changes_no_value(home, share):
+    make_run(home, "a", 1)
+    run = claim("b", RunDescription(name="b", recipe="b", resolved={"seed": 1}), fresh=False, flow_run="1")
+    file, info = run.folder / "run.json", run.info
+    whole = file.read_bytes()
+    letters = [place for place, byte in enumerate(whole) if chr(byte).isalnum()]
+    place = letters[int(share * len(letters))]
+    file.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+    listed = userrl("runs", "list", "--json")
+    assert [row["run"] for row in json.loads(listed.stdout)] == ["a"]
+    assert "b/run.json cannot be read; that run is left out." in listed.stderr
+    file.write_bytes(whole)
+    assert load(run.folder).info == info
+
+
+def test_a_changed_record_is_refused_as_a_recipe_too(home):
+    run = claim(
+        "b", RunDescription(name="b", recipe="b", resolved=Recipe(name="b").resolved()), fresh=False, flow_run="1"
+    )
+    file = run.folder / "run.json"
+    file.write_text(file.read_text().replace('"name": "b"', '"name": "c"', 1))
+    for read in (lambda: load(run.folder), lambda: load_recipe(str(file), None)):
+        with pytest.raises(ConfigError, match=r"b/run\.json fails its checksum; put it back from a backup"):
+            read()
+
+
+def test_a_record_without_a_checksum_is_read_as_before(home):
+    make_run(home, "a", 1)
+    assert load(home / "runs" / "a").info.name == "a"
+
+
 def test_the_newest_generation_goes_on_also_when_an_older_one_was_deleted(home):
     claim("b", RunDescription(), fresh=False, flow_run="1")
     for number in range(2, 12):
@@ -156,7 +199,7 @@ def test_a_generation_that_cannot_be_read_is_not_written_over(home):
 def test_a_run_is_running_only_while_a_process_holds_it(home):
     run = make_run(home, "a", 1, state="running")
     program = (
-        "import sys\nfrom pathlib import Path\nfrom flows.machine.slots import alone\n"
+        "import sys\nfrom pathlib import Path\nfrom userrl.machine.slots import alone\n"
         "with alone(Path(sys.argv[1]), 'it'):\n    print('held', flush=True)\n    sys.stdin.read()\n"
     )
     process = subprocess.Popen(

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from curricula import load
-from flows.run.tasks import users_of
-from flows.serving.run_users import needs_server, served_users
 from tests.ports import free_port
+from userrl.run.tasks import users_of
+from userrl.worker.run_users import needs_server, served_users
 from userrl_core.errors import ConfigError
 from userrl_core.served.model_server import ServeOptions, answers
 

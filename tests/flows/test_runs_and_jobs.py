@@ -3,9 +3,9 @@
 import pytest
 
 from curricula import Recipe
-from flows.run.job import Actor, Inputs, ProgressWriter, StageJob
-from flows.run.results import TrainResult, file_hash
-from flows.run.run import RunDescription, all_runs, claim, delete, find, identity, of_flow_run
+from userrl.run.job import Actor, Inputs, ProgressWriter, StageJob
+from userrl.run.results import TrainResult, file_hash
+from userrl.run.run import RunDescription, all_runs, claim, delete, find, identity, of_flow_run
 from userrl_core.errors import ConfigError
 from userrl_core.json_files import GrowingLines
 
@@ -90,6 +90,8 @@ def test_the_same_parameters_are_the_same_run_and_fresh_is_another():
     assert second.id == f"{base}.2"
     assert claim(base, RunDescription(), fresh=True, flow_run="three").id == second.id  # a retry of that flow run
     assert claim(base, RunDescription(), fresh=False, flow_run="four").id == second.id  # the newest goes on
+    outside = [claim(base, RunDescription(), fresh=True, flow_run=None).id for _ in range(2)]
+    assert outside == [f"{base}.3", f"{base}.4"]  # without a flow run there is nothing to retry
     assert of_flow_run("three").id == second.id
     assert of_flow_run("unknown") is None
 

@@ -9,9 +9,9 @@ import sys
 import pytest
 
 from curricula import load
-from flows.run.tasks import demonstration_tasks, gym_config, users_of
 from tests.flows.small import environment
 from tests.mock_server import Answer, MockServer, _schema, both, fill, tool_call
+from userrl.run.tasks import demonstration_tasks, gym_config, users_of
 from userrl_core.policies.openai import OpenAIPolicy
 from userrl_core.rollout import run_episodes
 from userrl_core.served.client import ChatServer

@@ -16,17 +16,17 @@ import psutil
 import pytest
 
 from flows.cli.quickstart import Services, _server, server_state
-from flows.machine.shared_server import SharedServer
-from flows.machine.slots import alone, held
+from flows.server.shared_server import SharedServer
 from tests.ports import free_port
+from userrl.machine.slots import alone, held
 from userrl_core.errors import ConfigError
 from userrl_core.processes import is_alive
 
 LAUNCHER = """
 import subprocess, sys, time
 from pathlib import Path
-from flows.machine.shared_server import SharedServer
-from flows.machine.slots import held
+from flows.server.shared_server import SharedServer
+from userrl.machine.slots import held
 
 shared, told = SharedServer(1), Path(sys.argv[1])
 server = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(600)"
@@ -36,7 +36,7 @@ def begin():
         print("found", flush=True)
         return
     told.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "flows.machine.shared_server", "1", sys.executable, "-c", server, str(told)]
+    command = [sys.executable, "-m", "flows.server.shared_server", "1", sys.executable, "-c", server, str(told)]
     subprocess.Popen(command, start_new_session=True)
     while not told.is_file() or not told.read_text():
         time.sleep(0.02)

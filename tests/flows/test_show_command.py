@@ -31,7 +31,7 @@ def test_a_conversation_is_printed_turn_by_turn_with_what_it_earned(tmp_path: Pa
     shown = call(tmp_path, str(filled(tmp_path)))
     assert shown.exit_code == 0
     assert "travel t1, run r1, rl-1 step 1 (train), attempt 1" in shown.output
-    assert "success after 2 of 8 turns, score +1.000" in shown.output
+    assert "success after 2 of 8 turns, score 1.000" in shown.output
     assert "-- turn 2: reward +1.000, shaped +1.000, advantage +2.000; 5 tokens, 0.50 s and 0.25 s" in shown.output
 
 

@@ -7,15 +7,16 @@ import sys
 
 SHOWN = """
 import json
-from flows.machine.home import settle, warehouse_dir
+from flows.server.settings import settle
+from userrl.machine.home import warehouse_dir
 settle()
 from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
 from prefect.runtime import flow_run
-from flows.run.artifacts import label, show_markdown, show_page
-from flows.run.plan import plan_run
-from flows.run.request import TrainRequest
+from flows.stages.artifacts import label, show_markdown, show_page
+from userrl.run.plan import plan_run
+from userrl.run.request import TrainRequest
 from warehouse import TurnLog
 
 @flow(flow_run_name="/somewhere/own.yaml-3")

@@ -7,14 +7,14 @@ import sys
 import pytest
 
 from curricula import Recipe
-from flows.machine.slots import Slot, alone, lock, slots, take
-from flows.run.job import StageJob
-from flows.run.stage import slots_for
+from userrl.machine.slots import Slot, alone, lock, slots, take
+from userrl.run.job import StageJob
+from userrl.stages.execution import slots_for
 from userrl_core.errors import ConfigError
 
 HOLD = """
 import pathlib, sys, time
-from flows.machine.slots import slots, take
+from userrl.machine.slots import slots, take
 with take(pathlib.Path(sys.argv[1]), 1, slots()) as (slot,):
     print(slot.name, flush=True)
     time.sleep(600)

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from flows.run.job import Inputs
-from flows.run.plan import plan_run
-from flows.run.request import TrainRequest
-from flows.run.stage import execute
 from tests.flows.small import OVERRIDES
+from userrl.run.job import Inputs
+from userrl.run.plan import plan_run
+from userrl.run.request import TrainRequest
+from userrl.stages.execution import execute
 from userrl_core.errors import TrainingError
 from warehouse import open_warehouse
 

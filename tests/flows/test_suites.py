@@ -19,20 +19,20 @@ from hypothesis import strategies as st
 
 import curricula
 from curricula.suites import load_suite
-from flows.cli.measuring.grid import Axes, Grid, horizons
-from flows.evaluate import PlannedEvaluation, plan_evaluation
-from flows.run.families import other_families
-from flows.run.job import ProgressWriter, StageJob
-from flows.run.request import EvaluateRequest
-from flows.run.results import EvaluateResult
-from flows.run.scores import score_rows
-from flows.run.suites import settings_of
-from flows.run.tasks import equal_shares
-from flows.run.tasks import test_tasks as tasks_played
-from flows.worker.evaluate import evaluate
 from tests.flows.small import environment
 from tests.mock_server import Answer, Body, MockServer, tool_call
 from tests.published import published
+from userrl.evaluation.grid import Axes, Grid, horizons
+from userrl.evaluation.planned import PlannedEvaluation, plan_evaluation
+from userrl.run.families import other_families
+from userrl.run.job import ProgressWriter, StageJob
+from userrl.run.request import EvaluateRequest
+from userrl.run.results import EvaluateResult
+from userrl.run.scores import score_rows
+from userrl.run.suites import settings_of
+from userrl.run.tasks import equal_shares
+from userrl.run.tasks import test_tasks as tasks_played
+from userrl.worker.evaluate import evaluate
 from userrl_core.errors import ConfigError
 from userrl_core.gyms.registry import names, unavailable
 from userrl_core.json_files import write_json

@@ -9,10 +9,10 @@ import yaml
 from typer.testing import CliRunner
 
 from curricula import load
-from flows.sweep import ENDED, edition, newest, recipe_text
 from sweeps.results import Winner
 from sweeps.space import load_space
 from sweeps.study import open_study
+from userrl.trials.sweep import ENDED, edition, newest, recipe_text
 from userrl_core.errors import ConfigError
 from userrl_core.json_files import write_json
 
@@ -76,7 +76,7 @@ def test_the_winner_s_recipe_is_one_that_train_loads(tmp_path: Path) -> None:
 
 
 def test_status_shows_the_newest_edition_and_dot_one_the_first(home: Path) -> None:
-    from flows.cli.sweep import app
+    from flows.cli.training.sweep import app
 
     for name in ("gamma", "gamma.2"):
         begin(home, name)

@@ -13,7 +13,7 @@ from flows.cli.answers.rows import Format, Rows, fitted, show, table
 from flows.cli.looking.play import pick, play
 from flows.cli.looking.sql import app
 from flows.cli.terminal import plain, plain_json
-from flows.machine.home import imported_tasks
+from userrl.machine.home import imported_tasks
 from userrl_core.gyms.taskfile import write_tasks
 
 HOSTILE = "see [/INST] a [bold]b :smile: \x1b]0;title\x07\x1b[2J \x9b31m \u202etxt"

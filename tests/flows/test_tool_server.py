@@ -17,7 +17,7 @@ import httpx
 import pytest
 from mcp.client import Client
 
-from flows.machine.front_door import LOOPBACK, FrontDoor, served
+from flows.server.front_door import LOOPBACK, FrontDoor, served
 from flows.serving.tool_server import ToolServer, app_of
 from tests.ports import free_port
 from tests.published import published
@@ -201,3 +201,27 @@ def test_the_command_serves_a_domain_until_it_is_interrupted() -> None:
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("named", ["option", "variable"])
+def test_the_option_names_the_same_root_of_published_data_as_the_variable(named: str) -> None:
+    root, port = str(published("tau-bench").parent), free_port()
+    command = [sys.executable, "-m", "flows.cli.main", "serve-tools", "retail", "--port", str(port)]
+    options, variable = (["--data", root], "/nowhere") if named == "option" else ([], root)
+    variables = {"USERRL_PUBLISHED_DATA": variable}
+    process = subprocess.Popen(command + options, stdout=subprocess.PIPE, env=os.environ | variables, text=True)
+    try:
+        client = httpx.Client(transport=httpx.HTTPTransport(retries=8), trust_env=False)
+        health = client.get(f"http://127.0.0.1:{port}/health", timeout=60.0).json()
+        assert health == {"status": "ok", "domain": "retail", "sessions": 0}
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_where_the_root_of_published_data_has_no_tau_bench_the_folder_that_is_missing_is_named(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "flows.cli.main", "serve-tools", "retail", "--data", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert f"{tmp_path / 'tau-bench'} has no folder retail; bring the published data with" in done.stderr

@@ -14,9 +14,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from flows.run.request import TrainRequest
 from tests.flows.test_laptop_recipes import SMALL, whole
 from tests.ports import free_port
+from userrl.run.request import TrainRequest
 from warehouse import open_warehouse
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]

@@ -7,8 +7,9 @@ from typer.testing import CliRunner
 
 from flows.cli.main import app
 from flows.cli.watch import Screen
-from flows.machine.slots import alone, slots, take
-from flows.run.run import RunDescription, claim, holder_of, set_waiting
+from userrl.machine.slots import alone, slots, take
+from userrl.reports.run_report import RunReport
+from userrl.run.run import RunDescription, claim, holder_of, set_waiting
 
 
 def begin(name):
@@ -58,10 +59,10 @@ def test_a_reused_stage_says_so_once_and_an_earlier_reuse_is_not_told_again(tmp_
 def test_the_latest_report_is_the_newest_there_is_while_another_run_trains(tmp_path, monkeypatch):
     monkeypatch.setenv("USERRL_HOME", str(tmp_path))
     finished = begin("finished")
-    (finished.folder / "report.json").write_text("{}")
-    (finished.folder / "report.md").write_text("# the report\n")
+    report = RunReport(run=finished.id, recipe="r", profile=None, seed=0, warehouse="w", folder="f")
+    (finished.folder / "report.json").write_text(report.model_dump_json())
     training = begin("training")
     training.set_status("running", stage="rl-1")
     done = CliRunner().invoke(app, ["report"])
-    assert (done.exit_code, done.stdout) == (0, "# the report\n")
+    assert (done.exit_code, done.stdout.splitlines()[0]) == (0, f"# {finished.id}")
     assert f"{training.id} has no report yet" in done.stderr

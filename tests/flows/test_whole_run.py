@@ -5,12 +5,12 @@ from collections import Counter
 
 import pytest
 
-from flows.run.budget import check_budget
-from flows.run.job import Inputs
-from flows.run.plan import plan_run
-from flows.run.request import TrainRequest
-from flows.run.stage import execute
 from tests.flows.small import OVERRIDES
+from userrl.run.budget import check_budget
+from userrl.run.job import Inputs
+from userrl.run.plan import plan_run
+from userrl.run.request import TrainRequest
+from userrl.stages.execution import execute
 from userrl_core.rewards import turn_advantages
 from warehouse import open_warehouse
 

@@ -27,6 +27,8 @@ from tests.flows.demonstrated import demonstrated
 from tests.ports import free_port
 from tests.training.toys import TINY, chats
 from tests.warehouse.makers import play
+from userrl.reports.run_report import RunReport
+from userrl.run.results import GymScore
 from userrl_core.gyms import tasks
 from userrl_core.json_files import write_json
 from userrl_core.training.local.model import build_model
@@ -40,17 +42,19 @@ SECONDS = 60.0
 HOSTILE = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\"> \x1b[31mred \u202eback"
 
 
-REPORT = f"""# r2
-
-Recipe `naive-sum`, seed 1.
-**Alarm kl at step 20.**
-
-| gym | SFT | RL |
-| --- | ---: | ---: |
-| errand | 0.345 ± 0.029 | 0.945 ± 0.016 |
-
-Rejected of RL at errand: 1: {HOSTILE} (1).
-"""
+REPORT = RunReport(
+    run="r2",
+    recipe="naive-sum",
+    profile="laptop",
+    seed=1,
+    alarms=("Alarm kl at step 20.",),
+    table={
+        "SFT": {"errand": GymScore(score=0.345, stderr=0.029)},
+        "RL": {"errand": GymScore(score=0.945, stderr=0.016, rejected=1, reasons={HOSTILE: 1})},
+    },
+    warehouse="w",
+    folder="f",
+)
 
 
 @dataclass(slots=True)
@@ -152,7 +156,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     about = {"id": "r2", "created": 1, "name": "second", "recipe": "naive-sum", "seed": 1, "profile": "laptop"}
     write_json(folder / "runs" / "r2" / "run.json", about)
     write_json(folder / "runs" / "r2" / "status.json", {"state": "completed"})
-    (folder / "runs" / "r2" / "report.md").write_text(REPORT)
+    write_json(folder / "runs" / "r2" / "report.json", REPORT.model_dump(mode="json"))
     untrained_model(
         folder, demonstrated(folder, ["errand"], suite=None, recipe="equalized-r2g", profile="laptop-quick")
     )

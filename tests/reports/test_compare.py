@@ -12,13 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flows.run.reports import compared
-from flows.run.reports.comparison import ALL, Comparison, compare
-from flows.run.reports.sides import find_sides
 from tests.measure.test_measure import AIRLINE
 from tests.warehouse.makers import play
+from userrl.reports.comparison_document import comparison_document, comparison_sentences
+from userrl.reports.comparison_report import ComparisonReport, comparison_report
+from userrl.reports.sides import find_sides
 from userrl_core.errors import ConfigError
 from userrl_core.measure.checkpoints import difference
+from userrl_core.measure.comparison import ALL
 from userrl_core.measure.recipes import contrast
 from warehouse import TurnLog, open_warehouse
 
@@ -42,9 +43,9 @@ def evaluated(root: Path, run: str, policies: dict[str, Sequence[Sequence[float]
                     )
 
 
-def found(root: Path, *sides: str) -> Comparison:
+def reported(root: Path, *sides: str) -> ComparisonReport:
     with open_warehouse(root / "warehouse") as warehouse:
-        return compare(warehouse, find_sides(warehouse, sides)[0])
+        return comparison_report(warehouse, find_sides(warehouse, sides)[0])
 
 
 @pytest.fixture(scope="module")
@@ -73,44 +74,45 @@ def recipes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_checkpoints_are_paired_over_tasks_and_say_nothing_about_recipes(agents: Path) -> None:
-    comparison = found(agents, "one", "two")
-    assert comparison.question == "checkpoints"
-    paired = next(each for each in comparison.paired if each.which == "best")
+    report = reported(agents, "one", "two")
+    assert report.comparison.question == "checkpoints"
+    paired = next(each for each in report.comparison.paired if each.which == "best")
     other = np.random.default_rng(0).permuted(np.array(AIRLINE, dtype=float), axis=0).tolist()
     expected = difference(AIRLINE, other)
     assert paired.interval == expected.interval
     assert (paired.p, paired.interval.units, paired.left_out) == (expected.p, 50, 0)
     assert any(
-        "no number of attempts at these tasks would show a difference of 0.02" in s for s in comparison.sentences
+        "no number of attempts at these tasks would show a difference of 0.02" in s
+        for s in comparison_sentences(report)
     )
-    assert any(s.startswith("One run each: nothing about the recipes") for s in comparison.sentences)
+    assert any(s.startswith("One run each: nothing about the recipes") for s in comparison_sentences(report))
 
 
 def test_attempts_at_one_task_are_said_to_be_as_alike_as_they_are(agents: Path) -> None:
-    (airline, _) = found(agents, "one", "two").agreement
+    (airline, _) = reported(agents, "one", "two").comparison.agreement
     assert airline.consistency.flips == pytest.approx(0.293333, abs=1e-6)
     assert airline.consistency.icc == pytest.approx(0.404584, abs=1e-6)
 
 
 def test_recipes_are_paired_over_seeds(recipes: Path) -> None:
-    comparison = found(recipes, "recipe=steady,seed=*", "recipe=fickle seed=0-7")
-    assert comparison.question == "recipes"
+    report = reported(recipes, "recipe=steady,seed=*", "recipe=fickle seed=0-7")
+    assert report.comparison.question == "recipes"
     with open_warehouse(recipes / "warehouse") as warehouse:
         text = "SELECT seed, score FROM seed_scores(of_recipe := $recipe) WHERE policy = 'RL last step'"
         scores = [dict(warehouse.sql(text, recipe=recipe).fetchall()) for recipe in ("steady", "fickle")]
-    paired = next(each for each in comparison.paired if each.which == "last")
+    paired = next(each for each in report.comparison.paired if each.which == "last")
     assert paired.interval == contrast(*scores).interval
     assert paired.interval.units == 8
-    assert not any("One run each" in sentence for sentence in comparison.sentences)
+    assert not any("One run each" in sentence for sentence in comparison_sentences(report))
 
 
 def test_collapsed_seeds_come_first(recipes: Path) -> None:
-    comparison = found(recipes, "recipe=steady,seed=*", "recipe=fickle,seed=*")
-    steady, fickle = comparison.collapses
+    report = reported(recipes, "recipe=steady,seed=*", "recipe=fickle,seed=*")
+    steady, fickle = report.comparison.collapses
     assert (len(steady.seeds), sorted(fickle.seeds)) == (0, [0, 1, 2, 3, 4])
     assert (fickle.share.low, fickle.share.high) == pytest.approx((0.2449, 0.9148), abs=1e-4)
     assert fickle.p == pytest.approx(0.025641, abs=1e-6)
-    text = compared.page(comparison).text()
+    text = comparison_document(report).text()
     assert text.index("## Collapsed seeds") < text.index("5 of 8 seeds did not hold") < text.index("## Held-out scores")
 
 
@@ -119,42 +121,46 @@ def test_tasks_that_only_one_side_played_count_in_no_comparison(tmp_path: Path) 
         both, more = [[1.0], [0.0]], [[1.0], [1.0], [0.0], [0.0], [0.0], [0.0]]
         evaluated(tmp_path / "warehouse", f"few-s{seed}", {"RL": both}, recipe="few", recipe_hash="few", seed=seed)
         evaluated(tmp_path / "warehouse", f"more-s{seed}", {"RL": more}, recipe="more", recipe_hash="more", seed=seed)
-    comparison = found(tmp_path, "recipe=few,seed=*", "recipe=more,seed=*")
-    overall = [each for each in comparison.paired if (each.row, each.which) == (ALL, "best")]
+    report = reported(tmp_path, "recipe=few,seed=*", "recipe=more,seed=*")
+    overall = [each for each in report.comparison.paired if (each.row, each.which) == (ALL, "best")]
     assert [each.interval.estimate for each in overall] == [0.5]  # not 2 of 6 less 1 of 2
-    assert [score.interval.estimate for score in comparison.scores if (score.row, score.which) == (ALL, "best")] == [
+    assert [
+        score.interval.estimate for score in report.comparison.scores if (score.row, score.which) == (ALL, "best")
+    ] == [
         0.5,
         1.0,
     ]
-    assert "'all tasks' are those that every side played" in comparison.sentences[0]
+    assert "'all tasks' are those that every side played" in comparison_sentences(report)[0]
 
 
 def test_a_run_beside_a_recipe_is_not_paired(recipes: Path) -> None:
-    comparison = found(recipes, "steady-s0", "recipe=fickle,seed=*")
-    assert (comparison.question, comparison.paired) == ("none", ())
-    assert "nothing is paired" in comparison.sentences[0]
+    report = reported(recipes, "steady-s0", "recipe=fickle,seed=*")
+    assert (report.comparison.question, report.comparison.paired) == ("none", ())
+    assert "nothing is paired" in comparison_sentences(report)[0]
 
 
 def test_several_sides_are_held_against_the_first_with_adjusted_p(recipes: Path) -> None:
-    comparison = found(recipes, "steady-s0", "steady-s1", "fickle-s0:SFT")
-    overall = [each for each in comparison.paired if (each.which, each.row) == ("best", ALL)]
+    report = reported(recipes, "steady-s0", "steady-s1", "fickle-s0:SFT")
+    overall = [each for each in report.comparison.paired if (each.which, each.row) == ("best", ALL)]
     assert [(each.a, each.b) for each in overall] == [("steady-s0", "steady-s1"), ("steady-s0", "fickle-s0:SFT")]
-    alone = found(recipes, "steady-s0", "fickle-s0:SFT").paired[0]
+    alone = reported(recipes, "steady-s0", "fickle-s0:SFT").comparison.paired[0]
     assert overall[1].p == pytest.approx(2 * alone.p)
 
 
 def test_published_rows_stand_apart(recipes: Path) -> None:
     with open_warehouse(recipes / "warehouse") as warehouse:
         sides, published = find_sides(warehouse, ["recipe=steady,seed=*", "published:gpt-4o"])
-        comparison = compare(warehouse, sides)
-    assert comparison.paired == ()
-    text = compared.page(comparison, published).text()
+        report = comparison_report(warehouse, sides)
+    assert report.comparison.paired == ()
+    text = comparison_document(report, published).text()
     assert "## Published: gpt-4o" in text
     assert "nothing is subtracted" in text
 
 
 def test_sql_pairs_the_same_tasks(recipes: Path) -> None:
-    paired = next(each for each in found(recipes, "fickle-s0:SFT", "fickle-s0:RL").paired if each.which == "best")
+    paired = next(
+        each for each in reported(recipes, "fickle-s0:SFT", "fickle-s0:RL").comparison.paired if each.which == "best"
+    )
     with open_warehouse(recipes / "warehouse") as warehouse:
         text = "SELECT avg(difference), count(*) FROM paired_tasks(run := 'fickle-s0', policy_a := 'SFT', policy_b := 'RL')"
         assert warehouse.sql(text).fetchall() == [(pytest.approx(paired.interval.estimate), 20)]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from flows.run.report import Reached, Report
-from flows.run.reports.of_run import page
 from tests.warehouse.makers import play
+from userrl.reports.run_document import run_document
+from userrl.reports.run_report import Reached, RunReport
 from userrl_core.measure.checkpoints import mean_score
 from warehouse import TurnLog, open_warehouse
 
@@ -33,7 +33,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
         rejected = play(log, [None], task="t20", policy="RL", score=None, end=False, **place)  # type: ignore[arg-type]
         rejected.admitted, rejected.reject_reason, rejected.stop_reason = False, HOSTILE, "error"
         log.end(rejected)
-    report = Report(
+    report = RunReport(
         run="r1",
         recipe="mine",
         profile="laptop",
@@ -50,7 +50,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
         folder=str(root),
     )
     with open_warehouse(root) as warehouse:
-        document = page(report, warehouse)
+        document = run_document(report, warehouse)
     return document.text(), document.html()
 
 

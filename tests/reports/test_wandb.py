@@ -14,8 +14,8 @@ STAGE = """
 import sys
 from pathlib import Path
 from curricula import load
-from flows.run.job import StageJob, StageOptions
-from flows.worker.sinks import open_sink
+from userrl.run.job import StageJob, StageOptions
+from userrl.worker.sinks import open_sink
 from tests.warehouse.makers import play
 from userrl_core.records import CheckpointRecord
 

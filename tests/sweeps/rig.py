@@ -18,7 +18,7 @@ import httpx
 import psutil
 import yaml
 
-from flows.machine.password import CLIENT, locked, password
+from flows.server.password import CLIENT, locked, password
 from tests.ports import free_port as free_port
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -98,7 +98,7 @@ class Machine:
         return name, secret
 
     def server(self) -> None:
-        self.spawn("server", sys.executable, "-m", "flows.machine.prefect_server", str(self.port))
+        self.spawn("server", sys.executable, "-m", "flows.server.prefect_server", str(self.port))
         wait_for(self.healthy, 300, "the server's answer")
 
     def healthy(self) -> bool:
@@ -108,7 +108,7 @@ class Machine:
             return False
 
     def provision(self, *deployments: str) -> None:
-        self.once(sys.executable, "-m", "flows.machine.provision")
+        self.once(sys.executable, "-m", "flows.server.provision")
         names = [part for name in deployments for part in ("--name", name)]
         self.once("prefect", "deploy", "--no-prompt", *names)
 
@@ -193,7 +193,7 @@ class Machine:
                 forks = "--fork-server" in process.cmdline()
                 parent = process.parent()
                 forked = forks and parent is not None and "--fork-server" in parent.cmdline()
-                if "flows.worker.main" in process.cmdline() and forked == forks:
+                if "userrl.worker.main" in process.cmdline() and forked == forks:
                     found.append(process)
         return found
 

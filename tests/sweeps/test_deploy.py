@@ -43,7 +43,7 @@ def test_prefect_s_own_command_line_takes_every_prefect_command_of_the_compose_f
         "prefect.cli.worker",
     ]
     server = compose["services"]["server"]["command"]
-    assert server == ["python", "-m", "flows.machine.prefect_server", "4200", "0.0.0.0", "server"]
+    assert server == ["python", "-m", "flows.server.prefect_server", "4200", "0.0.0.0", "server"]
     assert [given["work_queues"] for _, given in taken.values() if "work_queues" in given] == [["sweeps"], ["default"]]
 
 

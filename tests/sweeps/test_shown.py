@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from flows.cli.sweep import app
-from flows.sweep import page
+from flows.cli.training.sweep import app
 from sweeps.launcher import Status
 from sweeps.results import table
 from sweeps.study import open_study, planned
 from tests.sweeps.launching import Interrupted, WritingLauncher, make_space, make_sweep, peak_at_08
+from userrl.reports.sweep_document import sweep_document, trials_document
 from userrl_core.json_files import write_json
 
 
@@ -40,7 +40,7 @@ def test_a_grid_has_no_more_trials_than_points_and_a_smaller_budget_hides_the_re
     study = open_study(large, tmp_path)
     assert [row["params"] for row in table(large, study, at_work=True)] == [{"gamma": g} for g in (0.6, 0.7, 0.8, 0.9)]
     assert len(table(small, study, at_work=True)) == 3
-    assert "0 of 4 trials done" in page(large, study)
+    assert "0 of 4 trials done" in sweep_document(large, study, at_work=True).markdown()
 
 
 def test_the_page_shows_trials_while_they_run_and_links_their_flow_runs(tmp_path: Path) -> None:
@@ -48,15 +48,17 @@ def test_the_page_shows_trials_while_they_run_and_links_their_flow_runs(tmp_path
     launcher = WritingLauncher(tmp_path / "warehouse", peak_at_08)
     sweep = make_sweep(make_space(confirm={"seeds": []}), tmp_path, launcher)
     sweep.show = lambda: pages.append(
-        page(sweep.space, sweep.study, lambda handle: f"http://server/{handle}", over=False)
+        trials_document(sweep.space, sweep.study, lambda handle: f"http://server/{handle}").markdown()
     )
     sweep.run()
     assert pages[0].count("| running |") == 2
     assert any(" so far |" in shown for shown in pages)
     row = next(line for line in pages[-1].splitlines() if line.startswith("| 0 |"))
     run = sweep.study.trials[0].user_attrs["run_id"]
-    assert row == f"| 0 | complete | 0.6 | 0.800 ± 0.000 | [{run}](http://server/{run}) |  |"
-    assert "Best: trial 2: 1.000 on its own seed" in page(sweep.space, sweep.study)
+    assert row == f"| 0 | complete | 0.800 ± 0.000 | 0.6 | [{run}](http://server/{run}) |  |"
+    done = sweep_document(sweep.space, sweep.study, at_work=False)
+    assert "- trial 2: 1.000 on its own seed" in done.markdown()
+    assert f"| {run} |" in " ".join(done.text().split())
 
 
 def test_a_trial_that_a_person_cancelled_is_cancelled_and_not_started_again(tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ class Clock:
 def test_gpu_hours_count_killed_starts_the_running_stage_and_every_gpu(tmp_path: Path, monkeypatch: Any) -> None:
     import json
 
-    from flows.trials.launchers import ProcessLauncher
+    from userrl.trials.processes import ProcessLauncher
 
     monkeypatch.setenv("USERRL_HOME", str(tmp_path))
     run = tmp_path / "runs" / "r"

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from flows.cli.sweep import app
+from flows.cli.training.sweep import app
 from sweeps.space import Space, load_space
 from sweeps.storage import VARIABLE, hidden, storage_of
 from sweeps.study import open_study

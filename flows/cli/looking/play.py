@@ -8,17 +8,18 @@ import typer
 
 from flows.cli.tasks import every_task
 from flows.cli.terminal import plain, refusals
-from flows.machine.page_address import trajectory_address
-from flows.page.outcome import ended
+from userrl.machine.page_address import trajectory_address
+from userrl.run.outcome import ended
 from userrl_core.errors import ConfigError
 from userrl_core.gyms import gym_class, tasks
 from userrl_core.gyms.human_user import Console
+from userrl_core.number_format import number
 from userrl_core.policies.human import readable
 from userrl_core.records import Task, Trajectory, Turn
 from userrl_core.seeding import derive_seed
 
 if TYPE_CHECKING:
-    from flows.serving.people import Other
+    from userrl.people.people import Other
 
 Side = Literal["agent", "user"]
 
@@ -40,8 +41,8 @@ def play(
     name: Annotated[str, typer.Option("--name", help="A pseudonym that is kept with the conversation.")] = "",
 ) -> None:
     """Play one task. The other side is by rule, a served model with --model, or a run's checkpoint; all is kept as in a run."""
-    from flows.machine.home import warehouse_dir
-    from flows.serving.people import Study, Talk
+    from userrl.machine.home import warehouse_dir
+    from userrl.people.people import Study, Talk
 
     study = Study(warehouse_dir())
     try:
@@ -91,10 +92,10 @@ def pick(gym: str, task_id: str | None, split: str, seed: int) -> Task:
 
 
 def _line(turn: Turn, trajectory: Trajectory, side: Side, *, last: bool) -> str:
-    earned = "not scored" if turn.reward is None else f"{turn.reward:+.3f}"
+    earned = "not scored" if turn.reward is None else number(turn.reward, sign=True)
     total = trajectory.return_sum
     observation = f"{readable(turn.observation)}\n" if turn.observation and (last or side == "user") else ""
-    return f"{observation}-- turn {turn.number}: reward {earned}, so far {'-' if total is None else f'{total:.3f}'}"
+    return f"{observation}-- turn {turn.number}: reward {earned}, so far {number(total)}"
 
 
 def ending(trajectory: Trajectory) -> str:
@@ -103,14 +104,14 @@ def ending(trajectory: Trajectory) -> str:
         return f"Ended without a score ({trajectory.reject_reason})."
     how = ended(trajectory.stop_reason)
     turns = len(trajectory.turns)
-    return f"{how.capitalize()} after {turns} turn{'' if turns == 1 else 's'}; score {trajectory.score:.3f}."
+    return f"{how.capitalize()} after {turns} turn{'' if turns == 1 else 's'}; score {number(trajectory.score)}."
 
 
 def _other(model: str | None, base_url: str | None, run: str | None, skill: float) -> Other:
-    from flows.serving.people import Checkpoint, Other, Served
+    from userrl.people.people import Checkpoint, Other, Served
 
     if run is not None:
-        from flows.run.run import find
+        from userrl.run.run import find
 
         return Checkpoint(find(run))
     server = _server(model, base_url)

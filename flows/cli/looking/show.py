@@ -13,6 +13,7 @@ import typer
 from flows.cli.arguments import Json
 from flows.cli.terminal import plain, plain_json, refusals
 from userrl_core.errors import ConfigError
+from userrl_core.number_format import number
 
 if TYPE_CHECKING:
     from warehouse.query.browse import Conversation
@@ -65,9 +66,9 @@ def lines(shown: Conversation, *, full: bool = False) -> Iterator[str]:
         else:
             yield from _said(turn["choice"], turn["content"], full)
         yield from _said("<", turn["observation"], full)
+        signed = [f"{name} {number(turn[name], sign=True)}" for name in ("reward", "shaped", "advantage")]
         yield (
-            f"-- turn {turn['turn']}: reward {_number(turn['reward'])}, shaped {_number(turn['shaped'])}, advantage "
-            f"{_number(turn['advantage'])}; {turn['completion_tokens']} tokens, {turn['policy_seconds']:.2f} s and "
+            f"-- turn {turn['turn']}: {', '.join(signed)}; {turn['completion_tokens']} tokens, {turn['policy_seconds']:.2f} s and "
             f"{turn['env_seconds']:.2f} s"
         )
     if full and shown.task is not None:
@@ -80,7 +81,7 @@ def _outcome(row: dict[str, Any]) -> str:
         return "still being played"
     if not row["admitted"]:
         return f"not scored ({plain(str(row['reject_reason']))})"
-    return f"{row['stop_reason']} after {row['turns']} of {row['horizon']} turns, score {_number(row['score'])}"
+    return f"{row['stop_reason']} after {row['turns']} of {row['horizon']} turns, score {number(row['score'])}"
 
 
 def _said(who: str, text: str | None, full: bool) -> Iterator[str]:
@@ -89,7 +90,3 @@ def _said(who: str, text: str | None, full: bool) -> Iterator[str]:
     if left > 0 and not full:
         text = f"{text[:LONGEST]} ... ({left:,} more characters; --full prints them)"
     yield textwrap.indent(text, "  ", lambda _: True).replace("  ", f"{who}: ", 1) if text else f"{who}:"
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:+.3f}"

@@ -51,7 +51,7 @@ def sql(
             raise ConfigError("Parquet is for files: add --out rows.parquet.")
         if text is None and sys.stdin.isatty():
             from flows.cli.answers.prompt import converse
-            from flows.machine.home import home
+            from userrl.machine.home import home
 
             check_exists(root)
             converse(_Session(root, wanted, limit, seconds).answer, home() / "sql_history")

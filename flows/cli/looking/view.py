@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from flows.cli.terminal import refusals
-from flows.machine.page_address import PORT
+from userrl.machine.page_address import PORT
 from userrl_core.errors import ConfigError
 
 
@@ -26,10 +26,10 @@ def view(
             raise ConfigError(
                 "The page needs NiceGUI: pip install -c constraints.txt -e '.[view]' in the checkout, then again."
             )
-        from flows.machine.front_door import guarded, serve
-        from flows.machine.home import home, warehouse_dir
         from flows.page.people import People
         from flows.page.server import app_of
+        from flows.server.front_door import guarded, serve
+        from userrl.machine.home import home, warehouse_dir
         from warehouse import open_warehouse
 
         served = {"base_url": base_url, **({"model": model} if model else {})} if model or base_url else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -27,16 +26,9 @@ def compare(
 
     Published rows stand apart and are never subtracted.
     """
-    from flows.machine.home import warehouse_dir
-    from flows.run.reports import compared
-    from flows.run.reports.comparison import compare as find
-    from flows.run.reports.sides import find_sides
-    from warehouse import open_warehouse
+    import userrl
 
-    with open_warehouse(warehouse_dir()) as warehouse:
-        ours, published = find_sides(warehouse, sides)
-        found = find(warehouse, ours)
-    page = compared.page(found, published)
-    print(plain_json(compared.as_json(found), indent=1) if as_json else plain(page.text()))
+    found = userrl.compare(*sides)
+    print(plain_json(found.as_json(), indent=1) if as_json else plain(str(found)))
     if html is not None:
-        print(f"wrote {', '.join(map(str, page.write(Path(html))))}", file=sys.stderr)
+        print(f"wrote {', '.join(map(str, found.write(html)))}", file=sys.stderr)

@@ -26,7 +26,7 @@ def reproduce(
 
     `prefect deployment run reproduce/default -p claim=NAME` uses workers instead.
     """
-    from curricula.claims import CHECKS, claim_names, load_arm, load_claim
+    from curricula.claims import CHECKS, claim_names, load_claim
 
     if listed or claim is None:
         for name in claim_names():
@@ -34,17 +34,9 @@ def reproduce(
             print(plain(f"{name:28s} {known.kind:16s} {known.text} ({known.paper})"))
         print(f"Checks, where a claim has them: NAME.{', NAME.'.join(CHECKS)}", file=sys.stderr)
         return
-    load_claim(claim)  # refused before a server is started for it, as is the arm
-    if arm is not None:
-        load_arm(arm)
-    from flows.machine.temporary_server import stop_in_order
-    from flows.reproduce import reproduce as run
+    import userrl
+    from userrl.machine.interrupts import leave_on_term
 
-    stop_in_order()
-    done = run(claim=claim, seeds=seeds, arm=arm, tokens=tokens, parallel=parallel, workers="processes")
-    text = done.pop("text")
-    print(
-        plain_json(done, indent=1)
-        if as_json
-        else plain(f"{done['claim']} ({done['kind']}), hash {done['hash']}\n\n{text}")
-    )
+    leave_on_term()
+    done = userrl.reproduce(claim, seeds=seeds, arm=arm, tokens=tokens, parallel=parallel)
+    print(plain_json(done.as_json(), indent=1) if as_json else plain(str(done)))

@@ -14,10 +14,10 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from flows.cli.arguments import Json, RunName
-from flows.cli.measuring.evaluate import as_user
-from flows.cli.measuring.stored import stored_conversations
+from flows.cli.arguments import Json, RunName, parse_user
 from flows.cli.terminal import plain, plain_json
+from userrl.evaluation.stored import stored_conversations
+from userrl_core.number_format import number
 
 AT_ONCE = 32
 
@@ -34,9 +34,9 @@ def reverify(
 ) -> None:
     """Score stored conversations again under another judge or changed rules. Nothing is played."""
     from curricula.load import from_resolved
-    from flows.machine.home import warehouse_dir
-    from flows.run.run import find, run_fields
-    from flows.run.tasks import gym_config, users_of
+    from userrl.machine.home import warehouse_dir
+    from userrl.run.run import find, run_fields
+    from userrl.run.tasks import gym_config, users_of
     from userrl_core.errors import ConfigError
     from userrl_core.gyms.base import parse_config
     from userrl_core.gyms.registry import gym_class
@@ -94,7 +94,7 @@ def _as_user(text: str) -> Any:
     from curricula.spec import UserSetup
     from curricula.validation import validated
 
-    values = as_user(text)
+    values = parse_user(text)
     return validated(UserSetup, values if isinstance(values, dict) else {"kind": values}, "--judge").as_argument()
 
 
@@ -160,7 +160,7 @@ def _show(old: str, new: str, stored: Sequence[Any], results: Sequence[Any], as_
         print(plain_json({"run": old, "reverified": new, "rows": lines}, indent=1))
     else:
         for line in lines:
-            before, after = (("–" if line[key] is None else f"{line[key]:.3f}") for key in ("before", "after"))
+            before, after = (number(line[key]) for key in ("before", "after"))
             cut = f", {line['cut']} would have gone on" if line["cut"] else ""
             print(
                 f"{plain(line['policy'])}  {line['gym']}  {before} -> {after}  "

@@ -1,0 +1,30 @@
+"""``userrl evaluate --list``: the suites and their settings."""
+
+from __future__ import annotations
+
+import json
+
+
+def list_suites(word: str | None) -> None:
+    """Print every suite in a line, or one with each value and its source."""
+    from curricula.suites import load_suite, suite_names
+    from userrl.run.suites import gyms_of
+    from userrl_core.gyms.registry import gym_class
+
+    if word is None:
+        for name in suite_names():
+            suite = load_suite(name)
+            print(f"{name}  {suite.about} ({suite.source})")
+            if suite.variants:
+                print(f"  variants: {', '.join(suite.variants)}")
+        return
+    suite = load_suite(word)
+    print(f"{suite.label}: {suite.about} ({suite.source})")
+    shown = suite.model_dump(mode="json", exclude_defaults=True)
+    for key, value in shown.items():
+        if key in suite.sources:
+            print(f"  {key}: {json.dumps(value)}  # {suite.sources[key]}")
+    for gym in gyms_of(suite):
+        print(f"  success at {gym}: {gym_class(gym).success_rule}")
+    for name, change in suite.variants.items():
+        print(f"  variant {name}  # {change.get('source', 'ours')}")

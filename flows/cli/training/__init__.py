@@ -1,0 +1,1 @@
+"""Commands that train: recipes, runs, sweeps."""

@@ -1,0 +1,183 @@
+"""``userrl recipe``: what an experiment would do, value by value, before anything is run."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from curricula.shown import replacement, shown
+from flows.cli.terminal import plain, plain_json, refusals
+from userrl_core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from curricula import Recipe
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Look at recipes and profiles.")
+
+Profile = Annotated[
+    str | None,
+    typer.Option("--profile", help="Sizes and machine; auto: by machine and recipe; none: the recipe as published."),
+]
+
+
+@app.command(name="list")
+def list_recipes(as_json: Annotated[bool, typer.Option("--json", help="As a JSON list.")] = False) -> None:
+    """Name every recipe and profile, with its source."""
+    import curricula
+
+    recipes = [curricula.load(name, check=False) for name in curricula.recipe_names()]
+    if as_json:
+        rows = [{"name": r.name, "source": r.source, "steps": r.total_steps, "hash": r.hash} for r in recipes]
+        typer.echo(json.dumps({"recipes": rows, "profiles": list(curricula.profile_names())}, indent=2))
+        return
+    width = max(len(recipe.name) for recipe in recipes)
+    for recipe in recipes:
+        typer.echo(plain(f"{recipe.name:<{width}}  {recipe.total_steps:>4} steps  {recipe.source}"))
+    typer.echo(f"\nProfiles: {', '.join(curricula.profile_names())}")
+    typer.echo("Next: userrl recipe show equalized-r2g")
+
+
+@app.command(name="show")
+def show(
+    name: Annotated[str, typer.Argument(help="A recipe's name, or a YAML file.")],
+    profile: Profile = "auto",
+    changes: Annotated[list[str] | None, typer.Option("--set", help="key=value, such as algorithm.lr=1e-4.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The resolved recipe and its sources as JSON.")] = False,
+) -> None:
+    """Print the stage table, every resolved value with where it came from, what was replaced, and whether it runs here."""
+    from userrl.run.estimate import warning
+    from userrl.run.readiness import here, resolve, verdict
+
+    asked = None if profile == "none" else profile
+    host = here()
+    with refusals("recipe"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        recipe = resolve(name, asked, parse_changes(changes or []), check=False)
+        answer = verdict(recipe, host)
+        if answer.kind != "refused" or answer.reason not in ("environment", "judge"):
+            recipe = resolve(name, asked, parse_changes(changes or []))
+    if as_json:
+        about = {"verdict": answer.kind, "reason": answer.reason, "sentence": answer.sentence}
+        typer.echo(plain_json({**as_document(recipe), "here": about}, indent=2))
+        return
+    for line in as_lines(recipe):
+        typer.echo(plain(line))
+    long = warning(recipe, host.gpus)
+    if long is not None:
+        typer.echo(long)
+    typer.echo("")
+    if answer.kind == "refused":
+        typer.echo(plain(f"It does not run here: {answer.sentence}"))
+    else:
+        typer.echo(plain(f"Next: prefect deployment run {_start(name)} -p profile={recipe.profile or 'null'}"))
+
+
+def _start(name: str) -> str:
+    """The deployment of a recipe, or any train deployment with the recipe as its parameter; a file by its whole path."""
+    from flows.cli.invocation import ANY_RECIPE, deployments
+
+    if (own := f"train/{name}") in deployments():
+        return own
+    file = Path(name)
+    return f"{ANY_RECIPE} -p recipe={shlex.quote(str(file.resolve()) if file.is_file() else name)}"
+
+
+def parse_changes(changes: list[str]) -> dict[str, Any]:
+    """Overrides from ``key=value`` words; values are read as YAML. Raises ConfigError for a word without ``=``."""
+    import yaml
+
+    overrides: dict[str, Any] = {}
+    for change in changes:
+        key, equals, value = change.partition("=")
+        if not equals or not key:
+            raise ConfigError(f"'{change}' is no change; write key=value, such as algorithm.lr=1e-4.")
+        try:
+            overrides[key] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"The value of '{key}' cannot be read as YAML: {value}.") from error
+    return overrides
+
+
+def as_document(recipe: Recipe) -> dict[str, Any]:
+    """Resolved values, stage table, sources by dotted key, warnings and hash."""
+    from userrl.run.tasks import data_used
+
+    return {
+        "name": recipe.name,
+        "hash": recipe.hash,
+        "total_steps": recipe.total_steps,
+        "stages": recipe.stage_table(),
+        "resolved": recipe.resolved(),
+        "sources": {
+            key: {"where": recipe.origin(key).where, "citation": recipe.origin(key).citation}
+            for key, _ in leaves(recipe.resolved())
+        },
+        "replaced": [asdict(row) for row in recipe.replaced],
+        "data": data_used(recipe),
+        "warnings": list(recipe.warnings),
+    }
+
+
+def as_lines(recipe: Recipe) -> Iterator[str]:
+    """The same for people."""
+    from userrl.run.tasks import data_used
+
+    yield f"{recipe.name} ({recipe.profile or 'as published'}), {recipe.total_steps} RL steps, hash {recipe.hash}"
+    yield recipe.source
+    yield ""
+    yield from stage_lines(recipe)
+    yield ""
+    for gym, used in data_used(recipe).items():
+        yield f"{gym:<11} {used}"
+    yield ""
+    rows = [(key, shown(value), recipe.origin(key)) for key, value in leaves(recipe.resolved())]
+    key_width = max(len(key) for key, _, _ in rows)
+    value_width = min(max(len(value) for _, value, _ in rows), 40)
+    for key, value, origin in rows:
+        came_from = f"{origin.where}: {origin.citation}" if origin.citation else origin.where
+        yield f"{key:<{key_width}}  {value:<{value_width}}  {came_from}"
+    for sentence in recipe.warnings:
+        yield f"warning: {sentence}"
+    if recipe.replaced:
+        yield ""
+        yield "replaced:"
+        yield from (f"  {replacement(row)}" for row in recipe.replaced)
+
+
+def stage_lines(recipe: Recipe) -> Iterator[str]:
+    """The stage table."""
+    if recipe.evolve is not None:
+        yield f"No RL stages: {recipe.evolve.iterations} times AgentEvol, which samples, keeps what succeeded and fine-tunes."
+        return
+    if not recipe.planned_stages:
+        yield "No RL stages: the cold start is evaluated as it is."
+        return
+    yield f"{'stage':<6} {'steps':>6} {'from':>5} {'to':>5} {'horizon':>8}  tasks"
+    for row in recipe.stage_table():
+        mix = (" / " if row["alternate"] else " + ").join(
+            gym if weight == 1 else f"{gym} x{weight:g}" for gym, weight in row["mix"].items()
+        )
+        gates = f"  (ends early: {shown(row['gates'])})" if row["gates"] else _seconds(row)
+        yield f"{row['stage']:<6} {row['steps']:>6} {row['first']:>5} {row['last']:>5} {row['horizon']!s:>8}  {mix}{gates}"
+
+
+def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys and their values; lists and empty mappings are values."""
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _seconds(row: Mapping[str, Any]) -> str:
+    """How long a stage lasts that is given in seconds: its steps are numbered up to a bound, and end before."""
+    kinds = [kind for kind in ("cpu", "gpu") if row[f"{kind}_seconds"] is not None]
+    return "".join(f"  (ends when {row[f'{kind}_seconds']:g} {kind.upper()}-seconds are used)" for kind in kinds)

@@ -1,0 +1,66 @@
+"""``userrl train``: train a recipe in this terminal, without a server."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from flows.cli.terminal import plain
+
+
+def train(
+    recipe: Annotated[str | None, typer.Argument(help="A recipe by name, or a YAML file.")] = None,
+    profile: Annotated[str, typer.Option(help="Sizes and machine; auto: by machine and recipe.")] = "auto",
+    seed: Annotated[int, typer.Option(help="Fixes every random draw.")] = 0,
+    values: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A value of the recipe; may be repeated.")
+    ] = None,
+    name: Annotated[str, typer.Option(help="A name for the run; another name is another run.")] = "",
+    init_from: Annotated[str | None, typer.Option(help="A checkpoint to start from.")] = None,
+    until: Annotated[str | None, typer.Option(help="The last stage to do.")] = None,
+    hours: Annotated[float | None, typer.Option(help="Stop after this many hours of work, with a checkpoint.")] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Begin a new run though one with these values exists.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the stages and train nothing.")] = False,
+    listed: Annotated[bool, typer.Option("--list", help="List the recipes.")] = False,
+) -> None:
+    """Train a recipe in this terminal. Run it again to reuse what is done, or to continue what was stopped.
+
+    Example: userrl train equalized-r2g --seed 1 --set credit.gamma=0.9
+    """
+    import userrl
+    from flows.cli.training.recipe import parse_changes
+    from userrl.api.train import planned
+    from userrl.machine.interrupts import leave_on_term
+    from userrl_core.errors import ConfigError
+
+    if listed:
+        for each in userrl.recipes():
+            print(each)
+        return
+    if recipe is None:
+        raise ConfigError("Name a recipe; `userrl train --list` shows them.")
+    overrides = parse_changes(values or [])
+    if dry_run:
+        print(plain(str(planned(recipe, profile=profile, seed=seed, name=name, overrides=overrides))))
+        return
+    leave_on_term()
+    try:
+        done = userrl.train(
+            recipe,
+            profile=profile,
+            seed=seed,
+            name=name,
+            overrides=overrides,
+            init_from=init_from,
+            until=until,
+            hours=hours,
+            fresh=fresh,
+        )
+    except KeyboardInterrupt:
+        print("\nstopped; the same command continues from the last checkpoint", file=sys.stderr)
+        raise typer.Exit(130) from None
+    print(plain(str(done)))

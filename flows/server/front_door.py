@@ -1,0 +1,249 @@
+"""What every HTTP server of ours stands behind: whose request it is, how large it may be and how long it may take.
+
+A page of another site can send requests to this machine (its ``Origin`` tells), and can make its own name point here (``Host``
+tells); anyone who can connect can send without end, or never finish. Each is refused before the application sees it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import os
+import secrets
+import socket
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Iterator, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from flows.server.password import kept
+from userrl_core.errors import ConfigError
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Message, Receive, Send], Awaitable[None]]
+
+TOKEN = "USERRL_SERVE_TOKEN"
+"""The environment variable of a token that is chosen rather than made."""
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+HEADER_BYTES = 16 * 2**10
+BODY_BYTES = 2**20
+HEADER_SECONDS = 10.0
+"""From the connection, or the first byte of a further request, to the end of its headers."""
+BODY_SECONDS = 30.0
+CONNECTIONS = 256
+"""Of one address; one more, and the longest that has not sent its headers is closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrontDoor:
+    """The application behind its checks.
+
+    hosts: names under which it may be asked for. token: what ``Authorization: Bearer`` must carry; None: nothing. body: most
+    bytes of a request's body. seconds: until the body must be there.
+    """
+
+    app: Application
+    hosts: Collection[str] = LOOPBACK
+    token: str | None = field(default=None, repr=False)
+    body: int = BODY_BYTES
+    seconds: float = BODY_SECONDS
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Answer a request, or hand it on with its whole body."""
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+            return
+        headers = scope["headers"]
+        refusal = self._stranger(headers)
+        if refusal is None and scope["type"] == "http":
+            try:
+                receive = await self._read(headers, receive)
+            except _TooLarge:
+                refusal = 413, f"A request's body may have {self.body} bytes."
+            except TimeoutError:
+                refusal = 408, f"The request's body did not arrive within {self.seconds:g} s."
+            except ConnectionError:
+                return
+        if refusal is None:
+            await self.app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+        else:
+            await _answer(send, *refusal)
+
+    def _stranger(self, headers: list[tuple[bytes, bytes]]) -> tuple[int, str] | None:
+        """Status and sentence where the request is not from here."""
+        hosts, origins, tokens = (_values(headers, name) for name in (b"host", b"origin", b"authorization"))
+        if len(hosts) != 1 or _host(hosts[0]) not in self.hosts:
+            return 421, f"This server answers as {', '.join(self.hosts)} alone."
+        if any(origin not in (f"http://{hosts[0]}", f"https://{hosts[0]}") for origin in origins):
+            return 403, "Pages of other sites may not use this server."
+        if self.token is not None and not any(
+            hmac.compare_digest(given.encode(), f"Bearer {self.token}".encode()) for given in tokens
+        ):
+            return 401, "This server wants its token: Authorization: Bearer TOKEN."
+        return None
+
+    async def _read(self, headers: list[tuple[bytes, bytes]], receive: Receive) -> Receive:
+        """The body, read to its end. Raises _TooLarge, TimeoutError, or ConnectionError when the client left."""
+        if any(not size.isdigit() or int(size) > self.body for size in _values(headers, b"content-length")):
+            raise _TooLarge
+        parts, length, more = [], 0, True
+        async with asyncio.timeout(self.seconds):
+            while more:
+                message = await receive()
+                if message["type"] != "http.request":
+                    raise ConnectionError
+                parts.append(message.get("body", b""))
+                length += len(parts[-1])
+                more = message.get("more_body", False)
+                if length > self.body:
+                    raise _TooLarge
+        messages = deque([{"type": "http.request", "body": b"".join(parts), "more_body": False}])
+
+        async def replay() -> Message:
+            return messages.popleft() if messages else await receive()
+
+        return replay
+
+
+class PatientProtocol(H11Protocol):
+    """HTTP/1.1 that does not wait for ever for a request's headers, nor for too many of them at once from one address."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._since = self.loop.time()
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for the first request."""
+        super().connection_made(transport)
+        self._wait()
+        mates = [
+            other for other in self.connections if isinstance(other, PatientProtocol) and other._peer == self._peer
+        ]
+        if len(mates) > CONNECTIONS:
+            waiting = [other for other in mates if other._deadline is not None and other is not self]
+            min(waiting, key=lambda other: other._since, default=self)._leave()
+
+    def data_received(self, data: bytes) -> None:
+        """Wait on while headers are incomplete, and no longer when they are there."""
+        if self.conn.their_state is h11.IDLE and self._deadline is None:
+            self._wait()
+        super().data_received(data)
+        if self.conn.their_state is not h11.IDLE:
+            self._stop_waiting()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing is waited for any more."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    @property
+    def _peer(self) -> str:
+        return self.client[0] if self.client else ""
+
+    def _wait(self) -> None:
+        self._deadline = self.loop.call_later(HEADER_SECONDS, self._leave)
+
+    def _stop_waiting(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _leave(self) -> None:
+        self._stop_waiting()
+        self.transport.abort()
+
+
+def guarded(app: Application, host: str, names: Sequence[str], home: Path, *, body: int = BODY_BYTES) -> FrontDoor:
+    """The application as it is served at an address: to this machine alone, or to who has the home's token.
+
+    names: under which it may be asked for besides this machine's own. Raises ConfigError where an address of many names has none.
+    """
+    if host in LOOPBACK:
+        return FrontDoor(app, body=body)
+    if not names and host in ("0.0.0.0", "::"):
+        raise ConfigError(f"To listen on {host}, say under which names it is reached: --name gpu-host.example.")
+    token = os.environ.get(TOKEN) or kept(token_file(home), secrets.token_urlsafe)
+    return FrontDoor(app, hosts=(*LOOPBACK, host, *names), token=token, body=body)
+
+
+def token_file(home: Path) -> Path:
+    """Where a home keeps the token of what it serves to other machines."""
+    return home / "serve.token"
+
+
+def serve(app: FrontDoor, host: str, port: int, **settings: Any) -> None:
+    """Serve until SIGINT or SIGTERM. Raises ConfigError where the address cannot be listened on."""
+    with _listening(host, port) as sockets:
+        uvicorn.Server(_config(app, host, port, **settings)).run(sockets=[sockets])
+
+
+@contextlib.contextmanager
+def served(app: FrontDoor, host: str, port: int) -> Iterator[None]:
+    """Serve from a thread for as long as the block lasts. Raises ConfigError as `serve` does."""
+    with _listening(host, port) as sockets:
+        server = uvicorn.Server(_config(app, host, port))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [sockets]}, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            server.should_exit = True
+            thread.join(timeout=10.0)
+
+
+def _config(app: FrontDoor, host: str, port: int, **settings: Any) -> uvicorn.Config:
+    quiet: dict[str, Any] = {
+        "log_level": "warning",
+        "access_log": False,
+        "server_header": False,
+        "timeout_graceful_shutdown": 5,
+    }
+    limits: dict[str, Any] = {
+        "http": PatientProtocol,
+        "h11_max_incomplete_event_size": HEADER_BYTES,
+        "ws_max_size": app.body,
+    }
+    return uvicorn.Config(app, host=host, port=port, **(limits | quiet | settings))
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise ConfigError(f"{host} port {port} cannot be listened on: {error.strerror}; choose another.") from error
+
+
+class _TooLarge(Exception):
+    pass
+
+
+def _values(headers: list[tuple[bytes, bytes]], name: bytes) -> list[str]:
+    return [value.decode("latin-1").strip() for key, value in headers if key.lower() == name]
+
+
+def _host(given: str) -> str | None:
+    """The name in a Host header, without its port."""
+    try:
+        return urlsplit(f"//{given}").hostname
+    except ValueError:
+        return None
+
+
+async def _answer(send: Send, status: int, sentence: str) -> None:
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": f"{sentence}\n".encode()})

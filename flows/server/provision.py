@@ -1,0 +1,149 @@
+"""What a server needs besides deployments: the work pool, a limit per slot, and the automation that finds dead runs.
+
+``python -m flows.server.provision [--port PORT] [QUEUE ...]`` may be run again and again. With a port it waits until the server
+there is up and ours: it can start beside the server, since both import Prefect for seconds.
+"""
+
+from __future__ import annotations
+
+from flows.server.settings import settle
+
+settle()
+
+import asyncio  # noqa: E402
+import sys  # noqa: E402
+import time  # noqa: E402
+from collections.abc import Sequence  # noqa: E402
+from datetime import UTC, datetime, timedelta  # noqa: E402
+
+from prefect.automations import Automation  # noqa: E402
+from prefect.client.orchestration import PrefectClient, get_client  # noqa: E402
+from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate, WorkPoolCreate, WorkPoolUpdate  # noqa: E402
+from prefect.client.schemas.filters import (  # noqa: E402
+    FlowRunFilter,
+    FlowRunFilterExpectedStartTime,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+)
+from prefect.client.schemas.objects import StateType  # noqa: E402
+from prefect.events.actions import ChangeFlowRunState  # noqa: E402
+from prefect.events.schemas.automations import EventTrigger, Posture  # noqa: E402
+from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound  # noqa: E402
+from prefect.states import Cancelled  # noqa: E402
+
+from flows.server.prefect_server import server_state  # noqa: E402
+from userrl.machine.slots import slots  # noqa: E402
+
+POOL = "gpu"
+SILENT_SECONDS = 90
+"""A flow run sends a heartbeat every 30 s; three missed ones mean that its process or machine is gone."""
+MISSED_SECONDS = 600
+"""A scheduled run that is this late was missed: nothing was up when its time came."""
+
+TEMPLATE = {
+    "job_configuration": {
+        "env": "{{ env }}",
+        "working_dir": "{{ working_dir }}",
+        "stream_output": "{{ stream_output }}",
+    },
+    "variables": {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            "env": {
+                "type": "object",
+                "additionalProperties": False,
+                "properties": {"PYTHONUNBUFFERED": {"type": "string"}},
+                "default": {"PYTHONUNBUFFERED": "1"},
+            },
+            "working_dir": {"type": "string", "description": "The folder with prefect.yaml."},
+            "stream_output": {"type": "boolean", "default": False},
+        },
+        "required": ["working_dir"],
+    },
+}
+"""What a deployment or a flow run may choose of its process: no command, and no variable that changes what Python loads."""
+
+_HEARTBEAT = "prefect.flow-run.heartbeat"
+_ENDS = {f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled", "Crashed")}
+ZOMBIES = Automation(
+    name="crash-silent-flows",
+    description="Marks a flow run as Crashed when its heartbeat stops, so that it can be started again.",
+    trigger=EventTrigger(
+        after={_HEARTBEAT},
+        expect={_HEARTBEAT, *_ENDS},
+        match={"prefect.resource.id": ["prefect.flow-run.*"]},
+        for_each={"prefect.resource.id"},
+        posture=Posture.Proactive,
+        threshold=1,
+        within=timedelta(seconds=SILENT_SECONDS),
+    ),
+    actions=[
+        ChangeFlowRunState(
+            name="Crashed",
+            force=False,
+            state=StateType.CRASHED,
+            message=f"No heartbeat for {SILENT_SECONDS} s: process or machine died. Start it again to continue.",
+        )
+    ],
+)
+
+
+async def provision(queues: Sequence[str] = ()) -> None:
+    """Make what is missing. queues: work queues of the pool that a worker will name; it takes nothing while one is missing."""
+    async with get_client() as client:
+        await _pool(client)
+        for queue in queues:
+            await _queue(client, queue)
+        for slot in slots():
+            await _limit(client, slot.name)
+        if not await client.read_automations_by_name(ZOMBIES.name):
+            await ZOMBIES.acreate()
+        await _skip_missed(client)
+
+
+async def _pool(client: PrefectClient) -> None:
+    try:
+        await client.create_work_pool(WorkPoolCreate(name=POOL, type="process", base_job_template=TEMPLATE))
+    except ObjectAlreadyExists:  # perhaps of an earlier version, whose template let a command through
+        await client.update_work_pool(POOL, WorkPoolUpdate(base_job_template=TEMPLATE))
+
+
+async def _queue(client: PrefectClient, name: str) -> None:
+    try:
+        await client.read_work_queue_by_name(name, work_pool_name=POOL)
+    except ObjectNotFound:
+        await client.create_work_queue(name, work_pool_name=POOL)
+
+
+async def _limit(client: PrefectClient, name: str) -> None:
+    try:
+        await client.read_global_concurrency_limit_by_name(name)
+    except ObjectNotFound:
+        await client.create_global_concurrency_limit(GlobalConcurrencyLimitCreate(name=name, limit=1))
+
+
+async def _skip_missed(client: PrefectClient) -> None:
+    """Cancel scheduled runs whose time passed while no worker listened: a laptop must not work off a week of nights."""
+    before = datetime.now(UTC) - timedelta(seconds=MISSED_SECONDS)
+    late = FlowRunFilterExpectedStartTime.model_validate({"before_": before})
+    waiting = FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.SCHEDULED]))
+    for run in await client.read_flow_runs(flow_run_filter=FlowRunFilter(state=waiting, expected_start_time=late)):
+        if run.auto_scheduled:
+            await client.set_flow_run_state(
+                run.id, Cancelled(message="Its time passed while no worker listened."), force=True
+            )
+
+
+def _wait_for(port: int) -> None:
+    """Until the home's own server answers there; whoever started this ends it where none comes."""
+    while server_state(port) != "ours":
+        time.sleep(0.1)
+
+
+if __name__ == "__main__":
+    names = sys.argv[1:]
+    if names[:1] == ["--port"]:
+        _wait_for(int(names[1]))
+        names = names[2:]
+    asyncio.run(provision(names))

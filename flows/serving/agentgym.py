@@ -1,0 +1,80 @@
+"""Where AgentGym's environment servers differ from one another, so that its own clients play our gyms (AgentGym @3ef9235).
+
+TextCraft's client reads the first observation from what ``/create`` answers. SciWorld's reads a ``task_description`` beside the
+observation, and a score in points. SearchQA's names its session ``env_idx``, sends its actions in tags, and reads bare answers:
+a number from ``/create``, a string from ``/reset`` and ``/observation``. Its server answers an error with status 500.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import BaseModel
+
+from userrl_core.gyms.base import Gym
+from userrl_core.gyms.sciworld.gym import SciWorldGym
+
+BEGUN = frozenset({"textcraft"})
+"""The gyms whose ``/create`` also begins a task and answers its first observation."""
+
+
+class BareCreate(BaseModel):
+    """The body of SearchQA's ``/create``."""
+
+    id: int
+    """Which task."""
+
+
+class BareReset(BaseModel):
+    """The body of SearchQA's ``/reset``."""
+
+    env_idx: int
+    """The session."""
+    id: int
+    """Which task."""
+
+
+class BareStep(BaseModel):
+    """The body of SearchQA's ``/step``."""
+
+    env_idx: int
+    """The session."""
+    action: str
+    """The whole message of a model, with a ``<search>`` or an ``<answer>`` in it."""
+
+
+class BareSession(BaseModel):
+    """The body of SearchQA's ``/close``."""
+
+    env_idx: int
+    """The session."""
+
+
+def told(gym: Gym[Any], state: dict[str, Any]) -> dict[str, Any]:
+    """Return a session's state as the environment's server tells it.
+
+    ``score`` is that server's: points from -100 to 100 for SciWorld, the gym's metric elsewhere. ``metric`` is the gym's metric.
+    """
+    score = gym.points if isinstance(gym, SciWorldGym) else state["score"]
+    return {**state, "score": score, "metric": state["score"]}
+
+
+def opened(gym: Gym[Any], state: dict[str, Any]) -> dict[str, Any]:
+    """Return the answer to ``/reset``: SciWorld's has the task apart from what is seen."""
+    if not isinstance(gym, SciWorldGym):
+        return told(gym, state)
+    task = gym.brief()
+    return {**told(gym, state), "task_description": task, "observation": state["observation"].removeprefix(f"{task}\n")}
+
+
+def tagged(text: str, choices: Sequence[str]) -> tuple[str, str] | None:
+    """Return the choice and the content of the first pair of tags that names a choice; None without one."""
+    match = re.search(rf"<({'|'.join(choices)})>(.*?)</\1>", text, re.DOTALL)
+    return None if match is None else (match[1], match[2].strip())
+
+
+def unread(choices: Sequence[str]) -> str:
+    """Return what a message without such tags is answered."""
+    return f"The message could not be read; write {' or '.join(f'<{choice}>...</{choice}>' for choice in choices)}."

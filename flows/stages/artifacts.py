@@ -1,0 +1,168 @@
+"""A run as the server shows it: progress, its page so far, its report, and a notification when it fails.
+
+All of it is for watching only: a server that is away is skipped, and never a reason to stop training.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import shlex
+import subprocess
+import time
+from threading import Lock
+from typing import Any
+from uuid import UUID
+
+from prefect import get_run_logger, runtime
+from prefect.artifacts import (
+    create_image_artifact,
+    create_markdown_artifact,
+    create_progress_artifact,
+    create_table_artifact,
+    update_progress_artifact,
+)
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import ArtifactUpdate
+
+from userrl.machine.home import warehouse_dir
+from userrl.reports.curves import curve_points
+from userrl.reports.run_report import RunReport
+from userrl.reports.run_so_far import run_so_far
+from userrl.reports.run_summary import run_summary
+from userrl.run.job import StageJob
+from userrl.run.plan import RunPlan
+from userrl.run.run import Run, of_flow_run
+from userrl_core.number_format import number
+from warehouse import open_warehouse
+
+PROGRESS_SECONDS = 5.0
+
+
+def artifact_key(text: str) -> str:
+    """As Prefect wants keys: lower case, digits and dashes."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+class ProgressArtifact:
+    """Called with every progress line; writes at most one update per five seconds. A server that is away is skipped."""
+
+    def __init__(self, job: StageJob) -> None:
+        self._job = job
+        self._artifact: Any = None
+        self._due = 0.0
+        self._log = get_run_logger()
+
+    def __call__(self, line: dict[str, Any]) -> None:
+        """One finished step."""
+        now = time.monotonic()
+        if now < self._due and line["step"] < line["total"]:
+            return
+        self._due = now + PROGRESS_SECONDS
+        percent = 100.0 * line["step"] / max(1, line["total"])
+        reward = line.get("reward")
+        shown = "" if reward is None else f", reward {number(reward)}"
+        self._log.info("%s: step %d of %d%s", self._job.stage, line["step"], line["total"], shown)
+        try:
+            if self._artifact is None:
+                key = artifact_key(f"{self._job.run_id}-{self._job.stage}")
+                self._artifact = create_progress_artifact(progress=percent, key=key, description=self._job.stage)
+            else:
+                update_progress_artifact(self._artifact, progress=percent)
+        except Exception as error:  # noqa: BLE001  a server that is away must not stop training
+            self._log.warning("progress is not shown: the server did not answer (%s)", type(error).__name__)
+
+
+TRIAL_TAG = "sweep"
+"""Of a flow run that a sweep started."""
+
+
+def flow_run_name() -> str:
+    """``recipe-seed``; a trial keeps the name that its sweep gave it, after its parameters."""
+    if TRIAL_TAG in (runtime.flow_run.tags or ()):
+        return str(runtime.flow_run.name)
+    parameters = runtime.flow_run.parameters
+    return f"{parameters.get('recipe')}-{parameters.get('seed', 0)}"
+
+
+_pages: dict[tuple[str, str], tuple[UUID, str]] = {}
+"""What each flow run of this process shows under a key: the artifact, which is written anew in place, and its text."""
+
+_one_page = Lock()
+
+
+def show_markdown(key: str, text: str, about: str) -> None:
+    """Show a page under this key; the flow run has one, written anew in place. A server that is away is skipped."""
+    place = (str(runtime.flow_run.id), key)
+    try:
+        with _one_page:  # stages may end side by side
+            shown = _pages.get(place)
+            if shown is None:
+                made: Any = create_markdown_artifact(text, key=artifact_key(key), description=about)
+                _pages[place] = (made, text)
+            elif shown[1] != text:
+                with get_client(sync_client=True) as client:
+                    client.update_artifact(shown[0], ArtifactUpdate(data=text, description=about))
+                _pages[place] = (shown[0], text)
+    except Exception as error:  # noqa: BLE001  the page is for watching only
+        get_run_logger().warning("the page %s is not shown (%s)", key, type(error).__name__)
+
+
+def show_page(plan: RunPlan, run: Run) -> None:
+    """Show the run so far, on the page that its report takes at the end."""
+    with open_warehouse(warehouse_dir(), run=run.id) as warehouse:
+        text = run_so_far(run, warehouse, plan.stages).markdown()
+    show_markdown(f"{run.id}-report", text, f"{run.id} so far")
+
+
+def label(plan: RunPlan, run: Run) -> None:
+    """Tag the flow run with recipe, profile, seed and run id, and name it by the recipe; a server that is away is skipped."""
+    info = run.info
+    tags = {f"recipe:{info.recipe}", f"profile:{info.profile or 'none'}", f"seed:{info.seed}", f"run:{run.id}"}
+    named = runtime.flow_run.name or ""
+    # A recipe that was given as a file would make its path the name.
+    path = TRIAL_TAG not in runtime.flow_run.tags and ("/" in named or ".y" in named)
+    name = f"{plan.recipe.name}-{info.seed}" if path else None
+    try:
+        with get_client(sync_client=True) as client:
+            client.update_flow_run(UUID(str(runtime.flow_run.id)), tags={*runtime.flow_run.tags, *tags}, name=name)
+    except Exception as error:  # noqa: BLE001  tags are for finding only
+        get_run_logger().warning("the flow run is not tagged (%s)", type(error).__name__)
+
+
+def publish(run: Run, report: RunReport) -> dict[str, Any]:
+    """Show a report as artifacts of this flow run; a server that is away is skipped. Returns it as JSON."""
+    with open_warehouse(warehouse_dir(), run=run.id) as warehouse:
+        summary = run_summary(report, curve_points(warehouse, run.id))
+    drawings = [base64.b64encode(figure.svg.encode()).decode() for figure in summary.figures]
+    images = [f"data:image/svg+xml;base64,{drawing}" for drawing in drawings]
+    rows = [
+        {"actor": actor, "gym": gym, **row.model_dump(include={"score", "stderr", "turns", "attempts"})}
+        for actor, gyms in report.table.items()
+        for gym, row in gyms.items()
+    ]
+    try:
+        for image in images:
+            create_image_artifact(
+                image_url=image, key=artifact_key(f"{run.id}-curve"), description="mean score per step"
+            )
+        if rows:
+            create_table_artifact(rows, key=artifact_key(f"{run.id}-scores"))
+    except Exception as error:  # noqa: BLE001  the report is in the run's folder; the server only shows it
+        get_run_logger().warning("the report is not shown by the server (%s)", type(error).__name__)
+    show_markdown(f"{run.id}-report", summary.markdown(images), f"report of {run.id}")
+    return report.model_dump(mode="json")
+
+
+def notify(flow: Any, flow_run: Any, state: Any) -> None:
+    """A flow's hook: run the command in ``$USERRL_NOTIFY`` with run, state and message appended, and never fail."""
+    command = os.environ.get("USERRL_NOTIFY")
+    if not command:
+        return
+    run = of_flow_run(str(flow_run.id))
+    words = [run.id if run else str(flow_run.name), str(state.name), str(state.message or "")]
+    try:
+        subprocess.run([*shlex.split(command), *words], timeout=30, check=True)
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        print(f"the command in USERRL_NOTIFY did not work: {error}")

@@ -1,0 +1,60 @@
+"""``userrl train``: a recipe trained in a terminal, without a server."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from curricula import recipe_names
+from tests.flows.small import OVERRIDES, environment
+from userrl_core.json_files import read_json
+
+
+def userrl(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "flows.cli.main", "train", *words]
+    return subprocess.run(command, env=environment(home), capture_output=True, text=True, check=False, timeout=600)
+
+
+def test_all_recipes_are_listed_one_a_line(tmp_path: Path) -> None:
+    assert userrl(tmp_path, "--list").stdout.split() == sorted(recipe_names())
+
+
+def test_a_dry_run_shows_the_stages_and_leaves_nothing(tmp_path: Path) -> None:
+    done = userrl(tmp_path, "equalized-r2g", "--profile", "laptop", "--dry-run")
+    assert "distill -> sft -> rl-1" in done.stdout
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["equalised-r2g"], "equalized-r2g"),
+        (["equalized-r2g", "--set", "credit.gama=0.9"], "gamma"),
+        (["equalized-r2g", "--set", "credit.gamma"], "key=value"),
+        ([], "userrl train --list"),
+    ],
+)
+def test_a_wrong_call_is_one_sentence_that_helps(tmp_path: Path, words: list[str], sentence: str) -> None:
+    done = userrl(tmp_path, *words)
+    assert done.returncode == 1
+    assert sentence in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_a_run_is_trained_without_a_server_and_reused_when_asked_for_again(tmp_path: Path) -> None:
+    words = [word for key, value in OVERRIDES.items() for word in ("--set", f"{key}={json.dumps(value)}")]
+    first = userrl(tmp_path, "equalized-r2g", "--profile", "laptop", "--until", "rl-1", *words)
+    assert first.returncode == 0, first.stderr
+    assert not (tmp_path / "prefect").exists()
+    (run,) = (tmp_path / "runs").iterdir()
+    assert read_json(run / "status.json")["state"] == "completed"
+    results = {path: path.read_bytes() for path in run.glob("stages/*/result.json")}
+    assert len(results) == 3
+    again = userrl(tmp_path, "equalized-r2g", "--profile", "laptop", "--until", "rl-1", *words)
+    assert "rl-1: reused" in again.stderr
+    assert {path: path.read_bytes() for path in results} == results

@@ -1,0 +1,50 @@
+"""``userrl.evaluate``: one evaluation or a grid, from Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import userrl
+from userrl.evaluation.grid import GridResult
+from userrl.evaluation.scored import ScoredEvaluation
+from userrl_core.errors import ConfigError
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path))
+    return tmp_path
+
+
+def test_one_evaluation_is_rows_a_table_and_a_text_and_prints_nothing_itself(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    done = userrl.evaluate("demonstrator", suite="quick", gyms=["errand"], tasks=2, turns=8, progress=False)
+    assert isinstance(done, ScoredEvaluation)
+    assert (done.scored, done.suite) == (True, "quick")
+    [row] = done.rows
+    assert (row.gym, row.tasks, row.horizon) == ("errand", 2, 8)
+    assert done.to_polars().select("run", "gym", "score").rows() == [(done.run, "errand", row.score)]
+    assert str(done).splitlines()[0] == f"{row.actor}  errand  {row.interval()}  (2 trajectories, 0 rejected)"
+    assert done.as_json()["rows"] == [row.model_dump()]
+    assert capsys.readouterr() == ("", "")
+
+
+def test_several_horizons_are_a_grid_with_one_table_and_one_plot(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = userrl.evaluate("demonstrator", suite="quick", gyms=["errand"], tasks=2, turns=[4, 8], progress=False)
+    assert isinstance(done, GridResult)
+    assert done.scored
+    assert done.to_polars()["horizon"].to_list() == [4, 8]
+    assert str(done).count("| demonstrator |") == 2
+    assert str(done).splitlines()[-1] == f"plot: {done.plot}, its data: {done.file}"
+    assert (done.file.parent, done.plot.is_file()) == (home / "grids", True)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_served_model_and_a_checkpoint_cannot_both_play() -> None:
+    with pytest.raises(ConfigError, match="The served model m plays, and so does demonstrator; name one of them"):
+        userrl.evaluate("demonstrator", model="m")

@@ -1,0 +1,39 @@
+"""The library: everything a researcher can ask for, typed, without a server.
+
+    import userrl
+
+    trained = userrl.train("equalized-r2g", seed=1)   # a progress line, then the scores
+    print(trained)
+    trained.to_polars()
+
+Importing it is quick and loads no torch. State is kept under ``.userrl/`` in the working directory, or in ``$USERRL_HOME``.
+"""
+
+from userrl.api.audit import audit_credit, audit_judge
+from userrl.api.branch import branch
+from userrl.api.compare import compare
+from userrl.api.evaluate import evaluate
+from userrl.api.recipes import recipe, recipes
+from userrl.api.report import report
+from userrl.api.reproduce import reproduce
+from userrl.api.runs import runs
+from userrl.api.sweep import sweep
+from userrl.api.train import train
+from userrl.api.warehouse import sql, warehouse
+
+__all__ = [
+    "audit_credit",
+    "audit_judge",
+    "branch",
+    "compare",
+    "evaluate",
+    "recipe",
+    "recipes",
+    "report",
+    "reproduce",
+    "runs",
+    "sql",
+    "sweep",
+    "train",
+    "warehouse",
+]

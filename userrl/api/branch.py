@@ -1,0 +1,26 @@
+"""``userrl.branch``: other ways on from a turn of a stored conversation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from userrl.branching.branch import Branches
+
+
+def branch(
+    trajectory: int, turn: int, *, k: int = 4, edit: str | None = None, policy: str | None = None, seed: int = 0
+) -> Branches:
+    """Play on from a stored turn several times, with other draws or with another reply. Nothing is logged.
+
+    trajectory: its traj_id. turn: the turn that is played anew, from 1. k: how many continuations. edit: what the agent says in
+    that turn, such as ``answer H1``, or a whole reply. policy: a run or a checkpoint's folder; the run's own by default.
+    Raises ConfigError, CheckpointError or GymError with one sentence.
+    """
+    from curricula.validation import validated
+    from userrl.branching.branch import BranchRequest, play_on
+    from userrl.machine.home import quiet_process
+
+    quiet_process()
+    values = {"trajectory": trajectory, "turn": turn, "k": k, "edit": edit, "policy": policy, "seed": seed}
+    return play_on(validated(BranchRequest, values, "branch"))

@@ -1,0 +1,84 @@
+"""``userrl.evaluate``: play held-out tasks or a suite; several players, users or horizons make a grid."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from userrl.evaluation.grid import GridResult
+    from userrl.evaluation.scored import ScoredEvaluation
+
+
+def evaluate(
+    who: str | Sequence[str] = (),
+    *,
+    suite: str | None = None,
+    model: str | None = None,
+    base_url: str | None = None,
+    user: str | dict[str, Any] | Sequence[str | dict[str, Any]] | None = None,
+    recipe: str = "auto",
+    profile: str = "auto",
+    gyms: Sequence[str] | None = None,
+    turns: int | str | Sequence[int] | None = None,
+    tasks: int | None = None,
+    attempts: int | None = None,
+    temperature: float | None = None,
+    seed: int = 0,
+    concurrency: int | None = None,
+    dollars: float | None = None,
+    hours: float | None = None,
+    fresh: bool = False,
+    out: str | None = None,
+    progress: bool = True,
+) -> ScoredEvaluation | GridResult:
+    """Play held-out tasks, or a suite, and return the scores. Calling it again continues what was stopped.
+
+    who: a run (its best checkpoint), a checkpoint's folder or ``demonstrator``; the latest run by default. model: a served model
+    in its place. turns: most agent turns, or several: ``"4,8,16"``, ``"4..32"`` (doubling). Several players, users or turns give
+    a grid, and so does out: where its plot data goes (.csv), the plot beside it (.svg). dollars, hours: the evaluation stops there.
+    Raises ConfigError, CheckpointError or TrainingError with one sentence.
+    """
+    from curricula.validation import validated
+    from userrl.api.progress import ProgressLine
+    from userrl.evaluation.grid import Axes, Grid, horizons, play
+    from userrl.evaluation.scored import score
+    from userrl.machine.home import quiet_process
+    from userrl.run.request import EvaluateRequest
+    from userrl_core.errors import ConfigError
+
+    quiet_process()
+    players = (who,) if isinstance(who, str) else tuple(who)
+    if model is not None and players:
+        raise ConfigError(f"The served model {model} plays, and so does {players[0]}; name one of them.")
+    request = {
+        "suite": suite,
+        "recipe": recipe,
+        "profile": profile,
+        "gyms": list(gyms) if gyms else None,
+        "tasks": tasks,
+        "attempts": attempts,
+        "temperature": temperature,
+        "model": model,
+        "base_url": base_url,
+        "seed": seed,
+        "concurrency": concurrency,
+        "budget": {"money": dollars, "hours": hours} if dollars or hours else None,
+        "fresh": fresh,
+    }
+    users = (user,) if user is None or isinstance(user, (str, dict)) else tuple(user)
+    axes = Axes(players or ("latest",), users or (None,), horizons(turns, suite) or (None,))
+    grid = Grid(validated(EvaluateRequest, request, "evaluate"), axes)
+    line = ProgressLine() if progress else None
+
+    def show(values: dict[str, Any]) -> None:
+        if line is not None:
+            line("evaluate", values)
+
+    def say(text: str) -> None:
+        if line is not None:
+            line.say("%s", text)
+
+    if grid.single is not None and out is None:
+        return score(grid.single, show)
+    return play(grid, out=out, progress=show, say=say)

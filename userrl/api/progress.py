@@ -1,0 +1,65 @@
+"""Progress of long work: one line that is rewritten on a terminal, a line every ten seconds elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any, TextIO
+
+from userrl_core.number_format import number
+
+EVERY_SECONDS = 10.0
+
+
+class ProgressLine:
+    """Show progress lines of stages on a stream. Called with a stage's name and each line of its progress file."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stderr
+        self._terminal = self._stream.isatty()
+        self._due = time.monotonic() + (0.0 if self._terminal else EVERY_SECONDS)
+
+    def __call__(self, stage: str, line: dict[str, Any]) -> None:
+        """Show one line, unless another was shown a moment ago."""
+        last = line["step"] >= line["total"]
+        if time.monotonic() < self._due and not (last and self._terminal):
+            return
+        self._due = time.monotonic() + (0.0 if self._terminal else EVERY_SECONDS)
+        text = progress_text(stage, line)
+        print(
+            f"\r{text}\x1b[K" + "\n" * last if self._terminal else text,
+            end="" if self._terminal else "\n",
+            file=self._stream,
+        )
+        self._stream.flush()
+
+    def say(self, text: str, *words: object) -> None:
+        """Print a log line above the progress line."""
+        print(f"\r\x1b[K{text % words}" if self._terminal else text % words, file=self._stream, flush=True)
+
+
+def progress_text(stage: str, line: dict[str, Any]) -> str:
+    """Return one line: stage, step, speed, mean score, cost and the time left, as far as they are known."""
+    left, speed = line.get("left_seconds"), line.get("per_second")
+    parts = [f"{stage} {line['step']} of {line['total']}"]
+    if speed:
+        parts.append(f"{speed:.1f} episodes/s")
+    if line.get("reward") is not None:
+        parts.append(f"score {number(line['reward'])}")
+    if line.get("dollars"):
+        parts.append(f"${line['dollars']:.2f}")
+    if left is not None and line["step"] < line["total"]:
+        parts.append(f"about {span(left)} left")
+    return ", ".join(parts)
+
+
+def span(seconds: float) -> str:
+    """Return a time in words: ``45 s``, ``12 min``, ``3.5 h``."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def log_line(text: str, *words: object) -> None:
+    """Print a log line on stderr. text: as `logging` takes it."""
+    print(text % words if words else text, file=sys.stderr, flush=True)

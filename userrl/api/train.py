@@ -1,0 +1,155 @@
+"""``userrl.train``: train a recipe in this process and its children, without a server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from userrl.reports.run_report import RunReport
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedRun:
+    """A run that was trained. report: its held-out scores and what else its report says."""
+
+    run: str
+    folder: Path
+    report: RunReport
+
+    @property
+    def checkpoint(self) -> Path | None:
+        """The folder of the checkpoint that validation chose; it loads with transformers."""
+        return None if self.report.checkpoint is None else Path(self.report.checkpoint)
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return the held-out scores: a row for each actor (demonstrator, SFT, RL) and gym."""
+        import polars as pl
+
+        rows = [
+            {"run": self.run, "actor": actor, "gym": gym, **row.model_dump(exclude={"reasons"})}
+            for actor, gyms in self.report.table.items()
+            for gym, row in gyms.items()
+        ]
+        return pl.DataFrame(rows, infer_schema_length=None)
+
+    def curve(self) -> pl.DataFrame:
+        """Return the learning curve: mean score by phase, stage and step."""
+        from userrl.machine.home import warehouse_dir
+        from warehouse import open_warehouse
+
+        with open_warehouse(warehouse_dir(), run=self.run) as opened:
+            curve: pl.DataFrame = opened.query("learning_curve", run=self.run).pl()
+            return curve
+
+    def __str__(self) -> str:
+        from userrl.reports.run_summary import run_summary
+
+        return run_summary(self.report).text()
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRun:
+    """A run that was only planned: its id, and its stage table as text."""
+
+    run: str
+    description: str
+
+    def __str__(self) -> str:
+        return self.description
+
+
+def train(
+    recipe: str = "equalized-r2g",
+    *,
+    profile: str | None = "auto",
+    backend: Literal["auto", "local", "verl"] = "auto",
+    seed: int = 0,
+    name: str = "",
+    overrides: Mapping[str, Any] | None = None,
+    init_from: str | None = None,
+    from_stage: str | None = None,
+    until: str | None = None,
+    fresh: bool = False,
+    keep_checkpoints: int = 2,
+    hours: float | None = None,
+    dollars: float | None = None,
+    wandb: Literal["offline", "online", "off"] = "off",
+    progress: bool = True,
+) -> TrainedRun:
+    """Train a recipe and return its run: demonstrations, cold start, RL stages, held-out evaluation.
+
+    recipe: a shipped name or a YAML file. overrides: dotted keys of the recipe. Calling it again with the same arguments reuses
+    what is done and continues what was killed. hours, dollars: training stops there with a checkpoint.
+    Raises ConfigError, CheckpointError or TrainingError with one sentence.
+    """
+    from userrl.api.progress import ProgressLine
+    from userrl.machine.home import quiet_process, runs_dir
+    from userrl.run.plan import plan_run
+    from userrl.stages.here import train_here
+
+    quiet_process()
+    values = {
+        **_asked(recipe, profile, backend, seed, name, overrides, init_from),
+        "from_stage": from_stage,
+        "until": until,
+        "fresh": fresh,
+        "keep_checkpoints": keep_checkpoints,
+        "budget": {"hours": hours, "money": dollars} if hours or dollars else None,
+        "wandb": wandb,
+    }
+    plan = plan_run(_request(values))
+    line = ProgressLine() if progress else None
+    if line is not None:
+        for sentence in plan.says:
+            line.say("%s", sentence)
+    report = train_here(plan, say=line.say, progress=line) if line else train_here(plan)
+    return TrainedRun(report.run, runs_dir() / report.run, report)
+
+
+def planned(
+    recipe: str,
+    *,
+    profile: str | None = "auto",
+    backend: Literal["auto", "local", "verl"] = "auto",
+    seed: int = 0,
+    name: str = "",
+    overrides: Mapping[str, Any] | None = None,
+) -> PlannedRun:
+    """Return what `train` would do, and do nothing. Values that this machine lacks are not refused."""
+    from userrl.run.plan import plan_run
+
+    values = {**_asked(recipe, profile, backend, seed, name, overrides, None), "dry_run": True}
+    plan = plan_run(_request(values))
+    return PlannedRun(plan.run_id, plan.describe())
+
+
+def _asked(
+    recipe: str,
+    profile: str | None,
+    backend: str,
+    seed: int,
+    name: str,
+    overrides: Mapping[str, Any] | None,
+    init_from: str | None,
+) -> dict[str, Any]:
+    return {
+        "recipe": recipe,
+        "profile": profile,
+        "backend": backend,
+        "seed": seed,
+        "name": name,
+        "overrides": dict(overrides) if overrides else None,
+        "init_from": init_from,
+    }
+
+
+def _request(values: dict[str, Any]) -> Any:
+    from curricula.validation import validated
+    from userrl.run.request import TrainRequest
+
+    return validated(TrainRequest, values, "train")

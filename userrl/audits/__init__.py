@@ -1,0 +1,1 @@
+"""Audits of what training learns from: credit rules and judges of turns."""

@@ -1,0 +1,237 @@
+"""How far each credit rule agrees with what turns are worth to a frozen policy.
+
+The result is stored in the warehouse as a run of its own: a metric per rule and measure, and an event with the settings.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, get_args
+
+from userrl.evaluation.frozen import Frozen, frozen
+from userrl.machine.foreign_text import plain
+from userrl.machine.home import warehouse_dir
+from userrl.run.run import run_fields
+from userrl.run.tasks import sample, tasks_of
+from userrl_core.audit.agreement import RANKED_FROM, Measures
+from userrl_core.audit.credit import GOALS, Audit, audit, ranked
+from userrl_core.audit.rules import Aggregation
+from userrl_core.errors import ConfigError
+from userrl_core.measure.interval import Interval
+from userrl_core.number_format import number, with_limits
+from userrl_core.seeding import content_hash, derive_seed
+from warehouse import TurnLog
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+@dataclass(frozen=True, slots=True)
+class CreditAudit:
+    """The audit of one checkpoint. run: the run that it is stored as. settings: gym, horizon, sizes, seed and seconds."""
+
+    checkpoint: str
+    label: str
+    run: str
+    settings: dict[str, Any]
+    audit: Audit
+
+    def as_json(self) -> dict[str, Any]:
+        """Return every number of the audit as JSON."""
+        return {
+            "checkpoint": self.checkpoint,
+            "stored_as": self.run,
+            **self.settings,
+            "trajectories": self.audit.trajectories,
+            "turns": self.audit.turns,
+            "continuations": self.audit.continuations,
+            "identity": self.audit.identity,
+            "reliability": {
+                goal: value if math.isfinite(value) else None for goal, value in self.audit.reliability.items()
+            },
+            "refused": self.audit.refused,
+            "worth": {goal: _by_kind(kinds) for goal, kinds in self.audit.kinds.items()},
+            "rules": {
+                goal: {row.rule.name: _numbers(row) for row in rows} for goal, rows in self.audit.measures.items()
+            },
+        }
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return the measures: a row for each goal and rule. A measure that is not defined is null."""
+        import polars as pl
+
+        rows = [
+            {"checkpoint": self.checkpoint, "goal": goal, "rule": row.rule.name, **_numbers(row)}
+            for goal, measures in self.audit.measures.items()
+            for row in measures
+        ]
+        return pl.DataFrame(rows, infer_schema_length=None)
+
+    def table(self, goal: str = "sum", loss: str = "trajectory_mean") -> str:
+        """Return the rules of one goal and loss aggregation as text. Raises ConfigError for a goal or loss that is not known."""
+        check_table(goal, loss)
+        return "\n".join(_lines(self, goal, loss))
+
+    def __str__(self) -> str:
+        return self.table()
+
+
+def check_table(goal: str, loss: str) -> None:
+    """Raise ConfigError for a goal or a loss aggregation that an audit does not have."""
+    if goal not in GOALS:
+        raise ConfigError(f"--goal is {', '.join(GOALS)}, not '{goal}'.")
+    if loss not in get_args(Aggregation):
+        raise ConfigError(f"--loss is {' or '.join(get_args(Aggregation))}, not '{loss}'.")
+
+
+def audit_checkpoint(
+    who: str,
+    *,
+    gym: str | None,
+    groups: int,
+    group: int,
+    k: int,
+    horizon: int | None,
+    seed: int,
+    progress: Callable[[int, int], None] | None = None,
+) -> CreditAudit:
+    """Audit the credit rules with one checkpoint as the policy, store the result and return it.
+
+    progress: gets the prefixes that are done and all prefixes. Raises ConfigError or CheckpointError.
+    """
+    checkpoint = frozen(who)
+    where, turns = _gym(checkpoint, gym), horizon or _horizon(checkpoint)
+    began, cpu = time.perf_counter(), time.process_time()
+    audited = asyncio.run(_audit(checkpoint, where, turns, groups, group, k, seed, progress))
+    spent = {"seconds": time.perf_counter() - began, "cpu_seconds": time.process_time() - cpu}
+    settings = {"gym": where, "horizon": turns, "groups": groups, "group": group, "k": k, "seed": seed, **spent}
+    return CreditAudit(checkpoint.id, checkpoint.label, _store(checkpoint, audited, settings), settings, audited)
+
+
+def _gym(frozen: Frozen, gym: str | None) -> str:
+    trained = tuple(frozen.recipe.training_gyms)
+    if gym is None and len(trained) != 1:
+        raise ConfigError(f"{frozen.run} was trained on {', '.join(trained)}; choose one with --gym.")
+    return gym or trained[0]
+
+
+def _horizon(frozen: Frozen) -> int:
+    stages = frozen.recipe.stages
+    return (stages[-1].horizon if stages else None) or frozen.recipe.evaluate.horizon
+
+
+async def _audit(
+    frozen: Frozen,
+    gym: str,
+    horizon: int,
+    groups: int,
+    n: int,
+    k: int,
+    seed: int,
+    progress: Callable[[int, int], None] | None,
+) -> Audit:
+    credit = frozen.recipe.credit
+    tasks = sample(tasks_of(frozen.recipe, gym, "train"), groups, "audit", seed)
+    return await audit(
+        tasks,
+        frozen.policy(derive_seed("audit", seed)),
+        frozen.setting((gym,)),
+        horizon=horizon,
+        n=n,
+        k=k,
+        gamma=credit.gamma,
+        curvature=credit.k,
+        seed=derive_seed("audit", seed),
+        progress=progress,
+    )
+
+
+def _store(frozen: Frozen, found: Audit, settings: dict[str, Any]) -> str:
+    asked = {key: value for key, value in settings.items() if not key.endswith("seconds")}
+    label = f"audit-credit-{content_hash([frozen.id, asked])[:10]}"
+    run_id = f"{frozen.run}-{label}"
+    fields = run_fields(frozen.recipe, seed=frozen.seed, backend="local", parent=frozen.run)
+    numbers = {f"audit/{goal}/reliability": value for goal, value in found.reliability.items()}
+    for goal, rows in found.measures.items():
+        for row in rows:
+            rule = row.rule.name.replace("/", ".").replace(" ", ".")
+            numbers |= {f"audit/{goal}.{rule}/{key}": value for key, value in _numbers(row).items()}
+        numbers |= {f"audit/{goal}.worth/{key}": value for key, value in _by_kind(found.kinds[goal]).items()}
+    with TurnLog.open(warehouse_dir(), run_id, run_fields={**fields, "name": label}) as log:
+        log.event("rewind", stage="audit")  # a repeated command takes the place of what it did before
+        log.event("credit_audit", stage="audit", checkpoint=frozen.id, identity=found.identity, **settings)
+        log.metrics(numbers, stage="audit", step=0)
+    return run_id
+
+
+def _numbers(row: Measures) -> dict[str, float]:
+    """One number per measure and limit; those that are not defined are left out."""
+    numbers = {"silent": row.silent, "gap": row.gap, "true_gap": row.true_gap, "mean": row.mean, "rms": row.rms}
+    numbers |= {"reliability": row.reliability, "significant": float(row.significant)}
+    numbers |= {"push": row.push.group, "push_turn": row.push.turn, "silent_below": row.push.silent}
+    for name in ("cosine", "within", "between", "wrong"):
+        numbers |= _with_limits(name, getattr(row, name))
+    return {key: value for key, value in numbers.items() if math.isfinite(value)} | _by_kind(row.kinds)
+
+
+def _by_kind(kinds: dict[str, Interval]) -> dict[str, float]:
+    numbers: dict[str, float] = {}
+    for kind, interval in kinds.items():
+        numbers |= _with_limits(f"kind_{kind.replace(' ', '_')}", interval)
+    return {key: value for key, value in numbers.items() if math.isfinite(value)}
+
+
+def _with_limits(name: str, interval: Interval) -> dict[str, float]:
+    return {name: interval.estimate, f"{name}_low": interval.low, f"{name}_high": interval.high}
+
+
+def _lines(shown: CreditAudit, goal: str, loss: str) -> Iterator[str]:
+    found, settings = shown.audit, shown.settings
+    yield (
+        f"{plain(shown.label)} at {settings['gym']}, horizon {settings['horizon']}: {found.tasks} tasks x {settings['group']}, "
+        f"{found.turns} turns, {found.continuations} continuations, {settings['cpu_seconds']:.0f} CPU-s; the sum identity holds "
+        f"within {found.identity:.0e}"
+    )
+    reliabilities = ", ".join(f"{name} {number(value, 2)}" for name, value in found.reliability.items())
+    yield f"split-half reliability of what turns were worth, at K {settings['k']}: {reliabilities}"
+    rows = ranked(found, goal, loss)
+    if not found.reliability[goal] >= RANKED_FROM:
+        yield (
+            f"  too little to rank rules by ({RANKED_FROM} is needed): rules stand in no order; give it more --groups or --k"
+        )
+        rows = [row for row in found.measures[goal] if row.rule.aggregation == loss]
+    yield (
+        f"{goal}, {loss}".ljust(26)
+        + "cosine [95 %]          reliab.  within  between  wrong  silent  on-stop (true)    mean    rms  push (turn)"
+    )
+    for row in rows:
+        estimates = (row.reliability, row.within.estimate, row.between.estimate, row.wrong.estimate, row.silent)
+        reliability, within, between, wrong, silent = (number(value, 2) for value in estimates)
+        gap, true_gap, push, push_turn = (
+            number(value, 2) for value in (row.gap, row.true_gap, row.push.group, row.push.turn)
+        )
+        yield (
+            f"{row.rule.name.rpartition(' ')[0]:26}{with_limits(row.cosine, 2):22}{reliability:>8}{within:>8}{between:>9}"
+            f"{wrong:>7}{silent:>8}{gap:>9} ({true_gap}){number(row.mean):>9}{number(row.rms):>7}{push:>6} ({push_turn})"
+        )
+    kinds = found.kinds[goal]
+    if len(kinds) > 1:
+        titles = "".join(f"{kind:>22}" for kind in kinds)
+        yield (
+            f"by what turns do, in RMS{titles}\n{'worth':26}{''.join(f'{with_limits(kinds[kind], 2):>22}' for kind in kinds)}"
+        )
+        for row in rows:
+            cells = "".join(f"{with_limits(row.kinds[kind], 2):>22}" for kind in kinds)
+            yield f"{row.rule.name.rpartition(' ')[0]:26}{cells}"
+    for name, why in found.refused.items():
+        if name.endswith(loss):
+            yield f"{name.rpartition(' ')[0]}: not possible here ({plain(why)})"
+    significant = max((row.significant for row in rows), default=0)
+    yield (
+        f"wrong and silent: of the {significant} turns whose worth is beyond two standard errors; intervals over tasks"
+    )
+    yield f"all of it: userrl sql \"select name, value from metrics where run_id = '{shown.run}'\""

@@ -1,0 +1,172 @@
+"""A judge of turns over stored conversations, compared with the rule judge and with itself.
+
+Nothing is trained and nothing is stored: the question is whether the judge is worth training with, and what it costs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from curricula.load import from_resolved
+from curricula.validation import validated
+from userrl.evaluation.stored import stored_conversations
+from userrl.machine.foreign_text import plain
+from userrl.run.readiness import refuse_missing_key
+from userrl.run.run import find
+from userrl.run.tasks import gym_config
+from userrl_core.errors import ConfigError
+from userrl_core.judging.audit import Agreement, agreement
+from userrl_core.judging.judge import TurnJudge, is_judged, judge_server
+from userrl_core.records import Judgement, Trajectory
+from userrl_core.rewards.judge import JudgeConfig
+from userrl_core.served.client import close_clients
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeAudit:
+    """How a judge of turns agrees with the rule judge and with itself, and what its calls cost.
+
+    conversations, readings: how many were judged, and how often in all. marked: readings with usable marks beside the rule
+    judge's. price: in dollars, None where the price of a call is not known. errors: calls without a usable reply, by reason.
+    """
+
+    run: str
+    judge: str
+    phase: str
+    conversations: int
+    readings: int
+    marked: int
+    categories: dict[str, int]
+    with_rule: Agreement
+    with_itself: Agreement
+    price: float | None
+    prompt_tokens: int
+    completion_tokens: int
+    seconds: float
+    errors: dict[str, int]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the audit as JSON."""
+        return {**asdict(self), "with_rule": _fields(self.with_rule), "with_itself": _fields(self.with_itself)}
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return the agreement: a row with the rule judge and a row with itself."""
+        import polars as pl
+
+        rows = [
+            {"run": self.run, "judge": self.judge, "beside": name, **_fields(found)}
+            for name, found in (("the rule judge", self.with_rule), ("itself", self.with_itself))
+        ]
+        return pl.DataFrame(rows, infer_schema_length=None)
+
+    def __str__(self) -> str:
+        return "\n".join(_lines(self))
+
+
+def audit_judge(run: str, who: str | Mapping[str, Any] | None, *, repeats: int, phase: str, most: int) -> JudgeAudit:
+    """Let a judge read stored conversations and compare its marks with the rule judge's, and with its own of other readings.
+
+    who: ``rule``, a model's name, or the recipe's judge keys; None is the run's own judge. Raises ConfigError.
+    """
+    meant = find(run)
+    recipe = from_resolved(meant.info.resolved)
+    judge = TurnJudge(_config(who, recipe.judge), gym_config(recipe, evaluation=phase == "evaluate"))
+    stored = [each for each in stored_conversations(meant.id, phase, None) if each.turns and is_judged(each.task.gym)]
+    if not stored:
+        raise ConfigError(
+            f"Run {meant.id} has no finished conversation of phase {phase} whose turns can be judged; its gym needs gold calls, as "
+            "tau has."
+        )
+    chosen = [stored[i * len(stored) // min(most, len(stored))] for i in range(min(most, len(stored)))]
+    return _audited(meant.id, judge.config.model, phase, asyncio.run(_read(judge, chosen, repeats)))
+
+
+def _config(who: str | Mapping[str, Any] | None, own: JudgeConfig | None) -> JudgeConfig:
+    if who is None and own is None:
+        raise ConfigError("The run's recipe has no judge; name one with --judge.")
+    config = own
+    if who is not None:
+        config = validated(JudgeConfig, {"model": who} if isinstance(who, str) else dict(who), "--judge")
+    assert config is not None
+    if (server := judge_server(config)) is not None:
+        refuse_missing_key(server)
+    return config
+
+
+async def _read(judge: TurnJudge, stored: Sequence[Trajectory], repeats: int) -> list[list[Judgement]]:
+    """Return all readings, [conversations][repeats]. The server's own limit says how many are asked at once."""
+    try:
+        return [
+            [reading for reading in readings if reading is not None]
+            for readings in await asyncio.gather(
+                *(asyncio.gather(*(judge.judge(each) for _ in range(repeats))) for each in stored)
+            )
+        ]
+    finally:
+        await close_clients()
+
+
+def _audited(run: str, model: str, phase: str, readings: Sequence[Sequence[Judgement]]) -> JudgeAudit:
+    every = [reading for each in readings for reading in each]
+    with_rule = [(r.scores, r.rule_scores) for r in every if r.scores is not None and r.rule_scores is not None]
+    with_itself = [
+        (one.scores, other.scores)
+        for each in readings
+        for one, other in itertools.combinations(each, 2)
+        if one.scores is not None and other.scores is not None
+    ]
+    calls = [call for reading in every for call in reading.calls]
+    prices = [call.price for call in calls]
+    return JudgeAudit(
+        run=run,
+        judge=model,
+        phase=phase,
+        conversations=len(readings),
+        readings=len(every),
+        marked=len(with_rule),
+        categories=dict(Counter(reading.category for reading in every)),
+        with_rule=agreement(with_rule),
+        with_itself=agreement(with_itself),
+        price=None if None in prices else sum(price for price in prices if price is not None),
+        prompt_tokens=sum(call.prompt_tokens for call in calls),
+        completion_tokens=sum(call.completion_tokens for call in calls),
+        seconds=sum(call.seconds for call in calls),
+        errors=dict(Counter(call.error for call in calls if call.error)),
+    )
+
+
+def _fields(found: Agreement) -> dict[str, Any]:
+    return {**asdict(found), "share": found.share}
+
+
+def _lines(found: JudgeAudit) -> Iterator[str]:
+    yield (
+        f"{plain(found.judge)} on {found.conversations} conversations of {found.run} ({found.phase}), "
+        f"{found.readings} readings, {found.readings - found.marked} without usable marks"
+    )
+    yield f"with the rule judge: {_in_words(found.with_rule, plain(found.judge), 'the rule judge')}"
+    yield f"with itself:         {_in_words(found.with_itself, 'the first reading', 'the second')}"
+    yield "categories: " + ", ".join(f"{kind} {count}" for kind, count in sorted(found.categories.items()))
+    price = "price not known" if found.price is None else f"${found.price:.4f}"
+    tokens = f"{found.prompt_tokens} tokens read and {found.completion_tokens} written"
+    yield f"cost: {price}, {tokens}, {found.seconds:.1f} s of calls"
+    for error, count in found.errors.items():
+        yield f"  no usable reply {count} times: {plain(error)}"
+
+
+def _in_words(found: Agreement, first: str, second: str) -> str:
+    if found.share is None:
+        return "nothing to compare"
+    apart = "" if found.apart is None else f" ({found.apart:.1f} turns apart on average)"
+    return (
+        f"{found.share:.1%} of {found.turns} turns alike; the -1 at the same turn {found.same_turn} of {found.both} "
+        f"times{apart}, found by {first} alone {found.only_first}, by {second} alone {found.only_second}"
+    )

@@ -1,0 +1,70 @@
+"""Play on from a turn in a process of its own, so that the caller loads no model and can end the work at a time limit.
+
+The request goes in as JSON on the process's input; the ways on, or one sentence of refusal, come back as JSON on its output.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from userrl.branching.branch import BranchRequest, Way
+from userrl.machine.home import quiet
+from userrl_core.errors import ConfigError, TrainingError
+
+PROGRAM = "userrl.branching.process"
+"""The module that the process runs."""
+
+LAST_LINES = 3
+
+
+class BranchAnswer(BaseModel):
+    """The answer of the process: the ways on, or a sentence that says why there are none."""
+
+    model_config = ConfigDict(frozen=True)
+
+    ways: tuple[Way, ...] = ()
+    refused: str | None = None
+
+
+async def branch_apart(request: BranchRequest, seconds: float) -> tuple[Way, ...]:
+    """Play on from the turn in a process of its own and return the ways on. The process is killed after so many seconds.
+
+    Raises ConfigError with the sentence of a refusal or at the time limit, and TrainingError for a process that died.
+    """
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        PROGRAM,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=quiet(),
+        start_new_session=True,
+    )
+    try:
+        answered, words = await asyncio.wait_for(process.communicate(request.model_dump_json().encode()), seconds)
+    except TimeoutError:
+        raise ConfigError(
+            f"It took longer than {seconds:g} s; `userrl branch {request.trajectory} --turn {request.turn}` has no limit."
+        ) from None
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):  # what it started ends with it
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+    try:
+        answer = BranchAnswer.model_validate_json(answered)
+    except ValidationError:
+        lines = words.decode(errors="replace").strip().splitlines()[-LAST_LINES:]
+        raise TrainingError(
+            f"The process that plays on ended with status {process.returncode}: {' '.join(lines) or 'it gave no reason'}"
+        ) from None
+    if answer.refused is not None:
+        raise ConfigError(answer.refused)
+    return answer.ways

@@ -1,0 +1,204 @@
+"""Play on from a turn of a stored conversation several times, with other draws or with another reply. Nothing is logged.
+
+No model is imported before `play_on` is called, so a web server may import the request and the result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import shutil
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from curricula.load import from_resolved
+from userrl.evaluation.frozen import frozen
+from userrl.evaluation.stored import stored_conversation
+from userrl.machine.foreign_text import plain
+from userrl.run.run import find
+from userrl.run.tasks import gym_config, users_of
+from userrl_core.audit.continuations import Prefix, continuations
+from userrl_core.audit.replay import Setting, why_not
+from userrl_core.errors import ConfigError, GymError
+from userrl_core.interact import CHOICES, InteractCall, parse_text, render_call
+from userrl_core.number_format import number
+from userrl_core.records import PolicyReply, Trajectory
+from userrl_core.seeding import derive_seed
+
+if TYPE_CHECKING:
+    import polars as pl
+
+NARROWEST = 24
+"""Characters that a column has at least; more columns stand below each other."""
+
+
+class BranchRequest(BaseModel):
+    """What is played on. trajectory: its traj_id. edit: what the agent says in that turn. policy: a run or checkpoint's folder."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    trajectory: int
+    turn: int = Field(ge=1)
+    k: int = Field(default=4, ge=1, le=64)
+    edit: str | None = None
+    policy: str | None = None
+    seed: int = 0
+
+
+class WayTurn(BaseModel):
+    """A turn of one way on."""
+
+    model_config = ConfigDict(frozen=True)
+
+    turn: int
+    choice: str | None
+    content: str | None
+    message: str | None
+    observation: str
+    reward: float | None
+
+
+class Way(BaseModel):
+    """One way on: its turns from the one that was played anew, and how it ended."""
+
+    model_config = ConfigDict(frozen=True)
+
+    turns: tuple[WayTurn, ...]
+    stop_reason: str | None
+    score: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Branches:
+    """A stored conversation and the ways on from one of its turns. player: the label of the checkpoint that plays on."""
+
+    request: BranchRequest
+    stored: Trajectory
+    played: tuple[Trajectory, ...]
+    player: str
+
+    @property
+    def ways(self) -> tuple[Way, ...]:
+        """The ways on, each from the turn that was played anew."""
+        return tuple(_way(each, self.request.turn) for each in self.played)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the ways on as JSON."""
+        ways = [way.model_dump(mode="json") for way in self.ways]
+        return {"trajectory": self.request.trajectory, "turn": self.request.turn, "ways": ways}
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return the turns of the ways on: a row for each way (from 1) and turn, with the way's score."""
+        import polars as pl
+
+        rows = [
+            {"way": number, **turn.model_dump(), "stop_reason": way.stop_reason, "score": way.score}
+            for number, way in enumerate(self.ways, 1)
+            for turn in way.turns
+        ]
+        return pl.DataFrame(rows, infer_schema_length=None)
+
+    def __str__(self) -> str:
+        task, request = self.stored.task, self.request
+        title = (
+            f"{task.gym} {plain(task.id)}, trajectory {request.trajectory} from turn {request.turn}; "
+            f"{plain(self.player)} goes on"
+        )
+        width = shutil.get_terminal_size((120, 24)).columns
+        return "\n".join([title, *side_by_side([self.stored, *self.played], request.turn, width)])
+
+
+def play_on(request: BranchRequest) -> Branches:
+    """Play on from the turn ``k`` times. The gym, users and prompts are the run's own.
+
+    Raises ConfigError, CheckpointError or GymError where the conversation cannot be replayed or the checkpoint is missing.
+    """
+    stored, run = stored_conversation(request.trajectory)
+    if reason := why_not(stored.task.gym, stored.user):
+        raise GymError(reason)
+    if request.turn > len(stored.turns):
+        raise ConfigError(
+            f"Trajectory {request.trajectory} has {len(stored.turns)} turns; give --turn from 1 to {len(stored.turns)}."
+        )
+    if request.edit is not None and not request.edit.strip():
+        raise ConfigError("--edit is empty; write what the agent says, or leave it out.")
+    checkpoint = frozen(request.policy or run)
+    recipe = from_resolved(find(run).info.resolved)
+    phase, gym = stored.context.phase, stored.task.gym
+    role = {"evaluate": "evaluate", "distill": "demonstrate"}.get(phase, "train")
+    setting = Setting(
+        gym_config(recipe, evaluation=phase == "evaluate"),
+        users_of(recipe, (gym,), role=role),
+        recipe.on_format_error,
+        recipe.model.prompt_style,
+    )
+    then = None if request.edit is None else PolicyReply(text=_reply(request.edit))
+    prefix = Prefix(stored, request.turn - 1, then)
+    drawn = derive_seed("branch", request.trajectory, request.turn, request.seed)
+    (ways,) = asyncio.run(continuations([prefix], checkpoint.policy(drawn), request.k, setting, seed=drawn))
+    return Branches(request, stored, tuple(ways), checkpoint.label)
+
+
+def _reply(text: str) -> str:
+    """Return a whole reply as it is, and ``answer H1`` as the call that it means."""
+    choice, _, content = text.partition(" ")
+    if parse_text(text).call is None and choice in CHOICES:
+        return render_call(InteractCall(choice, content))
+    return text
+
+
+def _way(played: Trajectory, turn: int) -> Way:
+    turns = tuple(
+        WayTurn(
+            turn=one.number,
+            choice=one.choice,
+            content=one.content,
+            message=one.message,
+            observation=one.observation,
+            reward=one.reward,
+        )
+        for one in played.turns[turn - 1 :]
+    )
+    return Way(turns=turns, stop_reason=played.stop_reason, score=played.score)
+
+
+def side_by_side(ways: Sequence[Trajectory], turn: int, width: int) -> Iterator[str]:
+    """Yield the lines of the stored conversation and its ways on: a column each, as many columns as there is room for."""
+    across = max(min(len(ways), width // (NARROWEST + 3)), 1)
+    each = (width - 3 * (across - 1)) // across
+    for first in range(0, len(ways), across):
+        shown = ways[first : first + across]
+        yield ""
+        yield from _row(
+            [
+                [f"stored ({_ending(way)})" if first + i == 0 else f"{first + i}: {_ending(way)}"]
+                for i, way in enumerate(shown)
+            ],
+            each,
+        )
+        for place in range(turn, max(len(way.turns) for way in shown) + 1):
+            yield from _row([_said(way, place, each) for way in shown], each)
+
+
+def _row(cells: Sequence[Sequence[str]], width: int) -> Iterator[str]:
+    for line in itertools.zip_longest(*cells, fillvalue=""):
+        yield " | ".join(f"{text[:width]:{width}}" for text in line).rstrip()
+
+
+def _said(way: Trajectory, place: int, width: int) -> list[str]:
+    if place > len(way.turns):
+        return []
+    turn = way.turns[place - 1]
+    call = f"{turn.choice}: {turn.content}" if turn.choice else turn.message
+    reward = "not scored" if turn.reward is None else number(turn.reward, sign=True)
+    texts = f"{place}. {plain(call or '')}", f"< {plain(turn.observation)}"
+    return [*(line for text in texts for line in textwrap.wrap(text, width) or [""]), f"({reward})"]
+
+
+def _ending(way: Trajectory) -> str:
+    score = "not scored" if way.score is None else f"score {number(way.score)}"
+    return f"{way.stop_reason} after {len(way.turns)}, {score}"

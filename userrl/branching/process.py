@@ -1,0 +1,28 @@
+"""The process of `branch_apart`: ``python -m userrl.branching.process`` takes a request and gives an answer, both JSON."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+
+from userrl_core.processes import die_with_parent
+
+
+def main() -> None:
+    """Answer the request on the input. Whatever libraries print goes to stderr, so that the output is the answer alone."""
+    from userrl.branching.apart import BranchAnswer
+    from userrl.branching.branch import BranchRequest, play_on
+    from userrl_core.errors import UserRLError
+
+    die_with_parent()
+    request = BranchRequest.model_validate_json(sys.stdin.read())
+    with contextlib.redirect_stdout(sys.stderr):
+        try:
+            answer = BranchAnswer(ways=play_on(request).ways)
+        except UserRLError as error:
+            answer = BranchAnswer(refused=str(error))
+    print(answer.model_dump_json())
+
+
+if __name__ == "__main__":
+    main()

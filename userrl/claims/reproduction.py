@@ -1,0 +1,165 @@
+"""A claim of the papers in miniature: its arms over paired seeds as ordinary runs, then its table and verdict."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from curricula.claims import Arm, Claim, load_arm, load_claim
+from sweeps.launcher import Started, Status
+from userrl.claims.register import Register, registered, runs_of
+from userrl.machine.home import check_writable, home, runs_dir, warehouse_dir
+from userrl.machine.slots import alone
+from userrl.reports.claim_document import claim_document
+from userrl.reports.claim_report import CRASHED, ClaimReport, claim_report
+from userrl.run.plan import plan_run
+from userrl.run.request import ReproduceRequest, TrainRequest
+from userrl.run.run import goes_on_as, load, read_status
+from userrl_core.errors import ConfigError
+from warehouse import open_warehouse
+
+STARTS = 2
+"""How often a run is started before it counts as crashed."""
+
+
+class RunLauncher(Protocol):
+    """Starts the runs of a claim: as child processes of this machine, or as flow runs that any worker may take."""
+
+    def launch(self, request: TrainRequest, run_id: str, *, label: str, shown: str) -> Started:
+        """Start a run and return at once. Starting one label twice is starting it once."""
+        ...
+
+    def status(self, handle: str) -> Status:
+        """Return the state of a run that was started."""
+        ...
+
+    def cancel(self, handle: str) -> None:
+        """Stop a run; it leaves a checkpoint."""
+        ...
+
+
+def reproduce_claim(
+    request: ReproduceRequest, launcher_of: Callable[..., RunLauncher], say: Callable[..., None]
+) -> ClaimReport:
+    """Run every arm of a claim over its seeds, and return what came of it.
+
+    Running it again continues where it stopped, and gives the same report. launcher_of: takes the claim, ``say`` and a folder.
+    """
+    claim, own = asked(request)
+    arms = {**claim.arms, **own}
+    seeds = range(claim.first_seed, claim.first_seed + request.seeds)
+    requests = {(seed, name): request_of(claim, arm, seed) for seed in seeds for name, arm in arms.items()}
+    for name in arms:  # refused before the first one starts
+        plan_run(requests[seeds[0], name])
+    check_writable(home(), warehouse_dir())
+    folder = home() / "claims" / claim.name
+    folder.mkdir(parents=True, exist_ok=True)
+    with alone(folder / "claim.lock", f"Claim {claim.name}"):
+        with registered(claim, changed_budget=claim.tokens != load_claim(request.claim).tokens) as register:
+            launcher = launcher_of(claim, say, home() / "claims")
+            _Runs(register, launcher, requests, frozenset(own), say).run(request.parallel, request.poll_seconds)
+        with open_warehouse(warehouse_dir(), run=runs_of([claim.name])) as warehouse:
+            report = claim_report(warehouse, claim, register.exploratory)
+        (folder / f"{claim.hash}.md").write_text(claim_document(report).markdown())
+    return report
+
+
+def asked(request: ReproduceRequest) -> tuple[Claim, dict[str, Arm]]:
+    """The claim as it is to be run, and the person's own arm. Raises ConfigError."""
+    claim = load_claim(request.claim)
+    own = dict([load_arm(request.arm)]) if request.arm else {}
+    if taken := own.keys() & claim.arms.keys():
+        raise ConfigError(f"Claim '{claim.name}' has an arm '{min(taken)}' already; give the file another name.")
+    return (claim if request.tokens in (None, claim.tokens) else claim.with_tokens(request.tokens or 0)), own
+
+
+def request_of(claim: Claim, arm: Arm, seed: int) -> TrainRequest:
+    """What ``train`` is asked for an arm's seed: an ordinary run, which claims with the same arm share."""
+    recipe = arm.recipe or claim.recipe
+    return TrainRequest(recipe=recipe, profile=claim.profile, seed=seed, overrides=claim.overrides_of(arm), wandb="off")
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A run at work. starts: how often it was started."""
+
+    seed: int
+    arm: str
+    started: Started
+    starts: int
+    label: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """The runs of a claim, seed by seed, so that what is cut off leaves whole pairs."""
+
+    register: Register
+    launcher: RunLauncher
+    requests: dict[tuple[int, str], TrainRequest]
+    own: frozenset[str]
+    say: Any
+
+    def run(self, parallel: int, poll_seconds: float) -> None:
+        """Until every one is over; those that are over already are only noted."""
+        waiting, active = deque(self.requests), list[_Place]()
+        try:
+            while waiting or active:
+                while waiting and len(active) < parallel:
+                    seed, arm = waiting.popleft()
+                    if (place := self._begin(seed, arm)) is not None:
+                        active.append(place)
+                if active:
+                    time.sleep(poll_seconds)
+                active = [kept for place in active if (kept := self._look(place)) is not None]
+        except BaseException:
+            # Stopped or broken: the runs leave a checkpoint each, from which the next start goes on.
+            for place in active:
+                self.launcher.cancel(place.started.handle)
+            raise
+
+    def _begin(self, seed: int, arm: str) -> _Place | None:
+        """The run on its way, None where it is over already."""
+        noted = self.register.rows.get((arm, seed))
+        run_id = goes_on_as(plan_run(self.requests[seed, arm]).run_id)
+        if read_status(runs_dir() / run_id).state == "completed":
+            self._note(seed, arm, run_id, "ended")
+            return None
+        handle = noted.get("handle") if noted else None
+        if noted and handle and self.launcher.status(handle) == "running":
+            return _Place(seed, arm, Started(handle, run_id), 1, int(noted["label"]))
+        return self._start(seed, arm, run_id, starts=1, label=int(noted.get("label", 0)) + 1 if noted else 1)
+
+    def _start(self, seed: int, arm: str, run_id: str, *, starts: int, label: int) -> _Place:
+        """label: counts the starts of this seed and arm by all flow runs, so that no two are one."""
+        hashed = f"{self.register.claim.name}-{self.register.claim.hash[:8]}-{arm}-s{seed}-start-{label}"
+        started = self.launcher.launch(self.requests[seed, arm], run_id, label=hashed, shown=f"{arm}, seed {seed}")
+        self._note(seed, arm, run_id, "started", handle=started.handle, label=label)
+        self.say("%s, seed %d: %s", arm, seed, run_id)
+        return _Place(seed, arm, started, starts, label)
+
+    def _look(self, place: _Place) -> _Place | None:
+        """The run while it is at work or was started again, None when it is over."""
+        status = self.launcher.status(place.started.handle)
+        if status == "running":
+            return place
+        seed, arm, run_id = place.seed, place.arm, place.started.run_id
+        if status == "completed":
+            self._note(seed, arm, run_id, "ended")
+            self.say("%s, seed %d: done", arm, seed)
+            return None
+        if place.starts < STARTS:
+            return self._start(seed, arm, run_id, starts=place.starts + 1, label=place.label + 1)
+        self._note(seed, arm, run_id, CRASHED, label=place.label)
+        self.say("%s, seed %d: crashed, and counts as such; see %s", arm, seed, runs_dir() / run_id)
+        return None
+
+    def _note(self, seed: int, arm: str, run_id: str, state: str, **more: Any) -> None:
+        folder = runs_dir() / run_id
+        began = load(folder).info.created if (folder / "run.json").is_file() else time.time()
+        noted = self.register.rows.get((arm, seed))
+        if noted is None or (noted["run"], noted["state"]) != (run_id, state) or more:
+            self.register.note(arm, seed, run=run_id, began=began, state=state, own=arm in self.own, **more)

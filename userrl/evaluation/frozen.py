@@ -1,0 +1,77 @@
+"""A frozen policy with everything it was trained under: its recipe, gyms, users and horizon."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from curricula import Recipe
+    from userrl_core.audit.replay import Setting
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """run: that it belongs to. label, id, path: of the checkpoint."""
+
+    run: str
+    recipe: Recipe
+    seed: int
+    label: str
+    id: str
+    path: str
+
+    def policy(self, seed: int) -> Any:
+        """The local model, sampling as in training."""
+        from userrl.machine.slots import threads
+        from userrl.worker.device import device
+        from userrl_core.training.local.model import load_model
+        from userrl_core.training.local.policy import LocalPolicy
+        from userrl_core.training.local.threads import fix_threads
+        from userrl_core.training.local.tokenizer import load_tokenizer
+
+        algorithm = self.recipe.algorithm
+        fix_threads(threads(self.recipe.hardware.threads))
+        return LocalPolicy(
+            load_model(self.path, self.recipe.model, device()),
+            load_tokenizer(self.path, self.recipe.model.thinking),
+            temperature=algorithm.temperature,
+            top_p=algorithm.top_p,
+            max_tokens=algorithm.max_tokens,
+            max_response_tokens=algorithm.max_response_tokens,
+            max_batch=1024,
+            seed=seed,
+            share_openings=True,
+            name=self.label,
+        )
+
+    def setting(self, gyms: tuple[str, ...]) -> Setting:
+        """Gyms and users as in training."""
+        from userrl.run.tasks import gym_config, users_of
+        from userrl_core.audit.replay import Setting
+
+        return Setting(
+            gym_config(self.recipe),
+            users_of(self.recipe, gyms, role="train"),
+            self.recipe.on_format_error,
+            self.recipe.model.prompt_style,
+        )
+
+
+def frozen(who: str) -> Frozen:
+    """The checkpoint that a run chose, or a checkpoint's folder within a run. Raises ConfigError or CheckpointError."""
+    from curricula.load import from_resolved
+    from userrl.evaluation.planned import actor_of
+    from userrl.run.run import load
+    from userrl_core.errors import ConfigError
+
+    actor = actor_of(who)
+    folder = next((each for each in Path(actor.path).parents if (each / "run.json").is_file()), None)
+    if actor.kind != "checkpoint" or folder is None:
+        raise ConfigError(
+            f"{who} is no checkpoint of a run, whose gyms and users would be known; name a run, or a folder in it."
+        )
+    run = load(folder)
+    label = run.id if actor.label == run.id else f"{run.id} {Path(actor.path).relative_to(folder.resolve()).as_posix()}"
+    return Frozen(run.id, from_resolved(run.info.resolved), run.info.seed, label, actor.id or "", actor.path)

@@ -1,0 +1,337 @@
+"""Several evaluations as one table and one plot: horizons by attempts (AgentGym-RL figures 8 and 9), users by users.
+
+Every cell is an evaluation of its own: what was played before is taken, and a grid that was killed goes on. Of a trained run
+the model that RL started from stands beside the trained one where horizons or attempts are varied.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable, Iterator, Sequence, Set
+from dataclasses import dataclass, replace
+from itertools import pairwise, product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from curricula.load import from_resolved
+from curricula.suites import load_suite
+from userrl.evaluation.planned import evaluate_here, plan_evaluation
+from userrl.machine.foreign_text import plain
+from userrl.machine.home import home, relocated, warehouse_dir
+from userrl.reports.document import Block, Document, Items, TableBlock
+from userrl.reports.figures import Line, Panel, panels
+from userrl.run.request import EvaluateRequest
+from userrl.run.results import TrainResult
+from userrl.run.run import Run, find
+from userrl.run.scores import ALL, ScoreRow, paired, score_rows
+from userrl.run.tasks import users_of
+from userrl_core.errors import ConfigError, UserRLError
+from userrl_core.json_files import read_json
+from userrl_core.measure.interval import Interval
+from userrl_core.number_format import NULL, p_value, with_limits
+from warehouse import open_warehouse
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_DOUBLING = re.compile(r"(\d+)\.\.(\d+)\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """What is varied: who plays, who answers, and the most turns. None: as the suite or the recipe says."""
+
+    who: tuple[str, ...]
+    users: tuple[Any, ...]
+    turns: tuple[int | None, ...]
+
+
+def horizons(turns: str | int | Sequence[int] | None, suite: str | None) -> tuple[int, ...]:
+    """Return the horizons of ``4,8,16``, ``4..32`` or numbers, else those of the suite. Raises ConfigError for anything else."""
+    if turns is None:
+        return load_suite(suite).turns if suite else ()
+    text = turns if isinstance(turns, str) else ",".join(map(str, [turns] if isinstance(turns, int) else turns))
+    span = _DOUBLING.match(text.strip())
+    if span is not None and 0 < int(span[1]) <= int(span[2]):
+        values = [int(span[1])]
+        while values[-1] * 2 <= int(span[2]):
+            values.append(values[-1] * 2)
+        return tuple(values) if values[-1] == int(span[2]) else (*values, int(span[2]))
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdigit() and int(part) > 0 for part in parts):
+        raise ConfigError(f"Write --turns as 4,8,16 or as 4..32, not '{text}'.")
+    return tuple(int(part) for part in parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One evaluation of a grid. who: as the table calls it; start: whether it is the model that RL started from."""
+
+    request: EvaluateRequest
+    who: str
+    start: bool
+    trained_with: str
+    user: str
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The product of the axes over one request."""
+
+    base: EvaluateRequest
+    axes: Axes
+
+    @property
+    def single(self) -> EvaluateRequest | None:
+        """The one evaluation, where nothing is varied."""
+        axes = self.axes
+        if len(axes.who) * len(axes.users) * len(axes.turns) > 1:
+            return None
+        return self._with(axes.who[0], axes.users[0], axes.turns[0])
+
+    def cells(self) -> Iterator[Cell]:
+        """Every evaluation, in the order of the table."""
+        scaling = len(self.axes.turns) > 1 or (self.base.attempts or 1) > 1
+        for who, user, turns in product(self.axes.who, self.axes.users, self.axes.turns):
+            run = None if self.base.model else _trained(who)
+            trained_with = _trained_with(run) if run else "–"
+            shown = "as set up" if user is None else user if isinstance(user, str) else _spelt(user)
+            start = _start(run) if run and scaling else None
+            if start is not None:
+                yield Cell(self._with(str(start), user, turns), f"{who} (start)", True, trained_with, shown)
+            yield Cell(self._with(who, user, turns), self.base.model or who, False, trained_with, shown)
+
+    def _with(self, who: str, user: Any, turns: int | None) -> EvaluateRequest:
+        update = {"checkpoint": who, "user": user, "horizon": turns}
+        return EvaluateRequest.model_validate({**self.base.model_dump(), **update})
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedCell:
+    """One evaluation of a grid that was played: its cell, its run and its scores."""
+
+    cell: Cell
+    run: str
+    scores: tuple[ScoreRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GridResult:
+    """A grid that was played. rows: the plot data, a row for each cell, gym and number of attempts. file, plot: where it is."""
+
+    axes: Axes
+    played: tuple[PlayedCell, ...]
+    rows: tuple[dict[str, Any], ...]
+    file: Path
+    plot: Path
+
+    @property
+    def scored(self) -> bool:
+        """Whether any trajectory was scored."""
+        return any(row.score is not None for each in self.played for row in each.scores)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the plot data, what RL added, and the paths of the files as JSON."""
+        added = _added(self.played)
+        return {"rows": list(self.rows), "added": added, "file": str(self.file), "plot": str(self.plot)}
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return the plot data: a row for each cell, gym and number of attempts."""
+        import polars as pl
+
+        return pl.DataFrame(self.rows, infer_schema_length=None)
+
+    def __str__(self) -> str:
+        added = Items(tuple(map(_added_sentence, _added(self.played))))
+        blocks: tuple[Block, ...] = (_table(self.axes, self.played), *([added] if added.items else []))
+        return f"{plain(Document('', blocks).text())}\nplot: {self.plot}, its data: {self.file}"
+
+
+def _added_sentence(line: dict[str, Any]) -> str:
+    difference = Interval(line["difference"], line["low"], line["high"], line["tasks"], "")
+    return (
+        f"RL adds at {line['horizon']} turns with user {line['user']}: {with_limits(difference, sign=True)}, "
+        f"p {p_value(line['p'])}, paired over {line['tasks']} tasks of one run"
+    )
+
+
+def play(
+    grid: Grid,
+    *,
+    out: str | None = None,
+    progress: Callable[[dict[str, Any]], None] = lambda line: None,
+    say: Callable[[str], None] = lambda text: None,
+) -> GridResult:
+    """Play every cell, write one plot and its data, and return both. What cannot be played is refused before the first cell.
+
+    out: where the plot data goes. progress: gets every progress line. say: gets a note on the settings.
+    """
+    # A cell has one user and one horizon: what a checkpoint was trained on besides is played by a single evaluation.
+    planned = [(cell, replace(plan_evaluation(cell.request), families=())) for cell in grid.cells()]
+    setting = planned[-1][1].plan.recipe.evaluate
+    if setting.attempts > 1 and setting.temperature == 0:
+        say("note: greedy attempts differ only where users do; --temperature samples them.")
+    played: list[PlayedCell] = []
+    data: list[dict[str, Any]] = []
+    for cell, evaluation in planned:
+        report = evaluate_here(evaluation, progress)
+        gyms = evaluation.plan.recipe.evaluation_gyms
+        rows = score_rows(report.run, evaluation.actors, gyms)
+        played.append(PlayedCell(cell, report.run, tuple(row for row in rows if row.gym in (*gyms, ALL))))
+        own = _plot_data(cell, report.run, played[-1].scores, {actor.id for actor in evaluation.actors})
+        data += [{**line, "temperature": evaluation.plan.recipe.evaluate.temperature} for line in own]
+    path = Path(out) if out else home() / "grids" / f"{played[-1].run}.csv"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(_csv(data), encoding="utf-8")
+    plot = path.with_suffix(".svg")
+    plot.write_text(panels(list(_panels(played, data))), encoding="utf-8")
+    return GridResult(grid.axes, tuple(played), tuple(data), path, plot)
+
+
+def _table(axes: Axes, played: Sequence[PlayedCell]) -> TableBlock:
+    """Return a row for who plays at a horizon, a column for each user; score over all gyms with its interval over tasks."""
+    users = list(dict.fromkeys(each.cell.user for each in played))
+    by_cell: dict[tuple[str, str, int | None], dict[str, ScoreRow]] = {}
+    for each in played:
+        cell = each.cell
+        by_cell.setdefault((cell.who, cell.trained_with, cell.request.horizon), {})[cell.user] = _whole(each.scores)
+    rows = []
+    for (who, trained_with, _), by_user in by_cell.items():
+        turns = next(iter(by_user.values())).horizon
+        shown = [by_user[user].interval() if user in by_user else NULL for user in users]
+        rows.append((who, trained_with, str(turns), *shown))
+    one = _whole(played[0].scores)
+    return TableBlock(
+        ("who", "trained with", "turns", *(f"user {user}" for user in users)),
+        tuple(rows),
+        f"Score over all gyms, 95 % over tasks: {one.tasks} tasks x {one.attempts}, version {one.version}.",
+    )
+
+
+def _whole(rows: Sequence[ScoreRow]) -> ScoreRow:
+    """The row over all gyms, or the only gym's."""
+    return next((row for row in rows if row.gym == ALL), rows[-1])
+
+
+def _plot_data(
+    cell: Cell, run: str, rows: Sequence[ScoreRow], checkpoints: Set[str | None]
+) -> Iterator[dict[str, Any]]:
+    """A line for every gym and every number of attempts. checkpoints: those that are meant; the run may hold others'."""
+    with open_warehouse(warehouse_dir(), run=run) as warehouse:
+        found = [row for row in warehouse.query("at_k", run=run).pl().to_dicts() if row["checkpoint"] in checkpoints]
+    at_k = {(row["gym"] or ALL, row["k"]): row for row in found}
+    for row in rows:
+        for (gym, k), tried in sorted(at_k.items(), key=lambda item: item[0]):
+            if gym != row.gym:
+                continue
+            yield {
+                "who": cell.who,
+                "start": cell.start,
+                "trained_with": cell.trained_with,
+                "user": row.user,
+                "suite": cell.request.suite or "",
+                "gym": gym,
+                "horizon": row.horizon,
+                "k": k,
+                "attempts": row.attempts,
+                "tasks": tried["tasks"],
+                **{name: tried[name] for name in ("mean_score", "best_at_k", "pass_at_k", "pass_hat_k")},
+                "score": row.score,
+                "low": row.low,
+                "high": row.high,
+                "data": row.data,
+                "version": row.version,
+                "run": run,
+            }
+
+
+def _panels(played: Sequence[PlayedCell], data: Sequence[dict[str, Any]]) -> Iterator[Panel]:
+    """Yield the scores over all gyms by turns allowed, and the best of k attempts, with limits over tasks where they are known."""
+    wholes = [(each.cell, _whole(each.scores)) for each in played]
+    several = len({cell.user for cell, _ in wholes}) > 1
+    lines: dict[str, list[ScoreRow]] = {}
+    for cell, row in wholes:
+        lines.setdefault(f"{cell.who}, user {cell.user}" if several else cell.who, []).append(row)
+    yield Panel("score by turns allowed", [_line(name, rows) for name, rows in lines.items()], x="turns allowed")
+    longest = max(row.horizon for _, row in wholes)
+    gym = _whole(played[0].scores).gym
+    best: dict[str, list[tuple[float, float]]] = {}
+    for line in data:
+        if line["horizon"] == longest and line["gym"] == gym:
+            name = f"{line['who']}, user {line['user']}" if several else line["who"]
+            best.setdefault(name, []).append((line["k"], line["best_at_k"]))
+    if any(len(points) > 1 for points in best.values()):
+        drawn = [Line(name, points, markers=True) for name, points in best.items()]
+        yield Panel(f"best of k attempts, {longest} turns", drawn, x="attempts")
+
+
+def _line(name: str, rows: Sequence[ScoreRow]) -> Line:
+    scored = [row for row in rows if row.score is not None]
+    band = [(row.horizon, row.low, row.high) for row in scored if row.low is not None and row.high is not None]
+    return Line(name, [(row.horizon, row.score or 0.0) for row in scored], band=band, markers=True)
+
+
+def _added(played: Sequence[PlayedCell]) -> list[dict[str, Any]]:
+    """Return what RL adds over its start, horizon by horizon, paired over tasks."""
+    added = []
+    for before, after in pairwise(played):
+        if before.cell.start and not after.cell.start:
+            found = paired(before.run, after.run, [row.gym for row in after.scores])
+            interval = found.interval
+            added.append(
+                {
+                    "who": after.cell.who,
+                    "user": after.cell.user,
+                    "horizon": _whole(after.scores).horizon,
+                    "difference": interval.estimate,
+                    "low": interval.low,
+                    "high": interval.high,
+                    "p": found.p,
+                    "tasks": interval.units,
+                }
+            )
+    return added
+
+
+def _csv(rows: Sequence[dict[str, Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _trained(who: str) -> Run | None:
+    """The run that is meant; None for a folder and the demonstrator."""
+    if who == "demonstrator" or Path(who).exists() or "/" in who:
+        return None
+    return find(who)
+
+
+def _start(run: Run) -> Path | None:
+    """The checkpoint that RL started from: the cold start's, where there was one."""
+    written = read_json(run.stage("sft") / "result.json")
+    return None if written is None else TrainResult.model_validate(relocated(written["value"], run.folder)).chosen
+
+
+def _trained_with(run: Run) -> str:
+    """Who answered in the run's training."""
+    try:
+        recipe = from_resolved(run.info.resolved)
+    except UserRLError:
+        return "–"
+    users = users_of(recipe, recipe.training_gyms, role="train").values()
+    return ", ".join(sorted({user if isinstance(user, str) else _spelt(user[1], user[0]) for user in users}))
+
+
+def _spelt(options: dict[str, Any], kind: str = "") -> str:
+    """A user in a word or two."""
+    inner = options.get("options", options)
+    if inner.get("model"):
+        return str(inner["model"])
+    words = [
+        " or ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value) for value in inner.values()
+    ]
+    return " ".join([kind or str(options.get("kind", "")), *words]).strip()

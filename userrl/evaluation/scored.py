@@ -1,0 +1,75 @@
+"""One evaluation that was played: its scores, and how they read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from curricula.suites import load_suite
+from userrl.evaluation.planned import evaluate_here, plan_evaluation
+from userrl.machine.foreign_text import plain
+from userrl.reports.run_report import RunReport
+from userrl.run.request import EvaluateRequest
+from userrl.run.scores import ScoreRow, score_rows
+from userrl_core.number_format import number
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredEvaluation:
+    """The scores of one evaluation. suite: the suite's label, None where the recipe's tasks were played."""
+
+    run: str
+    suite: str | None
+    rows: tuple[ScoreRow, ...]
+    report: RunReport
+
+    @property
+    def scored(self) -> bool:
+        """Whether any trajectory was scored."""
+        return any(row.score is not None for row in self.rows)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the run's report, the suite and the rows as JSON."""
+        said = {**self.report.model_dump(mode="json"), "suite": self.suite}
+        return {**said, "rows": [row.model_dump() for row in self.rows]}
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return the scores: a row for each actor and gym, with limits of 95 % over tasks."""
+        import polars as pl
+
+        rows = [{"run": self.run, **row.model_dump(exclude={"more"}), **row.more} for row in self.rows]
+        return pl.DataFrame(rows, infer_schema_length=None)
+
+    def __str__(self) -> str:
+        return "\n".join([*(line for row in self.rows for line in self._lines(row)), self._query()])
+
+    def _lines(self, row: ScoreRow) -> list[str]:
+        counts = f"({row.trajectories} trajectories, {row.rejected} rejected)"
+        lines = [f"{plain(row.actor)}  {row.gym}  {row.interval()}  {counts}"]
+        entry = self.report.table.get(row.actor, {}).get(row.gym)
+        reasons = {} if entry is None else dict(entry.reasons)
+        lines += [f"  rejected {count} times: {plain(reason)}" for reason, count in reasons.items()]
+        lines.append(f"  {plain(row.setting())}")
+        if row.more:
+            lines.append("  " + ", ".join(f"{key} {number(value, 4)}" for key, value in row.more.items()))
+        return lines
+
+    def _query(self) -> str:
+        return f"every turn: userrl sql \"from trajectories where run_id = '{self.run}'\""
+
+
+def score(request: EvaluateRequest, progress: Callable[[dict[str, Any]], None] = lambda line: None) -> ScoredEvaluation:
+    """Play one evaluation, or continue it, and return its scores. progress: gets every progress line.
+
+    Raises ConfigError or CheckpointError where it cannot be played here.
+    """
+    suite = load_suite(request.suite) if request.suite else None
+    planned = plan_evaluation(request)
+    report = evaluate_here(planned, progress)
+    gyms = planned.plan.recipe.evaluation_gyms
+    rows = score_rows(report.run, planned.actors, gyms, suite.metrics if suite else ())
+    return ScoredEvaluation(report.run, suite.label if suite else None, tuple(rows), report)

@@ -1,0 +1,83 @@
+"""Conversations as the warehouse holds them, as records again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+ENDED = """select t.*, k.payload, k.tier as task_tier, k.source as task_source from trajectories t
+           left join tasks k on k.run_id = t.run_id and k.gym = t.gym and k.task_id = t.task_id
+                             and k.version = t.task_version"""
+SAID = """select traj_id, turn, choice, content, thought, message, observation, reward, flags, prompt_tokens,
+                 completion_tokens, info"""
+
+
+def stored_conversations(run_id: str, phase: str, gyms: Sequence[str] | None) -> Iterator[Any]:
+    """A run's finished, admitted conversations, with their turns. Raises ConfigError for one whose task was not stored."""
+    from userrl.machine.home import warehouse_dir
+    from warehouse import open_warehouse
+
+    text = f"""{ENDED} where t.run_id = $run and t.phase = $phase and t.admitted
+                    and ($gyms is null or list_contains($gyms, t.gym)) order by t.traj_id"""
+    said = f"{SAID} from turns where run_id = $run and phase = $phase order by traj_id, turn"
+    with open_warehouse(warehouse_dir(), run=run_id) as warehouse:
+        rows = warehouse.sql(text, run=run_id, phase=phase, gyms=list(gyms) if gyms else None).pl().to_dicts()
+        turns: dict[int, list[Any]] = {}
+        for row in warehouse.sql(said, run=run_id, phase=phase).pl().to_dicts():
+            turns.setdefault(row.pop("traj_id"), []).append(_turn(row))
+    for row in rows:
+        yield _trajectory(row, turns.get(row["traj_id"], []))
+
+
+def stored_conversation(traj_id: int) -> tuple[Any, str]:
+    """One finished conversation with its sampled tokens, and its run's id. Raises ConfigError where there is none of this id."""
+    from userrl.machine.home import warehouse_dir
+    from userrl_core.errors import ConfigError
+    from warehouse import open_warehouse
+
+    with open_warehouse(warehouse_dir()) as warehouse:
+        rows = warehouse.sql(f"{ENDED} where t.traj_id = $id", id=traj_id).pl().to_dicts()
+        said = f"{SAID}, token_ids from turns where traj_id = $id order by turn"
+        turns = warehouse.sql(said, id=traj_id).pl().to_dicts()
+    if not rows or rows[0]["stop_reason"] is None:
+        raise ConfigError(
+            f"There is no finished trajectory {traj_id}; "
+            'see userrl sql "select traj_id, gym, score from trajectories order by logged_at desc limit 20".'
+        )
+    for turn in turns:
+        turn.pop("traj_id")
+    return _trajectory(rows[0], [_turn(turn) for turn in turns]), rows[0]["run_id"]
+
+
+def _turn(row: dict[str, Any]) -> Any:
+    from userrl_core.records import Turn
+
+    number, info = row.pop("turn"), row.pop("info")
+    return Turn(number, **row, info=json.loads(info) if info else {})
+
+
+def _trajectory(row: dict[str, Any], turns: list[Any]) -> Any:
+    from userrl_core.errors import ConfigError
+    from userrl_core.records import RolloutContext, Task, Trajectory
+
+    if row["payload"] is None:
+        raise ConfigError(
+            f"Task {row['gym']}/{row['task_id']} was not stored with the run, so nothing can be scored with it."
+        )
+    payload = json.loads(row["payload"])
+    task = Task(row["gym"], row["task_id"], row["split"], payload, row["task_source"], row["task_tier"])
+    where = RolloutContext(row["stage"], row["step"], row["phase"], row["policy"], row["checkpoint"])
+    return Trajectory(
+        task,
+        row["attempt"],
+        row["horizon"],
+        row["seed"],
+        context=where,
+        group=row["group_id"],
+        messages=json.loads(row["messages"]),
+        turns=turns,
+        stop_reason=row["stop_reason"],
+        score=row["score"],
+        user=row["user_name"],
+    )

@@ -1,0 +1,101 @@
+"""The folders that hold our state, and the environment that every process of ours runs in."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from userrl_core.errors import ConfigError
+
+QUIET: Mapping[str, str] = {
+    "DO_NOT_TRACK": "1",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "WANDB_MODE": "offline",
+    "WANDB_SILENT": "true",
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "TOKENIZERS_PARALLELISM": "false",
+    "OMP_WAIT_POLICY": "PASSIVE",
+    "GOMP_SPINCOUNT": "0",
+}
+"""Nothing phones home, and OpenMP threads sleep when idle (spinning ones make two-thread decoding erratic)."""
+
+
+def home() -> Path:
+    """``$USERRL_HOME``, or ``.userrl`` in the working directory; absolute."""
+    return Path(os.environ.get("USERRL_HOME") or ".userrl").resolve()
+
+
+def in_this_home(run_folder: Path, written: Path) -> Path:
+    """A path below a run's folder, as it was written: in a home that was moved or copied it lies below the folder that is open."""
+    _, found, below = str(written).partition(f"/runs/{run_folder.name}/")
+    here = run_folder / below
+    return here if found and here.exists() else written
+
+
+def relocated(values: Any, run_folder: Path) -> Any:
+    """Return JSON that a run wrote, with every path below the run's folder as it is in the home that is open."""
+    if isinstance(values, dict):
+        return {relocated(key, run_folder): relocated(value, run_folder) for key, value in values.items()}
+    if isinstance(values, list):
+        return [relocated(value, run_folder) for value in values]
+    if not isinstance(values, str) or not values.startswith("/"):
+        return values
+    _, found, below = values.partition(f"/runs/{run_folder.name}/")
+    return str(run_folder / below) if found else values
+
+
+def in_home_of(runs: Path, written: str) -> str:
+    """Return a path below the folder of any run: in a home that was moved since it was written, it is below ``runs``."""
+    _, found, below = written.rpartition("/runs/")
+    return str(runs / below) if found and (runs / below.partition("/")[0]).is_dir() else written
+
+
+def check_writable(*folders: Path) -> None:
+    """Make the folders. Raises ConfigError where nothing can be written to one of them."""
+    for folder in folders:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                pass
+        except OSError as error:
+            raise ConfigError(
+                f"Nothing can be written to {folder} ({error.strerror}); make it writable, or set USERRL_HOME to another folder."
+            ) from None
+
+
+def warehouse_dir() -> Path:
+    """The warehouse of this home."""
+    return home() / "warehouse"
+
+
+def runs_dir() -> Path:
+    """One folder per run: its stages, checkpoints, log and report."""
+    return home() / "runs"
+
+
+def imported_tasks(gym: str) -> Path:
+    """The file of a gym's published tasks that `userrl tasks import` brought into this home."""
+    return home() / "tasks" / gym / "published.jsonl"
+
+
+def published_data() -> Path:
+    """The folder of published data: ``$USERRL_PUBLISHED_DATA``, or ``data`` in this home, there or not; absolute."""
+    variable = os.environ.get("USERRL_PUBLISHED_DATA")
+    return Path(variable).expanduser().resolve() if variable else home() / "data"
+
+
+def quiet(environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """An environment with the quiet settings filled in; what the caller set stays."""
+    return {**QUIET, **(os.environ if environment is None else environment)}
+
+
+def quiet_process() -> None:
+    """Apply the quiet settings to this process; what the caller set stays."""
+    for key, value in QUIET.items():
+        os.environ.setdefault(key, value)

@@ -1,0 +1,366 @@
+"""People as users and as agents (UserRL appendix F and table 5): tasks handed out evenly, and every answer kept.
+
+A conversation with a person is logged as any other: turns, trajectory, the seconds of each answer. Beside it lies what a
+person alone gives: consent, a pseudonym, a rating, a remark (event ``person``). After a conversation the same task is played by
+the simulated user (or by the scripted agent, where the person was the agent) against the same other side, so that the two
+can be compared on the same tasks: the query ``people_beside_simulated``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from curricula import from_resolved
+from userrl.reports.people_report import RUN
+from userrl.run.run import Run
+from userrl.run.tasks import gym_config, tasks_of
+from userrl_core.episode import Episode, EpisodeRules
+from userrl_core.errors import ConfigError, PolicyError
+from userrl_core.gyms import gym_class, make, names, tasks
+from userrl_core.gyms.human_user import Console
+from userrl_core.gyms.prompt import PromptStyle
+from userrl_core.policies.base import BatchPolicy, Policy
+from userrl_core.policies.human import HumanPolicy
+from userrl_core.policies.openai import OpenAIPolicy
+from userrl_core.policies.scripted import ScriptedPolicy
+from userrl_core.records import RolloutContext, Task, Trajectory, Turn
+from userrl_core.rollout import run_episodes
+from userrl_core.seeding import derive_seed
+from userrl_core.served.client import ChatServer, close_clients
+from warehouse import TurnLog, Warehouse, open_warehouse
+from warehouse.files.runs import retire_run
+
+PERSON = "human"
+"""Their policy, and their user's name."""
+
+PATIENCE = 86_400.0
+"""Seconds: a person may think for as long as they like."""
+
+DEMONSTRATOR_SKILL = 0.7
+
+Side = Literal["agent", "user"]
+AfterTurn = Callable[[Turn, Trajectory, bool], None]
+"""Told of each turn, and whether it was the last."""
+
+HANDED_OUT = """
+SELECT task_id, count(*) AS n, count(*) FILTER (list_contains($own, traj_id)) AS own FROM trajectories
+WHERE run_id = $run AND gym = $gym AND (CASE WHEN $side = 'agent' THEN policy ELSE user_name END) = 'human'
+      AND (CASE WHEN $side = 'agent' THEN user_name ELSE policy END) = $other AND admitted
+GROUP BY task_id
+"""
+
+
+class Other:
+    """Whom a person meets: rules, that is the scripted agent with this skill, or the rule user."""
+
+    free = True
+    """Whether another conversation with it costs no money."""
+    checkpoint: str | None = None
+    horizon: int | None = None
+    """Most turns, where the other side says so."""
+    prompt_style: PromptStyle = "full"
+    user_name = "rule"
+
+    def __init__(self, skill: float = DEMONSTRATOR_SKILL) -> None:
+        self._skill = skill
+
+    def policy(self) -> Policy | BatchPolicy:
+        """As the agent."""
+        return ScriptedPolicy(self._skill)
+
+    @property
+    def policy_name(self) -> str:
+        """Its name as the agent."""
+        return self.policy().name
+
+    def user(self) -> Any:
+        """As a gym's user: a kind, or a kind and its options."""
+        return "rule"
+
+    def gyms(self, side: Side) -> Sequence[str]:
+        """Where a person can meet it in this part."""
+        return gyms_with_people() if side == "user" else names()
+
+    def tasks(self, gym: str, split: str) -> Sequence[Task]:
+        """What is played with it."""
+        return tasks(gym, split)
+
+    def options(self, gym: str) -> Mapping[str, Any]:
+        """The gym's configuration."""
+        return {}
+
+
+class Served(Other):
+    """A served model. server: fields of `ChatServer`."""
+
+    free = False
+
+    def __init__(self, server: Mapping[str, Any]) -> None:
+        self._server = dict(server)
+        self.user_name = ChatServer(**self._server).model
+
+    def policy(self) -> Policy:
+        """As the agent."""
+        return OpenAIPolicy(ChatServer(**self._server))
+
+    def user(self) -> Any:
+        """As a gym's user."""
+        return "openai", self._server
+
+
+class Checkpoint(Other):
+    """The checkpoint that a run's report names, with its recipe's prompts, tasks and gyms; it plays the agent."""
+
+    def __init__(self, run: Run) -> None:
+        if run.checkpoint is None:
+            raise ConfigError(f"Run {run.id} has no checkpoint in its report; name another run.")
+        self._path, self._recipe = run.checkpoint, from_resolved(run.info.resolved)
+        self.checkpoint = run.checkpoint.name
+        self.horizon, self.prompt_style = self._recipe.evaluate.horizon, self._recipe.model.prompt_style
+        self._name = run.id
+
+    @property
+    def policy_name(self) -> str:
+        """The run's id; which of its checkpoints is in a column of its own."""
+        return self._name
+
+    def policy(self) -> BatchPolicy:
+        """As the agent; greedy, so that the same words get the same reply."""
+        from userrl.worker.device import device
+        from userrl_core.training.local.model import load_model
+        from userrl_core.training.local.policy import LocalPolicy
+        from userrl_core.training.local.tokenizer import load_tokenizer
+
+        recipe = self._recipe
+        return LocalPolicy(
+            load_model(self._path, recipe.model, device()),
+            load_tokenizer(self._path, recipe.model.thinking),
+            max_tokens=recipe.algorithm.max_tokens,
+            max_response_tokens=recipe.algorithm.max_response_tokens,
+            name=self._name,
+        )
+
+    def gyms(self, side: Side) -> Sequence[str]:
+        """Those of its recipe; none where a person can play no user of them."""
+        return [gym for gym in super().gyms(side) if gym in self._recipe.played_gyms]
+
+    def tasks(self, gym: str, split: str) -> Sequence[Task]:
+        """The tasks of its recipe; ConfigError for a gym that it does not play."""
+        if gym not in self._recipe.played_gyms:
+            raise ConfigError(f"The recipe of this run plays {', '.join(self._recipe.played_gyms)}, not '{gym}'.")
+        return tasks_of(self._recipe, gym, split)
+
+    def options(self, gym: str) -> Mapping[str, Any]:
+        """Those of its recipe."""
+        return gym_config(self._recipe, evaluation=True).get(gym, {})
+
+
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """One conversation to hold. side: the person's part. horizon: most turns, where the other side does not say."""
+
+    task: Task
+    side: Side
+    other: Other
+    horizon: int = 16
+    seed: int = 0
+
+    @property
+    def turns(self) -> int:
+        """Most turns."""
+        return self.other.horizon or self.horizon
+
+    @property
+    def other_name(self) -> str:
+        """The other side's name in the warehouse."""
+        return self.other.user_name if self.side == "agent" else self.other.policy_name
+
+
+class Study:
+    """Hands out tasks and holds conversations; thread-safe. Nothing is written before the first conversation begins."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._lock = threading.Lock()
+        self._handing_out = threading.Lock()
+        """Held while a task is chosen, and while a conversation that ended becomes a stored one."""
+        self._log: TurnLog | None = None
+        self._warehouse: Warehouse | None = None
+        self._open: Counter[tuple[str, Side, str, str]] = Counter()
+        self._own: dict[str, list[int]] = {}
+
+    def hand_out(self, gym: str, side: Side, other: Other, *, split: str = "test", person: str = "") -> Task:
+        """The task that fewest people have had in this part against this other side, and this person least often.
+
+        The task counts as handed out until `hold` ends. People who start at once get one task after another. Raises ConfigError
+        for a gym or split without tasks, and for a part that nobody can play.
+        """
+        check_side(gym, side)
+        candidates = other.tasks(gym, split)
+        if not candidates:
+            raise ConfigError(f"Gym '{gym}' has no {split} tasks; try another --split.")
+        name = other.user_name if side == "agent" else other.policy_name
+        with self._handing_out:
+            counts = self._counts(gym, side, name, person)
+            task = min(
+                candidates,
+                key=lambda t: (
+                    counts.get(t.id, (0, 0))[1],
+                    counts.get(t.id, (0, 0))[0] + self._open[gym, side, name, t.id],
+                    derive_seed("people", gym, t.id),
+                ),
+            )
+            self._open[gym, side, name, task.id] += 1
+        return task
+
+    def hold(
+        self, talk: Talk, console: Console, *, person: str = "", after_turn: AfterTurn = lambda turn, whole, last: None
+    ) -> Trajectory:
+        """Hold the conversation, log it, and play its simulated counterpart. Blocks until the person has ended or left."""
+        try:
+            trajectory, log = self._hold(talk, console, after_turn)
+        except BaseException:
+            with self._handing_out:
+                self._end(talk)
+            raise
+        with self._handing_out:  # whoever chooses a task sees this conversation open or stored, never neither
+            if trajectory.admitted:
+                self._own.setdefault(person, []).append(trajectory.traj_id or 0)
+            try:
+                log.flush()
+            finally:
+                self._end(talk)
+        if trajectory.admitted and talk.other.free:
+            self._play_counterpart(talk, log)
+            log.flush()
+        return trajectory
+
+    def tell(self, trajectory: Trajectory, **given: Any) -> None:
+        """Keep what a person said beside the conversation: person, side, consent, rating, comment."""
+        self._opened().event("person", stage=trajectory.context.stage, traj_id=trajectory.traj_id, **given)
+
+    def close(self) -> None:
+        """Seal what was logged."""
+        with self._lock:
+            if self._log is not None:
+                self._log.close()
+            if self._warehouse is not None:
+                self._warehouse.close()
+            self._log = self._warehouse = None
+
+    def _hold(self, talk: Talk, console: Console, after_turn: AfterTurn) -> tuple[Trajectory, TurnLog]:
+        """Return the conversation, and the log that holds it unflushed."""
+        gym = talk.task.gym
+        check_side(gym, talk.side)
+        policy: Policy | BatchPolicy = HumanPolicy(console) if talk.side == "agent" else talk.other.policy()
+        user = (PERSON, {"console": console}) if talk.side == "user" else talk.other.user()
+        log = self._opened()
+        log.tasks([talk.task])
+        episode = Episode(
+            make(gym, talk.task, user, **talk.other.options(gym)),
+            EpisodeRules(talk.turns, "continue", step_timeout=PATIENCE, prompt_style=talk.other.prompt_style),
+            seed=derive_seed("play", talk.seed),
+            context=_context(policy, talk),
+            group=f"{talk.side}/{talk.task.key}",
+            user=PERSON if talk.side == "user" else talk.other.user_name,
+            sink=log,
+        )
+        try:
+            asyncio.run(_play(episode, policy, after_turn))
+        except BaseException:  # Ctrl-C too: what was begun is not left as if it were still being played
+            if episode.trajectory.traj_id is not None:
+                episode.fail(PolicyError("the conversation was stopped"))
+                log.flush()
+            raise
+        return episode.trajectory, log
+
+    def _end(self, talk: Talk) -> None:
+        """Count the conversation as open no longer. The lock for handing out must be held."""
+        place = talk.task.gym, talk.side, talk.other_name, talk.task.id
+        self._open[place] = max(0, self._open[place] - 1)
+
+    def _opened(self) -> TurnLog:
+        with self._lock:
+            if self._log is None:
+                self._log = TurnLog.open(self._root, RUN, run_fields={"name": RUN, "recipe": RUN})
+                retire_run(self._root, RUN)  # `latest` means the newest experiment, never this
+            return self._log
+
+    def _counts(self, gym: str, side: Side, other: str, person: str) -> dict[str, tuple[int, int]]:
+        """Per task, how many conversations there were, and how many of them with this person."""
+        if not self._root.is_dir():
+            return {}
+        with self._lock:
+            warehouse = self._warehouse = self._warehouse or open_warehouse(self._root)
+        told = warehouse.rows(
+            "SELECT (fields->>'traj_id')::BIGINT AS id FROM events WHERE run_id = $run AND kind = 'person' "
+            "AND fields->>'person' = $person AND $person <> ''",
+            run=RUN,
+            person=person,
+        )
+        own = [*(row["id"] for row in told), *self._own.get(person, [])]
+        rows = warehouse.rows(HANDED_OUT, run=RUN, gym=gym, side=side, other=other, own=own)
+        return {row["task_id"]: (row["n"], row["own"]) for row in rows}
+
+    def _play_counterpart(self, talk: Talk, log: TurnLog) -> None:
+        policy = talk.other.policy() if talk.side == "user" else ScriptedPolicy(DEMONSTRATOR_SKILL)
+        asyncio.run(
+            run_episodes(
+                [talk.task],
+                policy,
+                horizon=talk.turns,
+                sink=log,
+                user="rule",
+                context=_context(policy, talk),
+                seed=talk.seed,
+                gym_config={talk.task.gym: talk.other.options(talk.task.gym)},
+                on_format_error="continue",
+                prompt_style=talk.other.prompt_style,
+            )
+        )
+
+
+def check_side(gym: str, side: Side) -> None:
+    """Raise ConfigError for a part that nobody can play."""
+    if side == "user" and "human" not in gym_class(gym).users:
+        raise ConfigError(
+            f"Nobody can play the user of '{gym}'; its answers are computed. Possible: {', '.join(gyms_with_people())}."
+        )
+
+
+def gyms_with_people() -> Sequence[str]:
+    """The gyms whose user a person can play."""
+    return [name for name in names() if "human" in gym_class(name).users]
+
+
+def _context(policy: Policy | BatchPolicy, talk: Talk) -> RolloutContext:
+    checkpoint = talk.other.checkpoint if talk.side == "user" else None
+    return RolloutContext(stage="play", phase="play", policy=policy.name, checkpoint=checkpoint)
+
+
+async def _play(episode: Episode, policy: Policy | BatchPolicy, after_turn: AfterTurn) -> None:
+    try:
+        if isinstance(policy, BatchPolicy):
+            await policy.play([episode])
+            return
+        messages = episode.start()
+        session = policy.session(episode.gym, derive_seed("policy", episode.trajectory.seed))
+        while messages:
+            began = time.perf_counter()
+            try:
+                reply = await session.act(messages)
+            except PolicyError as error:
+                episode.fail(error)
+                break
+            messages = await episode.submit(reply, time.perf_counter() - began)
+            after_turn(episode.trajectory.turns[-1], episode.trajectory, not messages)
+    finally:
+        await episode.gym.aclose()
+        await close_clients()

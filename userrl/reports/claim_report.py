@@ -1,0 +1,164 @@
+"""Gather the runs of a registered claim, and have them measured: the arms over their seeds, and the verdict on the contrast."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from curricula.claims import CHECKS, Claim
+from userrl.reports.comparison_report import mean_cpu_seconds
+from userrl_core.errors import ConfigError
+from userrl_core.measure.claims import ArmIntervals, SeedResult, arm_intervals, contrast_verdict, values_by_seed
+from userrl_core.measure.interval import Interval
+from userrl_core.measure.verdict import ClaimVerdict
+from warehouse import Warehouse
+
+CRASHED = "crashed"
+METRICS = {
+    "score": "test score, mean of the last three evaluations",
+    "early": "validation score at a sixth of the budget",
+    "collapsed": "share of collapsed runs",
+    "cpu_seconds": "logarithm of the CPU-seconds to the target",
+    "time_weighted": "time-weighted reward at the last step",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ArmRow:
+    """One arm over its seeds, those that ended.
+
+    cpu_seconds: of all stages, in the mean; None where a run's report is gone. exploratory: why, "" for a registered arm.
+    """
+
+    arm: str
+    measured: ArmIntervals
+    cpu_seconds: float | None
+    exploratory: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimReport:
+    """All that is known of a claim under one hash.
+
+    values: the metric by seed and arm. checks: the verdicts of those of `CHECKS` that were run. says: departures from what the
+    claim's file promises.
+    """
+
+    claim: Claim
+    hash: str
+    exploratory: str
+    arms: tuple[ArmRow, ...]
+    values: Mapping[int, Mapping[str, float]]
+    verdict: ClaimVerdict
+    checks: Mapping[str, ClaimVerdict]
+    says: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it for programs; the same for the same runs, whenever they were made."""
+        return {
+            "claim": self.claim.name,
+            "kind": self.claim.kind,
+            "hash": self.hash,
+            "exploratory": self.exploratory,
+            "verdict": str(self.verdict),
+            "seeds": self.verdict.seeds,
+            "difference": _difference(self.verdict),
+            "p": None if math.isnan(self.verdict.p) else self.verdict.p,
+            "checks": {
+                which: {"verdict": str(verdict), "seeds": verdict.seeds, "difference": _difference(verdict)}
+                for which, verdict in self.checks.items()
+            },
+            "values": {str(seed): dict(by_arm) for seed, by_arm in self.values.items()},
+            "arms": {
+                row.arm: {
+                    "seeds": len(row.measured.seeds),
+                    "crashed": row.measured.crashed,
+                    **{name: _limits(getattr(row.measured, name)) for name in ("metric", "score", "best", "collapsed")},
+                    "exploratory": row.exploratory,
+                }
+                for row in self.arms
+            },
+        }
+
+
+def claim_report(warehouse: Warehouse, claim: Claim, exploratory: str = "") -> ClaimReport:
+    """Return the report on the runs that are registered under the claim's hash. exploratory: why the whole is."""
+    rows = list(warehouse.rows("FROM claim_arms(of_claim := $claim)", claim=claim.name))
+    rows = [row for row in rows if row["hash"] == claim.hash and row["state"] != "started"]
+    names = [*claim.arms, *dict.fromkeys(row["arm"] for row in rows if row["arm"] not in claim.arms)]
+    by_arm = {name: own for name in names if (own := [row for row in rows if row["arm"] == name])}
+    values = values_by_seed([_result(row) for row in rows], claim.metric)
+    known = {str(row["claim"]) for row in warehouse.rows("FROM claims()")}
+    return ClaimReport(
+        claim,
+        claim.hash,
+        exploratory,
+        tuple(_arm(name, own, claim, exploratory) for name, own in by_arm.items()),
+        values,
+        contrast_verdict(values, claim.contrast.more, claim.contrast.than, claim.delta),
+        {
+            which: check.verdict
+            for which in CHECKS
+            if f"{claim.name}.{which}" in known and (check := _check(warehouse, claim, which)) is not None
+        },
+        tuple(_says(claim, rows)),
+    )
+
+
+def _check(warehouse: Warehouse, claim: Claim, which: str) -> ClaimReport | None:
+    """Return the report on a check; None where it was not run as it is written."""
+    try:
+        check = claim.check(which)
+    except ConfigError:  # a claim without a second family any more
+        return None
+    report = claim_report(warehouse, check)
+    return report if report.arms else None
+
+
+def _arm(name: str, rows: Sequence[Mapping[str, Any]], claim: Claim, exploratory: str) -> ArmRow:
+    reasons = [row["exploratory"] for row in rows if row["exploratory"]]
+    return ArmRow(
+        name,
+        arm_intervals([_result(row) for row in rows], claim.metric),
+        mean_cpu_seconds([row["run_id"] for row in rows]),
+        # What the whole is exploratory for is said once, of the whole.
+        reasons[0].removeprefix(exploratory).removeprefix("; ") if reasons else "",
+    )
+
+
+def _result(row: Mapping[str, Any]) -> SeedResult:
+    measured = {name: row[name] for name in ("score", "best", "early", "cpu_seconds", "time_weighted")}
+    return SeedResult(row["arm"], row["seed"], row["state"] == CRASHED, row["ending"] == "collapsed", **measured)
+
+
+def _says(claim: Claim, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the departures from what the claim's file promises."""
+    said = []
+    if claim.same_cold_start:
+        starts: dict[int, set[str]] = {}
+        for row in rows:
+            if row["cold_start"] is not None and row["arm"] in claim.arms:
+                starts.setdefault(row["seed"], set()).add(row["cold_start"])
+        if apart := sorted(seed for seed, hashes in starts.items() if len(hashes) > 1):
+            said.append(f"Arms began with different cold starts at seeds {', '.join(map(str, apart))}.")
+    few = sorted({row["seed"] for row in rows if row["score"] is not None and row["evaluations"] < 3})
+    if few:
+        said.append(
+            f"Fewer than three evaluations within the last fifth of the budget at seeds {', '.join(map(str, few))}: "
+            "the score there is the mean of those."
+        )
+    never = [row for row in rows if claim.target is not None and row["reached_step"] is None]
+    if never:
+        said.append(f"{len(never)} runs never reached {claim.target:g} on validation; all their CPU-seconds count.")
+    return said
+
+
+def _difference(verdict: ClaimVerdict) -> list[float] | None:
+    interval = verdict.interval
+    return None if interval is None else [interval.estimate, interval.low, interval.high]
+
+
+def _limits(interval: Interval) -> list[float | None]:
+    return [value if math.isfinite(value) else None for value in (interval.estimate, interval.low, interval.high)]

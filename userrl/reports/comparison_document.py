@@ -1,0 +1,367 @@
+"""Show a comparison: what collapsed first, then scores, differences, what would decide it, curves, cost, what was played."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import polars as pl
+
+from userrl.reports.comparison_report import ComparisonReport
+from userrl.reports.curves import SMOOTHED, curves_figure, mean_line
+from userrl.reports.document import Block, Document, Figure, Heading, Items, TableBlock, Text
+from userrl.reports.figures import intervals
+from userrl.reports.sides import PublishedRows
+from userrl_core.measure.collapse import CollapsedSeeds
+from userrl_core.measure.comparison import (
+    ALL,
+    EQUAL,
+    WHICH,
+    Comparison,
+    PairedDifference,
+    SeedsToDecide,
+    TasksToDecide,
+)
+from userrl_core.number_format import limits, number, p_value, with_limits
+
+SIGNS = 6
+"""Fewest seeds with which a two-sided test of signs can come below .05."""
+CHECKPOINTS = {"best": "best on validation", "last": "last step"}
+
+
+def comparison_document(report: ComparisonReport, published: Sequence[PublishedRows] = ()) -> Document:
+    """Return the whole comparison; the published rows are in a section of their own and enter no difference."""
+    fallen = any(each.seeds for each in report.comparison.collapses)
+    blocks: list[Block] = [*_who(report), *_collapses(report)]
+    blocks += _curves(report) if fallen else ()  # a fall is seen in the curve before it is read in a table
+    blocks += [*_scores(report), *_differences(report)]
+    blocks += _curves(report) if not fallen else ()
+    blocks += [*_agreement(report), *_costs(report), *_settings(report)]
+    blocks += [block for each in published for block in _published(each)]
+    return Document("Comparison: " + " against ".join(side.name for side in reversed(report.sides)), tuple(blocks))
+
+
+def _letters(report: ComparisonReport) -> dict[str, str]:
+    """Return A, B, C ... by the side's name."""
+    return {side.name: chr(ord("A") + place) for place, side in enumerate(report.sides)}
+
+
+def _who(report: ComparisonReport) -> Iterator[Block]:
+    letters = _letters(report)
+    yield Items(
+        tuple(
+            f"{letters[side.name]}: {side.name}"
+            + (f", {len(side.runs)} seeds: {', '.join(str(run.seed) for run in side.runs)}" if side.of_recipe else "")
+            for side in report.sides
+        )
+    )
+
+
+def _collapses(report: ComparisonReport) -> Iterator[Block]:
+    if not report.comparison.collapses:
+        return
+    letters = _letters(report)
+    if not any(each.seeds for each in report.comparison.collapses):
+        shares = "; ".join(
+            f"{letters[each.side]}: 0 of {each.share.units}, {limits(each.share)}"
+            for each in report.comparison.collapses
+        )
+        yield Text(f"No seed collapsed (share and its limits: {shares}).")
+        return
+    yield Heading("Collapsed seeds")
+    for each in report.comparison.collapses:
+        if each.seeds:
+            yield Text(
+                f"{letters[each.side]} {each.side}: {len(each.seeds)} of {each.share.units} seeds did not hold what they had "
+                f"reached: {_falls(each)}.",
+                strong=True,
+            )
+    yield TableBlock(
+        ("side", "collapsed", "share [95 %]", f"p beside {letters[report.comparison.collapses[0].side]}"),
+        tuple(
+            (
+                f"{letters[each.side]} {each.side}",
+                f"{len(each.seeds)} of {each.share.units}",
+                with_limits(each.share),
+                p_value(each.p),
+            )
+            for each in report.comparison.collapses
+        ),
+        "Collapsed: on the held-out tasks the last step lies below the run's own best checkpoint by more than .1 and by more "
+        "than three standard errors of the paired difference. Limits: Clopper and Pearson. p: Fisher's exact test.",
+    )
+
+
+def _falls(each: CollapsedSeeds) -> str:
+    """Each seed's fall, or what they fell from and to where there are many."""
+    if len(each.seeds) < 4:
+        return "; ".join(
+            f"seed {seed} fell from {number(best)} to {number(last)}" for seed, (best, last) in each.seeds.items()
+        )
+    best, last = (sorted(values) for values in zip(*each.seeds.values(), strict=True))
+    return (
+        f"from {number(best[0])} to {number(best[-1])} at their best, from {number(last[0])} to {number(last[-1])} at the "
+        "last step"
+    )
+
+
+def _scores(report: ComparisonReport) -> Iterator[Block]:
+    yield Heading("Held-out scores")
+    rows = list(dict.fromkeys(score.row for score in report.comparison.scores))
+    cells = {(score.side, score.which, score.row): with_limits(score.interval) for score in report.comparison.scores}
+    table = [
+        (row, letter, *(cells.get((name, which, row), "–") for which in WHICH), _units(report, name, row))
+        for row in rows
+        for name, letter in _letters(report).items()
+    ]
+    yield TableBlock(
+        ("on", "side", "best on validation", "last step", "units"),
+        tuple(table),
+        "Mean of the gyms' metrics with 95 % limits: over tasks for a single run (Wilson for few verdicts, else Student's t), "
+        "over seeds for a recipe (Student's t).",
+    )
+
+
+def _units(report: ComparisonReport, side: str, row: str) -> str:
+    score = next((each for each in report.comparison.scores if (each.side, each.row) == (side, row)), None)
+    if score is None:
+        return "–"
+    many = next(each for each in report.sides if each.name == side).of_recipe
+    return f"{score.interval.units} {'seeds' if many else 'tasks'}"
+
+
+def _differences(report: ComparisonReport) -> Iterator[Block]:
+    comparison = report.comparison
+    if comparison.paired:
+        recipes = comparison.question == "recipes"
+        yield Heading("Do these recipes differ?" if recipes else "Do these checkpoints differ?")
+        yield _pairs(report, "seeds" if recipes else "tasks")
+        overall = [each for each in comparison.paired if each.row == ALL]
+        if all(math.isfinite(each.interval.low) for each in overall):
+            letters = _letters(report)
+            drawn = [
+                (
+                    f"{letters[each.b]} − {letters[each.a]}, {'best' if each.which == 'best' else 'last step'}",
+                    each.interval.estimate,
+                    each.interval.low,
+                    each.interval.high,
+                )
+                for each in overall
+            ]
+            yield Figure(
+                partial(intervals, drawn, x="difference of mean score, 95 %", zero=True),
+                f"Over {'seeds' if recipes else 'tasks'}, {ALL}.",
+            )
+    if sentences := comparison_sentences(report):
+        yield Items(tuple(sentences))
+
+
+def _pairs(report: ComparisonReport, over: str) -> TableBlock:
+    """Return a row for each difference, its rows in the order of the scores. over: the unit."""
+    letters, paired = _letters(report), _in_rows(report.comparison.paired)
+    signs: tuple[str, ...]
+    if over == "seeds":
+        signs, test = ("p, signs",), "Student's t over paired seed differences; p, signs: exact, their signs flipped"
+    else:
+        signs, test = (), "swapping the two within tasks (exact for verdicts)"
+    rows = [
+        (
+            each.row,
+            f"{letters[each.b]} − {letters[each.a]}",
+            CHECKPOINTS[each.which],
+            with_limits(each.interval, sign=True),
+            p_value(each.p),
+            *(p_value(each.signs) for _ in signs),
+            str(each.interval.units),
+            str(each.left_out),
+        )
+        for each in paired
+    ]
+    methods = ", ".join(dict.fromkeys(each.interval.method for each in paired))
+    adjusted = "; adjusted by Holm" if len(report.sides) > 2 else ""
+    return TableBlock(
+        ("on", "difference", "checkpoint", "estimate [95 %]", "p", *signs, over, "left out"),
+        tuple(rows),
+        f"The unit is the {over[:-1]}. Limits: {methods}. p: {test}{adjusted}. Left out: {over} that only one of the two has.",
+    )
+
+
+def _in_rows(paired: Sequence[PairedDifference]) -> list[PairedDifference]:
+    rows = list(dict.fromkeys(each.row for each in paired))
+    return sorted(paired, key=lambda each: rows.index(each.row))
+
+
+def _curves(report: ComparisonReport) -> Iterator[Block]:
+    if not report.curves:
+        return
+    yield Heading("Learning curves")
+    many = report.comparison.question != "checkpoints"
+    yield curves_figure(
+        report.curves,
+        lambda phase: [
+            mean_line(f"{letter} {name}", [each for each in report.curves if (each.side, each.phase) == (name, phase)])
+            for name, letter in _letters(report).items()
+        ],
+        f"{SMOOTHED} Stages and their horizons are marked where they begin."
+        + (" Thin: single seeds; band: 95 % limits of the mean over seeds (Student's t)." if many else ""),
+    )
+
+
+def _agreement(report: ComparisonReport) -> Iterator[Block]:
+    if not report.comparison.agreement:
+        return
+    yield Heading("How alike the attempts at one task are")
+    rows = [
+        (
+            _letters(report)[each.side],
+            str(each.attempts),
+            number(each.consistency.flips),
+            number(each.consistency.icc),
+            number(each.consistency.design_effect, 2),
+        )
+        for each in report.comparison.agreement
+    ]
+    yield TableBlock(
+        ("side", "attempts", "flip rate", "ICC(1)", "design effect"),
+        tuple(rows),
+        "Flip rate: the chance that two attempts at a task disagree. ICC(1): the share of the variance between tasks. Design "
+        "effect: how many attempts count as one independent verdict.",
+    )
+
+
+def _costs(report: ComparisonReport) -> Iterator[Block]:
+    if not any(each.trajectories for each in report.costs):
+        return
+    yield Heading("What training one run took")
+    roles = sorted({role for each in report.costs for role in each.dollars})
+    rows = [
+        (
+            _letters(report)[each.side],
+            f"{each.trajectories:,.0f}",
+            f"{each.tokens_sampled:,.0f}",
+            f"{each.tokens_read:,.0f}",
+            "–" if each.cpu_seconds is None else f"{each.cpu_seconds:,.0f}",
+            *(f"${each.dollars.get(role, 0.0):,.2f}" for role in roles),
+        )
+        for each in report.costs
+    ]
+    unpriced = sum(each.unpriced_calls for each in report.costs)
+    yield TableBlock(
+        ("side", "trajectories", "tokens sampled", "tokens read", "CPU seconds", *roles),
+        tuple(rows),
+        "Mean over the side's runs. Tokens: of RL, superseded steps included (they were paid for). CPU seconds: of all stages."
+        + (f" {unpriced} calls have no known price and count nothing." if unpriced else ""),
+    )
+
+
+def _settings(report: ComparisonReport) -> Iterator[Block]:
+    yield Heading("What was played")
+    columns = {
+        "side": "side",
+        "gym": "gym",
+        "data": "data",
+        "split": "split",
+        "user_model": "user",
+        "horizon": "horizon",
+        "attempts": "attempts",
+        "tasks": "tasks",
+        "benchmark_version": "version",
+        "profile": "profile",
+        "runs": "runs",
+    }
+    rows = [(_letters(report)[side], *row) for side, *row in report.settings.select(*columns).rows()]
+    yield TableBlock(tuple(columns.values()), tuple(tuple(map(str, row)) for row in rows))
+    ways = report.settings.group_by("gym").agg(
+        pl.struct("data", "user_model", "horizon", "benchmark_version").n_unique()
+    )
+    if different := sorted(gym for gym, count in ways.iter_rows() if count > 1):
+        yield Text(
+            f"Not alike: {', '.join(different)} was played with different data, users, horizons or versions of the tasks; "
+            "what differs above may be that.",
+            strong=True,
+        )
+    notes = [
+        *(sentence for side in report.sides for sentence in side.left_out),
+        *(
+            f"{_letters(report)[side.name]}: {', '.join(run.run_id for run in side.runs)}"
+            for side in report.sides
+            if side.of_recipe or side.runs[0].run_id not in side.name
+        ),
+    ]
+    if notes:
+        yield Items(tuple(notes))
+
+
+def _published(each: PublishedRows) -> Iterator[Block]:
+    yield Heading(f"Published: {each.name.partition(':')[2]}")
+    rows = each.rows.with_columns(pl.col("turn_shaping", "trajectory_score").fill_null("–"))
+    wide = rows.pivot("gym", index=["model", "section", "turn_shaping", "trajectory_score"], values="score")
+    yield TableBlock(
+        tuple(name.replace("_", " ") for name in wide.columns),
+        tuple(
+            tuple(number(cell, 4) if isinstance(cell, float) else str(cell or "–") for cell in row)
+            for row in wide.rows()
+        ),
+        "As printed in UserRL table 3: published tasks, user GPT-4o, 16 turns, one attempt. Other tasks, users or horizons are "
+        "another benchmark, so nothing is subtracted here; `userrl sql \"from beside_published(run := '...')\"` says what "
+        "agrees.",
+    )
+
+
+def comparison_sentences(report: ComparisonReport) -> list[str]:
+    """Say what the comparison cannot tell, and what it would take to know more."""
+    comparison = report.comparison
+    if comparison.question == "none":
+        return [
+            "One side is a single run, another a recipe over several seeds: nothing is paired. Compare runs with runs, or "
+            "recipes with recipes."
+        ]
+    said = [*_not_shared(comparison), *map(_would_decide, comparison.to_decide)]
+    if comparison.question == "recipes":
+        return said
+    if len({run.recipe for side in report.sides for run in side.runs}) > 1:
+        return [*said, "One run each: nothing about the recipes. Seeds are their unit: compare 'recipe=...,seed=*'."]
+    return [*said, "One run each: this tells checkpoints apart, and nothing about the recipe or its seeds."]
+
+
+def _not_shared(comparison: Comparison) -> list[str]:
+    """Name what a side played and another did not: it counts in no comparison."""
+    alone = {name: gyms for name, gyms in comparison.unshared_gyms.items() if gyms}
+    if not alone:
+        return []
+    who = "; ".join(f"{name}: of {', '.join(gyms)}" for name, gyms in alone.items())
+    shared = ", ".join(comparison.shared_gyms)
+    return [f"'{ALL}' are those that every side played, of {shared}. Left out of it: {who}."]
+
+
+def _would_decide(needed: SeedsToDecide | TasksToDecide) -> str:
+    return _more_seeds(needed) if isinstance(needed, SeedsToDecide) else _more_tasks(needed)
+
+
+def _more_tasks(needed: TasksToDecide) -> str:
+    if needed.tasks < 2:
+        return f"{needed.a} and {needed.b} share fewer than two tasks."
+    if needed.resolution is None:
+        return (
+            f"{needed.b} against {needed.a}: with one attempt at each task, what lies in the tasks and what is luck cannot be "
+            "told apart; evaluate with --attempts 4 to see how many attempts or tasks a smaller difference needs."
+        )
+    said = str(needed.resolution)
+    return f"{needed.b} against {needed.a}: {said[0].lower()}{said[1:]}"
+
+
+def _more_seeds(needed: SeedsToDecide) -> str:
+    """Say how many seeds would show the difference that was seen, and equality, at the deviation seen and at its upper limit."""
+    said = f"{needed.b} against {needed.a}, last step: seed differences deviate by {number(needed.deviation)}; "
+    if needed.decided == "differ":
+        few = "" if needed.seeds >= SIGNS else f"; signs alone, without a normal distribution assumed, need {SIGNS}"
+        return said + f"{needed.seeds} seeds show that the two differ (Student's t{few})."
+    if needed.decided == "equal" or needed.to_equal is None:
+        return said + f"{needed.seeds} seeds show that the two differ by less than {EQUAL}."
+    if needed.to_differ is not None:
+        said += (
+            f"a true difference of {number(needed.effect)} would be seen with {needed.to_differ[0]:,} seeds (up to "
+            f"{needed.to_differ[1]:,} at the deviation's upper 80 % limit), "
+        )
+    return said + f"one of {EQUAL} with {needed.to_equal[0]:,} (up to {needed.to_equal[1]:,})."

@@ -1,0 +1,190 @@
+"""Gather what a comparison rests on: task scores, which `userrl_core.measure.comparison` compares, curves, costs and settings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from userrl.machine.home import runs_dir
+from userrl.reports.curves import RunCurve, side_curves
+from userrl_core.json_files import read_json
+from userrl_core.measure.comparison import WHICH, ComparedSide, Comparison, compared
+from userrl_core.measure.interval import Interval
+from warehouse import Warehouse
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingCost:
+    """What training one run took, in the mean over a side's runs.
+
+    cpu_seconds: of all its stages, None where a run's report is gone. dollars: by role, of calls whose price is known.
+    """
+
+    side: str
+    trajectories: float
+    tokens_sampled: float
+    tokens_read: float
+    cpu_seconds: float | None
+    dollars: Mapping[str, float]
+    unpriced_calls: int
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonReport:
+    """A comparison with what it rests on: what a page shows and ``--json`` prints. settings: what each side played, by gym."""
+
+    sides: tuple[ComparedSide, ...]
+    comparison: Comparison
+    costs: tuple[TrainingCost, ...]
+    curves: tuple[RunCurve, ...]
+    settings: pl.DataFrame
+
+
+def comparison_report(warehouse: Warehouse, sides: Sequence[ComparedSide]) -> ComparisonReport:
+    """Compare every other side with the first one. Published rows are shown apart and have no part in it."""
+    return ComparisonReport(
+        tuple(sides),
+        compared(task_scores(warehouse, sides), sides),
+        tuple(_cost(warehouse, side) for side in sides),
+        tuple(curve for side in sides for curve in side_curves(warehouse, side)),
+        _settings(warehouse, sides),
+    )
+
+
+def task_scores(warehouse: Warehouse, sides: Sequence[ComparedSide]) -> pl.DataFrame:
+    """Return the table that `userrl_core.measure.comparison` describes: a row per side, checkpoint, run and task.
+
+    Where no task was played by every side, all of them count as shared.
+    """
+    asked = pl.DataFrame(
+        [
+            {"side": side.name, "which": which, "run_id": run.run_id, "seed": run.seed, "policy": policy}
+            for side in sides
+            for run in side.runs
+            for which, policy in zip(WHICH, (run.best, run.last), strict=True)
+        ]
+    )
+    runs = asked["run_id"].unique().to_list()
+    played = warehouse.sql("FROM task_scores() WHERE run_id IN (SELECT unnest($runs))", runs=runs).pl()
+    table = asked.join(played, on=["run_id", "policy"]).with_columns(
+        task=pl.concat_str("gym", "task_id", "task_version", separator="/"),
+        tier=pl.concat_str("gym", "tier", separator=" "),
+    )
+    everybody = pl.col("side").n_unique().over("task") == table["side"].n_unique()
+    return table.with_columns(shared=everybody | ~everybody.any())
+
+
+def _cost(warehouse: Warehouse, side: ComparedSide) -> TrainingCost:
+    runs = [run.run_id for run in side.runs]
+    own = "run_id IN (SELECT unnest($runs))"
+    played = warehouse.sql(
+        f"""SELECT count(*), coalesce(sum(completion_tokens), 0), coalesce(sum(prompt_tokens), 0) FROM trajectories_all
+            WHERE phase = 'train' AND {own}""",
+        runs=runs,
+    ).fetchall()[0]
+    calls = warehouse.sql(
+        f"SELECT role, coalesce(sum(dollars), 0), sum(unpriced_calls) FROM cost() WHERE {own} GROUP BY role ORDER BY role",
+        runs=runs,
+    ).fetchall()
+    trajectories, sampled, read = (float(value) / len(runs) for value in played)
+    dollars = {role: float(spent) / len(runs) for role, spent, _ in calls}
+    unpriced = int(sum(row[2] for row in calls))
+    return TrainingCost(side.name, trajectories, sampled, read, mean_cpu_seconds(runs), dollars, unpriced)
+
+
+def mean_cpu_seconds(runs: Sequence[str]) -> float | None:
+    """Return the CPU-seconds of all stages, in the mean over the runs; None where a run's report is gone."""
+    reports = [read_json(runs_dir() / run / "report.json") or {} for run in runs]
+    seconds = [sum(report["cpu_seconds"].values()) for report in reports if report.get("cpu_seconds")]
+    return sum(seconds) / len(seconds) if len(seconds) == len(runs) else None
+
+
+def _settings(warehouse: Warehouse, sides: Sequence[ComparedSide]) -> pl.DataFrame:
+    """Return a row per side, gym and way in which its runs were evaluated; more than one way is a warning to the reader."""
+    asked = pl.DataFrame(
+        [{"side": side.name, "run_id": run.run_id, "policy": run.best} for side in sides for run in side.runs]
+    )
+    runs = asked["run_id"].unique().to_list()
+    settings = warehouse.sql("FROM evaluation_setting() WHERE run_id IN (SELECT unnest($runs))", runs=runs).pl()
+    ways = ["gym", "data", "split", "user_model", "horizon", "attempts", "tasks", "benchmark_version", "profile"]
+    return (
+        asked.join(settings, on=["run_id", "policy"], maintain_order="left")
+        .group_by("side", *ways, maintain_order=True)
+        .agg(runs=pl.len())
+    )
+
+
+def as_json(report: ComparisonReport, sentences: Sequence[str]) -> dict[str, Any]:
+    """Return everything but the curves' points, for programs; limits that are infinite are null."""
+    found = report.comparison
+    return {
+        "question": found.question,
+        "sides": {side.name: [run.run_id for run in side.runs] for side in report.sides},
+        "collapsed": [
+            {
+                "side": each.side,
+                "seeds": {seed: {"best": best, "last": last} for seed, (best, last) in each.seeds.items()},
+                **_numbers(each.share),
+                "p": _finite(each.p),
+            }
+            for each in found.collapses
+        ],
+        "scores": [
+            {"side": each.side, "checkpoint": each.which, "on": each.row, **_numbers(each.interval)}
+            for each in found.scores
+        ],
+        "differences": [
+            {
+                "a": each.a,
+                "b": each.b,
+                "checkpoint": each.which,
+                "on": each.row,
+                **_numbers(each.interval),
+                "p": _finite(each.p),
+                "p_signs": _finite(each.signs),
+                "left_out": each.left_out,
+            }
+            for each in found.paired
+        ],
+        "agreement": [
+            {
+                "side": each.side,
+                "attempts": each.attempts,
+                "flip_rate": each.consistency.flips,
+                "icc": each.consistency.icc,
+                "design_effect": each.consistency.design_effect,
+            }
+            for each in found.agreement
+        ],
+        "sentences": list(sentences),
+        "spent": [
+            {
+                "side": each.side,
+                "trajectories": each.trajectories,
+                "tokens_sampled": each.tokens_sampled,
+                "tokens_read": each.tokens_read,
+                "cpu_seconds": each.cpu_seconds,
+                "dollars": dict(each.dollars),
+            }
+            for each in report.costs
+        ],
+        "played": report.settings.to_dicts(),
+    }
+
+
+def _numbers(interval: Interval) -> dict[str, Any]:
+    return {
+        "estimate": interval.estimate,
+        "low": _finite(interval.low),
+        "high": _finite(interval.high),
+        "units": interval.units,
+        "method": interval.method,
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,141 @@
+"""Learning curves of runs: read from the warehouse, and drawn with the stages where they begin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from userrl.reports.document import Figure
+from userrl.reports.figures import Line, Panel, panels
+from userrl.run.spark import spark
+from userrl_core.measure.comparison import ComparedSide
+from userrl_core.measure.interval import t_interval
+from userrl_core.number_format import number
+from userrl_core.records import branch_of
+from warehouse import Warehouse
+
+PHASES = {"train": "training, mean score of a step", "validate": "validation, mean score"}
+SMOOTHED = "Training: raw values behind a Gaussian of sigma 2 steps."
+
+POINTS = """
+SELECT phase, stage, step, avg(score), max(horizon) FROM trajectories
+WHERE run_id = $run AND phase IN ('train', 'validate') AND admitted AND score IS NOT NULL GROUP BY ALL ORDER BY step, stage
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """Mean score of one step in training or in validation, at the horizon of the step."""
+
+    phase: str
+    stage: str
+    step: int
+    score: float
+    horizon: int
+
+    @property
+    def branch(self) -> str:
+        """The branch of the step's stage, "" before the run branched."""
+        return branch_of(self.stage)
+
+
+@dataclass(frozen=True, slots=True)
+class RunCurve:
+    """Mean score by step of one run, in training or in validation. stages: name, horizon and first step of each."""
+
+    side: str
+    seed: int
+    phase: str
+    points: tuple[tuple[int, float], ...]
+    stages: tuple[tuple[str, int, int], ...]
+
+
+def curve_points(warehouse: Warehouse, run_id: str) -> list[CurvePoint]:
+    """Return the mean score of every step in training and in validation."""
+    return [CurvePoint(*row) for row in warehouse.sql(POINTS, run=run_id).fetchall()]
+
+
+def along(points: Sequence[CurvePoint], branch: str) -> list[CurvePoint]:
+    """Return the points that lead to the end of a branch."""
+    return [point for point in points if point.branch in ("", branch)]
+
+
+def run_curves(points: Sequence[CurvePoint], side: str, seed: int, branch: str) -> Iterator[RunCurve]:
+    """Yield a run's curves in training and in validation, those that have a point."""
+    own = along(points, branch)
+    first: dict[str, tuple[str, int, int]] = {}
+    for point in own:
+        if point.phase == "train":
+            first.setdefault(point.stage, (point.stage, point.horizon, point.step))
+    for phase in PHASES:
+        if values := tuple({point.step: point.score for point in own if point.phase == phase}.items()):
+            yield RunCurve(side, seed, phase, values, tuple(first.values()))
+
+
+def side_curves(warehouse: Warehouse, side: ComparedSide) -> Iterator[RunCurve]:
+    """Yield the curves of a side's runs that RL trained."""
+    for run in side.runs:
+        if run.branch is not None:
+            yield from run_curves(curve_points(warehouse, run.run_id), side.name, run.seed, run.branch)
+
+
+def mean_line(label: str, curves: Sequence[RunCurve]) -> Line:
+    """Return the mean over seeds at every step that all have, with single seeds and a band where there are several."""
+    if not curves:
+        return Line(label, ())
+    training = curves[0].phase == "train"
+    if len(curves) == 1:
+        return Line(label, curves[0].points, smooth=training, markers=not training)
+    by_step = [dict(curve.points) for curve in curves]
+    steps = sorted(set.intersection(*map(set, by_step)))
+    values_TS = np.array([[each[step] for each in by_step] for step in steps])
+    limits = [t_interval(values_S) for values_S in values_TS]
+    return Line(
+        label,
+        [(step, limit.estimate) for step, limit in zip(steps, limits, strict=True)],
+        single=() if training else [curve.points for curve in curves],
+        band=[(step, max(0.0, limit.low), min(1.0, limit.high)) for step, limit in zip(steps, limits, strict=True)],
+        smooth=training,
+        markers=not training,
+    )
+
+
+def stage_marks(curves: Sequence[RunCurve]) -> list[tuple[float, str]]:
+    """Return where stages begin, with their horizons; stages that begin together share a line."""
+    stages = dict.fromkeys(stage for curve in curves for stage in curve.stages)
+    first: dict[int, list[str]] = {}
+    for name, horizon, step in stages:
+        text = f"{name}: {horizon} turns"
+        if text not in first.setdefault(step, []):
+            first[step].append(text)
+    return [(step, text) for step in sorted(first) for text in first[step]]
+
+
+def curves_figure(
+    curves: Sequence[RunCurve], lines: Callable[[str], list[Line]], caption: str, level: dict[str, float] | None = None
+) -> Figure:
+    """Return training beside validation. lines: those of a phase. level: values drawn as horizontal lines in training."""
+    marks = stage_marks(curves)
+    drawn = [
+        Panel(title, lines(phase), marks=marks, level=level or {} if phase == "train" else {})
+        for phase, title in PHASES.items()
+    ]
+    return Figure(partial(panels, drawn), caption, panel_lines(drawn))
+
+
+def panel_lines(drawn: Sequence[Panel]) -> tuple[str, ...]:
+    """Return each curve of the panels in one line of text."""
+    return tuple(
+        curve_line(panel.title.partition(", mean")[0], [value for _, value in line.points], line.label)
+        for panel in drawn
+        for line in panel.lines
+        if line.points
+    )
+
+
+def curve_line(what: str, values: Sequence[float], label: str) -> str:
+    """Return a curve in one line of text, with its first and last value."""
+    return f"{what:10} {spark(values)} {number(values[0])} → {number(values[-1])}  {label}".rstrip()

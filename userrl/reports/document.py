@@ -1,0 +1,254 @@
+"""A page as data, and the forms it is written in: text for a terminal, Markdown, and one self-contained HTML file.
+
+Every text is plain: whatever a model, a user or a server wrote into it is escaped in every form and never obeyed. The HTML
+loads nothing, and its content security policy forbids it to. `flows/page` draws the same blocks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader
+
+from userrl.machine.foreign_text import plain
+
+_SPECIAL = re.compile(
+    r"""([\\`*|~]
+       |(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])   # within a word it is a letter
+       |\](?=[(\[:])                         # ends the text of a link, or the name of one
+       |<(?=[A-Za-z/!?])                     # begins a tag
+       |&(?=\#?\w+;)                         # begins a character's name
+       |^[#>]|^[-+](?=\s))                   # begins a heading, a quotation or a list
+    """,
+    re.VERBOSE,
+)
+"""What Markdown would obey. Brackets of intervals, arrows and signs of numbers are left as they are."""
+_BAR = re.compile(r"(?<!\\)\|")
+_NUMBER = re.compile(r"[-+−–.,\d\s%$±\[\]∞()]*|–")
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """A name, a path or a command within a text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A text within another that leads to an address of ours."""
+
+    text: str
+    address: str
+
+
+Inline = str | Code | Link
+Line = Inline | tuple[Inline, ...]
+"""A text of a block: plain, or of parts."""
+
+
+def parts(line: Line) -> tuple[Inline, ...]:
+    """Return the parts of a text."""
+    return line if isinstance(line, tuple) else (line,)
+
+
+def unmarked(line: Line) -> str:
+    """Return a text without its markup."""
+    return "".join(part if isinstance(part, str) else part.text for part in parts(line))
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """A section begins."""
+
+    text: str
+    kind: str = "heading"
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A paragraph. strong: what must not be overlooked."""
+
+    text: Line
+    strong: bool = False
+    kind: str = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """A list."""
+
+    items: tuple[Line, ...]
+    kind: str = "items"
+
+
+@dataclass(frozen=True, slots=True)
+class TableBlock:
+    """Rows of text under a head. note: a sentence below it."""
+
+    head: tuple[str, ...]
+    rows: tuple[tuple[Line, ...], ...]
+    note: str = ""
+    kind: str = "table"
+
+    @property
+    def numeric(self) -> tuple[bool, ...]:
+        """Whether each column holds figures, which are aligned at the right."""
+        return tuple(
+            bool(self.rows) and all(_NUMBER.fullmatch(unmarked(row[column])) for row in self.rows)
+            for column in range(len(self.head))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A drawing. draw: makes the SVG, by `userrl.reports.figures` and by nothing else, since it is not escaped; None for a
+    figure that is only lines. lines: the drawing in a terminal. A face that shows the lines never draws.
+    """
+
+    draw: Callable[[], str] | None
+    caption: str
+    lines: tuple[str, ...] = ()
+    kind: str = "figure"
+
+    @property
+    def svg(self) -> str:
+        """The drawing; "" for a figure that is only lines."""
+        return "" if self.draw is None else self.draw()
+
+
+Block = Heading | Text | Items | TableBlock | Figure
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A page. title: "" for a part of another page."""
+
+    title: str
+    blocks: tuple[Block, ...]
+
+    @property
+    def figures(self) -> tuple[Figure, ...]:
+        """The drawings, in order."""
+        return tuple(block for block in self.blocks if isinstance(block, Figure) and block.draw)
+
+    def html(self) -> str:
+        """Return one HTML file that needs no other."""
+        return _TEMPLATE.render(title=plain(self.title), blocks=self.blocks, parts=parts)
+
+    def markdown(self, figures: Sequence[str] = ()) -> str:
+        """Return Markdown. figures: addresses of the drawings, in order; without one, a drawing is its lines."""
+        addresses = iter(figures)
+
+        def figure(block: Figure) -> list[str]:
+            address = next(addresses, None) if block.draw else None
+            return [f"![{_escaped(block.caption)}]({address})"] if address else _indented(block)
+
+        return self._lined(_in_markdown, figure, padded=False)
+
+    def text(self) -> str:
+        """Return text for a terminal: as Markdown without its escapes, drawings in a line or two."""
+        return self._lined(lambda line: _one_line(unmarked(line)), _indented, padded=True)
+
+    def _lined(self, said: Callable[[Line], str], figure: Callable[[Figure], list[str]], *, padded: bool) -> str:
+        lines = [f"# {said(self.title)}", ""] if self.title else []
+        for block in self.blocks:
+            own = figure(block) if isinstance(block, Figure) else _lines(block, said, padded)
+            lines += [*own, ""] if own else []
+        return "\n".join(lines)
+
+    def write(self, path: Path) -> list[Path]:
+        """Write HTML, or, to a ``.md`` file, Markdown with its drawings beside it. Returns what was written."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix != ".md":
+            path.write_text(self.html(), encoding="utf-8")
+            return [path]
+        drawings = [path.with_name(f"{path.stem}-{number}.svg") for number in range(1, len(self.figures) + 1)]
+        for drawing, figure in zip(drawings, self.figures, strict=True):
+            drawing.write_text(figure.svg, encoding="utf-8")
+        path.write_text(self.markdown([drawing.name.replace(" ", "%20") for drawing in drawings]), encoding="utf-8")
+        return [path, *drawings]
+
+
+def section(heading: str, blocks: Iterator[Block]) -> Iterator[Block]:
+    """Yield the blocks under a heading; nothing where there is none."""
+    for number, block in enumerate(blocks):
+        if number == 0:
+            yield Heading(heading)
+        yield block
+
+
+def _one_line(text: str) -> str:
+    return " ".join(plain(text).split())
+
+
+def _escaped(text: str) -> str:
+    line = _one_line(text)
+    return line if _NUMBER.fullmatch(line) else _SPECIAL.sub(r"\\\1", line)
+
+
+def _in_markdown(line: Line) -> str:
+    return "".join(_marked(part) for part in parts(line))
+
+
+def _marked(part: Inline) -> str:
+    match part:
+        case Code(text):
+            return _code(_one_line(text))
+        case Link(text, address):
+            return f"[{_escaped(text)}]({address})"
+        case str():
+            # The blanks at either end separate it from the parts beside it.
+            line = _escaped(part)
+            return f"{' ' * part[:1].isspace()}{line}{' ' * (part[-1:].isspace() and len(part) > 1)}"
+
+
+def _code(text: str) -> str:
+    """Return a code span; one that holds backticks is fenced with more of them."""
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence, space = "`" * (longest + 1), " " * bool(longest)
+    return f"{fence}{space}{text}{space}{fence}"
+
+
+def _indented(block: Figure) -> list[str]:
+    return [f"    {_one_line(line)}" for line in block.lines]
+
+
+def _lines(block: Heading | Text | Items | TableBlock, said: Callable[[Line], str], padded: bool) -> list[str]:
+    match block:
+        case Heading(text):
+            return [f"## {said(text)}"]
+        case Text(text, strong):
+            return [f"**{said(text)}**" if strong else said(text)]
+        case Items(items):
+            return [f"- {said(item)}" for item in items]
+        case TableBlock():
+            lines = table_lines(block, said, padded=padded)
+            return [*lines, "", said(block.note)] if block.note else lines
+
+
+def table_lines(table: TableBlock, said: Callable[[Line], str] = _in_markdown, *, padded: bool = False) -> list[str]:
+    """Return the head, the rule and the rows of a table. padded: whether columns are made equally wide."""
+    cells = [[said(cell) for cell in row] for row in (table.head, *table.rows)]
+    right = table.numeric
+    if not padded:
+        rule = ["---:" if at else "---" for at in right]
+        cells = [
+            [_BAR.sub(r"\\|", cell) for cell in row] for row in cells
+        ]  # also within code, as tables of GitHub want it
+        return [f"| {' | '.join(row)} |" for row in (cells[0], rule, *cells[1:])]
+    widths = [max(3, *(len(row[column]) for row in cells)) for column in range(len(table.head))]
+    aligned = [
+        [cell.rjust(width) if at else cell.ljust(width) for cell, width, at in zip(row, widths, right, strict=True)]
+        for row in cells
+    ]
+    rule = ["-" * (width - 1) + (":" if at else "-") for width, at in zip(widths, right, strict=True)]
+    return [f"| {' | '.join(row)} |".rstrip() for row in (aligned[0], rule, *aligned[1:])]
+
+
+_ENVIRONMENT = Environment(loader=PackageLoader("userrl.reports", "."), autoescape=True, trim_blocks=True)
+_ENVIRONMENT.filters["visible"] = plain
+_TEMPLATE = _ENVIRONMENT.get_template("page.html")

@@ -1,0 +1,176 @@
+"""Drawings as SVG text that stands inside a page: no network, no script, letters as letters.
+
+Array names: curves are lists of (step, value); a band is (step, low, high).
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy.ndimage import gaussian_filter1d
+
+from userrl.machine.foreign_text import plain
+
+SIGMA = 2.0
+"""Of the Gaussian that smooths training curves, in logged steps (UserRL appendix F)."""
+COLORS = ("#1f6fb4", "#c8501e", "#3b8a3f", "#8250a0", "#8a6d1a", "#5b6670")
+_SETTINGS = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "userrl",
+    "text.parse_math": False,
+    "font.family": ["DejaVu Sans", "sans-serif"],
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#8a939e",
+    "axes.grid": True,
+    "grid.color": "#eceff2",
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One curve. single: curves of its seeds, drawn thin; band: limits around it. smooth: both, over its raw values."""
+
+    label: str
+    points: Sequence[tuple[float, float]]
+    single: Sequence[Sequence[tuple[float, float]]] = ()
+    band: Sequence[tuple[float, float, float]] = ()
+    smooth: bool = False
+    markers: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """Curves over the same steps. marks: what begins at a step."""
+
+    title: str
+    lines: Sequence[Line]
+    x: str = "training step"
+    marks: Sequence[tuple[float, str]] = ()
+    level: Mapping[str, float] = field(default_factory=dict)
+    """Values that are drawn as dotted horizontal lines, by what they are."""
+
+
+def smoothed(values: Sequence[float]) -> list[float]:
+    """By a Gaussian of sigma 2; the ends are mirrored."""
+    found: list[float] = gaussian_filter1d(np.asarray(values, dtype=float), SIGMA, mode="nearest").tolist()
+    return found
+
+
+def panels(drawn: Sequence[Panel], *, columns: int = 2, height: float = 2.9) -> str:
+    """Panels in a grid, with one legend for all where their curves have the same names."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    rows = -(-len(drawn) // columns)
+    across = min(columns, len(drawn))
+    with matplotlib.rc_context(_SETTINGS):
+        figure = Figure(figsize=(9.4 if across > 1 else 7.2, height * rows + 0.3), layout="constrained")
+        grid = figure.subplots(rows, across, squeeze=False)
+        for axes, panel in zip(grid.flat, drawn, strict=False):
+            _panel(axes, panel)
+        for axes in list(grid.flat)[len(drawn) :]:
+            axes.set_axis_off()
+        names = [[line.label for line in panel.lines] for panel in drawn]
+        if all(each == names[0] for each in names) and len(names[0]) > 1:
+            handles, labels = grid.flat[0].get_legend_handles_labels()
+            figure.legend(handles, labels, loc="outside upper center", ncols=len(labels))
+        else:
+            for axes, labels in zip(grid.flat, names, strict=False):
+                if len(labels) > 1:
+                    axes.legend(fontsize=8)
+        return _svg(figure)
+
+
+def _panel(axes: Any, panel: Panel) -> None:
+    for number, line in enumerate(panel.lines):
+        color = COLORS[number % len(COLORS)]
+        if not line.points:
+            axes.plot([], [], color=color, label=plain(line.label))
+            continue
+        steps, values = zip(*line.points, strict=True)
+        for each in line.single:
+            axes.plot(*zip(*each, strict=True), color=color, lw=0.8, alpha=0.35)
+        if line.band:
+            at, low, high = zip(*line.band, strict=True)
+            if line.smooth:
+                low, high = tuple(smoothed(low)), tuple(smoothed(high))
+            axes.fill_between(at, low, high, color=color, alpha=0.15, lw=0)
+        if line.smooth and len(values) > 2:
+            axes.plot(steps, values, color=color, lw=0.8, alpha=0.3)
+            values = tuple(smoothed(values))
+        axes.plot(
+            steps,
+            values,
+            color=color,
+            lw=1.8,
+            label=plain(line.label),
+            marker="o" if line.markers else None,
+            markersize=3.5,
+        )
+    for number, (name, value) in enumerate(panel.level.items()):
+        axes.axhline(value, color="#57606a", lw=0.9, ls=(0, (1, 1 + number)))
+        axes.annotate(
+            plain(name),
+            (1, value),
+            xycoords=("axes fraction", "data"),
+            ha="right",
+            va="bottom",
+            fontsize=7.5,
+            color="#57606a",
+        )
+    heights: dict[float, int] = {}
+    low, high = axes.get_ylim()
+    rows = max((sum(other == step for other, _ in panel.marks) for step, _ in panel.marks), default=0)
+    axes.set_ylim(low, high + (high - low) * 0.08 * rows)  # the names of stages stand above the curves
+    for step, name in panel.marks:
+        axes.axvline(step, color="#b0b8c1", lw=0.9, zorder=0.5)
+        row = heights[step] = heights.get(step, -1) + 1
+        axes.annotate(
+            plain(name),
+            (step, 1 - 0.07 * row),
+            xycoords=("data", "axes fraction"),
+            xytext=(3, -1),
+            textcoords="offset points",
+            va="top",
+            fontsize=7.5,
+            color="#57606a",
+        )
+    axes.set_title(plain(panel.title), loc="left", fontsize=9.5)
+    axes.set(xlabel=panel.x)
+
+
+def intervals(rows: Sequence[tuple[str, float, float, float]], *, x: str, zero: bool = False) -> str:
+    """Estimates with their limits, one below the other. rows: label, estimate, low, high; zero: a line at no difference."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(_SETTINGS):
+        figure = Figure(figsize=(7.2, 0.7 + 0.3 * len(rows)), layout="constrained")
+        axes = figure.add_subplot()
+        for place, (_, estimate, low, high) in enumerate(rows):
+            axes.plot([low, high], [place, place], color=COLORS[0], lw=2, solid_capstyle="butt", alpha=0.55)
+            axes.plot([estimate], [place], "o", color=COLORS[0], markersize=5)
+        axes.set_yticks(range(len(rows)), [plain(label) for label, *_ in rows])
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+        axes.grid(visible=False, axis="y")
+        if zero:
+            axes.axvline(0, color="#57606a", lw=1, zorder=0.5)
+        axes.set(xlabel=x)
+        return _svg(figure)
+
+
+def _svg(figure: Any) -> str:
+    """The element alone, without the XML head that only a file of its own needs."""
+    text = io.StringIO()
+    figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    drawn = text.getvalue()
+    return re.sub(r"<metadata>.*?</metadata>", "", drawn[drawn.index("<svg") :], flags=re.DOTALL).strip()

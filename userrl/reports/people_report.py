@@ -1,0 +1,148 @@
+"""People beside simulated users on the same tasks, paired (UserRL table 5): all of them, or those who met one run's checkpoint."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from userrl.reports.document import Block, Document, TableBlock, Text
+from userrl_core.errors import ConfigError
+from userrl_core.number_format import number, with_limits
+from warehouse import Warehouse
+
+if TYPE_CHECKING:
+    from userrl_core.measure.interval import Interval
+
+RUN = "people"
+"""The run of the warehouse that holds the conversations of people."""
+
+TITLE = "People beside simulated ones, on the same tasks"
+
+FEW = 20
+"""Below this many tasks a table says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeoplePair:
+    """People and simulated ones in one part against one other side, over the tasks that both had.
+
+    conversations: that people had on these tasks. difference: people less simulated, task by task.
+    """
+
+    gym: str
+    part: str
+    other_side: str
+    simulated: str
+    conversations: int
+    people_score: Interval
+    simulated_score: Interval
+    difference: Interval
+
+    @property
+    def tasks(self) -> int:
+        """On how many tasks it rests."""
+        return self.difference.units
+
+
+def paired(warehouse: Warehouse, run_id: str | None = None) -> list[PeoplePair]:
+    """Everything that can be paired. run_id: only where a checkpoint of this run was the agent."""
+    sides: dict[tuple[str, str, str, str], list[Mapping[str, Any]]] = {}
+    for row in warehouse.rows("FROM people_by_task"):
+        if run_id is None or row["other_side"].partition(" ")[0] == run_id:
+            sides.setdefault((row["gym"], row["part"], row["other_side"], row["simulated"]), []).append(row)
+    return [_pair(*key, rows) for key, rows in sides.items()]
+
+
+def _pair(gym: str, part: str, other_side: str, simulated: str, rows: Sequence[Mapping[str, Any]]) -> PeoplePair:
+    from userrl_core.measure.checkpoints import difference, mean_score  # late: scipy is a quarter of the page's memory
+
+    people, rules = [row["people_scores"] for row in rows], [row["simulated_scores"] for row in rows]
+    between = difference(rules, people).interval
+    return PeoplePair(
+        gym, part, other_side, simulated, sum(map(len, people)), mean_score(people), mean_score(rules), between
+    )
+
+
+def people_document(warehouse: Warehouse) -> Document:
+    """All conversations of people. Raises ConfigError where there are none."""
+    talks = warehouse.rows("FROM people(run := $run)", run=RUN)
+    if not talks:
+        raise ConfigError(
+            "No person has held a conversation yet; see `userrl play GYM --as user`, or People in `userrl view`."
+        )
+    scored = [talk for talk in talks if talk["admitted"]]
+    names = {talk["person"] for talk in talks if talk["person"]}
+    ratings = [talk["rating"] for talk in talks if talk["rating"]]
+    people = _many(len(names), "named person", "named people")
+    told = [f"{_many(len(talks), 'conversation')} of {people}; {len(scored)} could be scored."]
+    if ratings:
+        mean = sum(ratings) / len(ratings)
+        told.append(f"Mean rating of the other side: {number(mean, 1)} of 5, {_many(len(ratings), 'rating')}.")
+    pairs = [*beside_simulated(warehouse)] or [
+        Text("Nobody simulated has played the same tasks against the same other side.")
+    ]
+    return Document(TITLE, (*map(Text, told), *pairs))
+
+
+def beside_simulated(warehouse: Warehouse, run_id: str | None = None) -> Iterator[Block]:
+    """The paired table, and what it rests on; nothing where no task was played by both."""
+    pairs = paired(warehouse, run_id)
+    if not pairs:
+        return
+    yield TableBlock(
+        ("gym", "part", "against", "simulated by", "tasks", "conversations", "people", "simulated", "people − simulated"),
+        tuple(
+            (
+                pair.gym, pair.part, pair.other_side, pair.simulated, str(pair.tasks), str(pair.conversations),
+                with_limits(pair.people_score), with_limits(pair.simulated_score), with_limits(pair.difference, sign=True),
+            )
+            for pair in pairs
+        ),
+        NOTE,
+    )  # fmt: skip
+    if caution := few(pairs):
+        yield Text(caution, strong=True)
+
+
+NOTE = (
+    "Mean scores with 95 % limits, the difference paired over tasks (Student's t, whose limits may leave the range of scores; "
+    "Wilson's for few verdicts; a dash where there is one task). Conversations: those of people. The limits are over tasks: they "
+    "say nothing about other people than these."
+)
+
+
+def few(pairs: Sequence[PeoplePair]) -> str:
+    """What has to be said where there are few tasks."""
+    least = min((pair.tasks for pair in pairs), default=FEW)
+    if least >= FEW:
+        return ""
+    return f"Few tasks, {'one' if least == 1 else least} at the fewest: read this as a trial of the study, not as its result."
+
+
+def as_json(pairs: Sequence[PeoplePair]) -> list[dict[str, Any]]:
+    """For programs; limits that are infinite are null."""
+
+    def numbers(interval: Interval) -> dict[str, Any]:
+        low, high = (value if math.isfinite(value) else None for value in (interval.low, interval.high))
+        return {"estimate": interval.estimate, "low": low, "high": high}
+
+    return [
+        {
+            "gym": pair.gym,
+            "part": pair.part,
+            "other_side": pair.other_side,
+            "simulated": pair.simulated,
+            "tasks": pair.tasks,
+            "conversations": pair.conversations,
+            "people": numbers(pair.people_score),
+            "simulated_score": numbers(pair.simulated_score),
+            "difference": numbers(pair.difference),
+        }
+        for pair in pairs
+    ]
+
+
+def _many(count: int, one: str, more: str = "") -> str:
+    return f"{count} {one if count == 1 else more or one + 's'}"

@@ -1,0 +1,293 @@
+"""Show a run, or an evaluation by itself, in full: its report, with intervals, dynamics, endings and cost from the warehouse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import polars as pl
+
+from userrl.reports import run_summary
+from userrl.reports.curves import curve_points, panel_lines
+from userrl.reports.document import Block, Document, Figure, Heading, Items, TableBlock, Text, section
+from userrl.reports.figures import Line, Panel, intervals, panels
+from userrl.reports.people_report import TITLE, beside_simulated
+from userrl.reports.run_report import RunReport
+from userrl.reports.sides import TRAINED
+from userrl.run.ending import COLLAPSED, endings
+from userrl.run.plan import last_step
+from userrl_core.measure.checkpoints import consistency, mean_score
+from userrl_core.measure.comparison import ALL
+from userrl_core.measure.interval import Interval
+from userrl_core.number_format import NULL, number, with_limits
+from userrl_core.records import branch_of
+from warehouse import Warehouse
+
+Intervals = dict[tuple[str, str], Interval]
+"""By policy and row: all tasks, a gym, a tier of it."""
+
+
+def run_document(report: RunReport, warehouse: Warehouse) -> Document:
+    """Return the whole page of a run that has a report."""
+    scores = warehouse.sql("FROM task_scores(run := $run)", run=report.run).pl()
+    measured = _intervals(scores)
+    blocks: list[Block] = [
+        *run_summary.facts(report),
+        *_reached(report, warehouse),
+        *_overall(report, measured),
+        *section("Learning curves", run_summary.curves(report, curve_points(warehouse, report.run))),
+        *section("Held-out scores", _scores(report, scores, measured)),
+        *_published(report, warehouse, measured),
+        *section(TITLE, beside_simulated(warehouse, report.run)),
+        *_dynamics(report, warehouse),
+        *_ends(report, warehouse),
+        *_cost(report, warehouse, measured),
+        *run_summary.replaced(report),
+        *run_summary.where(report),
+    ]
+    return Document(report.run, tuple(blocks))
+
+
+def _intervals(scores: pl.DataFrame) -> Intervals:
+    measured: Intervals = {}
+    for (policy,), own in scores.group_by("policy", maintain_order=True):
+        measured[str(policy), ALL] = mean_score(own["scores"].to_list())
+        for (gym,), of_gym in own.group_by("gym", maintain_order=True):
+            measured[str(policy), str(gym)] = mean_score(of_gym["scores"].to_list())
+            if of_gym["tier"].n_unique() > 1:
+                for (tier,), of_tier in of_gym.sort("tier").group_by("tier", maintain_order=True):
+                    measured[str(policy), f"{gym} {tier}"] = mean_score(of_tier["scores"].to_list())
+    return measured
+
+
+def _order(report: RunReport, measured: Intervals) -> list[str]:
+    """Policies in the report's order; it calls a scripted demonstrator by that name alone."""
+    of_report = list(report.table)
+    policies = list(dict.fromkeys(policy for policy, _ in measured))
+
+    def place(policy: str) -> tuple[int, str]:
+        label = "demonstrator" if policy.startswith("scripted") else policy
+        return (of_report.index(label) if label in of_report else len(of_report), policy)
+
+    return sorted(policies, key=place)
+
+
+def _reached(report: RunReport, warehouse: Warehouse) -> Iterator[Block]:
+    """Yield how the run ended; of an earlier report, which does not say, from the warehouse."""
+    collapsed, held = report.collapsed, report.held
+    if not collapsed and not held:
+        own = endings(warehouse, report.run).get(report.run, [])
+        collapsed = tuple(each.sentence() for each in own if each.word == COLLAPSED)
+        held = tuple(each.sentence() for each in own if each.word != COLLAPSED)
+    return run_summary.reached(report, collapsed, held)
+
+
+def _overall(report: RunReport, measured: Intervals) -> Iterator[Block]:
+    """Yield every policy's score over all tasks, with its interval."""
+    shown = {policy: interval for policy in _order(report, measured) if (interval := measured[policy, ALL]).units > 1}
+    if shown:
+        rows = [(policy, each.estimate, each.low, each.high) for policy, each in shown.items()]
+        yield Figure(
+            partial(intervals, rows, x="mean held-out score, 95 % over tasks"),
+            "All held-out tasks; one run: the limits say nothing about another seed.",
+            tuple(f"{policy:24} {with_limits(interval)}" for policy, interval in shown.items()),
+        )
+
+
+def _scores(report: RunReport, scores: pl.DataFrame, measured: Intervals) -> Iterator[Block]:
+    if not measured:
+        return
+    policies, rows = _order(report, measured), list(dict.fromkeys(row for _, row in measured))
+    rows.sort(key=lambda row: " " in row and row != ALL)
+    yield TableBlock(
+        ("on", *policies),
+        tuple((row, *(_cell(measured.get((policy, row))) for policy in policies)) for row in rows),
+        f"Mean of the gyms' metrics, 95 % over tasks (Wilson for few verdicts, else Student's t); {report.test_tasks} tasks, "
+        f"horizon {report.horizon}. {_played_by(scores)}",
+    )
+    yield from run_summary.without_calls(report)
+    tried = scores.filter(pl.col("attempts") > 1)
+    if not tried.is_empty():
+        yield from _agreement(tried)
+    yield from run_summary.by_turns(report)
+
+
+def _cell(interval: Interval | None) -> str:
+    return NULL if interval is None else with_limits(interval)
+
+
+def _played_by(scores: pl.DataFrame) -> str:
+    users = scores["user_model"].unique().sort().to_list()
+    sources = scores["source"].unique().sort().to_list()
+    return f"Tasks: {', '.join(sources)}; user: {', '.join(user or 'unknown' for user in users)}."
+
+
+def _agreement(tried: pl.DataFrame) -> Iterator[Block]:
+    rows = []
+    for (policy,), own in tried.group_by("policy", maintain_order=True):
+        attempts = int(own["attempts"].min() or 0)  # type: ignore[arg-type]
+        if len(own) > 1:
+            alike = consistency([row[:attempts] for row in own["scores"].to_list()])
+            rows.append((str(policy), str(attempts), number(alike.flips), number(alike.icc)))
+    yield TableBlock(
+        ("policy", "attempts", "flip rate", "ICC(1)"),
+        tuple(rows),
+        "Flip rate: the chance that two attempts at a task disagree. ICC(1): the share of the variance between tasks.",
+    )
+
+
+def _published(report: RunReport, warehouse: Warehouse, measured: Intervals) -> Iterator[Block]:
+    """What training, or the evaluation, ended with, gym by gym, beside the paper's own and GPT-4o."""
+    text = """FROM beside_published(run := $run) WHERE published IS NOT NULL AND gym <> 'micro_average'
+              AND (section = 'trained' OR published_model = 'GPT-4o')"""
+    rows = warehouse.sql(text, run=report.run).pl()
+    trained = [policy for policy in (*report.branches, TRAINED) if (policy, ALL) in measured]
+    rows = rows.filter(pl.col("policy").is_in(trained or _order(report, measured)))
+    if rows.is_empty():
+        return
+    yield Heading("Beside the published figures")
+    of = pl.concat_str("published_model", "turn_shaping", "trajectory_score", separator=" ", ignore_nulls=True)
+    wide = rows.with_columns(of=of, why_not=pl.col("why_not").fill_null("")).pivot(
+        "of", index=["policy", "gym", "score", "why_not"], values="published"
+    )
+    models = wide.columns[4:]
+    yield TableBlock(
+        ("policy", "gym", "here", *models, "what differs here"),
+        tuple(
+            (policy, gym, number(score), *(number(value, 4) for value in published), why_not or "nothing")
+            for policy, gym, score, why_not, *published in wide.rows()
+        ),
+        "UserRL table 3. Figures can be held against each other only where nothing differs; the others stand here for "
+        "orientation and are another benchmark. Nothing is subtracted.",
+    )
+
+
+def _dynamics(report: RunReport, warehouse: Warehouse) -> Iterator[Block]:
+    """Reply length, format rate, entropy, and how often it says wait, step by step; where turns were judged, the judges too."""
+    replies = warehouse.sql(
+        """SELECT stage, step, sum(n * tokens_per_turn) / sum(n), 1 - sum(n * format_errors) / sum(n)
+           FROM replies(run := $run, in_phase := 'train') GROUP BY ALL ORDER BY step, stage""",
+        run=report.run,
+    )
+    numbers = warehouse.sql(
+        """SELECT stage, step, value, name FROM metrics WHERE run_id = $run AND stage LIKE 'rl-%'
+           AND name IN ('policy/entropy/mean', 'rollout/waits/mean', 'rollout/interventions/mean', 'judge/agreement/share')
+           ORDER BY step""",
+        run=report.run,
+    )
+    told, measured = replies.fetchall(), numbers.fetchall()
+    if not told:
+        return
+    yield Heading("How it trained")
+    ways = list(report.branches) or [""]
+    of = {
+        "reply length, tokens": [(stage, step, tokens) for stage, step, tokens, _ in told],
+        "share of replies with a readable call": [(stage, step, rate) for stage, step, _, rate in told],
+        "entropy, nats": [row[:3] for row in measured if row[3] == "policy/entropy/mean"],
+        "wait, times a reply": [row[:3] for row in measured if row[3] == "rollout/waits/mean"],
+        "interrupted attempts, per turn": [row[:3] for row in measured if row[3] == "rollout/interventions/mean"],
+        "share of turns that judge and rule judge mark alike": [
+            row[:3] for row in measured if row[3] == "judge/agreement/share"
+        ],
+    }
+    drawn = [
+        Panel(title, [Line(way or TRAINED, _along(rows, way), smooth=True) for way in ways])
+        for title, rows in of.items()
+        if rows
+    ]
+    yield Figure(
+        partial(panels, drawn, columns=3, height=2.3),
+        "Of training conversations; raw values behind a Gaussian of sigma 2 steps.",
+        panel_lines(drawn),
+    )
+
+
+def _along(rows: Sequence[tuple[str, int, float | None]], way: str) -> list[tuple[float, float]]:
+    return [(step, value) for stage, step, value in rows if value is not None and branch_of(stage) in ("", way)]
+
+
+def _ends(report: RunReport, warehouse: Warehouse) -> Iterator[Block]:
+    rows = warehouse.sql("FROM stop_reasons(run := $run, in_phase := NULL)", run=report.run).pl()
+    if rows.is_empty():
+        return
+    yield Heading("How conversations ended")
+    wide = (
+        rows.with_columns(pl.col("stop_reason").fill_null("unknown"))
+        .pivot("stop_reason", index=["phase", "policy"], values="share", aggregate_function="sum")
+        .sort("phase", "policy")
+    )
+    reasons = wide.columns[2:]
+    yield TableBlock(
+        ("phase", "policy", *(reason.replace("_", " ") for reason in reasons)),
+        tuple(
+            (str(phase), str(policy), *(NULL if share is None else f"{share:.1%}" for share in shares))
+            for phase, policy, *shares in wide.rows()
+        ),
+    )
+    rejected = warehouse.sql("FROM reject_reasons(run := $run)", run=report.run).fetchall()
+    if not rejected:
+        yield Text("No conversation was rejected: each could be scored.")
+        return
+    yield TableBlock(
+        ("phase", "gym", "why it could not be scored", "conversations"),
+        tuple((str(phase), str(gym), str(reason)[:300], str(count)) for _, phase, gym, reason, count in rejected[:20]),
+        "Such conversations enter no mean and are never trained on.",
+    )
+
+
+def _cost(report: RunReport, warehouse: Warehouse, measured: Intervals) -> Iterator[Block]:
+    yield Heading("What it cost")
+    if report.seconds:
+        yield TableBlock(
+            ("stage", "seconds", "CPU seconds"),
+            tuple(
+                (stage, f"{seconds:,.0f}", f"{report.cpu_seconds.get(stage, 0.0):,.0f}")
+                for stage, seconds in report.seconds.items()
+            ),
+        )
+    calls = warehouse.sql("FROM cost(run := $run)", run=report.run).pl().to_dicts()
+    if calls:
+        names = {"policy": "agent"}
+        yield TableBlock(
+            ("role", "model", "calls", "failed", "tokens read", "tokens written", "dollars", "without a price"),
+            tuple(
+                (
+                    names.get(call["role"], call["role"]),
+                    call["model"],
+                    f"{call['calls']:,}",
+                    f"{call['failed']:,}",
+                    f"{call['prompt_tokens'] or 0:,}",
+                    f"{call['completion_tokens'] or 0:,}",
+                    NULL if call["dollars"] is None else f"${call['dollars']:.2f}",
+                    f"{call['unpriced_calls']:,}",
+                )
+                for call in calls
+            ),
+            "Calls of served models, superseded ones included.",
+        )
+    else:
+        yield Text("No served model was called: agent, users and judges ran here.")
+    yield from _per_point(report, measured, calls)
+
+
+def _per_point(report: RunReport, measured: Intervals, calls: Sequence[dict[str, Any]]) -> Iterator[Block]:
+    """What RL cost for each point (a hundredth of the score) that its last step gained over what it started from."""
+    start = next((policy for policy in ("SFT", "start") if (policy, ALL) in measured), None)
+    seconds = sum(value for stage, value in report.cpu_seconds.items() if stage.startswith("rl-"))
+    dollars = sum(call["dollars"] or 0.0 for call in calls)
+    said = []
+    for best in [*report.branches] or [TRAINED]:
+        policy = last_step(best) if (last_step(best), ALL) in measured else best
+        if start is None or (policy, ALL) not in measured:
+            continue
+        gained = 100 * (measured[policy, ALL].estimate - measured[start, ALL].estimate)
+        if gained > 0 and not report.branches:
+            money = f" and ${number(dollars / gained)}" if dollars else ""
+            said.append(
+                f"RL's last step gained {number(gained, 1)} points over {start}: {seconds / gained:.2g} CPU-seconds{money} a point."
+            )
+        else:
+            said.append(f"{policy} gained {number(gained, 1)} points over {start}.")
+    if said:
+        yield Items(tuple(said))

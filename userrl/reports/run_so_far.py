@@ -1,0 +1,93 @@
+"""Show a run without a report: its stages, what it has reached so far, what its alarms said, and what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from userrl.machine.page_address import run_address
+from userrl.reports.curves import PHASES, along, curve_line, curve_points
+from userrl.reports.document import Block, Code, Document, Figure, Heading, Items, Line, Link, TableBlock, Text
+from userrl.run.alarms import sounded
+from userrl.run.budget import money_spent, seconds_spent
+from userrl.run.ending import COLLAPSED, endings
+from userrl.run.results import chosen_so_far, stage_results
+from userrl.run.run import Run
+from userrl_core.json_files import GrowingLines
+from userrl_core.number_format import NULL, number
+from warehouse import Warehouse
+
+
+def run_so_far(run: Run, warehouse: Warehouse, stages: Sequence[str] = (), *, shown_at: str | None = None) -> Document:
+    """Return the page of a run that has not come to its report.
+
+    stages: all of its plan, in order; without, those that have begun. shown_at: the address at which its conversations are
+    being served.
+    """
+    blocks = [*_state(run), *_stages(run, stages), *_reached(run, warehouse), *_next(run, warehouse, shown_at)]
+    return Document(run.id, tuple(blocks))
+
+
+def _state(run: Run) -> Iterator[Block]:
+    status, done = run.status, list(stage_results(run.folder))
+    at_work = f" in stage {status.stage}" if status.stage else ""
+    finished = f"finished: {', '.join(done)}" if done else "no stage is finished"
+    yield Text(f"This run is {status.state}{at_work} and has no report yet; {finished}.")
+    if status.error:
+        yield Text(f"Its error: {status.error}", strong=True)
+
+
+def _stages(run: Run, stages: Sequence[str]) -> Iterator[Block]:
+    done, working = stage_results(run.folder), run.status.stage
+    begun = [*done, *([working] if working and working not in done else [])]
+    rows = []
+    for stage in stages or begun:
+        last: dict[str, Any] = {}
+        for line in GrowingLines(run.stage(stage) / "progress.jsonl"):
+            last = line
+        state = "done" if stage in done else "running" if stage == working else "waiting"
+        step = f"{last['step']}/{last['total']}" if last else NULL
+        seconds = number(done[stage].seconds, 1) if stage in done else NULL
+        rows.append((stage, state, step, number(last.get("reward")), seconds))
+    if rows:
+        yield TableBlock(("stage", "state", "step", "reward", "seconds"), tuple(rows))
+
+
+def _reached(run: Run, warehouse: Warehouse) -> Iterator[Block]:
+    for sentence in sounded(run.folder):
+        yield Text(sentence, strong=True)
+    for ending in endings(warehouse, run.id).get(run.id, []):
+        yield Text(ending.sentence(), strong=ending.word == COLLAPSED)
+    points = curve_points(warehouse, run.id)
+    lines = []
+    for phase in PHASES:
+        own = [point for point in points if point.phase == phase]
+        branches = dict.fromkeys(point.branch for point in own)
+        for branch in [branch for branch in branches if branch] or branches:
+            way = along(own, branch)
+            steps = f"steps {way[0].step} to {way[-1].step} {branch}"
+            lines.append(curve_line(phase, [point.score for point in way], steps))
+    if lines:
+        yield Heading("Mean score so far")
+        yield Figure(None, "", tuple(lines))
+    else:
+        yield Text("Nothing was trained or validated yet.")
+
+
+def _next(run: Run, warehouse: Warehouse, shown_at: str | None) -> Iterator[Block]:
+    hours, money = seconds_spent(run.folder) / 3600, money_spent(run.id, warehouse.root)
+    yield Text(f"Cost so far: {number(hours, 2)} hours of stages, ${number(money, 2)} of model calls.")
+    yield Heading("What next")
+    steps: list[Line] = []
+    if run.status.state == "running":
+        steps.append(("It reports at its end; ", Code(f"userrl runs show {run.id}"), " says where it is."))
+    elif run.status.state != "completed":
+        steps.append(f"To have it finished, {run.restart}")
+    if checkpoint := chosen_so_far(run.folder):
+        steps.append(("Play held-out tasks with the best checkpoint so far: ", Code(f"userrl evaluate {checkpoint}")))
+    if shown_at:
+        steps.append(("Its conversations: ", Link(shown_at, shown_at)))
+    else:
+        page = run_address(run.id)
+        steps.append(("Its conversations: ", Code("userrl view"), " on that machine, then ", Link(page, page)))
+    yield Items(tuple(steps))

@@ -1,0 +1,219 @@
+"""Find the sides of a comparison: what a person wrote, as runs of the warehouse and the policies that they evaluated.
+
+latest                              a run: an id, the beginning of one, a name, or latest
+latest:SFT                          one policy of its evaluation; without, RL beside its last step
+recipe=naive-sum,seed=*             a group of runs, one a seed: any column of `runs`, with * or, for seeds, first-last
+model=gpt-4o                        a served model, wherever it was evaluated
+published:Qwen3-8B                  rows of UserRL table 3, which stand apart and are never subtracted
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+import polars as pl
+
+from userrl.run.plan import last_step
+from userrl.run.results import chosen_so_far
+from userrl.run.run import all_runs
+from userrl_core.errors import ConfigError
+from userrl_core.measure.comparison import ComparedRun, ComparedSide
+from userrl_core.records import branch_of
+from userrl_core.suggest import nearest
+from warehouse import Warehouse
+from warehouse.files.layout import run_dir
+from warehouse.files.runs import RETIRED, find_run
+
+PUBLISHED = "published:"
+TRAINED = "RL"
+"""What an evaluation calls the best checkpoint of training."""
+FILTERS = (
+    "recipe",
+    "seed",
+    "profile",
+    "name",
+    "backend",
+    "shaping",
+    "score",
+    "form",
+    "recipe_hash",
+    "run_id",
+    "policy",
+    "model",
+)
+_RANGE = re.compile(r"(\d+)-(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedRows:
+    """Rows of UserRL table 3 for one model, as polars rows."""
+
+    name: str
+    rows: pl.DataFrame
+
+
+def find_sides(warehouse: Warehouse, texts: Sequence[str]) -> tuple[list[ComparedSide], list[PublishedRows]]:
+    """What each text means. Raises ConfigError in a sentence that says what to write instead."""
+    sides = [_side(warehouse, text) for text in texts if not text.startswith(PUBLISHED)]
+    published = [_published(warehouse, text) for text in texts if text.startswith(PUBLISHED)]
+    if not sides or len(sides) + len(published) < 2:
+        raise ConfigError(
+            "A comparison needs two sides, at least one of them ours: userrl compare 'recipe=a,seed=*' 'recipe=b,seed=*'."
+        )
+    names = [side.name for side in sides]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ConfigError(f"'{twice}' is compared with itself; name two different sides.")
+    return sides, published
+
+
+def _side(warehouse: Warehouse, text: str) -> ComparedSide:
+    if "=" not in text:
+        name, _, policy = text.partition(":")
+        row = find_run(warehouse.root, name)
+        policies = _policies(warehouse, [row["run_id"]])
+        if not policies:
+            raise ConfigError(
+                f"Run {row['run_id']} has no held-out evaluation of its own: {_instead(warehouse, row['run_id'])}."
+            )
+        member = _member(row, policies, _branches(warehouse, [row["run_id"]]), policy)
+        return ComparedSide(f"{row['run_id']}:{policy}" if policy else row["run_id"], (member,))
+    filters = _filters(text)
+    rows = [row for row in warehouse.sql("FROM runs").pl().to_dicts() if _fits(row, filters)]
+    if "run_id" not in filters:  # the checkpoints of a deleted run are gone, and a newer one may have its seed
+        rows = [row for row in rows if not (run_dir(warehouse.root, row["run_id"]) / RETIRED).exists()]
+    policies = _policies(warehouse, [row["run_id"] for row in rows])
+    evaluated = [row for row in rows if _evaluated(row, policies, filters.get("policy"))]
+    if not evaluated:
+        if not rows:
+            raise ConfigError(f"No run is meant by '{text}'{_known(warehouse, filters)}.")
+        newest_row = max(rows, key=lambda row: row["created"])
+        raise ConfigError(
+            f"None of the {len(rows)} runs meant by '{text}' has a held-out evaluation of its own. Of the newest, "
+            f"{newest_row['run_id']}: {_instead(warehouse, newest_row['run_id'])}."
+        )
+    if len({row["recipe_hash"] for row in evaluated}) > 1:
+        ways = sorted({f"profile={row['profile']},recipe_hash={row['recipe_hash']}" for row in evaluated})
+        raise ConfigError(f"'{text}' means runs of {len(ways)} different recipes; add one of: {'; '.join(ways)}.")
+    newest = {row["seed"]: row for row in sorted(evaluated, key=lambda row: (row["created"], row["run_id"]))}
+    branches = _branches(warehouse, [row["run_id"] for row in newest.values()])
+    members = [_member(newest[seed], policies, branches, filters.get("policy", "")) for seed in sorted(newest)]
+    left_out = []
+    if waiting := [row["run_id"] for row in rows if row not in evaluated and "policy" not in filters]:
+        left_out.append(f"{text}: without a held-out evaluation, and left out: {', '.join(waiting)}.")
+    if older := [row["run_id"] for row in evaluated if newest[row["seed"]] is not row]:
+        left_out.append(f"{text}: older runs of the same seeds, left out: {', '.join(older)}.")
+    return ComparedSide(text, tuple(members), tuple(left_out))
+
+
+def _instead(warehouse: Warehouse, run_id: str) -> str:
+    """What to do about a run without an evaluation of its own."""
+    if branches := sorted({branch for branch in _branches(warehouse, [run_id]).get(run_id, ()) if branch}):
+        evaluated = _policies(warehouse, [run_id]).get(run_id, [])
+        if own := [branch for branch in branches if branch in evaluated]:
+            return (
+                f"it has branches, each evaluated by its name; add {' or '.join(f'policy={branch}' for branch in own)}"
+            )
+    text = "SELECT max(run_id) AS found FROM trajectories WHERE phase = 'evaluate' AND starts_with(checkpoint, $run || '@')"
+    if evaluation := warehouse.rows(text, run=run_id)[0]["found"]:
+        return f"its checkpoint was evaluated by itself, so compare {evaluation} in its place"
+    run = next((each for each in all_runs() if each.id == run_id), None)
+    if run is None:
+        return "its folder is gone, so that nothing can be evaluated; compare another run"
+    state = run.status.state
+    if state == "running":
+        return "it is running, and evaluates at its end; wait for that"
+    checkpoint = run.checkpoint or chosen_so_far(run.folder)
+    go_on = "" if state == "completed" else f"it is {state}; {run.restart}, and it goes on to its evaluation"
+    if checkpoint is None:
+        return go_on or "it trained nothing that could be evaluated; compare another run"
+    now = f"`userrl evaluate {run_id if run.checkpoint else checkpoint}` plays one now, in a run whose id it prints: compare that"
+    return f"{go_on}. Or: {now}" if go_on else now
+
+
+def _known(warehouse: Warehouse, filters: Mapping[str, str]) -> str:
+    """What a filter could have named."""
+    runs = warehouse.rows("FROM runs ORDER BY created DESC")
+    for key, pattern in filters.items():
+        values = list(dict.fromkeys(str(row[key]) for row in runs)) if key != "policy" else []
+        if values and not any(fnmatchcase(value, pattern) for value in values) and not _RANGE.fullmatch(pattern):
+            return f": there is {key} {', '.join(values[:8])}{', ...' if len(values) > 8 else ''}"
+    return "; `userrl runs list` shows what there is"
+
+
+def _filters(text: str) -> dict[str, str]:
+    filters = {}
+    for part in re.split(r"[,\s]+", text.strip()):
+        key, equals, value = part.partition("=")
+        if not equals or key not in FILTERS:
+            raise ConfigError(
+                f"'{part}' selects no runs{nearest(key, FILTERS)}; write one of {', '.join(FILTERS)} with =."
+            )
+        filters["policy" if key == "model" else key] = value
+    return filters
+
+
+def _fits(row: Mapping[str, Any], filters: Mapping[str, str]) -> bool:
+    for key, pattern in filters.items():
+        if key == "policy":
+            continue
+        if key == "seed" and (span := _RANGE.fullmatch(pattern)):
+            if not int(span[1]) <= row["seed"] <= int(span[2]):
+                return False
+        elif not fnmatchcase(str(row[key]), pattern):
+            return False
+    return True
+
+
+def _policies(warehouse: Warehouse, run_ids: Sequence[str]) -> dict[str, list[str]]:
+    """The policies that each run evaluated on held-out tasks."""
+    text = """SELECT run_id, list(DISTINCT policy ORDER BY policy) FROM trajectories
+              WHERE phase = 'evaluate' AND run_id IN (SELECT unnest($runs)) GROUP BY run_id"""
+    return dict(warehouse.sql(text, runs=list(run_ids)).fetchall())
+
+
+def _branches(warehouse: Warehouse, run_ids: Sequence[str]) -> dict[str, set[str]]:
+    """The branches in which each run trained."""
+    text = "SELECT DISTINCT run_id, stage FROM trajectories WHERE phase = 'train' AND run_id IN (SELECT unnest($runs))"
+    found: dict[str, set[str]] = {}
+    for run_id, stage in warehouse.sql(text, runs=list(run_ids)).fetchall():
+        found.setdefault(run_id, set()).add(branch_of(stage))
+    return found
+
+
+def _evaluated(row: Mapping[str, Any], policies: Mapping[str, Sequence[str]], policy: str | None) -> bool:
+    own = policies.get(row["run_id"], ())
+    return policy in own if policy else TRAINED in own or len(own) == 1
+
+
+def _member(
+    row: Mapping[str, Any],
+    policies: Mapping[str, Sequence[str]],
+    branches: Mapping[str, set[str]],
+    policy: str,
+) -> ComparedRun:
+    run_id, own = row["run_id"], policies.get(row["run_id"], ())
+    # A run that trains calls its own policy RL; an evaluation by itself has one policy, whatever it is called.
+    best = policy or (TRAINED if TRAINED in own else own[0] if len(own) == 1 else "")
+    if best not in own:
+        raise ConfigError(
+            f"Run {run_id} evaluated {', '.join(own)}; say which is meant, as {run_id}:{own[0]}"
+            f"{nearest(best, own) if best else ''}."
+        )
+    last = last_step(best)
+    branch = "" if best == TRAINED else best if best in branches.get(run_id, ()) else None
+    return ComparedRun(run_id, row["recipe"], row["seed"] or 0, best, last if last in own else best, branch)
+
+
+def _published(warehouse: Warehouse, text: str) -> PublishedRows:
+    name = text.removeprefix(PUBLISHED)
+    rows = warehouse.sql("SELECT * FROM reference.userrl_table3 WHERE lower(model) = lower($model)", model=name).pl()
+    if rows.is_empty():
+        known = [model for (model,) in warehouse.sql("SELECT DISTINCT model FROM reference.userrl_table3").fetchall()]
+        raise ConfigError(
+            f"UserRL table 3 has no model '{name}'{nearest(name, known)}; it has {', '.join(sorted(known))}."
+        )
+    return PublishedRows(text, rows)

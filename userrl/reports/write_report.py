@@ -1,0 +1,187 @@
+"""Put a run's report together from its stages and the warehouse, and write it into the run's folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from curricula.recipe import PlannedStage
+from curricula.shown import replacement
+from userrl.machine.home import warehouse_dir
+from userrl.reports.curves import CurvePoint, along, curve_points
+from userrl.reports.run_report import REPORT_FILE, Evaluated, Reached, RunReport
+from userrl.reports.run_summary import run_summary
+from userrl.run.alarms import alarm_rules, fell, sounded, validations
+from userrl.run.ending import COLLAPSED, endings
+from userrl.run.plan import RunPlan, last_step
+from userrl.run.results import (
+    Demonstrations,
+    DistillResult,
+    EvaluateResult,
+    GymScore,
+    ScoresByActor,
+    TrainResult,
+    stage_results,
+)
+from userrl.run.run import Run
+from userrl.run.tasks import data_used
+from userrl_core.json_files import write_json
+from userrl_core.measure.forgetting import MeanScore, forgotten, pooled
+from userrl_core.number_format import with_error
+from warehouse import Warehouse, open_warehouse
+
+CURVE_FILE = "curve.svg"
+
+
+def write_report(
+    plan: RunPlan,
+    run: Run,
+    *,
+    demonstrations: DistillResult | None = None,
+    newest: TrainResult | None = None,
+    ends: Mapping[str, TrainResult] | None = None,
+    scores: EvaluateResult | None = None,
+    evaluated: Evaluated | None = None,
+) -> RunReport:
+    """Write report.json, report.md and curve.svg into the run's folder.
+
+    newest: of the trained stages' results. ends: the last of each branch, or of each iteration. evaluated: who was, where
+    the run is an evaluation alone.
+    """
+    chosen = max(reversed([*ends.values()]), key=lambda end: end.best.score if end.best else 0.0) if ends else newest
+    with open_warehouse(warehouse_dir(), run=run.id) as warehouse:
+        curve = curve_points(warehouse, run.id)
+        collapsed, held = _endings(run, warehouse)
+        alarms = _alarms(plan, run, warehouse)
+    trained = {"RL": newest} if newest is not None and not ends else dict(ends or {})
+    reached = {
+        label: both for label, end in trained.items() if (both := _reached(curve, label, end, scores)) is not None
+    }
+    best, last = reached.pop("RL", (None, None))
+    stages = stage_results(run.folder)
+    report = RunReport(
+        run=run.id,
+        recipe=plan.recipe.name,
+        profile=plan.recipe.profile,
+        seed=plan.request.seed,
+        backend=plan.backend,
+        demonstrations=demonstrations and Demonstrations.model_validate(demonstrations, from_attributes=True),
+        cold_start=newest is None or plan.recipe.cold_start.enabled,
+        from_scratch=plan.from_scratch and evaluated is None,
+        table=scores.table if scores else {},
+        tiers=scores.tiers if scores else {},
+        solved=scores.solved if scores else {},
+        forgotten=forgotten_sentences(scores.table) if scores else (),
+        told_horizon=plan.recipe.model.prompt_style != "brief",
+        horizon=scores.horizon if scores else None,
+        test_tasks=scores.tasks if scores else None,
+        checkpoint=str(chosen.chosen) if chosen else None,
+        seconds={stage: result.seconds for stage, result in stages.items()},
+        cpu_seconds={stage: result.cpu_seconds for stage, result in stages.items()},
+        best=best,
+        last=last,
+        branches=reached,
+        fork=_fork(plan),
+        collapsed=collapsed,
+        held=held,
+        alarms=alarms,
+        replaced=tuple(replacement(row) for row in plan.recipe.replaced),
+        data=data_used(plan.recipe),
+        evaluated=evaluated,
+        warnings=plan.recipe.warnings,
+        warehouse=str(warehouse_dir()),
+        folder=str(run.folder),
+    )
+    summary = run_summary(report, curve)
+    for figure in summary.figures:
+        (run.folder / CURVE_FILE).write_text(figure.svg, encoding="utf-8")
+    (run.folder / "report.md").write_text(summary.markdown([CURVE_FILE]), encoding="utf-8")
+    write_json(run.folder / REPORT_FILE, report.model_dump(mode="json"))
+    return report
+
+
+def _reached(
+    curve: Sequence[CurvePoint], label: str, end: TrainResult, scores: EvaluateResult | None
+) -> tuple[Reached, Reached] | None:
+    """Return the best checkpoint and the last step, on validation and on held-out tasks; None where there was no RL.
+
+    label: what the evaluation calls the best; a branch's name, or RL.
+    """
+    if end.best is None:
+        return None
+    table = scores.table if scores else {}
+    validated = {point.step: point.score for point in along(curve, label) if point.phase == "validate"}
+    best = Reached(step=end.best.step, validation=end.best.score, **_overall(table.get(label, {})))
+    rows = table.get(last_step(label)) or (table.get(label, {}) if end.best.path == end.checkpoint else {})
+    return best, Reached(step=end.step, validation=validated.get(end.step), **_overall(rows))
+
+
+def _overall(rows: Mapping[str, GymScore]) -> dict[str, float | None]:
+    """Return the mean over all trajectories of all gyms, and its standard error."""
+    overall = pooled([*_means(rows).values()])
+    return {} if overall is None else {"score": overall.score, "stderr": overall.stderr}
+
+
+def _mean(row: GymScore) -> MeanScore | None:
+    """Return a gym's mean; None where nothing was scored."""
+    return None if row.score is None else MeanScore(row.score, row.stderr or 0.0, row.attempts)
+
+
+def _fork(plan: RunPlan) -> str:
+    """Return what the reader of a comparison of branches has to know first."""
+    recipe = plan.recipe
+    if len(recipe.branches) < 2:
+        return ""
+    stages = {name: [stage for stage in recipe.planned_stages if stage.branch == name] for name in recipe.branches}
+    ways = [
+        f"{name}: {', '.join(f'{stage.horizon} turns for {_length(stage)}' for stage in own)}"
+        for name, own in stages.items()
+    ]
+    return (
+        f"After the common beginning: {'; '.join(ways)}. One seed: how these runs differ, not the schedules. For the "
+        "schedules, compare the same fork over many seeds."
+    )
+
+
+def _length(stage: PlannedStage) -> str:
+    """Return how long a stage lasts."""
+    seconds = stage.stage.cpu_seconds or stage.stage.gpu_seconds
+    kind = "CPU" if stage.stage.cpu_seconds else "GPU"
+    return f"{stage.steps} steps" if seconds is None else f"{seconds:g} {kind}-seconds"
+
+
+def forgotten_sentences(table: ScoresByActor) -> tuple[str, ...]:
+    """Name the gyms at which a trained checkpoint is worse than an earlier one.
+
+    Earlier than all are the start and the cold start; the last step also has its own best checkpoint before it.
+    """
+    first = [actor for actor in ("start", "SFT") if actor in table]
+    sentences: list[str] = []
+    for actor in (actor for actor in table if actor not in ("demonstrator", "start")):
+        whole = actor.removesuffix(last_step(""))
+        earlier = first[: first.index(actor)] if actor in first else [*first, *([whole] if whole in table else [])]
+        before = {name: _means(table[name]) for name in earlier if name != actor}
+        for lost in forgotten(actor, _means(table[actor]), before):
+            sentences.append(
+                f"Forgotten at {lost.gym}: {actor} scores {with_error(lost.now.score, lost.now.stderr)}, {lost.earlier} "
+                f"scored {with_error(lost.before.score, lost.before.stderr)}."
+            )
+    return tuple(sentences)
+
+
+def _means(rows: Mapping[str, GymScore]) -> dict[str, MeanScore]:
+    return {gym: score for gym, row in rows.items() if (score := _mean(row)) is not None}
+
+
+def _alarms(plan: RunPlan, run: Run, warehouse: Warehouse) -> tuple[str, ...]:
+    """Return the alarms that sounded, and a fall of validation also where nobody was watching."""
+    rules = alarm_rules(plan.recipe.alarms)
+    histories = [validations(warehouse, run.id, branch) for branch in plan.recipe.branches or ("",)]
+    fall = [alarm.sentence() for history in histories for alarm in fell(history, rules)]
+    return tuple(dict.fromkeys((*sounded(run.folder), *fall)))
+
+
+def _endings(run: Run, warehouse: Warehouse) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return sentences on the branches that collapsed, and on the others."""
+    own = endings(warehouse, run.id).get(run.id, [])
+    lost = [each for each in own if each.word == COLLAPSED]
+    return tuple(each.sentence() for each in lost), tuple(each.sentence() for each in own if each not in lost)

@@ -1,0 +1,252 @@
+"""Collapse alarms: signs in the warehouse that a training run is about to fail, seen while it trains.
+
+Users of the released code report runs whose replies shrink from 2,960 to 315 tokens before the score drops to zero. Each
+alarm is a rule over a series of numbers per step; what it does (warn, pause or stop) is the recipe's ``alarms`` block:
+``alarms: {reply_length: stop, kl: {threshold: 1.0, action: warn}, entropy: off}``.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import duckdb
+
+from userrl.run.job import StageJob
+from userrl_core.errors import ConfigError, TrainingError, UserRLError
+from userrl_core.json_files import GrowingLines
+from userrl_core.measure.collapse import LEAST, Validation, fallen
+from userrl_core.records import branch_of
+from userrl_core.rewards.push import WARN_ABOVE
+from userrl_core.suggest import nearest
+from warehouse import Warehouse, open_warehouse
+from warehouse.write.turn_log import TurnLog
+
+Action = Literal["warn", "pause", "stop", "off"]
+ACTIONS: tuple[Action, ...] = get_args(Action)
+EVERY_SECONDS = 10.0
+WINDOW = 3
+"""Steps that are averaged; a single odd step trips nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One alarm. Trips when the window's mean is ``below`` or ``above`` the threshold, times its best window if relative.
+
+    unless_solved: silent while the window's mean success is at least `SOLVED`: who has nothing left to learn varies little too.
+    """
+
+    what: str
+    threshold: float
+    side: Literal["below", "above"]
+    relative: bool = False
+    unless_solved: bool = False
+
+
+SOLVED = 0.9
+
+
+VALIDATION_FELL = "validation_fell"
+"""The one alarm over whole validations in place of a window of steps (see `userrl_core.measure.collapse`)."""
+
+PUSH = "push"
+"""The alarm over the credit rule's group push; silent unless advantages are those of grouped credit."""
+
+RULES: Mapping[str, Rule] = {
+    "reply_length": Rule("replies are less than half as long as they were", 0.5, "below", relative=True),
+    "format_valid": Rule("too few replies hold a readable call", 0.8, "below"),
+    "entropy": Rule("the policy hardly varies any more (entropy in nats)", 0.001, "below"),
+    "entropy_collapse": Rule(
+        "entropy is less than a tenth of what it was, far from success", 0.1, "below", relative=True, unless_solved=True
+    ),
+    "signal": Rule("few groups still differ, so little is learnt, far from success", 0.2, "below", unless_solved=True),
+    "kl": Rule("the policy has moved far from where it started (KL in nats)", 2.0, "above"),
+    "engine_gap": Rule(
+        "the rollout engine speaks by other probabilities than the trainer computes, so what is trained is not what "
+        "played (k3 in nats); a weight sync that failed, or another number format",
+        0.01,
+        "above",
+    ),
+    "zero_variance": Rule("nearly all groups have equal scores, so nothing is learnt", 0.95, "above"),
+    PUSH: Rule(
+        "most of the advantages push whole groups up or down, whatever was done; credit.form centred takes that away",
+        WARN_ABOVE,
+        "above",
+    ),
+    "null_reward": Rule("too many trajectories could not be scored", 0.1, "above"),
+    VALIDATION_FELL: Rule("two validations in a row lie far below the best three", LEAST, "below"),
+    "user_errors": Rule("too many calls of the user model fail", 0.1, "above"),
+}
+
+ALONG = "(stage not similar to 'rl-[0-9]+-.*' or suffix(stage, '-' || $branch))"
+"""Of a run with branches, the stages of one and those that all share."""
+
+SERIES = f"""
+with t as (select step, group_id, admitted, score_r2g, stop_reason from trajectories
+           where run_id = $run and phase = 'train' and {ALONG}),
+ groups as (select step, group_id, coalesce(stddev_pop(score_r2g), 0) < 1e-6 as flat from t where admitted group by all),
+ replies as (select step, avg(completion_tokens) as reply_length, avg(((flags & 1) = 0)::int) as format_valid
+             from turns where run_id = $run and phase = 'train' and {ALONG} group by step),
+ scored as (select step, avg((not admitted)::int) as null_reward,
+                   avg((stop_reason = 'success')::int) filter (admitted) as success from t group by step),
+ varied as (select step, avg(flat::int) as zero_variance, avg((not flat)::int) as signal from groups group by step),
+ numbers as (select step, coalesce(max(value) filter (where name = 'rollout/entropy/mean'),
+                             max(value) filter (where name = 'policy/entropy/mean')) as entropy,
+                    max(value) filter (where name = 'policy/kl_reference/mean') as kl,
+                    max(value) filter (where name = 'credit/push_group/share') as push,
+                    max(value) filter (where name = 'verl/rollout_corr/k3_kl') as engine_gap
+             from metrics where run_id = $run and {ALONG} group by step),
+ calls as (select step, avg((error is not null)::int) as user_errors
+           from model_calls where run_id = $run and phase = 'train' and role = 'user' and {ALONG} group by step)
+select step, reply_length, format_valid, entropy, entropy as entropy_collapse, kl, push, engine_gap, zero_variance,
+       signal, null_reward, user_errors, success
+from replies left join scored using (step) left join varied using (step) left join numbers using (step)
+     left join calls using (step)
+where step > 0 order by step
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """One that tripped."""
+
+    name: str
+    step: int
+    value: float
+    bound: float
+    action: Action
+
+    def sentence(self) -> str:
+        """For a log line and a report."""
+        return f"Alarm {self.name} at step {self.step}: {RULES[self.name].what} ({self.value:.3g}, bound {self.bound:.3g})."
+
+
+def alarm_rules(alarms: Mapping[str, Any]) -> dict[str, tuple[Rule, Action]]:
+    """The recipe's alarms with defaults filled in. Raises ConfigError for an unknown alarm or action."""
+    for name in alarms:
+        if name not in RULES:
+            raise ConfigError(f"There is no alarm '{name}'{nearest(name, RULES)}; there are {', '.join(RULES)}.")
+    rules: dict[str, tuple[Rule, Action]] = {}
+    for name, rule in RULES.items():
+        given = alarms.get(name, {})
+        given = {"action": given} if not isinstance(given, Mapping) else given
+        # YAML reads a bare `off` as false.
+        chosen = "off" if given.get("action") is False else given.get("action", "warn")
+        action = next((known for known in ACTIONS if known == chosen), None)
+        if action is None:
+            raise ConfigError(f"alarms.{name} does '{chosen}'; it can be {', '.join(ACTIONS)}.")
+        threshold = float(given.get("threshold", rule.threshold))
+        rules[name] = (replace(rule, threshold=threshold), action)
+    return rules
+
+
+def tripped(rows: Sequence[Mapping[str, Any]], alarms: Mapping[str, tuple[Rule, Action]]) -> list[Alarm]:
+    """Alarms that sound at the last of these steps. rows: one mapping per step with ``step`` and a number per alarm."""
+    sounding = []
+    successes = [float(row["success"]) for row in rows[-WINDOW:] if row.get("success") is not None]
+    solved = bool(successes) and sum(successes) / len(successes) >= SOLVED
+    for name, (rule, action) in alarms.items():
+        series = [float(row[name]) for row in rows if row.get(name) is not None]
+        if action == "off" or len(series) < WINDOW or (rule.unless_solved and solved):
+            continue
+        means = [sum(series[i : i + WINDOW]) / WINDOW for i in range(len(series) - WINDOW + 1)]
+        bound = rule.threshold * max(means) if rule.relative else rule.threshold
+        if means[-1] < bound if rule.side == "below" else means[-1] > bound:
+            sounding.append(Alarm(name, int(rows[-1]["step"]), means[-1], bound, action))
+    return sounding
+
+
+def validations(warehouse: Warehouse, run_id: str, branch: str = "") -> list[Validation]:
+    """The validations along a branch of a run by step, each with the mean score of every task that was scored."""
+    text = f"""select step, gym || '/' || task_id, avg(score) from trajectories
+              where run_id = $run and phase = 'validate' and admitted and score is not null and {ALONG}
+              group by all order by all"""
+    by_step: dict[int, dict[str, float]] = {}
+    for step, task, score in warehouse.sql(text, run=run_id, branch=branch).fetchall():
+        by_step.setdefault(step, {})[task] = score
+    return [Validation(step, scores) for step, scores in by_step.items()]
+
+
+def fell(history: Sequence[Validation], alarms: Mapping[str, tuple[Rule, Action]]) -> list[Alarm]:
+    """The alarm that validations have fallen, where they have; none where the recipe turns it off."""
+    rule, action = alarms[VALIDATION_FELL]
+    fall = fallen(history, rule.threshold) if action != "off" else None
+    return [] if fall is None else [Alarm(VALIDATION_FELL, fall.step, fall.score, fall.bound, action)]
+
+
+def alarm_file(run_folder: Path) -> Path:
+    """Where a run's alarms are written down, a JSON line each, for the terminal and the report."""
+    return run_folder / "alarms.jsonl"
+
+
+def sounded(run_folder: Path) -> tuple[str, ...]:
+    """The sentences of all alarms that a run has given, each once."""
+    return tuple(dict.fromkeys(str(line["sentence"]) for line in GrowingLines(alarm_file(run_folder))))
+
+
+class AlarmWatch:
+    """Looks at the warehouse now and then while a stage trains. Called with every progress line."""
+
+    def __init__(self, job: StageJob, say: Callable[..., None]) -> None:
+        self._job = job
+        self._say = say
+        self._alarms = alarm_rules(job.recipe.alarms)
+        if job.recipe.algorithm.name != "grpo":  # others centre over the batch or with a critic, which no form changes
+            self._alarms[PUSH] = (RULES[PUSH], "off")
+        self._due = time.monotonic() + EVERY_SECONDS
+        self._sounded: set[str] = set()
+
+    def __call__(self, *, last: bool = False) -> None:
+        """Look, where it is time to. Raises TrainingError for an alarm that stops the run, or pauses it until it is started
+        again. last: the stage has ended, so look in any case, and stop nothing: its result is there.
+        """
+        if self._job.kind != "rl" or (time.monotonic() < self._due and not last):
+            return
+        self._due = time.monotonic() + EVERY_SECONDS
+        for alarm in self._look():
+            if alarm.name in self._sounded:
+                continue
+            self._sounded.add(alarm.name)
+            self._say(alarm.sentence())
+            self._write_down(alarm)
+            if not last and alarm.action in ("stop", "pause"):
+                how = "stopped the run" if alarm.action == "stop" else "paused the run; start it again to go on"
+                raise TrainingError(f"{alarm.sentence()} It {how}.")
+
+    def _look(self) -> list[Alarm]:
+        try:
+            with open_warehouse(self._job.warehouse, run=self._job.run_id) as warehouse:
+                branch = branch_of(self._job.stage)
+                result = warehouse.sql(SERIES, run=self._job.run_id, branch=branch)
+                rows = [dict(zip(result.columns, row, strict=True)) for row in result.fetchall()]
+                history = validations(warehouse, self._job.run_id, branch)
+        except (UserRLError, duckdb.Error, OSError) as error:
+            self._say("the alarms could not look at the warehouse: %s", error)
+            return []
+        return [*tripped(rows, self._alarms), *fell(history, self._alarms)]
+
+    def _write_down(self, alarm: Alarm) -> None:
+        """As a line of the run's folder and as an event of the warehouse; once, however often the stage is started."""
+        line = {"alarm": alarm.name, "step": alarm.step, "sentence": alarm.sentence()}
+        path = alarm_file(self._job.run_folder)
+        if any(known["sentence"] == line["sentence"] for known in GrowingLines(path)):
+            return
+        with path.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+        fields = {"alarm": alarm.name, "value": alarm.value, "bound": alarm.bound, "action": alarm.action}
+        try:
+            with TurnLog.open(self._job.warehouse, self._job.run_id, join=self._incarnation()) as log:
+                log.event("alarm", stage=self._job.stage, step=alarm.step, **fields)
+        except (UserRLError, duckdb.Error, OSError) as error:
+            self._say("the alarm is no event in the warehouse: %s", error)
+
+    def _incarnation(self) -> int | None:
+        """The start of the run that the alarm is about."""
+        with open_warehouse(self._job.warehouse, run=self._job.run_id) as warehouse:
+            newest = warehouse.sql("select max(incarnation) from stages where run_id = $run", run=self._job.run_id)
+            found: int | None = newest.fetchall()[0][0]
+            return found

@@ -1,0 +1,82 @@
+"""How runs ended: the last step beside the best one, and whether it held what had been reached (query ``run_endings``).
+
+One rule for lists, reports and the page, the one by which `userrl compare` counts collapsed seeds. The alarm ``validation_fell``
+asks for more, since it may stop a run: this only says where a run stands, after a single high validation too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from userrl_core.number_format import number
+from warehouse import Warehouse
+
+COLLAPSED = "collapsed"
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Of a run, or of one branch of it. best, last: mean validation scores; the held-out ones where both were evaluated.
+
+    word: collapsed, held, or "" where nothing can be said yet. fall: best less last in the mean over ``tasks`` tasks, those of the
+    evaluation where there is one, with the standard error of the paired difference.
+    """
+
+    branch: str
+    best_step: int
+    best: float
+    last_step: int
+    last: float
+    held_out: tuple[float, float] | None
+    tasks: int | None
+    fall: float | None
+    error: float | None
+    word: str
+
+    def sentence(self) -> str:
+        """For a report and a page."""
+        who = self.branch or "RL"
+        if self.best_step == self.last_step:
+            return f"{who}: the last step, {self.last_step}, is the best on validation ({number(self.last)})."
+        (best, last), tasks = self.held_out or (self.best, self.last), "held-out" if self.held_out else "validation"
+        verb = {COLLAPSED: " collapsed", "held": " held"}.get(self.word, "")
+        error = "" if self.error is None else f" ± {number(self.error)}"
+        fall = "" if self.fall is None else f": {number(-self.fall, sign=True)}{error} over {self.tasks} tasks"
+        return (
+            f"{who}{verb}: the last step, {self.last_step}, scores {number(last)} on {tasks} tasks, the best checkpoint, step "
+            f"{self.best_step}, {number(best)}{fall}."
+        )
+
+
+def endings(warehouse: Warehouse, run_id: str | None = None) -> dict[str, list[Ending]]:
+    """By run, that of each branch, the one that fell furthest first; runs that were never validated have none."""
+    found: dict[str, list[Ending]] = {}
+    for row in warehouse.rows("FROM run_endings(run := $run)", run=run_id):
+        found.setdefault(row["run_id"], []).append(_ending(row))
+    return {run: sorted(own, key=lambda each: -(each.fall or 0.0)) for run, own in found.items()}
+
+
+def in_a_word(own: Sequence[Ending]) -> str:
+    """Of a whole run: ``collapsed``, ``held`` or nothing; of branches those that collapsed, each with its best and its last."""
+    if fallen := [each for each in own if each.word == COLLAPSED]:
+        of_branch = (f"{each.branch} {COLLAPSED} {number(each.best, 2)} → {number(each.last, 2)}" for each in fallen)
+        return ", ".join(of_branch) if fallen[0].branch else COLLAPSED
+    return next((each.word for each in own if each.word), "")
+
+
+def _ending(row: dict[str, Any]) -> Ending:
+    evaluated = row["held_out_best"] is not None
+    return Ending(
+        row["branch"] or "",
+        row["best_step"],
+        row["best"],
+        row["last_step"],
+        row["last"],
+        (row["held_out_best"], row["held_out_last"]) if evaluated else None,
+        row["tasks"],
+        row["fall"],
+        row["stderr"],
+        row["ending"] or "",
+    )

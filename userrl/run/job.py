@@ -1,0 +1,249 @@
+"""One stage as data: what a flow hands to a worker process. It answers with progress lines and a result file."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ConfigDict, Field, PositiveInt
+
+from curricula import Recipe
+from curricula.validation import validated
+from userrl.machine.home import relocated
+from userrl.run.request import Backend, RunBudget, Wandb
+from userrl.run.results import RESULTS, DistillResult, Result, TrainResult
+from userrl_core.errors import ConfigError
+from userrl_core.json_files import read_json, write_json
+from userrl_core.seeding import content_hash
+from userrl_core.served.client import ChatServer
+from userrl_core.settings import Settings
+
+Kind = Literal["distill", "sft", "rl", "evaluate"]
+
+
+class Actor(Settings):
+    """Someone who is evaluated: a demonstrator, a checkpoint or a served model."""
+
+    label: str
+    """As reports call it: demonstrator, SFT, RL."""
+
+    kind: Literal["demonstrator", "checkpoint", "served"]
+    """The recipe's demonstrator, a model on disk, or a model behind a server."""
+
+    path: str = ""
+    """Checkpoint: its folder. Served: the model's name."""
+
+    id: str | None = None
+    """Checkpoint: its id in the warehouse."""
+
+    sha256: str = ""
+    """Checkpoint: hash of its weights."""
+
+    step: int = 0
+    """Checkpoint: its training step."""
+
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Served: the server's other settings, such as base_url."""
+
+    native: bool = False
+    """Served: acts through each gym's native tools and plain words in place of the interact tool."""
+
+    @property
+    def identity(self) -> list[Any]:
+        """What decides whether an earlier evaluation still counts."""
+        which = [self.label, self.kind, self.path if self.kind == "served" else self.sha256, self.step, self.options]
+        return [*which, *(["native"] if self.native else [])]
+
+
+def server_of(actor: Actor) -> ChatServer:
+    """Where a served actor is asked."""
+    base_url = actor.options.get("base_url") or os.environ.get("OPENAI_BASE_URL") or None
+    return ChatServer(model=actor.path, **{**actor.options, "base_url": base_url})
+
+
+class Inputs(Settings):
+    """What earlier stages left for this one."""
+
+    distill: DistillResult | None = None
+    """Demonstrations."""
+
+    init: TrainResult | None = None
+    """Cold start: the model that it starts from."""
+
+    before: TrainResult | None = None
+    """RL: the stage before. AgentEvol: the model that samples."""
+
+    reference: TrainResult | None = None
+    """RL: the model that the distance is measured to."""
+
+    sft: TrainResult | None = None
+    """Evaluation: the cold start."""
+
+    rl: TrainResult | None = None
+    """Evaluation: the last stage of RL, of those that all branches share."""
+
+    ends: dict[str, TrainResult] = Field(default_factory=dict)
+    """Evaluation: the last stage of each branch, or of each iteration of AgentEvol."""
+
+    @property
+    def identity(self) -> dict[str, list[Any]]:
+        """What decides whether work upon them still counts."""
+        named = {name: value for name, value in self if isinstance(value, Result)} | self.ends
+        return {name: [result.sha256, result.step] for name, result in named.items()}
+
+
+class StageOptions(Settings):
+    """What does not change a stage's result."""
+
+    model_config = ConfigDict(extra="ignore")  # earlier job files repeat the run's name and code version here
+
+    keep_checkpoints: PositiveInt = 2
+    """Checkpoints that stay beside the best one."""
+
+    wandb: Wandb = "offline"
+    """Weights & Biases beside the warehouse."""
+
+    budget: RunBudget = RunBudget()
+    """What the run may spend."""
+
+    concurrency: PositiveInt | None = None
+    """Conversations in flight at once in an evaluation, and requests to its served model; none: 64 and 32."""
+
+
+REUSED_FILE = "reused"
+
+
+class StageJob(Settings):
+    """A stage of a run. Its folder is its own; started again there, it goes on where it was."""
+
+    kind: Kind
+    """What is done."""
+
+    stage: str
+    """Name in records: distill, sft, explore-1, sft-1 ..., rl-1 ... rl-n, evaluate."""
+
+    run_id: str
+    """The run in the warehouse."""
+
+    folder: Path
+    """Folder of this stage."""
+
+    warehouse: Path
+    """Where turns are logged."""
+
+    recipe: Recipe
+    """The resolved recipe."""
+
+    seed: int = 0
+    """Fixes every random draw."""
+
+    backend: Backend = "local"
+    """Which trainer."""
+
+    inputs: Inputs = Inputs()
+    """What earlier stages left."""
+
+    actors: tuple[Actor, ...] = ()
+    """Who is evaluated."""
+
+    families: tuple[Recipe, ...] = ()
+    """Evaluation: gyms that were trained on and are no part of the recipe's evaluation, a recipe each (`userrl.run.families`)."""
+
+    options: StageOptions = StageOptions()
+    """What does not change the result."""
+
+    @classmethod
+    def read(cls, path: Path) -> StageJob:
+        """The job that `write` left. Raises ConfigError for anything else."""
+        values = read_json(path)
+        if values is None:
+            raise ConfigError(f"{path} holds no job; a flow writes one for each stage.")
+        job = validated(cls, values, f"job {path}")
+        folder = path.resolve().parent
+        if job.folder == folder or job.folder.parts[-4:] != folder.parts[-4:]:
+            return job
+        # The home was moved or copied since: its paths are those of the home that is open.
+        home, written_in = folder.parents[3], job.folder.parents[3]
+        moved = validated(cls, relocated(values, folder.parents[1]), f"job {path}")
+        in_home = job.warehouse.is_relative_to(written_in)
+        return moved.model_copy(update={"warehouse": home / job.warehouse.relative_to(written_in)} if in_home else {})
+
+    @property
+    def key(self) -> str:
+        """Identity of the work: the same key gives the same result, so a finished one is reused."""
+        return self._key(self.recipe.identity, [family.identity for family in self.families])
+
+    @property
+    def former_key(self) -> str:
+        """The key that the same work had up to commit f197b02."""
+        return self._key(self.recipe.former_identity, [family.former_identity for family in self.families])
+
+    def _key(self, recipe: dict[str, Any], families: list[dict[str, Any]]) -> str:
+        actors = [actor.identity for actor in self.actors]
+        inputs = self.inputs.identity
+        hashed = [self.run_id, self.kind, self.stage, recipe, self.seed, self.backend, inputs, actors]
+        return content_hash([*hashed, families] if families else hashed)
+
+    @property
+    def run_folder(self) -> Path:
+        """The run's folder, in which this stage's lies."""
+        return self.folder.parents[1]
+
+    @property
+    def reused_file(self) -> Path:
+        """Touched whenever the stage's earlier result was taken."""
+        return self.folder / REUSED_FILE
+
+    @property
+    def progress_file(self) -> Path:
+        """One JSON line per step."""
+        return self.folder / "progress.jsonl"
+
+    def write(self) -> Path:
+        """Put the job where its process reads it."""
+        path = self.folder / "job.json"
+        write_json(path, self.model_dump(mode="json"))
+        return path
+
+    def result(self) -> Result | None:
+        """The result of exactly this job, None when there is none that still holds: its files are gone or changed."""
+        written = read_json(self.folder / "result.json")
+        if written is None or written.get("key") not in (self.key, self.former_key):
+            return None
+        result = RESULTS[self.kind].model_validate(relocated(written["value"], self.run_folder))
+        return result if result.holds() else None
+
+    def finished(self) -> Result | None:
+        """The result of exactly this job where a rerun has nothing left to do."""
+        result = self.result()
+        return result if result is not None and result.complete else None
+
+    def finish(self, result: Result) -> None:
+        """Leave the result."""
+        value = result.model_dump(mode="json")
+        write_json(self.folder / "result.json", {"key": self.key, "value": value, "at": time.time()})
+
+
+class ProgressWriter:
+    """Appends one line per step: step, total, seconds since the start, and whatever numbers are given."""
+
+    def __init__(self, path: Path) -> None:
+        """A last line that a killed process tore is ended, so that what follows begins on a fresh one."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab+") as file:
+            if file.seek(0, os.SEEK_END) and (file.seek(-1, os.SEEK_END), file.read(1))[1] != b"\n":
+                file.write(b"\n")
+        self._file = path.open("a", buffering=1)
+        self._began = time.monotonic()
+
+    def __call__(self, step: int, total: int, **numbers: Any) -> None:
+        """One finished step."""
+        line = {"step": step, "total": total, "seconds": round(time.monotonic() - self._began, 3), **numbers}
+        self._file.write(json.dumps(line, default=float) + "\n")
+
+    def close(self) -> None:
+        """No more lines."""
+        self._file.close()

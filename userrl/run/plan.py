@@ -1,0 +1,327 @@
+"""What a run will do: a request checked and turned into jobs before anything starts."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from curricula import Recipe
+from curricula.shown import replacement
+from userrl.machine.engine import who_plays
+from userrl.machine.home import check_writable, home, warehouse_dir
+from userrl.machine.slots import alone
+from userrl.run.alarms import alarm_rules
+from userrl.run.estimate import one_gpu, step_rows, warning
+from userrl.run.families import other_families
+from userrl.run.job import Actor, Inputs, Kind, StageJob, StageOptions
+from userrl.run.readiness import here, playing_verdict, resolve, verdict
+from userrl.run.request import Backend, RunBudget, TrainRequest
+from userrl.run.results import Result, TrainResult
+from userrl.run.run import Run, RunDescription, claim, identity, known_as, known_start, run_fields
+from userrl_core.errors import CheckpointError, ConfigError
+from userrl_core.json_files import read_json
+from userrl_core.suggest import nearest
+from userrl_core.training.verl.memory import check_machine
+from warehouse.files.runs import register_run
+
+HOPELESS = ("environment", "judge", "settings", "backend")
+"""What no other machine, key or file would change: refused in a dry run as well."""
+
+KINDS: dict[str, Kind] = {"distill": "distill", "explore": "distill", "sft": "sft", "evaluate": "evaluate"}
+"""Kinds of the stages that are no ``rl-n``, by their name without its number."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """A checked request."""
+
+    request: TrainRequest
+    recipe: Recipe
+    backend: Backend
+    init_from: str | None
+    stages: tuple[str, ...]
+    """Every stage of the run, in order."""
+    selected: tuple[str, ...]
+    """Those between from_stage and until."""
+
+    @property
+    def run_id(self) -> str:
+        """The run's id, apart from its generation."""
+        asked = self.request
+        new, former = (
+            identity(values, seed=asked.seed, backend=self.backend, name=asked.name, init_from=self.start_name)
+            for values in (self.recipe.identity, self.recipe.former_identity)
+        )
+        return known_as(new, former)
+
+    @property
+    def name(self) -> str:
+        """What the run is called."""
+        return self.request.name or self.recipe.name
+
+    def rl_stages(self, branch: str = "") -> tuple[str, ...]:
+        """``rl-1`` ... ``rl-n``: the stages of a branch, or those that all branches share."""
+        return tuple(planned.name for planned in self.recipe.planned_stages if planned.branch == branch)
+
+    @property
+    def start(self) -> TrainResult | None:
+        """The checkpoint to start from, as a stage's result; None where the recipe's model is used."""
+        path = self.init_from or (None if "sft" in self.stages else self.recipe.model.path)
+        name = self.start_name or path
+        return None if path is None else TrainResult(checkpoint=Path(path), sha256=name or "", id=name)
+
+    @property
+    def start_name(self) -> str | None:
+        """The path of ``init_from`` in the run's identity: the one that it had before the home was moved, if a run knows it."""
+        return None if self.init_from is None else known_start(self.init_from)
+
+    @property
+    def from_scratch(self) -> bool:
+        """Whether the model is made by the run itself."""
+        return self.recipe.model.path is None and self.init_from is None
+
+    @property
+    def says(self) -> tuple[str, ...]:
+        """What is said before anything starts: a long run's estimate, and what the profile replaced."""
+        recipe = self.recipe
+        long = warning(recipe, here().gpus)
+        also = [
+            f"evaluated as well, since it was trained on: {gym}" for r in self.families for gym in r.evaluation_gyms
+        ]
+        return (*([long] if long else []), *also, *(f"replaced: {replacement(row)}" for row in recipe.replaced))
+
+    def describe(self) -> str:
+        """The resolved recipe's stage table in plain text."""
+        profile = self.recipe.profile or "none: as published"
+        rows = [f"run {self.run_id}: {' -> '.join(self.stages)}", f"  profile {profile}, backend {self.backend}"]
+        rows += [
+            f"  {row['stage']}: steps {row['first']} to {row['last']}, horizon {row['horizon']}, mix {row['mix']}"
+            for row in self.recipe.stage_table()
+        ]
+        recipe, needs = self.recipe, []
+        if self.backend == "verl":
+            needs = check_machine(recipe.model, recipe.hardware, recipe.algorithm, recipe.credit, recipe.cold_start)
+            needs = [*needs, *step_rows(recipe)]
+        elif recipe.hardware.gpus:
+            needs = one_gpu(recipe, self.init_from)
+        if needs:
+            rows += [
+                f"  {label}: {value}"
+                for label, value in [*needs, ("checkpoints are played by", who_plays(recipe.hardware))]
+            ]
+        return "\n".join(rows)
+
+    @contextmanager
+    def begin(self, flow_run: str | None = None) -> Iterator[Run]:
+        """Hold the run in this process alone, and make it known to the warehouse.
+
+        flow_run: the id of the flow run that works on it; None outside a flow.
+        """
+        check_writable(home(), warehouse_dir())
+        description = RunDescription(
+            name=self.name,
+            recipe=self.recipe.name,
+            profile=self.recipe.profile,
+            seed=self.request.seed,
+            backend=self.backend,
+            resolved=self.recipe.resolved(),
+            init_from=self.init_from,
+        )
+        run = claim(self.run_id, description, fresh=self.request.fresh, flow_run=flow_run)
+        with alone(run.folder / "run.lock", f"Run {run.id}"):
+            fields = run_fields(
+                self.recipe,
+                seed=self.request.seed,
+                backend=self.backend,
+                name=self.name,
+                code_version=code_version(),
+                created=run.info.created,
+            )
+            register_run(warehouse_dir(), run.id, fields)
+            run.forget_stop()
+            yield run
+
+    @property
+    def families(self) -> tuple[Recipe, ...]:
+        """Gyms that are evaluated beside the recipe's, because the run or its checkpoint was trained on them."""
+        return other_families(self.recipe, self.init_from)
+
+    def selects(self, stage: str) -> bool:
+        """Whether the stage lies between from_stage and until."""
+        return stage in self.selected
+
+    def is_after(self, stage: str) -> bool:
+        """Whether the stage comes after until."""
+        return self.stages.index(stage) > self.stages.index(self.selected[-1])
+
+    def earlier(self, job: StageJob) -> Result:
+        """The result of a stage before from_stage. Raises CheckpointError without one."""
+        result = job.result()
+        if result is None:
+            raise CheckpointError(
+                f"from_stage is {self.selected[0]}, but run {job.run_id} has no finished stage {job.stage}; leave from_stage out."
+            )
+        return result
+
+    def job(self, run: Run, stage: str, inputs: Inputs | None = None) -> StageJob:
+        """The stage as data."""
+        kind, inputs = KINDS.get(stage.partition("-")[0], "rl"), inputs or Inputs()
+        return StageJob(
+            kind=kind,
+            stage=stage,
+            run_id=run.id,
+            folder=run.stage(stage),
+            warehouse=warehouse_dir(),
+            recipe=self.recipe,
+            seed=self.request.seed,
+            backend=self.backend,
+            inputs=inputs,
+            actors=actors(self.recipe, inputs) if kind == "evaluate" else (),
+            families=self.families if kind == "evaluate" else (),
+            options=StageOptions(
+                keep_checkpoints=max(self.request.keep_checkpoints, self.recipe.evaluate.last),
+                wandb=self.request.wandb,
+                budget=self.request.budget or RunBudget(),
+            ),
+        )
+
+
+def plan_run(request: TrainRequest, *, only: Literal["distill", "evaluate"] | None = None) -> RunPlan:
+    """Check everything that can be checked now. Raises ConfigError or CheckpointError in one sentence.
+
+    only: nothing is trained, so only what this one stage plays needs to be there. A dry run is refused nothing
+    that this machine lacks: it says what would be needed.
+    """
+    recipe = resolve(request.recipe, request.profile, request.overrides, check=False)
+    alarm_rules(recipe.alarms)
+    backend = recipe.hardware.backend if request.backend == "auto" else request.backend
+    stages = _stages(recipe)
+    selected = _between(stages, request.from_stage, request.until)
+    start = _checked_start(request.init_from)
+    if only is not None:
+        playing_verdict(recipe, here(), only).enforce()
+    else:
+        trained = [planned for planned in recipe.planned_stages if planned.name in selected]
+        answer = verdict(recipe, here(), backend=backend, init_from=start or "", stages=trained)
+        if not request.dry_run or answer.reason in HOPELESS:
+            answer.enforce()
+    recipe = resolve(request.recipe, request.profile, request.overrides)
+    return RunPlan(request, recipe, backend, start, _stages(recipe), selected)
+
+
+def actors(recipe: Recipe, inputs: Inputs) -> tuple[Actor, ...]:
+    """Who is compared on held-out tasks: the scripted demonstrator, the cold start, RL's best checkpoint and its last.
+
+    The start stands before them where it is a checkpoint that other training made, so that what is forgotten shows. Of a run
+    with branches, those of each branch, called by its name, in place of the common beginning's.
+    A recipe without a cold start that trains from scratch has what RL started from in its place.
+    """
+    compared = []
+    if recipe.demonstrations.policy == "scripted" and inputs.distill is not None:
+        compared.append(Actor(label="demonstrator", kind="demonstrator"))
+    cold, rl = inputs.sft, inputs.rl
+    if inputs.init is not None:
+        compared.append(_checkpoint("start", inputs.init, step=0))
+    if cold is not None:
+        compared.append(_checkpoint("SFT" if recipe.cold_start.enabled else "start", cold, step=0))
+    if rl is not None and not inputs.ends and (cold is None or rl.checkpoint != cold.checkpoint):
+        compared.append(_checkpoint("RL", rl, step=rl.step))
+        if rl.best is not None and rl.best.path != rl.checkpoint:
+            compared.append(_last("RL", rl))
+        compared += _before_last("RL", rl, recipe.evaluate.last)
+    for branch, end in inputs.ends.items():
+        compared.append(_checkpoint(branch, end, step=end.step))
+        if end.best is not None and end.best.path != end.checkpoint:
+            compared.append(_last(branch, end))
+        compared += _before_last(branch, end, recipe.evaluate.last)
+    return tuple(compared)
+
+
+def last_step(label: str) -> str:
+    """What the last checkpoint is called where another one was best on validation."""
+    return f"{label} last step"
+
+
+def _last(label: str, end: TrainResult) -> Actor:
+    """The last step beside the best checkpoint: what a run chose by validation hides whether it held what it had reached."""
+    path = str(end.checkpoint)
+    return Actor(label=last_step(label), kind="checkpoint", path=path, id=end.id, sha256=end.sha256, step=end.step)
+
+
+def _before_last(label: str, end: TrainResult, newest: int) -> list[Actor]:
+    """Those of the newest checkpoints of the last stage that are neither its last step nor the best: both are there already."""
+    folders = sorted(end.checkpoint.parent.glob("step-[0-9]*"), reverse=True)[:newest] if newest > 1 else []
+    states = {folder: read_json(folder / "state.json") for folder in folders}
+    shown = {end.checkpoint, end.best.path if end.best else None}
+    return [
+        Actor(
+            label=f"{label} at step {state['step']}",
+            kind="checkpoint",
+            path=str(folder),
+            id=state["id"],
+            sha256=state["sha256"],
+            step=state["step"],
+        )
+        for folder, state in states.items()
+        if state is not None and folder not in shown
+    ]
+
+
+def _checkpoint(label: str, result: TrainResult, *, step: int) -> Actor:
+    """The best checkpoint on validation where there is one, else the last, which is of this step."""
+    best, path = result.best, str(result.chosen)
+    if best is None:
+        return Actor(label=label, kind="checkpoint", path=path, id=result.id, sha256=result.sha256, step=step)
+    return Actor(label=label, kind="checkpoint", path=path, id=best.id, sha256=best.id, step=best.step)
+
+
+def _stages(recipe: Recipe) -> tuple[str, ...]:
+    # Without a cold start, too: the tokenizer of a model from scratch is trained on demonstrations, and weights have to come
+    # from somewhere.
+    cold = ("distill", "sft") if recipe.cold_start.enabled or recipe.model.path is None else ()
+    evolved = [f"{part}-{number}" for number in iterations(recipe) for part in ("explore", "sft")]
+    return (*cold, *evolved, *(planned.name for planned in recipe.planned_stages), "evaluate")
+
+
+def iterations(recipe: Recipe) -> range:
+    """Numbers of AgentEvol's iterations; none where the recipe has no such loop."""
+    return range(1, 1 + (recipe.evolve.iterations if recipe.evolve else 0))
+
+
+def _between(stages: tuple[str, ...], first: str | None, last: str | None) -> tuple[str, ...]:
+    for field, value in (("from_stage", first), ("until", last)):
+        if value is not None and value not in stages:
+            raise ConfigError(f"{field} is '{value}'{nearest(value, stages)}, but the stages are {', '.join(stages)}.")
+    begin = stages.index(first) if first else 0
+    end = stages.index(last) if last else len(stages) - 1
+    if begin > end:
+        raise ConfigError(f"from_stage '{first}' comes after until '{last}'.")
+    return stages[begin : end + 1]
+
+
+def _checked_start(init_from: str | None) -> str | None:
+    """A local checkpoint must exist; what looks like a Hugging Face name is left to the loader."""
+    if init_from is None:
+        return None
+    path = Path(init_from)
+    if (path / "config.json").is_file():
+        return str(path.resolve())
+    if path.is_absolute() or init_from.startswith((".", "~")) or init_from.count("/") != 1:
+        raise CheckpointError(f"init_from {init_from} is no checkpoint: there is no config.json in it.")
+    return init_from
+
+
+def code_version() -> str:
+    """The commit of the working tree, ``+`` where it has changes; "" outside git."""
+    command = ["git", "describe", "--always", "--dirty=+"]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=5, cwd=Path(__file__).parent, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip()

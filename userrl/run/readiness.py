@@ -1,0 +1,357 @@
+"""Whether a recipe runs on a machine, asked before anything is started: by ``recipe show``, by every flow, by the tests.
+
+A verdict is *runs* (the local backend, nothing is missing), *composes* (verl's part is built and within the machine's
+memory; only the machine itself can say more) or *refused*, with one sentence that says what is needed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from curricula import PlannedStage, Recipe
+from curricula.data import SEARCHED, missing_search_key, none_published
+from curricula.feasibility import check_credit
+from curricula.host import AUTO, Host, choose_profile, needs
+from curricula.load import load
+from curricula.schedule import SPENT
+from curricula.spec import FOLDER
+from userrl.machine.home import published_data
+from userrl.machine.slots import named, slots
+from userrl.run.estimate import one_gpu
+from userrl.run.request import Backend
+from userrl.run.tasks import count_published, demonstrated_gyms, evaluation_gyms, own_user_url, users_of
+from userrl_core.errors import ConfigError, TaskError
+from userrl_core.gyms.registry import names, unavailable
+from userrl_core.judging.intervention import verifier_server
+from userrl_core.judging.judge import is_judged, judge_server
+from userrl_core.served.client import ChatServer
+from userrl_core.served.health import served_users
+from userrl_core.sharegpt import read_conversations
+from userrl_core.training.verl.memory import check_machine
+from userrl_core.training.verl.step_plan import refuse_stage
+
+PACKAGES = ("verl", "vllm", "sglang")
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+Kind = Literal["runs", "composes", "refused"]
+Reason = Literal["", "environment", "judge", "settings", "backend", "package", "machine", "data", "key", "user"]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What becomes of a recipe on a machine. reason: what a refusal is about; sentence: what is needed."""
+
+    kind: Kind
+    reason: Reason = ""
+    sentence: str = ""
+
+    def enforce(self) -> None:
+        """Raise ConfigError with the sentence of a refusal."""
+        if self.kind == "refused":
+            raise ConfigError(self.sentence)
+
+
+class _Refusal(Exception):
+    def __init__(self, reason: Reason, sentence: str) -> None:
+        super().__init__(sentence)
+        self.reason, self.sentence = reason, sentence
+
+
+def here() -> Host:
+    """This machine, as the flows see it: the GPUs that may be used, packages that can be imported, keys that are set."""
+    gpus = sum(slot.gpu is not None for slot in slots())
+    return Host(
+        gpus=gpus,
+        gpu_memory=_gpu_memory() if gpus else None,
+        packages=frozenset(name for name in PACKAGES if find_spec(name) is not None),
+        keys=frozenset(name for name, value in os.environ.items() if value),
+    )
+
+
+def resolve(
+    recipe: str | Path, profile: str | None = AUTO, overrides: dict[str, Any] | None = None, *, check: bool = True
+) -> Recipe:
+    """The recipe that a request means on this machine: its profile chosen, its epochs counted. Raises ConfigError."""
+    chosen = choose_profile(recipe, profile, here)
+    return load(
+        recipe,
+        chosen,
+        overrides,
+        check=check,
+        counted=count_published,
+        data_folder=published_data(),
+        keys=[name for name, value in os.environ.items() if value],
+    )
+
+
+def verdict(
+    recipe: Recipe,
+    host: Host,
+    *,
+    backend: Backend | Literal["auto"] = "auto",
+    init_from: str = "",
+    stages: Sequence[PlannedStage] | None = None,
+) -> Verdict:
+    """Whether the recipe trains on this machine.
+
+    init_from: a checkpoint in place of the recipe's model. stages: those of RL that are asked for; none: all.
+    """
+    trained = recipe.planned_stages if stages is None else stages
+    chosen: Backend = recipe.hardware.backend if backend == "auto" else backend
+    try:
+        _refuse_unplayable(recipe, (*recipe.training_gyms, *evaluation_gyms(recipe)))
+        _refuse_judge(recipe)
+        _refuse_settings(recipe, chosen, init_from, trained)
+        if chosen == "verl":
+            _refuse_loopback(recipe)
+        _refuse_machine(recipe, host, chosen)
+        _refuse_unserved(recipe, host, ("distill", "rl", "evaluate"))
+    except _Refusal as refusal:
+        return Verdict("refused", refusal.reason, refusal.sentence)
+    return Verdict("composes" if chosen == "verl" else "runs")
+
+
+def playing_verdict(recipe: Recipe, host: Host, kind: Literal["distill", "evaluate"]) -> Verdict:
+    """Whether demonstrations, or the held-out tasks, can be played on this machine: nothing is trained."""
+    try:
+        _refuse_unplayable(recipe, demonstrated_gyms(recipe) if kind == "distill" else evaluation_gyms(recipe))
+        _refuse_unserved(recipe, host, (kind,))
+    except _Refusal as refusal:
+        return Verdict("refused", refusal.reason, refusal.sentence)
+    return Verdict("runs")
+
+
+# -- what may be missing --------------------------------------------------------------------------------------------
+
+
+def _refuse_unplayable(recipe: Recipe, gyms: tuple[str, ...]) -> None:
+    """Environments that are not part of this version, or lack something on this machine."""
+    missing = [gym for gym in dict.fromkeys(gyms) if gym not in names()]
+    if missing:
+        what = ", ".join(missing)
+        raise _Refusal(
+            "environment",
+            f"Recipe '{recipe.name}' needs the environment{'s' * (len(missing) > 1)} {what}, which this version does not "
+            f"have; choose a recipe on one of {', '.join(sorted(names()))}.",
+        )
+    for gym in dict.fromkeys(gyms):
+        if reason := unavailable(gym):
+            raise _Refusal("environment", reason)
+
+
+def _refuse_judge(recipe: Recipe) -> None:
+    """A judge that has nothing to judge."""
+    gyms = recipe.training_gyms
+    if recipe.judge is not None and gyms and not any(map(is_judged, gyms)):
+        raise _Refusal(
+            "judge",
+            f"Recipe '{recipe.name}' has a judge of turns, and none of its training gyms ({', '.join(gyms)}) has gold calls to "
+            "judge by; train on tau too, or set judge to null.",
+        )
+    if recipe.intervention is not None and gyms and not any(map(is_judged, gyms)):
+        raise _Refusal(
+            "judge",
+            f"Recipe '{recipe.name}' interrupts wrong steps, and none of its training gyms ({', '.join(gyms)}) has gold calls to "
+            "compare them with; train on tau too, or set intervention to null.",
+        )
+
+
+def _refuse_settings(recipe: Recipe, backend: Backend, init_from: str, trained: Sequence[PlannedStage]) -> None:
+    """What the trainer cannot do, whatever the machine."""
+    try:
+        check_credit(recipe)
+        if backend == "verl" and trained:
+            for planned in trained:
+                refuse_stage(partial(recipe.stage_of, branch=planned.branch), planned.first, planned.last)
+            _refuse_gates(recipe)
+    except ConfigError as error:
+        raise _Refusal("settings", str(error)) from error
+    if backend == "local" and recipe.algorithm.kl_reward_coef > 0:
+        raise _Refusal(
+            "backend",
+            f"algorithm.kl_reward_coef is {recipe.algorithm.kl_reward_coef:g}, which only verl takes off the rewards; set it to "
+            "0 (algorithm.kl_coef is the penalty in the loss, which both backends have), or backend to verl.",
+        )
+    if backend == "verl" and not (recipe.model.path or init_from):
+        raise _Refusal(
+            "backend",
+            f"verl trains a checkpoint, and profile {recipe.profile} makes a model from scratch; set model.path, or take a "
+            "profile such as qwen3-8b.",
+        )
+    if backend == "verl" and recipe.evolve is not None:
+        raise _Refusal(
+            "backend",
+            "AgentEvol samples and trains in turn, which only the local backend does; set backend to local, or take profile "
+            "h200-1.",
+        )
+    if backend == "verl" and any(planned.stage.timed for planned in trained):
+        raise _Refusal(
+            "backend",
+            "A stage is given in seconds, which only the local backend measures; give it in steps or epochs, or set backend to "
+            "local.",
+        )
+    if backend == "verl" and recipe.algorithm.batch_tokens is not None:
+        raise _Refusal(
+            "backend",
+            "algorithm.batch_tokens fills steps by tokens, which only the local backend does; set it to null and give stages in "
+            "steps, or backend to local.",
+        )
+    try:
+        if backend == "verl" and trained:
+            check_machine(recipe.model, recipe.hardware, recipe.algorithm, recipe.credit, recipe.cold_start)
+        elif trained and recipe.hardware.gpus:
+            one_gpu(recipe, init_from)
+    except ConfigError as error:
+        raise _Refusal("backend", str(error)) from error
+
+
+def _refuse_gates(recipe: Recipe) -> None:
+    """Raise ConfigError for a schedule whose gates look at what verl does not tell when a step ends."""
+    gates = [level.gate for level in recipe.schedule.levels() if level.gate is not None]
+    unknown = [name for name in ("entropy", *SPENT) if any(getattr(gate, name) is not None for gate in gates)]
+    if unknown:
+        raise ConfigError(
+            f"The schedule's gate looks at {' and '.join(unknown)}, which verl does not tell when a step ends; let it look at "
+            "success, plateau, signal, length or at_most, or train with backend=local."
+        )
+
+
+def _refuse_machine(recipe: Recipe, host: Host, backend: Backend) -> None:
+    hardware = recipe.hardware
+    if hardware.ray_address is not None:
+        return  # the machine is another one
+    if recipe.profile is None and backend == "local" and recipe.model.path is not None and not hardware.gpus:
+        raise _Refusal(
+            "machine",
+            f"Recipe '{recipe.name}' as published names no machine; choose a profile, such as laptop or h200-1.",
+        )
+    on_gpus = hardware.gpus if hardware.device != "cpu" else 0
+    if not host.has(hardware) or on_gpus + len(named(hardware.user_gpus)) > max(host.gpus, on_gpus):
+        users = f" and {len(named(hardware.user_gpus))} for the user model" if hardware.user_gpus else ""
+        raise _Refusal(
+            "machine",
+            f"Profile {recipe.profile} needs {needs(hardware)}{users}, and this machine has {host.described()}; choose a profile "
+            "that fits (profile=auto does), or change hardware.gpus and hardware.gpu_memory.",
+        )
+    if backend != "verl" or hardware.python is not None:
+        return
+    wanted = ["verl", *([hardware.engine] if on_gpus else [])]
+    missing = [package for package in wanted if package not in host.packages]
+    if missing:
+        raise _Refusal(
+            "package",
+            f"Backend verl needs {' and '.join(missing)}, which cannot be imported here; install them (docs/gpu.md), or "
+            "set hardware.python to the interpreter of verl's own environment.",
+        )
+
+
+def _refuse_loopback(recipe: Recipe) -> None:
+    """A user's server that each of several nodes would look for on itself."""
+    nodes = recipe.hardware.nodes
+    servers = served_users(users_of(recipe, recipe.training_gyms, role="train")) if nodes > 1 else ()
+    for server in servers:
+        if server.base_url is not None and urlsplit(server.base_url).hostname in LOOPBACK:
+            raise _Refusal(
+                "user",
+                f"{nodes} nodes cannot all ask {server.model} at {server.base_url}, where each of them finds itself; start "
+                "'userrl serve-user --host ADDRESS --name NAME' and set hardware.user_url to http://NAME:PORT/v1 in place of "
+                "hardware.user_gpus.",
+            )
+
+
+def _refuse_unserved(recipe: Recipe, host: Host, kinds: tuple[str, ...]) -> None:
+    """Published tasks, keys and served models that stages of these kinds need."""
+    if (sentence := none_published(recipe)) is not None:
+        raise _Refusal("data", sentence)
+    for gym in dict.fromkeys((*recipe.training_gyms, *evaluation_gyms(recipe))):
+        published = recipe.gym(gym).published
+        if published not in (None, "imported", FOLDER) and not host.has_data(str(published)):
+            raise _Refusal(
+                "data", f"gyms.{gym}.published names {published}, and nothing is there; give the right path."
+            )
+    chats = recipe.cold_start.data
+    if "distill" in kinds and chats is not None and not Path(chats).expanduser().is_file():
+        raise _Refusal("data", f"cold_start.data names {chats}, and nothing is there; give the right path.")
+    if "distill" in kinds and chats is not None:
+        try:
+            read_conversations(Path(chats).expanduser(), recipe.played_gyms)
+        except TaskError as error:
+            raise _Refusal("data", str(error)) from None
+    asked = (*evaluation_gyms(recipe),) * ("evaluate" in kinds) + (*recipe.training_gyms,) * ("rl" in kinds)
+    for gym in (gym for gym in SEARCHED if gym in asked and recipe.gym(gym).published == FOLDER):
+        if missing := missing_search_key(gym, recipe.gym(gym).config, host.keys):
+            raise _Refusal(
+                "key", f"In gym '{gym}' {missing}; set it, or data: published-or-ours to play our own questions."
+            )
+    if "OPENAI_BASE_URL" in host.keys:
+        return
+    for what, server in _servers(recipe, kinds):
+        if server.base_url is not None:
+            continue
+        if server.model == recipe.hardware.user_model:
+            raise _Refusal(
+                "user",
+                f"{what} is {server.model}, and nothing says where it is served; set hardware.user_gpus to serve it on "
+                "GPUs of this machine, hardware.user_url to its address, or OPENAI_BASE_URL.",
+            )
+        if server.api_key_env not in host.keys:
+            raise _Refusal(
+                "key",
+                f"{what} is {server.model}, which needs a key; set {server.api_key_env}, or OPENAI_BASE_URL for a server "
+                "of your own.",
+            )
+
+
+def refuse_missing_key(server: ChatServer) -> None:
+    """Raise ConfigError for a served model whose server needs a key that is not set."""
+    if server.base_url is None and not os.environ.get(server.api_key_env):
+        raise ConfigError(
+            f"Model {server.model} is asked at OpenAI, which needs a key; set {server.api_key_env}, or give the address of "
+            "its server with --base-url."
+        )
+
+
+def _servers(recipe: Recipe, kinds: tuple[str, ...]) -> Iterator[tuple[str, ChatServer]]:
+    distils = (
+        "distill" in kinds
+        and recipe.cold_start.data is None
+        and (recipe.cold_start.enabled or recipe.model.path is None)
+    )
+    if distils and recipe.demonstrations.policy != "scripted":
+        yield "The demonstrator", ChatServer(model=recipe.demonstrations.policy)
+    if "rl" in kinds and recipe.judge is not None and (judge := judge_server(recipe.judge)) is not None:
+        yield "The judge of turns", judge
+    if (
+        "rl" in kinds
+        and recipe.intervention is not None
+        and (step_verifier := verifier_server(recipe.intervention)) is not None
+    ):
+        yield "The verifier of steps", step_verifier
+    roles = [("demonstrate", "The user of demonstrations", demonstrated_gyms(recipe))] * distils
+    roles += [("train", "The user in training", recipe.training_gyms)] * ("rl" in kinds)
+    roles += [("evaluate", "The user in the evaluation", evaluation_gyms(recipe))] * ("evaluate" in kinds)
+    for role, what, gyms in roles:
+        for server in sorted(served_users(users_of(recipe, gyms, role=role)), key=lambda server: server.model):
+            if server.base_url is None or server.base_url != own_user_url(recipe):
+                yield what, server
+
+
+def _gpu_memory() -> float | None:
+    """GB of the smallest GPU that the driver shows; None where it does not say."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return None
+    command = [program, "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+        return min(float(line) for line in done.stdout.split()) * 1.048576e-3
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None

@@ -1,0 +1,178 @@
+"""What each kind of stage leaves behind: its result file, which later stages and the report read."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from userrl.machine.home import in_this_home
+from userrl_core.distill import GymCount
+from userrl_core.json_files import GrowingLines, read_json
+from userrl_core.training.jobs import Best
+
+
+class Result(BaseModel):
+    """What every result says."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, use_attribute_docstrings=True)
+
+    sha256: str = ""
+    """Of what the next stage reads; with the step, all that decides whether work upon it may be reused."""
+
+    step: int = 0
+    """Training step that was reached."""
+
+    files: dict[Path, str] = Field(default_factory=dict)
+    """Files and their hashes: the result holds while they are there and unchanged."""
+
+    seconds: float = 0.0
+    """From the last start of the stage to its end."""
+
+    cpu_seconds: float = 0.0
+    """Of processor time, in the same span."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether a rerun has nothing left to do."""
+        return True
+
+    def holds(self) -> bool:
+        """Whether what it points to is still there and unchanged."""
+        return all(path.is_file() and file_hash(path) == sha256 for path, sha256 in self.files.items())
+
+
+class Demonstrations(BaseModel):
+    """Who demonstrated, and what was kept."""
+
+    policy: str
+    played: int
+    kept: int
+    dropped: dict[str, int]
+    """Reasons and counts."""
+    mean: float | None
+    mean_kept: float | None
+    by_gym: dict[str, GymCount]
+
+
+class DistillResult(Result, Demonstrations):
+    """What distillation leaves: chats for the cold start, and the tasks that leave the RL set."""
+
+    chats: Path
+    used_tasks: Path
+    turns: int
+
+
+class TrainResult(Result):
+    """What a cold start or a stage of RL leaves, or the model that a run starts from."""
+
+    checkpoint: Path
+    """The last checkpoint."""
+
+    id: str | None = None
+    """Its name in the warehouse."""
+
+    best: Best | None = None
+    """The one with the highest validation score so far."""
+
+    metrics: dict[str, float] = Field(default_factory=dict)
+    """The last step's."""
+
+    @property
+    def chosen(self) -> Path:
+        """The best checkpoint on validation where there is one, else the last."""
+        return self.best.path if self.best is not None else self.checkpoint
+
+
+class GymScore(BaseModel):
+    """Means over the admitted trajectories at one gym; ``rejected`` counts the others."""
+
+    score: float | None = None
+    stderr: float | None = None
+    turns: float | None = None
+    format_errors: float | None = None
+    """Share of trajectories with a reply without a readable call."""
+    attempts: int = 0
+    rejected: int = 0
+    reasons: dict[str, int] = Field(default_factory=dict)
+    """Why trajectories were rejected: the most frequent reasons, and how often."""
+
+
+ScoresByActor = dict[str, dict[str, GymScore]]
+"""Scores by actor and gym."""
+
+SolvedByActor = dict[str, dict[str, tuple[float, ...]]]
+"""Share of the admitted trajectories that were solved within 1, 2 ... turns, by actor and by gym or tier."""
+
+
+class EvaluateResult(Result):
+    """What an evaluation leaves."""
+
+    table: ScoresByActor
+    tiers: ScoresByActor = Field(default_factory=dict)
+    """The same by tier (``errand depth-3``), of gyms whose test tasks have more than one."""
+    solved: SolvedByActor = Field(default_factory=dict)
+    """Share solved within 1, 2 ... horizon turns, by actor and by gym or tier; results of old do not say."""
+    horizon: int
+    tasks: int
+    turns: int
+
+    @property
+    def complete(self) -> bool:
+        """Whether every trajectory was scored: a rerun plays the rejected ones again."""
+        return not any(row.rejected for gyms in self.table.values() for row in gyms.values())
+
+
+RESULTS: Mapping[str, type[Result]] = {
+    "distill": DistillResult,
+    "sft": TrainResult,
+    "rl": TrainResult,
+    "evaluate": EvaluateResult,
+}
+"""By kind of stage."""
+
+
+def stage_results(run_folder: Path) -> dict[str, Result]:
+    """What all results of a run have in common, in the order of finishing."""
+    written = {path.parent.name: read_json(path) for path in run_folder.glob("stages/*/result.json")}
+    known: list[tuple[str, dict[str, Any]]] = [(name, value) for name, value in written.items() if value is not None]
+    return {
+        name: Result.model_validate(value["value"]) for name, value in sorted(known, key=lambda item: item[1]["at"])
+    }
+
+
+def chosen_so_far(run_folder: Path) -> Path | None:
+    """The checkpoint that validation has chosen in the stages that ended; None before the first, or where it is gone."""
+    best: tuple[float, Path] | None = None
+    for path in run_folder.glob("stages/rl-*/result.json"):
+        value = (read_json(path) or {}).get("value", {})
+        if (chosen := value.get("best")) and (checkpoint := in_this_home(run_folder, Path(chosen["path"]))).is_dir():
+            found = float(chosen["score"]), checkpoint
+            best = found if best is None else max(best, found)
+    return best[1] if best else None
+
+
+def validation_scores(run_folder: Path) -> tuple[float | None, float | None]:
+    """Mean score of a run's best and of its last validation so far; None before the first."""
+    best = last = None
+    for name in sorted(
+        (path.parent.name for path in run_folder.glob("stages/rl-*/progress.jsonl")),
+        key=lambda n: (int(n.split("-")[1]), n),
+    ):
+        for line in GrowingLines(run_folder / "stages" / name / "progress.jsonl"):
+            score = line.get("validate/score/mean")
+            if score is not None:
+                best, last = max(score, score if best is None else best), score
+        written = read_json(run_folder / "stages" / name / "result.json")
+        if written is not None and (chosen := written["value"].get("best")):
+            best = float(chosen["score"])
+    return best, last
+
+
+def file_hash(path: Path) -> str:
+    """SHA-256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,74 @@
+"""A suite on this machine: its settings as overrides of a recipe, refused in one sentence where something it needs is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from curricula.spec import FOLDER
+from curricula.suites import Suite
+from userrl.machine.home import published_data
+from userrl_core.errors import ConfigError
+from userrl_core.gyms.published import PAPER_GYMS, why_absent
+from userrl_core.gyms.registry import gym_class, names, unavailable
+
+BASE = "_evaluation"
+"""The recipe of actors that bring none."""
+
+
+def gyms_of(suite: Suite) -> tuple[str, ...]:
+    """The gyms that a suite plays here."""
+    if suite.gyms == "paper":
+        return PAPER_GYMS
+    if suite.gyms == "every":
+        here = [name for name in names() if not unavailable(name)]
+        return tuple(name for name in here if not gym_class(name).elsewhere and not gym_class(name).slow)
+    return suite.gyms
+
+
+def settings_of(suite: Suite, gyms: Sequence[str] | None = None, *, pretrained: bool) -> dict[str, Any]:
+    """Overrides of a recipe that make its evaluation this suite. Raises ConfigError where published tasks are missing.
+
+    gyms: those that are played, in place of the suite's. pretrained: whether the actor has room for the suite's tokens; a
+    model from scratch keeps its own limits.
+    """
+    gyms, folder = gyms or gyms_of(suite), published_data()
+    wanted: dict[str, Any] = {
+        "suite": suite.played_as,
+        # Nothing is trained: the stages of the run that made a checkpoint are not to be checked against the suite's tasks.
+        "stages": [],
+        "branches": {},
+        "schedule": None,
+        "data": "ours",
+        "data_folder": str(folder) if suite.data == "published" else None,
+        "evaluate.gyms": list(gyms),
+        "evaluate.user": suite.user.model_dump(),
+        "evaluate.horizon": suite.horizon,
+        "evaluate.temperature": suite.temperature,
+        "evaluate.top_p": suite.top_p,
+        "evaluate.tasks": suite.tasks,
+        "evaluate.total": suite.total,
+        "evaluate.attempts": suite.attempts,
+    }
+    if pretrained and suite.max_tokens is not None:
+        wanted["algorithm.max_tokens"] = suite.max_tokens
+    for gym in gyms:
+        # Whole, so that nothing of the recipe's own tasks, such as a small tier, is left.
+        setup = suite.setup[gym].model_dump(exclude_defaults=True) if gym in suite.setup else {}
+        wanted[f"gyms.{gym}"] = {**setup, "published": _published(suite, gym) if suite.data == "published" else None}
+    return wanted
+
+
+def _published(suite: Suite, gym: str) -> str:
+    """Where the published tasks of a gym lie, as `gyms.NAME.published` says it."""
+    folder = published_data()
+    project = suite.published.get(gym)
+    why = f"there is no folder {folder / project}" if project and not (folder / project).is_dir() else ""
+    why = why or ("" if project else why_absent(gym, folder))
+    if why:
+        ours = f", or our own tasks with {suite.name}:ours" if "ours" in suite.variants else ""
+        raise ConfigError(
+            f"Suite '{suite.label}' plays published tasks, and gym '{gym}' has none in {folder}: {why}; make that folder "
+            f"with userrl tasks import --from CLONE, name another with USERRL_PUBLISHED_DATA, play other gyms with --gym{ours}."
+        )
+    return str(folder / project) if project else FOLDER

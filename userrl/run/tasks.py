@@ -1,0 +1,232 @@
+"""Which tasks a run trains on, chooses on and is tested on."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from curricula.recipe import Recipe
+from curricula.spec import FOLDER, UserSetup
+from userrl.machine.home import imported_tasks, published_data
+from userrl_core import gyms
+from userrl_core.errors import ConfigError, UserRLError
+from userrl_core.gyms.published import published_tasks, with_prompt
+from userrl_core.gyms.taskfile import read_tasks
+from userrl_core.gyms.tau.tasks import policy_file
+from userrl_core.records import Task
+from userrl_core.seeding import content_hash, derive_seed, validation_of
+from userrl_core.training.jobs import User
+
+
+def tasks_of(recipe: Recipe, gym: str, split: str, options: dict[str, Any] | None = None) -> list[Task]:
+    """The tasks of a gym's split as the recipe sets it up.
+
+    Published tasks keep their split, and a share of their training tasks becomes validation by a hash of the content.
+    options: task options in place of the recipe's, such as a stage's simpler tier. Raises ConfigError for an empty split.
+    """
+    setup = recipe.gym(gym)
+    if setup.published is None:
+        tasks = list(gyms.tasks(gym, split, **(setup.tasks if options is None else options)))
+    elif setup.published == FOLDER:
+        folder = Path(recipe.data_folder) if recipe.data_folder else published_data()
+        every = published_tasks(gym, folder, recipe.published, recipe.split.validation)
+        tasks = _playable([task for task in every if task.split == split], gym, split)
+        if recipe.model.prompt_style == "released":
+            tasks = [with_prompt(task, folder) for task in tasks]
+    else:
+        resplit = [_resplit(task, recipe.split.validation) for task in given_tasks(gym, setup.published)]
+        tasks = _playable([task for task in resplit if task.split == split], gym, split)
+    if not tasks:
+        raise ConfigError(f"Gym '{gym}' has no {split} task with these options; check gyms.{gym} in the recipe.")
+    return tasks
+
+
+def data_used(recipe: Recipe) -> dict[str, str]:
+    """Which tasks each gym of the recipe is played on, in words; of released databases also whose policy the agent reads."""
+    used = {gym: recipe.data_of(gym) for gym in recipe.played_gyms}
+    if "tau" in used and recipe.gym("tau").published is not None:
+        folders = {task.payload.get("database") for task in tasks_of(recipe, "tau", "test")} - {None}
+        released = {policy_file(Path(str(folder))).is_file() for folder in folders}
+        whose = (
+            "policy from wiki.md"
+            if released == {True}
+            else "policy: ours"
+            if True not in released
+            else "policy: part ours"
+        )
+        used["tau"] += f", {whose}"
+    return used
+
+
+def count_published(gym: str, published: str, validation: float) -> int | None:
+    """Training tasks of a gym that can be played among published ones; None where they cannot be read."""
+    try:
+        resplit = [_resplit(task, validation) for task in given_tasks(gym, published)]
+    except UserRLError:
+        return None
+    return sum(task.split == "train" and "unplayable" not in task.payload for task in resplit)
+
+
+def given_tasks(gym: str, published: str) -> list[Task]:
+    """The tasks that ``gyms.NAME.published`` means: ``imported``, a file of tasks (.jsonl), or a released repository.
+
+    Raises ConfigError, TaskError for what is not there or belongs to another gym.
+    """
+    if published == "imported":
+        path = imported_tasks(gym)
+        if not path.is_file():
+            raise ConfigError(f"No {gym} tasks were imported; run: userrl tasks import --from FOLDER --gym {gym}.")
+    elif published.endswith(".jsonl"):
+        path = Path(published).expanduser()
+    else:
+        return gyms.load_published(gym, published)
+    tasks = read_tasks(path)
+    other = next((task for task in tasks if task.gym != gym), None)
+    if other is not None:
+        raise ConfigError(
+            f"{path} holds a {other.gym} task, and gyms.{gym}.published names it; give a file of {gym} tasks."
+        )
+    return tasks
+
+
+def _playable(tasks: list[Task], gym: str, split: str) -> list[Task]:
+    """Without those that were published without their data, which is said; ConfigError when none is left."""
+    playable = [task for task in tasks if "unplayable" not in task.payload]
+    if len(playable) < len(tasks):
+        why = next(task.payload["unplayable"] for task in tasks if "unplayable" in task.payload)
+        count = f"{len(tasks) - len(playable)} of {len(tasks)} published {split} tasks of gym '{gym}'"
+        if not playable:
+            raise ConfigError(f"No task is left, since {count} cannot be played: {why}.")
+        print(f"left out {count}: {why}", flush=True)
+    return playable
+
+
+def _resplit(task: Task, share: float) -> Task:
+    if task.split != "train":
+        return task
+    return dataclasses.replace(task, split=validation_of(content_hash(task.payload), share))
+
+
+def sample(tasks: list[Task], most: int | None, *seed: object) -> list[Task]:
+    """At most this many of the tasks: those with the lowest draw, which no order of the list can change."""
+    if most is None or len(tasks) <= most:
+        return tasks
+    return sorted(tasks, key=lambda task: derive_seed(*seed, task.key))[:most]
+
+
+def validation_tasks(recipe: Recipe) -> list[Task]:
+    """What checkpoints are chosen on: the same number from every training gym, the same for every seed."""
+    trained = recipe.training_gyms
+    each = max(1, recipe.evaluate.validation_tasks // max(1, len(trained)))
+    return [task for gym in trained for task in sample(tasks_of(recipe, gym, "validation"), each, "validate", gym)]
+
+
+def demonstrated_gyms(recipe: Recipe) -> tuple[str, ...]:
+    """The gyms that are demonstrated: those of training, or those of the evaluation where the cold start is all there is."""
+    return recipe.training_gyms or evaluation_gyms(recipe)
+
+
+def evaluation_gyms(recipe: Recipe) -> tuple[str, ...]:
+    """The gyms whose test split is played."""
+    return recipe.evaluation_gyms
+
+
+def test_tasks(recipe: Recipe, seed: int) -> list[Task]:
+    """Held-out tasks of every evaluated gym: at most ``evaluate.tasks`` of each, ``total`` in all.
+
+    The same for every seed, unless ``evaluate.draw`` says that each draws its own.
+    """
+    drawn = ("evaluate", seed) if recipe.evaluate.draw == "seed" else ("evaluate",)
+    among = {gym: _only(recipe, gym, tasks_of(recipe, gym, "test")) for gym in evaluation_gyms(recipe)}
+    most = {gym: min(len(tasks), recipe.evaluate.tasks or len(tasks)) for gym, tasks in among.items()}
+    if recipe.evaluate.total is not None:
+        most = equal_shares(most, recipe.evaluate.total)
+    return [task for gym, tasks in among.items() for task in sample(tasks, most[gym], *drawn, gym)]
+
+
+def equal_shares(there: Mapping[str, int], total: int) -> dict[str, int]:
+    """As many of each as of every other, as far as there are so many; what is left over goes to the first that have more."""
+    shares = dict.fromkeys(there, 0)
+    while (left := total - sum(shares.values())) > 0:
+        open_ = [name for name, most in there.items() if shares[name] < most]
+        if not open_:
+            break
+        each = max(left // len(open_), 1)
+        for name in open_[:left]:
+            shares[name] = min(shares[name] + each, there[name])
+    return shares
+
+
+def _only(recipe: Recipe, gym: str, tasks: list[Task]) -> list[Task]:
+    """Those of the tiers, or compositions, that ``gyms.NAME.only`` lists. Raises ConfigError where there is none."""
+    only = recipe.gym(gym).only
+    if not only:
+        return tasks
+    chosen = [task for task in tasks if task.tier in only or str(task.payload.get("composition", "")) in only]
+    if not chosen:
+        raise ConfigError(f"gyms.{gym}.only is {', '.join(only)}, and none of the test tasks is of it; leave it out.")
+    return chosen
+
+
+def demonstration_tasks(recipe: Recipe, gym: str, seed: int) -> list[Task]:
+    """All training tasks of a gym in the order in which they are demonstrated: random, and the same for the same seed."""
+    return sorted(tasks_of(recipe, gym, "train"), key=lambda task: derive_seed("demonstrate", seed, task.key))
+
+
+def rl_tasks(recipe: Recipe, gym: str, used: Collection[str], options: dict[str, Any] | None = None) -> list[Task]:
+    """Training tasks without those that demonstrations used up.
+
+    Raises ConfigError when demonstrations left nothing to train on.
+    """
+    unused = [task for task in tasks_of(recipe, gym, "train", options) if task.key not in used]
+    if not unused:
+        raise ConfigError(
+            f"Demonstrations used every training task of gym '{gym}'; lower demonstrations.episodes or top_k, "
+            "so that some are left for reinforcement learning."
+        )
+    return unused
+
+
+def users_of(recipe: Recipe, played: Collection[str], *, role: str) -> dict[str, User]:
+    """Who answers in each gym that is played. role: train, demonstrate or evaluate; demonstrations name one for all.
+
+    The profile's user model is asked at the address that the profile knows for it, where the recipe gives none.
+    """
+    chosen = (
+        recipe.demonstrations.user if role == "demonstrate" else recipe.evaluate.user if role == "evaluate" else None
+    )
+    return {gym: _placed(recipe.gym(gym).user if chosen is None else chosen, recipe) for gym in played}
+
+
+def own_user_url(recipe: Recipe) -> str | None:
+    """Address of the server that a run starts for its users; None where it starts none."""
+    hardware = recipe.hardware
+    if hardware.user_url is not None or (hardware.user_gpus is None and hardware.user_command is None):
+        return None
+    return f"http://127.0.0.1:{hardware.user_port}/v1"
+
+
+def _placed(user: UserSetup, recipe: Recipe) -> User:
+    url = recipe.hardware.user_url or own_user_url(recipe)
+    model = user.options.get("model")
+    if url is None or user.kind != "openai" or model != recipe.hardware.user_model or "base_url" in user.options:
+        return user.as_argument()
+    return user.kind, {**user.options, "base_url": url}
+
+
+PLAYED: dict[str, tuple[str, Callable[[Recipe], Collection[str]]]] = {
+    "distill": ("demonstrate", demonstrated_gyms),
+    "rl": ("train", lambda recipe: recipe.training_gyms),
+    "evaluate": ("evaluate", evaluation_gyms),
+}
+"""Kinds of stages that play conversations: the role of their users, and the gyms."""
+
+
+def gym_config(recipe: Recipe, *, evaluation: bool = False) -> dict[str, dict[str, Any]]:
+    """Options of each gym that has any. evaluation: those of the held-out evaluation, where they differ."""
+    options = {
+        name: {**setup.config, **(setup.evaluation if evaluation else {})} for name, setup in recipe.gyms.items()
+    }
+    return {name: fields for name, fields in options.items() if fields}

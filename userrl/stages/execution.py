@@ -1,0 +1,162 @@
+"""One stage of a run as a child process in a free slot of this machine. No Prefect server is needed."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from userrl.machine.engine import engine_gpus
+from userrl.machine.home import home, quiet
+from userrl.machine.slots import Slot, named, slots, take, threads
+from userrl.run.alarms import AlarmWatch
+from userrl.run.budget import BudgetGuard
+from userrl.run.job import StageJob
+from userrl.run.results import Result
+from userrl.run.run import holder_of, set_waiting
+from userrl.stages.workers import MODULE, Workers
+from userrl_core import processes
+from userrl_core.errors import CheckpointError, TrainingError
+from userrl_core.json_files import GrowingLines
+
+STOP_SECONDS, REAP_SECONDS = 20.0, 5.0
+"""How long a trainer has to end by itself: one that is interrupted, and one that an earlier flow left behind."""
+
+
+RETRIES = int(os.environ.get("USERRL_STAGE_RETRIES", "1"))
+"""How often a stage is started again by itself after its trainer died (not after it refused its input)."""
+
+RETRY_SECONDS = 2.0
+
+REUSED = "%s: reused, finished earlier with the same inputs"
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A part of a slot, for stages that run side by side in it. halted: whether they are to stop."""
+
+    slots: tuple[Slot, ...]
+    threads: int
+    halted: Callable[[], bool]
+
+
+@contextmanager
+def shared_slot(stages: int, folder: Path, say: Callable[..., None] = lambda *words: None) -> Iterator[Share | None]:
+    """A CPU slot for several stages at once, its threads divided among them; none on a machine with GPUs, where each has its
+    own. Whoever leaves this with an exception stops them all. folder: the run's."""
+    among = slots()
+    if any(slot.gpu is not None for slot in among):
+        yield None
+        return
+
+    def waiting(holders: str) -> None:
+        say("waits for a slot, held: %s", holders)
+        set_waiting(folder, holders)
+
+    halt = Event()
+    with take(home() / "slots", 1, among, waiting=waiting, holder_of=holder_of) as taken:
+        set_waiting(folder, None)
+        try:
+            yield Share(taken, max(1, threads() // stages), halt.is_set)
+        except BaseException:
+            halt.set()
+            raise
+
+
+def execute(
+    job: StageJob,
+    share: Share | None = None,
+    workers: Workers | None = None,
+    *,
+    progress: Callable[[dict[str, Any]], None] = lambda line: None,
+    say: Callable[..., None] = lambda *words: None,
+    lease: Callable[[Slot], AbstractContextManager[None]] = lambda slot: nullcontext(),
+) -> Result:
+    """Run a job's process in a free slot of this machine. Needs no Prefect server; lease: held beside the slot.
+
+    Raises TrainingError with the process's own sentence when it fails, CheckpointError when what it left does not hold.
+    """
+    killed = processes.reap(
+        job.folder, grace=REAP_SECONDS
+    )  # before waiting for a slot: a leftover may be what holds it
+    if killed:
+        say("%s: stopped %d leftover process(es) of an earlier start", job.stage, killed)
+    path = job.write()
+    lines = GrowingLines(job.progress_file, from_end=True)
+    alarms, budget = AlarmWatch(job, say), BudgetGuard(job)
+
+    def tick() -> None:
+        if share is not None and share.halted():
+            raise TrainingError(f"Stage {job.stage} was stopped with the others; start the run again to continue.")
+        if (job.run_folder / "stop").exists():
+            raise TrainingError(f"Run {job.run_id} was stopped by `userrl runs stop`; start it again to continue.")
+        budget()
+        for line in lines:
+            progress(line)
+            alarms()
+
+    def waiting(holders: str) -> None:
+        say("%s: waits for a slot, held: %s", job.stage, holders)
+        set_waiting(job.run_folder, holders)
+
+    count, among = slots_for(job)
+    places = take(home() / "slots", count, among, waiting=waiting, holder_of=holder_of)
+    with nullcontext(share.slots) if share else places as taken, ExitStack() as leases:
+        if share is None:
+            set_waiting(job.run_folder, None)
+        began = time.monotonic()
+        for slot in taken if share is None else ():
+            leases.enter_context(lease(slot))
+        processes.run(
+            [sys.executable, "-u", "-m", MODULE, str(path)],
+            job.folder,
+            name="The trainer",
+            on_tick=tick,
+            env=_environment(taken) | ({"USERRL_THREADS": str(share.threads)} if share else {}),
+            keep_open=[slot.descriptor for slot in taken],
+            grace=STOP_SECONDS,
+            by=workers.spawn if workers is not None and _imports_torch(job) else None,
+        )
+    alarms(last=True)
+    result = job.result()
+    if result is None:
+        raise CheckpointError(
+            f"Stage {job.stage} ended, but what it left in {job.folder} is not what it says; delete that folder and run again."
+        )
+    say("%s: done in %.1f s", job.stage, time.monotonic() - began)
+    return result
+
+
+def _imports_torch(job: StageJob) -> bool:
+    """Whether the job is for this backend's trainer; demonstrations of a script have begun before torch is imported."""
+    return job.backend == "local" and (job.kind != "distill" or job.inputs.before is not None)
+
+
+def slots_for(job: StageJob) -> tuple[int, tuple[Slot, ...]]:
+    """How many slots a stage holds, and among which: a training on verl has as many GPUs as its profile says for its kind, and so
+    have checkpoints that a rollout engine plays.
+
+    GPUs on which the run serves its users are not among them; verl on a Ray cluster elsewhere holds one place here.
+    """
+    if job.kind == "evaluate" and job.actors and all(actor.kind != "checkpoint" for actor in job.actors):
+        return 0, ()  # no model of ours is loaded
+    hardware = job.recipe.hardware
+    serving = {slot.name for slot in named(hardware.user_gpus)}
+    among = tuple(slot for slot in slots() if slot.name not in serving)
+    gpus = sum(slot.gpu is not None for slot in among)
+    if job.kind == "evaluate" or (job.kind == "distill" and job.inputs.before is not None):
+        return engine_gpus(hardware, gpus), among
+    if job.kind == "distill" or job.backend != "verl" or hardware.ray_address or not gpus:
+        return 1, among
+    return hardware.cold_start_gpus if job.kind == "sft" else hardware.node_gpus, among
+
+
+def _environment(taken: Sequence[Slot]) -> dict[str, str]:
+    gpus = [str(slot.gpu) for slot in taken if slot.gpu is not None]
+    return {**quiet(), "CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else quiet()

@@ -1,0 +1,74 @@
+"""A run in this process and its children, without a Prefect server."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from userrl.machine.home import runs_dir
+from userrl.reports.run_report import RunReport
+from userrl.run.job import StageJob
+from userrl.run.plan import RunPlan
+from userrl.run.results import Result
+from userrl.run.run import Run, goes_on_as, load
+from userrl.stages.execution import RETRIES, RETRY_SECONDS, REUSED, Share, execute
+from userrl.stages.sequence import run_all
+from userrl.stages.workers import Workers
+from userrl_core.processes import ProcessDied
+
+
+def train_here(
+    plan: RunPlan,
+    *,
+    say: Callable[..., None] = lambda *words: None,
+    progress: Callable[[str, dict[str, Any]], None] = lambda stage, line: None,
+    done: Callable[[], None] = lambda: None,
+) -> RunReport:
+    """Train what was planned, and return its report. Finished stages are reused; a run that was killed continues.
+
+    progress: gets the stage's name and every progress line. say: gets log lines as `logging` does.
+    Raises TrainingError or CheckpointError with one sentence.
+    """
+    with plan.begin() as run, run.at_work():
+        return run_all(
+            plan, run, lambda job, share, workers: _do(run, job, share, workers, say, progress), say=say, done=done
+        )
+
+
+def finished(plan: RunPlan) -> Run | None:
+    """Return the run if all that was asked of it is done and its files still hold, else None. Nothing is started or changed."""
+    folder = runs_dir() / goes_on_as(plan.run_id)
+    if plan.request.fresh or plan.request.dry_run or not (folder / "report.md").is_file():
+        return None
+    run = load(folder)
+    if run.status.state != "completed":
+        return None
+    files = [run.stage(stage) / "job.json" for stage in plan.selected]
+    return run if all(file.is_file() and StageJob.read(file).finished() is not None for file in files) else None
+
+
+def _do(
+    run: Run,
+    job: StageJob,
+    share: Share | None,
+    workers: Workers,
+    say: Callable[..., None],
+    progress: Callable[[str, dict[str, Any]], None],
+) -> Result:
+    """Return the stage's result, from an earlier time if it still holds."""
+    run.set_status("running", stage=job.stage)
+    result = job.finished()
+    if result is not None:
+        say(REUSED, job.stage)
+        job.reused_file.touch()
+        return result
+    for attempt in range(RETRIES + 1):
+        try:
+            return execute(job, share, workers, progress=lambda line: progress(job.stage, line), say=say)
+        except ProcessDied as error:
+            if attempt == RETRIES:
+                raise
+            say("%s: %s Started again.", job.stage, error)
+            time.sleep(RETRY_SECONDS)
+    raise AssertionError("unreachable")

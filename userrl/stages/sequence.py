@@ -1,0 +1,130 @@
+"""All stages of a run in order: distil, cold start, for each stage train, evaluate, report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
+
+from userrl.reports.run_report import RunReport
+from userrl.reports.write_report import write_report
+from userrl.run.budget import check_budget
+from userrl.run.job import Inputs, StageJob
+from userrl.run.plan import RunPlan, iterations
+from userrl.run.results import DistillResult, EvaluateResult, Result, TrainResult
+from userrl.run.run import Run
+from userrl.stages.execution import Share, shared_slot
+from userrl.stages.workers import Workers
+from userrl.worker.run_users import served_users
+
+R = TypeVar("R", bound=Result)
+Perform: TypeAlias = Callable[[StageJob, Share | None, Workers], Result]
+
+
+def run_all(
+    plan: RunPlan,
+    run: Run,
+    perform: Perform,
+    *,
+    say: Callable[..., None] = lambda *words: None,
+    done: Callable[[], None] = lambda: None,
+) -> RunReport:
+    """Do every selected stage of a run that is held, and return its report.
+
+    perform: does one job and returns its result. say: gets log lines as `logging` does. done: is called after every stage.
+    """
+    with served_users(plan.recipe, say) as serve_users, Workers() as workers:
+        return Stages(plan, run, serve_users, workers, perform, say, done).all()
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """The stages of one run, done in order. perform: does one job and returns its result, from an earlier time if that holds.
+    done: called after every stage.
+    """
+
+    plan: RunPlan
+    run: Run
+    serve_users: Callable[[str], None]
+    workers: Workers
+    perform: Perform
+    say: Callable[..., None]
+    done: Callable[[], None]
+
+    def all(self) -> RunReport:
+        """Do every selected stage and write the report."""
+        plan, run = self.plan, self.run
+        demonstrations = self.do("distill", DistillResult)
+        cold = plan.start
+        if "sft" in plan.stages:
+            cold = self.do("sft", TrainResult, Inputs(distill=demonstrations, init=plan.start))
+        inputs = Inputs(before=cold, distill=demonstrations, reference=cold)
+        newest = self.chain(plan.rl_stages(), inputs)
+        branched = self.side_by_side(inputs.model_copy(update={"before": newest}))
+        ends = {**branched, **self.evolve(inputs)}
+        forgettable = plan.start if "sft" in plan.stages and plan.families else None
+        reached = Inputs(distill=demonstrations, init=forgettable, sft=cold, rl=newest, ends=ends)
+        scores = self.do("evaluate", EvaluateResult, reached)
+        return write_report(plan, run, demonstrations=demonstrations, newest=newest, ends=ends, scores=scores)
+
+    def chain(self, stages: Sequence[str], inputs: Inputs, share: Share | None = None) -> TrainResult | None:
+        """The result of the last of these stages, each of which begins where the one before it ended."""
+        for stage in stages:
+            result = self.do(stage, TrainResult, inputs, share)
+            inputs = inputs.model_copy(update={"before": result or inputs.before})
+        return inputs.before
+
+    def side_by_side(self, inputs: Inputs) -> dict[str, TrainResult]:
+        """The last stage of every branch, all of which begin at ``inputs.before``."""
+        branches = {name: self.plan.rl_stages(name) for name in self.plan.recipe.branches}
+        wanted = {name: stages for name, stages in branches.items() if not self.plan.is_after(stages[0])}
+        if not wanted:
+            return {}
+        self.warm_up()
+        with (
+            ThreadPoolExecutor(len(wanted)) as pool,
+            shared_slot(len(wanted), self.run.folder, self.say) as share,
+        ):
+            ends = {
+                name: pool.submit(copy_context().run, self.chain, stages, inputs, share)
+                for name, stages in wanted.items()
+            }
+            return {name: end for name, future in ends.items() if (end := future.result()) is not None}
+
+    def evolve(self, inputs: Inputs) -> dict[str, TrainResult]:
+        """Every iteration of AgentEvol: what the newest model samples, and the first model trained on all that succeeded."""
+        ends: dict[str, TrainResult] = {}
+        for number in iterations(self.plan.recipe):
+            sampled = self.do(f"explore-{number}", DistillResult, inputs)
+            trained = self.do(f"sft-{number}", TrainResult, Inputs(distill=sampled, init=self.plan.start))
+            if sampled is None or trained is None:
+                break
+            inputs = Inputs(before=trained, distill=sampled)
+            ends[f"evolved-{number}"] = trained
+        return ends
+
+    def warm_up(self) -> None:
+        """Torch is imported meanwhile, once for all stages."""
+        if self.plan.backend == "local":
+            self.workers.warm_up()
+
+    def do(self, stage: str, kind: type[R], inputs: Inputs | None = None, share: Share | None = None) -> R | None:
+        """The result of a stage, done now or earlier; None for one that this run does not have, or not yet."""
+        plan = self.plan
+        if stage not in plan.stages or plan.is_after(stage):
+            return None
+        job = plan.job(self.run, stage, inputs)
+        if not plan.selects(stage):
+            result = plan.earlier(job)
+        else:
+            if job.finished() is None:  # what is done already costs nothing
+                check_budget(job)
+                self.serve_users(job.kind)
+                if share is None:
+                    self.warm_up()
+            result = self.perform(job, share, self.workers)
+            self.done()
+        assert isinstance(result, kind)
+        return result

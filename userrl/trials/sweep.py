@@ -1,0 +1,139 @@
+"""A sweep: Optuna over a named space, and the winner confirmed on fresh seeds."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+from optuna import Study
+
+from curricula import load
+from curricula.validation import validated
+from sweeps.driver import Sweep
+from sweeps.launcher import Launcher
+from sweeps.results import Winner, draw, winner
+from sweeps.space import NAME, Space, load_space
+from sweeps.storage import hidden, storage_of
+from sweeps.study import counted, open_study, planned
+from userrl.machine.home import home, warehouse_dir
+from userrl.machine.slots import alone
+from userrl.reports.sweep_document import sweep_document
+from userrl.run.request import SweepRequest
+from userrl_core.errors import ConfigError
+from userrl_core.json_files import read_json, write_json
+
+
+@dataclass(frozen=True, slots=True)
+class SweepResult:
+    """The end of a sweep: its winner, how many trials it had, and its pictures."""
+
+    space: Space
+    study: Study
+    best: Winner
+    trials: int
+    pictures: tuple[Path, ...]
+
+
+def run_sweep(
+    request: SweepRequest,
+    launcher_of: Callable[..., Launcher],
+    say: Callable[..., None],
+    shown: Callable[[Space, Study], Callable[[], None]] = lambda space, study: lambda: None,
+) -> SweepResult:
+    """Run a named space to the end of its budget; running it again continues where it stopped.
+
+    launcher_of: takes the space and ``say``. shown: takes space and study, and returns what is called after every look.
+    """
+    space = edition(_adjusted(load_space(request.space), request), renew=request.renew)
+    folder = home() / "sweeps" / space.name
+    with alone(folder / "sweep.lock", f"Sweep {space.name}"):
+        storage = storage_of(request.storage, read_json(folder / "space.json"), space.name)
+        address = None if storage is None else hidden(storage)
+        write_json(folder / "space.json", {"space": space.model_dump(mode="json"), "storage": address})
+        study = open_study(space, folder, storage)
+        say("sweep %s: %d of %d trials done", space.name, len(counted(study)), planned(space))
+        driver = Sweep(space, study, launcher_of(space, say), warehouse_dir(), say=say)
+        driver.parallel, driver.poll_seconds = request.parallel, request.poll_seconds
+        driver.show = shown(space, study)
+        driver.run()
+        write_json(folder / ENDED, {"at": time.time(), "trials": len(counted(study))})
+        best = winner(space, study)
+        (folder / "report.md").write_text(sweep_document(space, study, at_work=False).markdown())
+        (folder / "best.yaml").write_text(recipe_text(space, best))
+        pictures = draw(space, study, folder)
+    say("best: %s", best.claim)
+    return SweepResult(space, study, best, len(counted(study)), tuple(pictures))
+
+
+def open_sweep(name: str) -> tuple[Space, Study]:
+    """Return a sweep of this home with its study. ``gamma`` is its newest edition, ``gamma.1`` the first.
+
+    Raises ConfigError for a name that is none, or a sweep that was not run here.
+    """
+    if re.fullmatch(NAME, name) is None:
+        raise ConfigError(f"'{name}' is no sweep's name; a name is made of letters, digits, '.', '_' and '-'.")
+    folder = home() / "sweeps" / (name.removesuffix(".1") if name.endswith(".1") else edition_name(name, newest(name)))
+    record = read_json(folder / "space.json")
+    if record is None:
+        known = ", ".join(sorted(p.parent.name for p in folder.parent.glob("*/space.json"))) or "none yet"
+        raise ConfigError(f"Sweep '{name}' has not been run here; known: {known}.")
+    space = Space.model_validate(record["space"])
+    return space, open_study(space, folder, storage_of(None, record, name), queue=False)
+
+
+ENDED = "ended.json"
+_EDITION = re.compile(r"^(?P<name>.+)\.(?P<number>[0-9]+)$")
+
+
+def edition(space: Space, *, renew: bool) -> Space:
+    """The newest edition of a sweep (``<name>``, ``<name>.2``, ...), or the one after it if that has ended and renew is set.
+
+    Each edition has trials of its own on a seed of its own: a sweep that a clock starts every night repeats nothing.
+    """
+    number = newest(space.name)
+    if renew and number and (home() / "sweeps" / edition_name(space.name, number) / ENDED).is_file():
+        number += 1
+    number = max(1, number)
+    return space.model_copy(update={"name": edition_name(space.name, number), "seed": space.seed + number - 1})
+
+
+def edition_name(name: str, number: int) -> str:
+    """``gamma``, ``gamma.2``, ``gamma.3`` ..."""
+    return name if number == 1 else f"{name}.{number}"
+
+
+def newest(name: str) -> int:
+    """The number of a sweep's newest edition in this home, 0 when it has not been run."""
+    folder = home() / "sweeps"
+    numbers = [1] if (folder / name / "space.json").is_file() else []
+    for file in folder.glob(f"{name}.*/space.json"):
+        match = _EDITION.match(file.parent.name)
+        if match and match["name"] == name:
+            numbers.append(int(match["number"]))
+    return max(numbers, default=0)
+
+
+def recipe_text(space: Space, best: Winner) -> str:
+    """The winning recipe as YAML that ``train`` takes as its recipe parameter."""
+    recipe = load(space.recipe, profile=space.profile, overrides=best.overrides)
+    values = {
+        **recipe.resolved(),
+        "name": f"{space.recipe}-{space.name}",
+        "source": f"sweep {space.name}: {best.claim}",
+    }
+    return "# train it with `-p recipe=FILE`: the profile's sizes are in here already\n" + str(
+        yaml.safe_dump(values, sort_keys=False)
+    )
+
+
+def _adjusted(space: Space, request: SweepRequest) -> Space:
+    values = space.model_dump(mode="json")
+    values["budget"].update(request.budget or {})
+    if request.trials is not None:
+        values["budget"]["trials"] = request.trials
+    values["overrides"].update(request.overrides or {})
+    return validated(Space, values, f"sweep {space.name}")

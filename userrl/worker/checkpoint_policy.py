@@ -1,0 +1,138 @@
+"""Who speaks for a checkpoint: our own decoder in this process, or a rollout engine that serves it on the stage's GPUs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from curricula import Recipe
+from userrl.machine.engine import copies, engine_plays
+from userrl.machine.slots import slots, threads
+from userrl.run.job import StageJob
+from userrl.worker.device import device
+from userrl_core.errors import CheckpointError
+from userrl_core.policies import BatchPolicy
+from userrl_core.served.model_server import ServeOptions, default_python, serving
+from userrl_core.served.tokens import TokenServer
+
+STARTS = 2
+"""How often the engine is started before the stage fails: what stops it here comes again."""
+
+CONCURRENCY = 256
+"""Conversations at once, where nobody says it: what one copy's batch holds, and each further one waits in the engine."""
+
+MakePolicy = Callable[..., BatchPolicy]
+"""(recipe, temperature=, top_p=, seed=, name=) -> the checkpoint as a policy under the recipe's limits."""
+
+
+@contextmanager
+def checkpoint_speaks(job: StageJob, checkpoint: str | Path) -> Iterator[MakePolicy]:
+    """A checkpoint that can be asked for as long as the block lasts, as `MakePolicy`.
+
+    Raises CheckpointError for an unusable checkpoint, UserError where the engine does not come up.
+    """
+    hardware = job.recipe.hardware
+    gpus = sum(slot.gpu is not None for slot in slots())
+    if not engine_plays(hardware, gpus):
+        yield partial(_by_ourselves, Path(checkpoint))
+        return
+    from userrl_core.training.local.model import check_elsewhere
+
+    context = engine_context(job.recipe, Path(checkpoint))
+    check_elsewhere(checkpoint)
+    options = serve_options(job.recipe, Path(checkpoint), gpus, context)
+    # One folder per checkpoint: what serves there was started for it, and is stopped by whoever starts the stage next.
+    folder = job.folder / "engine" / hashlib.sha256(str(checkpoint).encode()).hexdigest()[:12]
+    with serving(options, folder, lambda text: print(text, flush=True)) as url:
+        server = TokenServer(options.model, url)
+        yield partial(_by_engine, Path(checkpoint), server, context, job.options.concurrency or CONCURRENCY)
+
+
+def engine_context(recipe: Recipe, checkpoint: Path) -> int:
+    """Most tokens of a conversation that is served: what training gives one, and the model has room for.
+
+    Raises CheckpointError where there is no model.
+    """
+    try:
+        known = json.loads((checkpoint / "config.json").read_text()).get("max_position_embeddings")
+    except (OSError, ValueError, AttributeError) as error:
+        raise CheckpointError(f"No model can be served from {checkpoint}: {error}.") from error
+    room = recipe.algorithm.max_prompt_tokens + recipe.algorithm.max_response_tokens
+    return min(room, known or room)
+
+
+def serve_options(recipe: Recipe, checkpoint: Path, gpus: int, context: int) -> ServeOptions:
+    """How the engine serves a checkpoint, on as many copies as the GPUs hold."""
+    hardware = recipe.hardware
+    return ServeOptions(
+        model=str(checkpoint),
+        port=_free_port(),
+        python=hardware.python or default_python(),
+        tensor_parallel=hardware.tensor_parallel if gpus else 1,
+        copies=copies(hardware, gpus),
+        max_model_len=context,
+        # Sampling is what the request says: a checkpoint may bring habits of its own (top_k 20 of Qwen3's).
+        extra=("--generation-config", "vllm", "--dtype", recipe.model.dtype),
+        give_up=STARTS,
+    )
+
+
+def _by_ourselves(
+    checkpoint: Path, recipe: Recipe, *, temperature: float, top_p: float, seed: int, name: str
+) -> BatchPolicy:
+    from userrl_core.training.local.model import load_model
+    from userrl_core.training.local.policy import LocalPolicy
+    from userrl_core.training.local.threads import fix_threads
+    from userrl_core.training.local.tokenizer import load_tokenizer
+
+    fix_threads(threads(recipe.hardware.threads))
+    return LocalPolicy(
+        load_model(checkpoint, recipe.model, device()),
+        load_tokenizer(checkpoint, recipe.model.thinking),
+        temperature=temperature,
+        top_p=top_p,
+        max_tokens=recipe.algorithm.max_tokens,
+        max_response_tokens=recipe.algorithm.max_response_tokens,
+        seed=seed,
+        name=name,
+    )
+
+
+def _by_engine(
+    checkpoint: Path,
+    server: TokenServer,
+    context: int,
+    concurrency: int,
+    recipe: Recipe,
+    *,
+    temperature: float,
+    top_p: float,
+    seed: int,
+    name: str,
+) -> BatchPolicy:
+    """seed: of no use, since every episode brings its own."""
+    from userrl_core.training.engine_policy import EnginePolicy
+    from userrl_core.training.local.tokenizer import load_tokenizer
+
+    return EnginePolicy(
+        server,
+        load_tokenizer(checkpoint, recipe.model.thinking),
+        context=context,
+        concurrency=concurrency,
+        temperature=temperature,
+        top_p=top_p,
+        max_tokens=recipe.algorithm.max_tokens,
+        max_response_tokens=recipe.algorithm.max_response_tokens,
+        name=name,
+    )
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,104 @@
+"""The recipe as a trainer sees it: horizons, stages and tasks by step, resumable."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from curricula.recipe import PlannedStage, Recipe
+from curricula.sampler import TaskSampler
+from userrl.run.tasks import rl_tasks
+from userrl_core.records import Task
+from userrl_core.training.protocols import History
+
+RECORDED = {"signal": "groups/mixed/share", "entropy": "rollout/entropy/mean", "tokens": "tokens/all/sum"}
+TIMES = {"cpu_seconds": "seconds/cpu/sum", "gpu_seconds": "seconds/gpu/sum"}
+"""Kept only where a gate asks: two runs of the same seed agree in all else that a checkpoint holds."""
+
+SHUFFLED = "all"
+"""Name of the one pool when a stage weighs tasks, not gyms."""
+
+
+class RecipeCurriculum:
+    """Implements `userrl_core.training.protocols.Curriculum` over a recipe's schedule, mix and sampler."""
+
+    def __init__(self, recipe: Recipe, used: Collection[str], seed: int, branch: str = "", ahead: int = 0) -> None:
+        """used: keys of the tasks that demonstrations took out of the RL set. branch: the one that is trained. ahead: by how many
+        steps the recipe's numbers lead, since stages in seconds before this one took fewer than were set aside."""
+        self._recipe, self._branch, self._ahead = recipe, branch, ahead
+        self._used = frozenset(used)
+        self._history: list[dict[str, float | None]] = []
+        self._stage = 0
+        self._sampler = TaskSampler({}, seed)
+        self._timed = timed_gates(recipe)
+
+    def horizon(self, step: int, history: History) -> int:
+        """The most turns in this step."""
+        if self._branch or self._ahead:
+            return self._at(step).horizon or 1
+        # Ours, which holds all that gates read; a trainer's own list is shorter.
+        return self._recipe.schedule.horizon(step, self._history or list(history))
+
+    def stage_of(self, step: int) -> str:
+        """``rl-1`` ... ``rl-n``."""
+        return self._at(step).name
+
+    def draw(self, step: int, n: int) -> list[Task]:
+        """The next n tasks in the shares of the step's mix."""
+        stage = self._at(step)
+        if stage.number != self._stage:
+            self._enter(stage)
+        mix = stage.mix(step + self._ahead)
+        if stage.stage.weigh == "tasks" and not stage.stage.alternate:
+            mix = {SHUFFLED: 1.0}
+        return self._sampler.batch(n, mix, oversample=stage.stage.oversample, by_tokens=stage.stage.weigh == "tokens")
+
+    def record(self, step: int, stats: Mapping[str, float]) -> None:
+        """Note what gates look at; success is None where no trajectory of the step could be scored."""
+        known: dict[str, float | None] = {"step": float(step), "success": stats.get("rollout/success/mean")}
+        known |= {name: stats[metric] for name, metric in RECORDED.items() if metric in stats}
+        turns, horizon = stats.get("rollout/turns/mean"), stats.get("curriculum/horizon/value")
+        if turns is not None and horizon:
+            known["length"] = turns / horizon
+        if self._timed:
+            known |= {name: stats[metric] for name, metric in TIMES.items() if metric in stats}
+        self._history.append(known)
+
+    def observe(self, task_key: str, success: float, tokens: float | None = None) -> None:
+        """Tell the sampler how a task's group went."""
+        self._sampler.observe(task_key, success, tokens)
+
+    def metrics(self) -> dict[str, float]:
+        """How far the epochs are."""
+        return self._sampler.metrics()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The history, the stage that was entered, and the sampler's position."""
+        return {"history": self._history, "stage": self._stage, "sampler": self._sampler.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where `state_dict` was taken."""
+        self._history = [dict(entry) for entry in state["history"]]
+        number = int(state["stage"])
+        if number:
+            self._enter(next(stage for stage in self._recipe.planned_stages if stage.number == number))
+            self._sampler.load_state_dict(state["sampler"])
+
+    def _at(self, step: int) -> PlannedStage:
+        return self._recipe.stage_of(step + self._ahead, self._history, self._branch)
+
+    def _enter(self, stage: PlannedStage) -> None:
+        self._stage = stage.number
+        pools: dict[str, list[Task]] = {}
+        for gym in stage.stage.gyms:
+            options = {**self._recipe.gym(gym).tasks, **stage.stage.tasks.get(gym, {})}
+            pools[gym] = rl_tasks(self._recipe, gym, self._used, options)
+        if stage.stage.weigh == "tasks" and not stage.stage.alternate:
+            pools = {SHUFFLED: [task for tasks in pools.values() for task in tasks]}
+        self._sampler.use(pools)
+
+
+def timed_gates(recipe: Recipe) -> bool:
+    """Whether a gate of the recipe looks at the clock."""
+    gates = [level.gate for level in recipe.schedule.levels()] if recipe.stages else []
+    return any(gate is not None and gate.timed for gate in gates)

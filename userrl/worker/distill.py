@@ -1,0 +1,157 @@
+"""Distillation: play demonstrations, keep the best, write the chats that SFT reads (UserRL section 4.1, appendix E)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from curricula.pool import MOST_OF_A_GYM
+from curricula.recipe import Recipe
+from userrl.run.job import ProgressWriter, StageJob
+from userrl.run.results import DistillResult, file_hash
+from userrl.run.tasks import demonstrated_gyms, demonstration_tasks, gym_config, users_of
+from userrl_core.distill import Selection, select_top_k, write_chats
+from userrl_core.errors import TrainingError
+from userrl_core.json_files import write_json
+from userrl_core.policies import BatchPolicy, Policy, ScriptedPolicy
+from userrl_core.policies.openai import OpenAIPolicy
+from userrl_core.records import RolloutContext, Trajectory
+from userrl_core.rollout import run_episodes
+from userrl_core.served.client import ChatServer
+from userrl_core.sharegpt import read_conversations
+from userrl_core.sink import Sink
+
+
+def demonstrator(recipe: Recipe) -> Policy:
+    """Who demonstrates: ``scripted``, or a model behind an OpenAI-compatible server."""
+    setup = recipe.demonstrations
+    if setup.policy == "scripted":
+        return ScriptedPolicy(setup.skill)
+    return OpenAIPolicy(
+        ChatServer(
+            model=setup.policy, base_url=os.environ.get("OPENAI_BASE_URL") or None, temperature=setup.temperature
+        )
+    )
+
+
+def distill(job: StageJob, sink: Sink, progress: ProgressWriter) -> DistillResult:
+    """Play, select, write. The result counts what was dropped, and why."""
+    recipe, setup = job.recipe, job.recipe.demonstrations
+    if recipe.cold_start.data is not None:
+        return _given(job, Path(recipe.cold_start.data).expanduser())
+    policy = demonstrator(recipe)
+    plan = {gym: _attempts(recipe, gym, job.seed) for gym in demonstrated_gyms(recipe)}
+    played = play(job, policy, plan, sink, progress, horizon=setup.horizon, role="demonstrate")
+    chosen = select_top_k(played, setup.top_k)
+    if not chosen.kept:
+        why = ", ".join(f"{count} {reason}" for reason, count in chosen.dropped.items()) or "none was played"
+        raise TrainingError(
+            f"No demonstration of {policy.name} can be learnt from ({why}); see the turns of stage distill."
+        )
+    chats, used = job.folder / "chats.jsonl", job.folder / "used_tasks.json"
+    write_chats(chats, chosen.kept)
+    sink.demonstrations(t.traj_id for t in chosen.kept if t.traj_id is not None)
+    write_json(used, {"tasks": sorted(chosen.task_keys)})
+    return result_of(policy.name, played, chosen, chats, used)
+
+
+def play(
+    job: StageJob,
+    policy: Policy | BatchPolicy,
+    plan: Mapping[str, tuple[list[Any], int]],
+    sink: Sink,
+    progress: ProgressWriter,
+    *,
+    horizon: int | None,
+    role: str,
+) -> list[Trajectory]:
+    """What the policy does at each gym's tasks, so often each. horizon: none for the evaluation's. role: whose users answer."""
+    recipe = job.recipe
+    total = sum(len(tasks) * n for tasks, n in plan.values())
+    ended: list[Trajectory] = []
+
+    def count(trajectory: Trajectory) -> None:
+        ended.append(trajectory)
+        if len(ended) % 50 == 0 or len(ended) == total:
+            progress(len(ended), total, reward=_mean(ended))
+
+    for tasks, _ in plan.values():
+        sink.tasks(tasks)
+    # All gyms at once: a served demonstrator's slots stay full while the last conversations of one gym end.
+    return asyncio.run(
+        run_episodes(
+            [task for tasks, _ in plan.values() for task in tasks],
+            policy,
+            horizon=horizon or recipe.evaluate.horizon,
+            n={gym: n for gym, (_, n) in plan.items()},
+            sink=sink,
+            user=users_of(recipe, tuple(plan), role=role),
+            context=RolloutContext(stage=job.stage, phase="distill", policy=policy.name),
+            seed=job.seed,
+            gym_config=gym_config(recipe),
+            on_format_error=recipe.on_format_error,
+            prompt_style=recipe.model.prompt_style,
+            progress=count,
+        )
+    )
+
+
+def result_of(policy: str, played: list[Trajectory], chosen: Selection, chats: Path, used: Path) -> DistillResult:
+    """What was played and kept, and the files that say it."""
+    return DistillResult(
+        chats=chats,
+        used_tasks=used,
+        policy=policy,
+        played=len(played),
+        kept=len(chosen.kept),
+        dropped=chosen.dropped,
+        mean=_mean(played),
+        mean_kept=_mean(chosen.kept),
+        by_gym=chosen.by_gym,
+        turns=sum(len(t.turns) for t in played),
+        files={path: file_hash(path) for path in (chats, used)},
+        sha256=file_hash(chats),
+    )
+
+
+def _given(job: StageJob, source: Path) -> DistillResult:
+    """Conversations of a file in place of demonstrations: nothing is played, and no task leaves the RL set."""
+    conversations = read_conversations(source, job.recipe.played_gyms)
+    chats, used = job.folder / "chats.jsonl", job.folder / "used_tasks.json"
+    chats.parent.mkdir(parents=True, exist_ok=True)
+    chats.write_text("".join(json.dumps(chat, ensure_ascii=False) + "\n" for chat in conversations), encoding="utf-8")
+    write_json(used, {"tasks": []})
+    return DistillResult(
+        chats=chats,
+        used_tasks=used,
+        policy=f"file {source.name}",
+        played=0,
+        kept=len(conversations),
+        dropped={},
+        mean=None,
+        mean_kept=None,
+        by_gym={},
+        turns=sum(message["role"] == "assistant" for chat in conversations for message in chat["messages"]),
+        files={path: file_hash(path) for path in (chats, used)},
+        sha256=file_hash(chats),
+    )
+
+
+def _attempts(recipe: Recipe, gym: str, seed: int) -> tuple[list[Any], int]:
+    """Tasks to demonstrate and attempts at each: as many as asked for, without using up the gym."""
+    setup = recipe.demonstrations
+    tasks = demonstration_tasks(recipe, gym, seed)
+    most = max(1, int(len(tasks) * MOST_OF_A_GYM)) if recipe.stages else len(tasks)
+    if setup.episodes is None:
+        return tasks[:most], setup.attempts
+    n = max(setup.attempts, -(-setup.episodes // most))
+    return tasks[: max(1, setup.episodes // n)], n
+
+
+def _mean(trajectories: list[Trajectory]) -> float | None:
+    scores = [t.score for t in trajectories if t.admitted and t.score is not None]
+    return sum(scores) / len(scores) if scores else None

@@ -1,0 +1,275 @@
+"""The held-out evaluation: every actor on the same test tasks at the same horizon."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import chain
+
+from curricula import Recipe
+from userrl.run.job import Actor, ProgressWriter, StageJob, server_of
+from userrl.run.results import EvaluateResult, GymScore
+from userrl.run.tasks import evaluation_gyms, gym_config, test_tasks, users_of
+from userrl.worker.checkpoint_policy import checkpoint_speaks
+from userrl.worker.distill import demonstrator
+from userrl.worker.played import Played, begin
+from userrl_core.policies import BatchPolicy, Policy
+from userrl_core.policies.native import NativePolicy
+from userrl_core.policies.openai import OpenAIPolicy
+from userrl_core.records import RolloutContext, Task, Trajectory
+from userrl_core.rollout import run_episodes
+from userrl_core.served.client import ChatServer
+from userrl_core.served.health import check_server, check_users
+from userrl_core.sink import Sink
+
+PROGRESS_SECONDS = 1.0
+FIRST_ETA = 20
+"""Conversations from which the time left is told: the first ones of a batch end late, and together."""
+
+
+def evaluate(job: StageJob, sink: Sink, progress: ProgressWriter) -> EvaluateResult:
+    """Mean score per actor and gym, with standard errors, turns and format errors.
+
+    What earlier starts of the same job have scored counts, and is not played again; what was rejected is.
+    """
+    recipe = job.recipe
+    # A gym that was trained on and is no part of the recipe's evaluation is played as its training set it up.
+    plays = [(family, test_tasks(family, job.seed)) for family in (recipe, *job.families)]
+    tasks = [task for _, some in plays for task in some]
+    wanted = {(task.key, attempt) for task in tasks for attempt in range(recipe.evaluate.attempts)}
+    earlier = [one for one in begin(job, sink) if (one.task, one.attempt) in wanted]
+    missing = _missing(job, tasks, earlier)
+    counter = _Counter(progress, len(earlier), len(earlier) + sum(missing.values()))
+    playing = [actor for actor in job.actors if missing[actor.label]]
+    _check_servers(job, playing)
+    sink.tasks(tasks)
+    for actor in playing:
+        before = {(one.task, one.attempt) for one in _of(earlier, job, actor)}
+        with _speaks(job, actor) as speak:
+            for family, some in plays:
+                if any(
+                    (task.key, attempt) not in before for task in some for attempt in range(recipe.evaluate.attempts)
+                ):
+                    _play(job, family, actor, speak(family), some, sink, counter, before)
+    counter.last()
+    every = [*earlier, *counter.played]
+    played = {actor.label: _of(every, job, actor) for actor in job.actors}
+    table = {label: _rows(some, lambda one: one.gym) for label, some in played.items()}
+    tiers = {label: _rows(_in_tiers(some), lambda one: tier_label(one.gym, one.tier)) for label, some in played.items()}
+    solved = {label: _solved(some) for label, some in played.items()}
+    scores = {
+        f"evaluate/{actor}/{gym}": row.score
+        for actor, gyms in table.items()
+        for gym, row in gyms.items()
+        if row.score is not None
+    }
+    step = max((actor.step for actor in job.actors), default=0)
+    sink.metrics(scores, stage=job.stage, step=step)
+    turns = sum(one.turns for one in every)
+    return EvaluateResult(
+        table=table,
+        tiers=tiers,
+        solved=solved,
+        horizon=recipe.evaluate.horizon,
+        tasks=len(tasks),
+        turns=turns,
+        step=step,
+    )
+
+
+def _missing(job: StageJob, tasks: list[Task], earlier: list[Played]) -> dict[str, int]:
+    """How many conversations of each actor are still to be played."""
+    whole = len(tasks) * job.recipe.evaluate.attempts
+    return {actor.label: whole - len(_of(earlier, job, actor)) for actor in job.actors}
+
+
+def _of(played: list[Played], job: StageJob, actor: Actor) -> list[Played]:
+    """Those of one actor."""
+    name = _name(job, actor)
+    return [one for one in played if (one.policy, one.checkpoint) == (name, actor.id)]
+
+
+def _name(job: StageJob, actor: Actor) -> str:
+    """What the log calls who acts."""
+    return demonstrator(job.recipe).name if actor.kind == "demonstrator" else actor.label
+
+
+class _Counter:
+    """Counts conversations as they end, and writes a progress line about once a second."""
+
+    def __init__(self, progress: ProgressWriter, before: int, total: int) -> None:
+        """before: played by earlier starts."""
+        self.played: list[Played] = []
+        self._progress, self._before, self._total = progress, before, total
+        self._began = self._due = time.monotonic()
+        self._dollars = 0.0
+
+    def __call__(self, trajectory: Trajectory) -> None:
+        """One more."""
+        self.played.append(Played.of(trajectory))
+        calls = chain(trajectory.unfinished_calls, *(turn.model_calls for turn in trajectory.turns))
+        self._dollars += sum(call.price or 0.0 for call in calls)
+        if time.monotonic() >= self._due:
+            self._write()
+
+    def last(self) -> None:
+        """The line that says that all are played."""
+        self._write()
+
+    def _write(self) -> None:
+        now = time.monotonic()
+        self._due = now + PROGRESS_SECONDS
+        now_playing = self.played[-1].policy if self.played else ""
+        scores = [one.score for one in self.played if one.policy == now_playing and one.score is not None]
+        rate = len(self.played) / max(now - self._began, 1e-3)
+        done = self._before + len(self.played)
+        self._progress(
+            done,
+            self._total,
+            reward=sum(scores) / len(scores) if scores else None,
+            per_second=rate,
+            left_seconds=(self._total - done) / rate if len(self.played) >= FIRST_ETA else None,
+            dollars=self._dollars,
+        )
+
+
+def _check_servers(job: StageJob, actors: list[Actor]) -> None:
+    """Raise ConfigError before the first episode when a served policy, user or judge does not answer."""
+    for server in {server_of(actor) for actor in actors if actor.kind == "served"}:
+        check_server(server, "served model")
+    if any(actor.kind == "demonstrator" for actor in actors) and isinstance(
+        policy := demonstrator(job.recipe), OpenAIPolicy
+    ):
+        check_server(policy.server, "demonstrator")
+    if actors:
+        for recipe in (job.recipe, *job.families):
+            check_users(users_of(recipe, evaluation_gyms(recipe), role="evaluate"))
+
+
+def _play(
+    job: StageJob,
+    recipe: Recipe,
+    actor: Actor,
+    policy: Policy | BatchPolicy,
+    tasks: list[Task],
+    sink: Sink,
+    count: _Counter,
+    skip: set[tuple[str, int]],
+) -> None:
+    where = RolloutContext(stage=job.stage, step=actor.step, phase="evaluate", policy=policy.name, checkpoint=actor.id)
+    asyncio.run(
+        run_episodes(
+            tasks,
+            policy,
+            horizon=recipe.evaluate.horizon,
+            n=recipe.evaluate.attempts,
+            concurrency=job.options.concurrency or CONCURRENCY,
+            sink=sink,
+            user=users_of(recipe, evaluation_gyms(recipe), role="evaluate"),
+            context=where,
+            seed=job.seed,
+            gym_config=gym_config(recipe, evaluation=True),
+            on_format_error=recipe.on_format_error,
+            prompt_style="native" if actor.native else recipe.model.prompt_style,
+            progress=count,
+            skip=skip,
+        )
+    )
+
+
+CONCURRENCY = 64
+"""Conversations in flight at once, where nobody says it."""
+
+
+def tier_label(gym: str, tier: str) -> str:
+    """A tier as tables call it, such as ``errand depth-3``."""
+    return f"{gym} {tier}"
+
+
+def _in_tiers(played: list[Played]) -> list[Played]:
+    """Those at gyms whose tasks have more than one tier: where there is one, the gym's row says it."""
+    tiers = Counter(gym for gym, _ in {(one.gym, one.tier) for one in played})
+    return [one for one in played if tiers[one.gym] > 1]
+
+
+def _rows(played: list[Played], label: Callable[[Played], str]) -> dict[str, GymScore]:
+    labels = dict.fromkeys(label(one) for one in played)
+    return {row: _row([one for one in played if label(one) == row]) for row in labels}
+
+
+def _solved(played: list[Played]) -> dict[str, tuple[float, ...]]:
+    """By gym, and by tier where there are several: the share that was solved within 1, 2 ... horizon turns.
+
+    An agent that does not see how many turns are left acts the same at every horizon until it ends, so one evaluation at a
+    generous horizon gives the score at each shorter one.
+    """
+    labelled = [(one.gym, one) for one in played] + [(tier_label(one.gym, one.tier), one) for one in _in_tiers(played)]
+    admitted: dict[str, list[Played]] = {}
+    for label, one in labelled:
+        if one.admitted:
+            admitted.setdefault(label, []).append(one)
+    ends = {label: [one.turns for one in some if one.solved] for label, some in admitted.items()}
+    return {
+        label: tuple(sum(end <= turns for end in ends[label]) / len(some) for turns in range(1, some[0].horizon + 1))
+        for label, some in admitted.items()
+    }
+
+
+@contextmanager
+def _speaks(job: StageJob, actor: Actor) -> Iterator[Callable[[Recipe], Policy | BatchPolicy]]:
+    """The actor under a family's recipe, for as long as the block lasts."""
+    if actor.kind == "demonstrator":
+        yield demonstrator
+    elif actor.kind == "served":
+        server = _sampled(job, server_of(actor))
+        policy = NativePolicy(server, name=actor.label) if actor.native else OpenAIPolicy(server, name=actor.label)
+        yield lambda recipe: policy
+    else:
+        with checkpoint_speaks(job, actor.path) as speak:
+            yield lambda recipe: speak(
+                recipe,
+                temperature=recipe.evaluate.temperature,
+                top_p=recipe.evaluation_top_p,
+                seed=job.seed,
+                name=actor.label,
+            )
+
+
+def _sampled(job: StageJob, server: ChatServer) -> ChatServer:
+    """The server as the evaluation samples from it, with as many requests at once as were asked for."""
+    evaluate, concurrency = job.recipe.evaluate, job.options.concurrency
+    sampling = {"temperature": evaluate.temperature, "top_p": evaluate.top_p if evaluate.temperature > 0 else None}
+    # What the actor itself says stands.
+    wanted = {key: value for key, value in sampling.items() if key not in server.model_fields_set}
+    return server.model_copy(update={**wanted, **({"concurrency": concurrency} if concurrency else {})})
+
+
+def _row(played: list[Played]) -> GymScore:
+    scored = [(one, one.score) for one in played if one.admitted and one.score is not None]
+    n = len(scored)
+    reasons = Counter(_reason(one.reject_reason) for one in played if not one.admitted)
+    most_frequent = dict(reasons.most_common(TOP_REASONS))
+    if n == 0:
+        return GymScore(rejected=len(played), reasons=most_frequent)
+    mean = sum(score for _, score in scored) / n
+    spread = (sum((score - mean) ** 2 for _, score in scored) / (n - 1)) ** 0.5 if n > 1 else 0.0
+    return GymScore(
+        score=mean,
+        stderr=spread / n**0.5,
+        turns=sum(one.turns for one, _ in scored) / n,
+        format_errors=sum(one.format_error for one, _ in scored) / n,
+        attempts=n,
+        rejected=len(played) - n,
+        reasons=most_frequent,
+    )
+
+
+TOP_REASONS, LONGEST_REASON = 3, 200
+
+
+def _reason(text: str | None) -> str:
+    """A reason on one line."""
+    return " ".join((text or "no reason is known").split())[:LONGEST_REASON]

@@ -1,0 +1,53 @@
+"""AgentEvol's exploration: the newest model plays training tasks, and what succeeds joins what it is trained on (`Evolve`)."""
+
+from __future__ import annotations
+
+from userrl.run.job import ProgressWriter, StageJob
+from userrl.run.results import DistillResult
+from userrl.run.tasks import demonstrated_gyms, sample, tasks_of
+from userrl.worker.checkpoint_policy import checkpoint_speaks
+from userrl.worker.distill import play, result_of
+from userrl_core.distill import select_top_k, write_chats
+from userrl_core.errors import TrainingError
+from userrl_core.json_files import write_json
+from userrl_core.seeding import derive_seed
+from userrl_core.sink import Sink
+
+
+def explore(job: StageJob, sink: Sink, progress: ProgressWriter) -> DistillResult:
+    """Sample, keep what succeeded, and write it behind the conversations that there were before.
+
+    Raises TrainingError where nothing succeeded and there was nothing before.
+    """
+    recipe, before, earlier = job.recipe, job.inputs.before, job.inputs.distill
+    evolve = recipe.evolve
+    if evolve is None or before is None:
+        raise TrainingError(f"Stage {job.stage} has no model to sample with; run the stages before it.")
+    plan = {
+        gym: (sample(tasks_of(recipe, gym, "train"), evolve.tasks, job.stage, job.seed), evolve.attempts)
+        for gym in demonstrated_gyms(recipe)
+    }
+    with checkpoint_speaks(job, before.chosen) as speak:
+        policy = speak(
+            recipe,
+            temperature=evolve.temperature,
+            top_p=recipe.algorithm.top_p,
+            seed=derive_seed("explore", job.stage, job.seed),
+            name=job.stage,
+        )
+        played = play(job, policy, plan, sink, progress, horizon=evolve.horizon, role="train")
+    chosen = select_top_k(played, max(len(played), 1), successes=True)
+    chats, used = job.folder / "chats.jsonl", job.folder / "used_tasks.json"
+    write_chats(chats, chosen.kept)
+    if earlier is not None:
+        chats.write_bytes(earlier.chats.read_bytes() + chats.read_bytes())
+    if not chats.stat().st_size:
+        raise TrainingError(
+            f"Nothing of {len(played)} conversations in stage {job.stage} succeeded, and there are no demonstrations; begin with "
+            "a cold start, or with simpler tasks."
+        )
+    sink.demonstrations(
+        (t.traj_id for t in chosen.kept if t.traj_id is not None), stage=job.stage.replace("explore", "sft")
+    )
+    write_json(used, {"tasks": sorted(chosen.task_keys)})
+    return result_of(policy.name, played, chosen, chats, used)

@@ -1,0 +1,154 @@
+"""The worker process of a stage: ``python -m userrl.worker.main JOB.json``. Started by a flow, one per stage, or forked from one
+that has imported everything (``--fork-server DESCRIPTOR``).
+
+It does one job, logs every turn, writes a progress line per step and leaves a result file. On SIGTERM it stops at once: the
+log is sealed, and the last checkpoint is what the next start continues from. A failure is one sentence and exit status 1.
+
+What a kind of stage needs is imported when it is known, after the environment is settled: torch or verl among it.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from userrl.machine.home import quiet_process
+from userrl.run.job import ProgressWriter, StageJob
+from userrl.worker.sinks import open_sink
+from userrl_core.errors import LogError, UserRLError
+from userrl_core.fork_server import serve
+from userrl_core.processes import die_with_parent
+from userrl_core.sink import Sink
+from userrl_core.training.jobs import begun_marker
+from userrl_core.training.local.threads import quiet_threads
+
+
+class Stopped(BaseException):
+    """SIGTERM arrived. Not an Exception: nothing on the way may swallow it."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit status: 0 done, 1 failed (one sentence), 2 wrong call, 143 stopped."""
+    arguments = sys.argv[1:] if argv is None else argv
+    if arguments[:1] == ["--fork-server"]:
+        preload()
+        serve(int(arguments[1]), main)
+        return 0
+    if len(arguments) != 1:
+        print("usage: python -m userrl.worker.main JOB.json", file=sys.stderr)
+        return 2
+    quiet_process()
+    quiet_threads()
+    signal.signal(signal.SIGTERM, _stop)
+    die_with_parent()
+    try:
+        job = StageJob.read(Path(arguments[0]))
+    except UserRLError as error:
+        print(f"error: {error}", flush=True)
+        return 1
+    try:
+        run(job)
+    except Stopped:
+        print(f"stopped in {job.stage}; the next start continues from the last checkpoint", flush=True)
+        return 143
+    except UserRLError as error:
+        print(f"error: {error}", flush=True)
+        return 1
+    except OSError as error:
+        if error.errno is None:
+            raise
+        print(f"error: {job.stage} could not go on: {error.strerror} ({error.filename or job.folder}).", flush=True)
+        return 1
+    return 0
+
+
+def preload() -> None:
+    """Import what the local trainer's stages need."""
+    quiet_process()
+    quiet_threads()
+    _leave_out_unused()
+    from userrl.worker import evaluate, explore, train  # noqa: F401
+    from userrl_core.training.local import loop, sft  # noqa: F401
+
+
+def run(job: StageJob) -> None:
+    """Do the job with its sinks, and leave the result."""
+    progress = ProgressWriter(job.progress_file)
+    began, cpu = time.monotonic(), time.process_time()
+    sink = open_sink(job)
+    try:
+        _void_earlier_start(job, sink)
+        sink.stage(job.stage, "started")
+        result = _work(job)(job, sink, progress)
+        used = {"seconds": time.monotonic() - began, "cpu_seconds": time.process_time() - cpu}
+        result = result.model_copy(update=used)
+        fields = {k: v for k, v in result.model_dump(mode="json").items() if isinstance(v, (int, float, str))}
+        sink.stage(job.stage, "finished", **fields)
+    except LogError:
+        raise  # nothing more can be written there
+    except BaseException as error:
+        sink.stage(job.stage, "failed", reason=type(error).__name__)
+        raise
+    finally:
+        sink.close()
+        progress.close()
+    job.finish(result)
+
+
+def _void_earlier_start(job: StageJob, sink: Sink) -> None:
+    """Demonstrations have no checkpoint: they begin again, so what a start of the same job before this one logged is void.
+
+    Evaluations go on where they were (`userrl.worker.evaluate`), and training declares its own.
+    """
+    if job.kind != "distill":
+        return
+    marker = begun_marker(job.folder)
+    if marker.exists() and marker.read_text() in (job.key, job.former_key):
+        sink.event("rewind", stage=job.stage)
+    marker.write_text(job.key)
+
+
+UNUSED = ("sklearn", "accelerate")
+"""What transformers imports where it is installed, for uses that are not ours: a fifth of the processor time of all imports.
+peft alone needs the second, where adapters are trained."""
+
+
+def _work(job: StageJob) -> Any:
+    if job.backend == "local":
+        _leave_out_unused()
+    if job.kind == "distill":
+        if job.inputs.before is not None:
+            from userrl.worker.explore import explore
+
+            return explore
+        from userrl.worker.distill import distill
+
+        return distill
+    if job.kind == "evaluate":
+        from userrl.worker.evaluate import evaluate
+
+        return evaluate
+    if job.backend == "verl":
+        from userrl.worker import train_verl as trainer
+    else:
+        if job.recipe.cold_start.lora is not None or job.recipe.algorithm.lora is not None:
+            sys.modules.pop("accelerate", None)  # peft imports it
+        from userrl.worker import train as trainer  # type: ignore[no-redef]
+    return trainer.sft if job.kind == "sft" else trainer.rl
+
+
+def _leave_out_unused() -> None:
+    for package in UNUSED:
+        sys.modules.setdefault(package, None)  # type: ignore[arg-type]  # Python's way to say: not in this process
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise Stopped
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,153 @@
+"""Where a worker process's records go: the warehouse's turn log, and beside it Weights & Biases."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from userrl.machine.home import home
+from userrl.run.job import StageJob
+from userrl.run.run import run_fields
+from userrl_core.records import CheckpointRecord, Trajectory
+from userrl_core.sink import Sink
+from warehouse.write.turn_log import TurnLog
+
+
+def open_sink(job: StageJob) -> Sink:
+    """The job's sinks, as its options say."""
+    # They count only for a job that was started by itself: a flow has registered its run already.
+    fields = run_fields(job.recipe, seed=job.seed, backend=job.backend)
+    if job.options.wandb == "off":
+        return TurnLog.open(job.warehouse, job.run_id, run_fields=fields)
+    log = TrackedLog.open(job.warehouse, job.run_id, run_fields=fields)
+    assert isinstance(log, TrackedLog)
+    log.tracker = WandbRun(job)
+    return log
+
+
+SAMPLED = 64
+"""Conversations that a stage shows; each that it plays is as likely to be among them."""
+
+
+class WandbRun:
+    """What a stage tells Weights & Biases, begun with the first number or conversation; offline it writes files only.
+
+    A run of ours is a group there, each stage a run of the group: numbers by step, a table of sampled conversations with their
+    rewards, checkpoints as references to where they lie, and in the config the recipe and where the report will be.
+    """
+
+    def __init__(self, job: StageJob) -> None:
+        self._job = job
+        self._run: Any = None
+        self._draw = random.Random(job.seed)
+        self._played = 0
+        self._samples: list[Trajectory] = []
+
+    def log(self, values: Mapping[str, float], stage: str, step: int) -> None:
+        """One step."""
+        self._started().log({**values, "stage": stage, "step": step})
+
+    def played(self, trajectory: Trajectory) -> None:
+        """A conversation; kept for the table with an even chance (reservoir sampling)."""
+        self._played += 1
+        if len(self._samples) < SAMPLED:
+            self._samples.append(trajectory)
+        elif (place := self._draw.randrange(self._played)) < SAMPLED:
+            self._samples[place] = trajectory
+
+    def checkpoint(self, record: CheckpointRecord) -> None:
+        """By reference: the weights stay where they are."""
+        import wandb
+
+        about = {"step": record.step, "sha256": record.sha256, "parent": record.parent, "validation": record.score}
+        artifact = wandb.Artifact(record.id, type="checkpoint", metadata=about)
+        artifact.add_reference(Path(record.path).absolute().as_uri(), checksum=False)
+        self._started().log_artifact(artifact)
+
+    def close(self) -> None:
+        """Show the sampled conversations and finish, if there is anything to show."""
+        if self._samples:
+            import wandb
+
+            table = wandb.Table(columns=[*TABLE], data=[_row(trajectory) for trajectory in self._samples])
+            self._started().log({f"conversations/{self._job.stage}": table})
+        if self._run is not None:
+            self._run.finish()
+
+    def _started(self) -> Any:
+        if self._run is None:
+            self._run = self._start()
+        return self._run
+
+    def _start(self) -> Any:
+        os.environ.setdefault("WANDB_SILENT", "true")
+        import wandb
+
+        folder = home() / "wandb"
+        folder.mkdir(parents=True, exist_ok=True)
+        job, recipe = self._job, self._job.recipe
+        report = (job.folder.parent.parent / "report.md").absolute().as_uri()
+        return wandb.init(
+            project="userrl",
+            group=job.run_id,
+            name=f"{job.run_id}/{job.stage}",
+            job_type=job.kind,
+            tags=[f"recipe:{recipe.name}"[:64], f"profile:{recipe.profile}"[:64], f"seed:{job.seed}"],
+            notes=f"Report: {report}",
+            dir=str(folder),
+            mode=job.options.wandb,  # type: ignore[arg-type]
+            config={"recipe": recipe.resolved(), "seed": job.seed, "profile": recipe.profile, "report": report},
+            settings=wandb.Settings(x_disable_stats=True, console="off", quiet=True),
+        )
+
+
+TABLE = ("step", "phase", "gym", "task", "policy", "score", "rewards", "ended", "conversation")
+
+
+def _row(trajectory: Trajectory) -> list[Any]:
+    """One row of the table; the conversation as plain text."""
+    where = trajectory.context
+    opening = [f"{message['role']}: {message['content']}" for message in trajectory.messages]
+    turns = [f"[{turn.number}] agent: {turn.message}\n[{turn.number}] {turn.observation}" for turn in trajectory.turns]
+    return [
+        where.step,
+        where.phase,
+        trajectory.task.gym,
+        trajectory.task.id,
+        where.policy,
+        trajectory.score,
+        ", ".join("null" if reward is None else f"{reward:g}" for reward in trajectory.rewards),
+        trajectory.stop_reason,
+        "\n".join((*opening, *turns)),
+    ]
+
+
+class TrackedLog(TurnLog):
+    """A turn log; numbers, sampled conversations and checkpoints go to Weights & Biases as well."""
+
+    tracker: WandbRun
+
+    def metrics(self, values: Mapping[str, float], *, stage: str, step: int) -> None:
+        """To both."""
+        super().metrics(values, stage=stage, step=step)
+        self.tracker.log(values, stage, step)
+
+    def end(self, trajectory: Trajectory) -> None:
+        """To both."""
+        super().end(trajectory)
+        self.tracker.played(trajectory)
+
+    def checkpoint(self, record: CheckpointRecord) -> None:
+        """To both."""
+        super().checkpoint(record)
+        self.tracker.checkpoint(record)
+
+    def close(self) -> None:
+        """Both; the log in any case."""
+        try:
+            self.tracker.close()
+        finally:
+            super().close()
