@@ -28,7 +28,7 @@ HORIZONS = ((15, 4), (30, 5), (60, 6))
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--algorithm", choices=["grpo", "rloo", "ppo", "reinforce_pp"], default="grpo")
+    parser.add_argument("--algorithm", choices=["grpo", "rloo", "ppo", "reinforce_pp", "remax"], default="grpo")
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="fields of the algorithm block")
     parser.add_argument("--credit", nargs="*", default=[], metavar="KEY=VALUE", help="fields of the credit block")
     parser.add_argument("--no-sft", action="store_true")

@@ -3,7 +3,7 @@
     python -m benchmarks.orchestration [--repeats 5]
 
 The job is a stage's own: demonstrations of the laptop profile, few of them, in a child process. By hand means
-``python -m flows.worker.main JOB.json``; in a flow it goes through the slot, the server's lease, artifacts, result files and
+``python -m userrl.worker.main JOB.json``; in a flow it goes through the slot, the server's lease, artifacts, result files and
 Prefect's states. The limit is 2 s per stage. CPU seconds stand beside wall seconds: on a busy machine only they compare.
 """
 
@@ -47,11 +47,11 @@ def main() -> None:
 def _compare(repeats: int) -> None:
     from prefect import flow
 
-    from flows.run.job import StageJob
-    from flows.run.plan import plan_run
-    from flows.run.request import TrainRequest
-    from flows.run.run import Run
-    from flows.run.stage import run_stage
+    from flows.stages.stage import run_stage
+    from userrl.run.job import StageJob
+    from userrl.run.plan import plan_run
+    from userrl.run.request import TrainRequest
+    from userrl.run.run import Run
 
     def job(seed: int) -> tuple[Run, StageJob]:
         plan = plan_run(TrainRequest(seed=seed, overrides=SMALL, wandb="off"))
@@ -61,7 +61,7 @@ def _compare(repeats: int) -> None:
     def by_hand(seed: int) -> None:
         _, given = job(seed)
         given.folder.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-u", "-m", "flows.worker.main", str(given.write())]
+        command = [sys.executable, "-u", "-m", "userrl.worker.main", str(given.write())]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     @flow(name="orchestration")

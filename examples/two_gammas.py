@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from flows.sweep import sweep
+import userrl
 
 SPACE = {
     "name": "two-gammas",
@@ -39,8 +39,8 @@ def main(steps: int = 20) -> None:
         space = Path(folder) / "two-gammas.yaml"
         space.write_text(yaml.safe_dump(SPACE))
         # Trials as child processes: no server and no worker needed. Killed and started again, it goes on where it stopped.
-        done = sweep(space=str(space), workers="processes", parallel=2, overrides=shorter)
-    print(f"{done['trials']} trials; {done['claim']}")
+        done = userrl.sweep(str(space), parallel=2, overrides=shorter)
+    print(f"{done.trials} trials; {done.claim}")
 
 
 if __name__ == "__main__":

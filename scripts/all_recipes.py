@@ -17,11 +17,12 @@ import warnings
 from collections import Counter
 
 import curricula
-from flows.machine.home import home
-from flows.run.plan import last_step, plan_run
-from flows.run.readiness import here, resolve, verdict
-from flows.run.report import Report, number
-from flows.run.request import TrainRequest
+from userrl.machine.home import home
+from userrl.reports.run_report import RunReport
+from userrl.run.plan import last_step, plan_run
+from userrl.run.readiness import here, resolve, verdict
+from userrl.run.request import TrainRequest
+from userrl_core.number_format import number, with_error
 
 HEAD = """| recipe | gyms | steps | demonstrator | SFT | RL, best (step) | RL, last step | validation: best, last | fell | CPU-s |
 | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | --- | ---: |"""
@@ -34,7 +35,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", UserWarning)
-    reports: list[Report] = []
+    reports: list[RunReport] = []
     refused: list[tuple[str, str]] = []
     failed: list[str] = []
     for name in arguments.recipes:
@@ -55,7 +56,7 @@ def main() -> int:
         if done.returncode or not path.is_file():
             failed.append(name)
         else:
-            reports.append(Report.model_validate_json(path.read_text()))
+            reports.append(RunReport.model_validate_json(path.read_text()))
     print("\n".join([HEAD, *map(row, reports)]))
     print(f"\nRefused: {dict(Counter(reason for reason, _ in refused))}")
     print("\n".join(f"- {sentence}" for _, sentence in refused))
@@ -63,7 +64,7 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def row(report: Report) -> str:
+def row(report: RunReport) -> str:
     """A line of the table."""
     gyms = next(iter(report.table.values()), {})
     best, last = report.best, report.last
@@ -76,9 +77,9 @@ def row(report: Report) -> str:
     return "| " + " | ".join([*cells, f"{sum(report.cpu_seconds.values()):.0f}"]) + " |"
 
 
-def _scores(report: Report, actor: str) -> str:
+def _scores(report: RunReport, actor: str) -> str:
     rows = report.table.get(actor, {})
-    return ", ".join(f"{number(row.score)} ± {number(row.stderr)}" for row in rows.values()) or "–"
+    return ", ".join(with_error(row.score, row.stderr) for row in rows.values()) or "–"
 
 
 if __name__ == "__main__":

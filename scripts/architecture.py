@@ -1,8 +1,11 @@
-"""The structure of the code, from its own imports: circles, upward arrows, folders that import each other, sizes.
+"""Measure the structure of the code from its own imports: circles, upward arrows, folders that import each other, sizes.
 
-    python scripts/architecture.py               the measurements; exit status 1 where a rule is broken
-                                                 or the drawing in docs/architecture.md is of other code
-    python scripts/architecture.py --draw        the same, and drawing and lines in docs/architecture.md made again
+    python scripts/architecture.py               print the measurements; exit status 1 if a rule is broken
+                                                 or the drawing in docs/architecture.md is out of date
+    python scripts/architecture.py --draw        also draw the rooms and count the lines in docs/architecture.md again
+    python scripts/architecture.py --full        print the graph of all folders as a Mermaid diagram
+
+A module that is named in a string (to start it as a process, or to import it later) counts as an arrow.
 
 Lines of code are lines that hold a token: no blank lines, no comments, no docstrings.
 """
@@ -16,7 +19,7 @@ import subprocess
 import sys
 import tarfile
 import tokenize
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,10 +28,10 @@ import grimp
 import networkx
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("userrl_core", "curricula", "warehouse", "sweeps", "flows")
+ROOMS = ("userrl_core", "curricula", "warehouse", "sweeps", "userrl", "flows")
 """From the ground up: a room imports those to its left (warehouse and curricula do not import each other)."""
 MOST_FILES = 20
-MOST_ENTRIES = {"flows": 14, "warehouse": 10}
+MOST_ENTRIES = {"flows": 14, "userrl": 14, "warehouse": 10}
 """Entries at a room's top; the marker of a typed package (py.typed) counts."""
 PAGE = ROOT / "docs" / "architecture.md"
 DRAWING, LINES = (
@@ -36,8 +39,8 @@ DRAWING, LINES = (
     "<!-- counted by scripts/architecture.py: begin -->",
 )
 END = "<!-- end -->"
-BEFORE = "553b6d8"
-"""The commit beside which lines are counted: before the folders had their present shape."""
+BEFORE = "f197b02"
+"""The commit to compare line counts with: the last one before the room `userrl/` existed."""
 QUIET = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 
@@ -54,14 +57,15 @@ class Structure:
 
 
 def measure() -> Structure:
-    """Read every import of the five rooms, those inside functions included."""
+    """Read every import of the rooms, including imports inside functions and modules named in strings."""
     graph = grimp.build_graph(*ROOMS, cache_dir=None)
     folders = {module: _folder(module) for module in graph.modules}
     imports = [(a, b) for a in graph.modules for b in graph.find_modules_directly_imported_by(a)]
     circles = [sorted(c) for c in networkx.strongly_connected_components(networkx.DiGraph(imports)) if len(c) > 1]
     arrows: Counter[tuple[str, str]] = Counter()
     upward = []
-    for source, target in sorted(imports):
+    started = [(a, b) for a in graph.modules for b in named_in_strings(a) & graph.modules if not b.startswith(f"{a}.")]
+    for source, target in sorted([*imports, *started]):
         if ROOMS.index(target.split(".")[0]) > ROOMS.index(source.split(".")[0]):
             upward.append(f"{source} imports {target}")
         if folders[source] != folders[target]:
@@ -74,6 +78,16 @@ def measure() -> Structure:
         if len(entries) > most:
             crowded.append(f"{room}/ has {len(entries)} entries at its top")
     return Structure(sorted(circles), upward, mutual, arrows, files, crowded)
+
+
+def named_in_strings(module: str) -> set[str]:
+    """Return the modules that a module names in its strings, such as ``python -m userrl.worker.main``."""
+    path = ROOT.joinpath(*module.split("."))
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    texts = (
+        node.value for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, ast.Constant)
+    )
+    return {text.partition(":")[0] for text in texts if isinstance(text, str) and "." in text}
 
 
 def _folder(module: str) -> str:
@@ -119,31 +133,38 @@ def today() -> Counter[str]:
 
 def at(revision: str) -> Counter[str]:
     """Lines of code of a commit."""
-    packed = subprocess.run(["git", "archive", revision, *ROOMS], cwd=ROOT, capture_output=True, check=True).stdout
+    listed = subprocess.run(
+        ["git", "ls-tree", "--name-only", revision], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    rooms = [room for room in ROOMS if room in listed.stdout.splitlines()]
+    packed = subprocess.run(["git", "archive", revision, *rooms], cwd=ROOT, capture_output=True, check=True).stdout
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         files = [(member.name, archive.extractfile(member)) for member in archive if member.name.endswith(".py")]
         return by_folder((name, file.read().decode("utf-8")) for name, file in files if file is not None)
 
 
 def drawing(found: Structure) -> str:
-    """The rooms as a Mermaid diagram: a box a folder, an arrow where one imports another, a frame a room."""
-    named = defaultdict(list)
-    for folder in sorted(found.files):
-        named[folder.split("/")[0]].append(folder)
+    """Draw the rooms as a Mermaid diagram: an arrow where one room imports another."""
+    between = {(a.split("/")[0], b.split("/")[0]) for a, b in found.arrows}
+    boxes = [f'  {room}["{room}/"]' for room in ROOMS]
+    return "\n".join(
+        ["```mermaid", "flowchart BT", *boxes, *(f"  {a} --> {b}" for a, b in sorted(between) if a != b), "```"]
+    )
+
+
+def full_drawing(found: Structure) -> str:
+    """Draw all folders as a Mermaid diagram: a box for each folder, a frame for each room. Gyms are one box."""
     ids = {folder: folder.replace("/", "_") for folder in found.files}
-    lines = ["```mermaid", "flowchart BT"]
+    lines = ["flowchart BT"]
     for room in ROOMS:
         lines.append(f'  subgraph {room}_room["{room}/"]')
-        for folder in named[room]:
-            if not folder.startswith("userrl_core/gyms/"):  # a dozen alike
+        for folder in sorted(found.files):
+            if folder.split("/")[0] == room and not folder.startswith("userrl_core/gyms/"):
                 label = folder.removeprefix(f"{room}/") if folder != room else "top"
                 lines.append(f'    {ids[folder]}["{label}"]')
         lines.append("  end")
     shown = {(_drawn(a), _drawn(b)) for a, b in found.arrows}
-    lines += [f"  {ids[a]} --> {ids[b]}" for a, b in sorted(shown) if a != b and a.split("/")[0] == b.split("/")[0]]
-    between = {(a.split("/")[0], b.split("/")[0]) for a, b in found.arrows}
-    lines += [f"  {a}_room ==> {b}_room" for a, b in sorted(between) if a != b]
-    return "\n".join([*lines, "```"])
+    return "\n".join([*lines, *(f"  {ids[a]} --> {ids[b]}" for a, b in sorted(shown) if a != b)])
 
 
 def table(lines: Counter[str], before: Counter[str]) -> str:
@@ -172,8 +193,12 @@ def main() -> int:
     """Print what was measured; 1 where a rule is broken."""
     parser = argparse.ArgumentParser(description="The structure of the code, from its own imports.")
     parser.add_argument("--draw", action="store_true", help="make drawing and lines in docs/architecture.md again")
+    parser.add_argument("--full", action="store_true", help="print the graph of all folders and nothing else")
     arguments = parser.parse_args()
     found = measure()
+    if arguments.full:
+        print(full_drawing(found))
+        return 0
     counts = f"{len(found.circles)} circles, {len(found.upward)} upward arrows"
     print(f"{counts}, {len(found.mutual)} pairs of folders that import each other")
     for circle in found.circles:

@@ -18,8 +18,8 @@ from statistics import fmean
 import numpy as np
 
 from curricula.claims import load_claim
-from flows.machine.home import warehouse_dir
-from flows.trials.register import runs_of
+from userrl.claims.register import runs_of
+from userrl.machine.home import warehouse_dir
 from userrl_core.measure.interval import Interval, t_interval
 from warehouse import open_warehouse
 

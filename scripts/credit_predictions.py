@@ -10,7 +10,8 @@ that was cut off goes on.
 
 from __future__ import annotations
 
-from flows.machine.home import runs_dir, settle, warehouse_dir
+from flows.server.settings import settle
+from userrl.machine.home import runs_dir, warehouse_dir
 
 settle()
 
@@ -25,9 +26,9 @@ from typing import Any  # noqa: E402
 
 import numpy as np  # noqa: E402
 
-from flows.run.plan import plan_run  # noqa: E402
-from flows.run.request import TrainRequest  # noqa: E402
 from flows.train import train  # noqa: E402
+from userrl.run.plan import plan_run  # noqa: E402
+from userrl.run.request import TrainRequest  # noqa: E402
 from userrl_core.measure.interval import t_interval  # noqa: E402
 from warehouse import open_warehouse  # noqa: E402
 

@@ -26,8 +26,8 @@ PORT = 4390
 OUTAGE_SECONDS = int(os.environ.get("OUTAGE_SECONDS", "130"))
 os.environ |= {"USERRL_HOME": str(HOME), "USERRL_PORT": str(PORT), "USERRL_THREADS": "1"}
 
-from flows.machine.password import CHOSEN, made  # noqa: E402  the environment comes first
-from flows.machine.prefect_server import server_environment, server_state  # noqa: E402
+from flows.server.password import CHOSEN, made  # noqa: E402  the environment comes first
+from flows.server.prefect_server import server_environment, server_state  # noqa: E402
 
 os.environ[CHOSEN] = made()  # the home is emptied below
 os.environ |= server_environment(PORT)
@@ -37,7 +37,7 @@ from prefect.deployments import run_deployment  # noqa: E402
 from prefect.states import Cancelling  # noqa: E402
 
 from flows.cli.quickstart import Services, deployments  # noqa: E402
-from flows.run.run import of_flow_run  # noqa: E402
+from userrl.run.run import of_flow_run  # noqa: E402
 from userrl_core.json_files import read_json  # noqa: E402
 from userrl_core.processes import tagged  # noqa: E402
 
@@ -78,7 +78,7 @@ class Lab:
         (HOME / "logs").mkdir(parents=True)
         self.services = Services(dict(os.environ), HOME / "logs")
         self.server = self.start_server()
-        subprocess.run([sys.executable, "-m", "flows.machine.provision"], check=True)
+        subprocess.run([sys.executable, "-m", "flows.server.provision"], check=True)
         assert "train/equalized-r2g" in deployments()
         prefect = str(Path(sys.executable).with_name("prefect"))
         command = [prefect, "deploy", "--no-prompt", "--name", "train/equalized-r2g"]
@@ -87,7 +87,7 @@ class Lab:
 
     def start_server(self) -> subprocess.Popen[bytes]:
         process = self.services.spawn(
-            "server", Path(sys.executable).name, "-m", "flows.machine.prefect_server", str(PORT)
+            "server", Path(sys.executable).name, "-m", "flows.server.prefect_server", str(PORT)
         )
         wait("server up", lambda: server_state(PORT) == "ours")
         return process

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from flows.run.report import Report
+from userrl.reports.run_report import RunReport
 from userrl_core.measure.interval import Interval, t_interval
 from userrl_core.measure.recipes import contrast
 from userrl_core.records import branch_of
@@ -38,7 +38,7 @@ print("RESULT " + json.dumps(train(**json.loads(sys.argv[1])), default=str))
 class Seed:
     """One run. validation: mean of the validations of the first stage and of the last one, by branch."""
 
-    report: Report
+    report: RunReport
     validation: Mapping[str, tuple[float, float]]
 
     def last(self, branch: str) -> str:
@@ -65,7 +65,7 @@ def main() -> int:
     return 0
 
 
-def run(recipe: str, seed: int, overrides: Mapping[str, Any] | None = None) -> Report | None:
+def run(recipe: str, seed: int, overrides: Mapping[str, Any] | None = None) -> RunReport | None:
     """A run's report, None where it failed."""
     changed = {"overrides": dict(overrides)} if overrides else {}
     asked = json.dumps({"recipe": recipe, "profile": "laptop", "seed": seed, "wandb": "off", **changed})
@@ -77,10 +77,10 @@ def run(recipe: str, seed: int, overrides: Mapping[str, Any] | None = None) -> R
     if line is None:
         print(f"{recipe}, seed {seed} failed:\n{(done.stdout + done.stderr)[-2000:]}", file=sys.stderr)
         return None
-    return Report.model_validate(json.loads(line.removeprefix("RESULT ")))
+    return RunReport.model_validate(json.loads(line.removeprefix("RESULT ")))
 
 
-def validations(report: Report) -> dict[str, tuple[float, float]]:
+def validations(report: RunReport) -> dict[str, tuple[float, float]]:
     """By branch: mean validation score of the first stage (after its first step) and of the branch's last one."""
     text = """select stage, avg(score) from (select stage, step, avg(score) as score from trajectories
               where run_id = $run and phase = 'validate' and step > 0 and admitted group by all) group by stage order by stage"""

@@ -16,7 +16,7 @@ import tempfile
 import venv
 from pathlib import Path
 
-from flows.machine.home import warehouse_dir
+from userrl.machine.home import warehouse_dir
 from warehouse import open_warehouse
 from warehouse.files.runs import find_run
 from warehouse.upkeep.exchange.conversations import conversations

@@ -137,14 +137,14 @@ class Home:
             return self.trainer()
         words = {
             "worker": ("worker", "start"),
-            "server": ("-m", "flows.machine.prefect_server"),
+            "server": ("-m", "flows.server.prefect_server"),
             "flow": ("-m", "prefect.engine"),
             "launcher": ("-m", "flows.cli.make_run"),
         }[name]
         for process in self.processes():
             line = words_of(process)
             # The supervisor's line ends with that of the server.
-            if all(word in line for word in words) and "flows.machine.shared_server" not in line:
+            if all(word in line for word in words) and "flows.server.shared_server" not in line:
                 return process
         raise DoesNotHold(f"{name}: its process is there, of {[words_of(p) for p in self.processes()]}")
 

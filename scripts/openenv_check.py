@@ -16,6 +16,7 @@ import random
 import socket
 import subprocess
 import sys
+import time
 import venv
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,7 @@ def wait_for(port: int) -> None:
             probe.settimeout(0.2)
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 return
+        time.sleep(0.2)
     sys.exit(f"Nothing answers on port {port}.")
 
 

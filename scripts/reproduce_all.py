@@ -12,13 +12,15 @@ import argparse
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from curricula.claims import Claim, claim_names, load_claim
-from flows.machine.home import check_writable, home, warehouse_dir
-from flows.trials.claim_table import METRICS, ClaimTable, claim_table
-from flows.trials.register import registered, runs_of
+from userrl.claims.register import registered, runs_of
+from userrl.machine.home import check_writable, home, warehouse_dir
+from userrl.reports.claim_document import claim_document
+from userrl.reports.claim_report import METRICS, ClaimReport, claim_report
 from userrl_core.measure.recipes import holm
 from warehouse import open_warehouse
 
@@ -56,14 +58,14 @@ def run(claims: Sequence[Claim], seeds: int, parallel: int) -> list[str]:
 def write(claims: Sequence[Claim]) -> None:
     """The page's tables; what stands above the mark is written by hand."""
     registrations: dict[str, Mapping[str, Any]] = {}
-    tables: dict[str, ClaimTable] = {}
+    tables: dict[str, ClaimReport] = {}
     for claim in claims:
         with open_warehouse(warehouse_dir(), run=runs_of([claim.name])) as warehouse:
             registrations |= {
                 row["hash"]: row for row in warehouse.rows("FROM claims(of_claim := $claim)", claim=claim.name)
             }
             if claim.hash in registrations:
-                tables[claim.name] = claim_table(warehouse, claim, registrations[claim.hash]["exploratory"])
+                tables[claim.name] = claim_report(warehouse, claim, registrations[claim.hash]["exploratory"])
     tested = [name for name, table in tables.items() if table.verdict.p == table.verdict.p and not table.exploratory]
     adjusted = dict(zip(tested, holm([tables[name].verdict.p for name in tested]), strict=True))
     lines = [MARK]
@@ -78,7 +80,7 @@ def write(claims: Sequence[Claim]) -> None:
     print(f"wrote {PAGE}")
 
 
-def section(claim: Claim, table: ClaimTable | None, since: str, adjusted: float | None) -> list[str]:
+def section(claim: Claim, table: ClaimReport | None, since: str, adjusted: float | None) -> list[str]:
     """One claim."""
     metric = METRICS[claim.metric]
     about = (
@@ -88,7 +90,15 @@ def section(claim: Claim, table: ClaimTable | None, since: str, adjusted: float 
     if table is None or not table.arms:
         return [f"### {claim.name}", "", about, "", f"Arms: {', '.join(f'`{arm}`' for arm in claim.arms)}. Not run."]
     said = f"    userrl reproduce {claim.name} --seeds {len(table.values)}      # registered {since} UTC"
-    return [f"### {claim.name}", "", about, "", said, "", table.text(adjusted).rstrip()]
+    return [
+        f"### {claim.name}",
+        "",
+        about,
+        "",
+        said,
+        "",
+        replace(claim_document(table, adjusted), title="").markdown().rstrip(),
+    ]
 
 
 if __name__ == "__main__":

@@ -26,16 +26,19 @@ import numpy as np
 import textcraft_study
 
 import curricula
-from flows.run.plan import last_step, plan_run
-from flows.run.readiness import here, resolve, verdict
-from flows.run.report import Report, by_tier, by_turns, number
-from flows.run.request import TrainRequest
+from userrl.reports.document import table_lines
+from userrl.reports.run_report import RunReport
+from userrl.reports.run_summary import by_tier, by_turns
+from userrl.run.plan import last_step, plan_run
+from userrl.run.readiness import here, resolve, verdict
+from userrl.run.request import TrainRequest
 from userrl_core.measure.interval import t_interval
+from userrl_core.number_format import number, with_error, with_limits
 from warehouse import open_warehouse
 
 PAGE = Path(__file__).parents[1] / "docs" / "results.md"
 MACHINE = "2 cores of an AMD EPYC (x86-64), shared with other work"
-Reports = Mapping[str, Report]
+Reports = Mapping[str, RunReport]
 """By the label that a study gives to a run."""
 
 
@@ -64,19 +67,17 @@ def train(recipe: str, seed: str = "") -> str:
 def tiers(reports: Reports) -> str:
     """Scores by gym and by tier, a column an actor, of one run."""
     (report,) = reports.values()
-    head, rule, *rows = (line for line in by_tier(report) if line.startswith("|"))
+    head, rule, *rows = table_lines(by_tier(report))
     for gym in reversed(report.table["SFT"]):
         whole = [actor[gym] for actor in report.table.values()]
-        rows.insert(
-            0, f"| {gym} | {' | '.join(f'{number(row.score, 2)} ± {number(row.stderr, 2)}' for row in whole)} |"
-        )
+        rows.insert(0, f"| {gym} | {' | '.join(with_error(row.score, row.stderr, 2) for row in whole)} |")
     return "\n".join([head, rule, *rows])
 
 
 def turns(reports: Reports) -> str:
     """Score by turns allowed, a column an actor, of one run."""
     (report,) = reports.values()
-    return "\n".join(line for line in by_turns(report) if line.startswith("|"))
+    return "\n".join(line for table in by_turns(report) for line in table_lines(table))
 
 
 def seeds_of_the_fork(reports: Reports) -> str:
@@ -92,7 +93,7 @@ def recipes(reports: Reports) -> str:
 
 def schedules(reports: Reports) -> str:
     """A row a run, then each schedule's mean."""
-    arms: dict[str, dict[int, Report]] = {}
+    arms: dict[str, dict[int, RunReport]] = {}
     for label, report in reports.items():
         arm, seed = label.split()
         arms.setdefault(arm, {})[int(seed)] = report
@@ -122,7 +123,7 @@ def seeds_of(gym: str, tier: str) -> Callable[[Reports], str]:
         shown.append("| ---: | ---: | ---: | ---: | ---: | ---: |")
         for seed, report in reports.items():
             rows = [report.table[name][gym] for name in ("demonstrator", *(actor(report) for actor in ACTORS))]
-            cells = [f"{number(row.score)} ± {number(row.stderr)}" for row in rows]
+            cells = [with_error(row.score, row.stderr) for row in rows]
             cells[2] += f" ({report.best.step})" if report.best else ""
             parts = [number(report.tiers[name][tier].score, 2) for name in ("SFT", _last(report))]
             shown.append(f"| {seed} | {' | '.join(cells)} | {', '.join(parts)} |")
@@ -131,17 +132,17 @@ def seeds_of(gym: str, tier: str) -> Callable[[Reports], str]:
     return lines
 
 
-def _last(report: Report) -> str:
+def _last(report: RunReport) -> str:
     return last_step("RL") if last_step("RL") in report.table else "RL"
 
 
-ACTORS: tuple[Callable[[Report], str], ...] = (lambda _: "SFT", lambda _: "RL", _last)
+ACTORS: tuple[Callable[[RunReport], str], ...] = (lambda _: "SFT", lambda _: "RL", _last)
 
 
 def _mean(scores: Sequence[float]) -> str:
     mean = t_interval(np.array(scores))
     each = ", ".join(number(score, 2) for score in scores)
-    return f"{number(mean.estimate)} [{number(mean.low)}, {number(mean.high)}] ({each})"
+    return f"{with_limits(mean)} ({each})"
 
 
 def studies() -> dict[str, Study]:
@@ -200,17 +201,17 @@ class Homes:
     """The runs of several homes: reports by id, the first home first."""
 
     def __init__(self, homes: Sequence[Path]) -> None:
-        self.reports: dict[str, Report] = {}
+        self.reports: dict[str, RunReport] = {}
         self.commits: dict[str, str] = {}
         for home in homes:
             for path in sorted(home.glob("runs/*/report.json")):
-                report = Report.model_validate_json(path.read_text(encoding="utf-8"))
+                report = RunReport.model_validate_json(path.read_text(encoding="utf-8"))
                 here = {"warehouse": str(home / "warehouse"), "folder": str(path.parent)}
                 self.reports.setdefault(report.run, report.model_copy(update=here))
             with open_warehouse(home / "warehouse") as warehouse:
                 self.commits = dict(warehouse.sql("select run_id, code_version from runs").fetchall()) | self.commits
 
-    def find(self, study: Study) -> tuple[dict[str, Report], list[str]]:
+    def find(self, study: Study) -> tuple[dict[str, RunReport], list[str]]:
         """The reports of a study, and the ids of the runs that no home holds."""
         found, missing = {}, []
         for label, request in study.runs.items():

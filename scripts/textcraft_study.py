@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from fork_seeds import run
 
-from flows.run.report import Report
+from userrl.reports.run_report import RunReport
 from userrl_core.measure.interval import Interval, t_interval
 from userrl_core.measure.recipes import contrast
 
@@ -49,7 +49,7 @@ def main() -> int:
     parser.add_argument("--tier", default="textcraft depth-3")
     arguments = parser.parse_args()
     first, last = map(int, arguments.seeds.split("-"))
-    reports: dict[str, dict[int, Report]] = {arm: {} for arm in ARMS}
+    reports: dict[str, dict[int, RunReport]] = {arm: {} for arm in ARMS}
     for seed in range(first, last + 1):
         for arm in ARMS:
             recipe, overrides = ARMS[arm]
@@ -63,7 +63,7 @@ def main() -> int:
     return 0
 
 
-def table(reports: Mapping[str, Mapping[int, Report]], tier: str) -> str:
+def table(reports: Mapping[str, Mapping[int, RunReport]], tier: str) -> str:
     """Every run, then each arm's mean and ScalingInter's difference from the others."""
     lines = [f"| arm | seed | SFT | best | last | {tier}: best, last |", "| --- | ---: | ---: | ---: | ---: | ---: |"]
     for arm, runs in reports.items():
@@ -87,16 +87,16 @@ def table(reports: Mapping[str, Mapping[int, Report]], tier: str) -> str:
     return "\n".join(lines)
 
 
-def _last(report: Report) -> str:
+def _last(report: RunReport) -> str:
     """What the report's tables call the last step."""
     return "RL last step" if "RL last step" in report.table else "RL"
 
 
-def _score(report: Report) -> float:
+def _score(report: RunReport) -> float:
     return report.table[_last(report)]["textcraft"].score or 0.0
 
 
-def _at(report: Report, actor: str, tier: str) -> float:
+def _at(report: RunReport, actor: str, tier: str) -> float:
     return report.tiers[actor][tier].score or 0.0
 
 

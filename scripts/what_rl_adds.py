@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from curricula.claims import load_claim
-from flows.machine.home import home, runs_dir, warehouse_dir
-from flows.trials.register import runs_of
+from userrl.claims.register import runs_of
+from userrl.machine.home import home, runs_dir, warehouse_dir
 from userrl_core.measure.interval import t_interval
 from warehouse import open_warehouse
 
