@@ -26,8 +26,9 @@ PORT = 4390
 OUTAGE_SECONDS = int(os.environ.get("OUTAGE_SECONDS", "130"))
 os.environ |= {"USERRL_HOME": str(HOME), "USERRL_PORT": str(PORT), "USERRL_THREADS": "1"}
 
+from flows.server.own_server import server_state  # noqa: E402
 from flows.server.password import CHOSEN, made  # noqa: E402  the environment comes first
-from flows.server.prefect_server import server_environment, server_state  # noqa: E402
+from flows.server.prefect_server import server_environment  # noqa: E402
 
 os.environ[CHOSEN] = made()  # the home is emptied below
 os.environ |= server_environment(PORT)

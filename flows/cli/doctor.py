@@ -15,7 +15,7 @@ import typer
 
 from flows.cli.arguments import Json
 from flows.cli.terminal import plain, plain_json
-from flows.server.prefect_server import find_server
+from flows.server.own_server import find_server
 from flows.server.settings import settle
 from userrl.machine.home import home, warehouse_dir
 from userrl_core.errors import UserRLError

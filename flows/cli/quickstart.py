@@ -26,11 +26,12 @@ from curricula.validation import validated
 from flows.cli.invocation import DEPLOYMENT, again, deployments
 from flows.cli.result import show_result
 from flows.cli.server import taken_sentence
+from flows.server.own_server import PORT, SERVER_SECONDS, awaited_state, server_state
 from flows.server.password import write_dotenv
-from flows.server.prefect_server import PORT, server_environment, server_state
+from flows.server.prefect_server import server_environment
 from flows.server.shared_server import SharedServer
 from userrl.machine.home import check_writable, home, quiet_process
-from userrl.machine.slots import held, lock
+from userrl.machine.slots import lock
 from userrl.run.run import Run
 from userrl_core.errors import ConfigError, UserRLError
 from userrl_core.json_files import write_json
@@ -39,8 +40,6 @@ from userrl_core.settings import Settings
 from userrl_core.suggest import nearest
 
 PYTHON = Path(sys.executable).name
-SERVER_SECONDS = 300
-"""A busy machine takes minutes to import Prefect; a server that ended is noticed at once."""
 WORKER_SECONDS, FLOW_SECONDS = 2.0, 0.5
 """How long the worker, and then what it left behind, have to end by themselves; with the server, all of it takes 10 s at most."""
 QUEUES = ("default", "sweeps")
@@ -225,10 +224,7 @@ def _ended_with_signals_ignored() -> Iterator[contextlib.ExitStack]:
 
 
 def _server(running: Services, port: int) -> None:
-    state, patience = server_state(port), time.monotonic() + SERVER_SECONDS
-    while state == "taken" and held(SharedServer(port).file("keeper")) and time.monotonic() < patience:
-        time.sleep(0.25)  # it is ours, and too busy to say so at once
-        state = server_state(port)
+    state = awaited_state(port)
     if state == "ours":
         print(f"server   http://127.0.0.1:{port} (was running)", flush=True)
         return

@@ -80,7 +80,7 @@ async def _set(name: str, active: bool) -> list[str]:
 
 def _client() -> PrefectClient:
     """For the server that runs. Raises ConfigError where none does."""
-    from flows.server.prefect_server import find_server
+    from flows.server.own_server import find_server
     from flows.server.settings import settle
     from userrl_core.errors import ConfigError
 

@@ -30,7 +30,8 @@ def server(
     import os
 
     from flows.server import password as passwords
-    from flows.server.prefect_server import PORT, run_server, server_environment, server_state
+    from flows.server.own_server import PORT, server_state
+    from flows.server.prefect_server import run_server, server_environment
     from userrl.machine.home import home
     from userrl_core.errors import ConfigError
 
@@ -60,8 +61,8 @@ def taken_sentence(port: int, state: str) -> str:
 
 def _provision(port: int, url: str, environment: dict[str, str]) -> None:
     """Make pool, limits and automation once the server answers, and say what comes next."""
+    from flows.server.own_server import server_state
     from flows.server.password import password_file
-    from flows.server.prefect_server import server_state
     from userrl.machine.home import home
 
     deadline = time.monotonic() + READY_SECONDS

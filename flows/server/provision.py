@@ -31,7 +31,7 @@ from prefect.events.schemas.automations import EventTrigger, Posture  # noqa: E4
 from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound  # noqa: E402
 from prefect.states import Cancelled  # noqa: E402
 
-from flows.server.prefect_server import server_state  # noqa: E402
+from flows.server.own_server import server_state  # noqa: E402
 from userrl.machine.slots import slots  # noqa: E402
 
 POOL = "gpu"

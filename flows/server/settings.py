@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import logging
 import os
-import tomllib
-from pathlib import Path
 
+from flows.server.own_server import configured_url, find_server
 from flows.server.password import (
     CLIENT,
     SERVER,
+    URL,
     dotenv_url,
     is_loopback,
-    listens,
     locked,
     made,
     own_password,
@@ -27,19 +26,16 @@ from userrl_core.errors import UserRLError
 
 
 def settle() -> None:
-    """Apply the quiet settings to this process, and let Prefect use a temporary server where none listens.
+    """Apply the quiet settings to this process, and let Prefect use a temporary server where none of this home runs.
 
     Call before Prefect is imported. A worker and `prefect deploy` set PREFECT_API_URL themselves; it stays. A server of this
     machine is spoken to with this home's password unless another was chosen, a temporary one has a password of its own.
     """
     quiet_process()
     os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")
-    noted, configured = dotenv_url(home()), configured_url()
-    places = [place for place in (noted, configured) if place]
-    url = next((place for place in places if listens(place)), None)
-    if "PREFECT_API_URL" not in os.environ and places and (url is None or url != (noted or configured)):
-        os.environ["PREFECT_API_URL"] = url or ""  # an empty URL means a temporary server
-    _log_in(os.environ.get("PREFECT_API_URL", url))
+    if URL not in os.environ and find_server() is None and (dotenv_url(home()) or configured_url()):
+        os.environ[URL] = ""  # a temporary server
+    _log_in(os.environ.get(URL))
     for name in ("prefect.flow_runs", "prefect.task_runs"):
         logging.getLogger(name).addFilter(_one_sentence)
     if temporary_server():
@@ -50,16 +46,7 @@ def settle() -> None:
 
 def temporary_server() -> bool:
     """Whether flows of this process run on a server of their own that ends with them."""
-    return os.environ.get("PREFECT_API_URL") == ""
-
-
-def configured_url() -> str | None:
-    """The server that prefect.toml in the working directory names."""
-    file = Path("prefect.toml")
-    if not file.is_file():
-        return None
-    value = tomllib.loads(file.read_text()).get("api", {}).get("url")
-    return str(value) if value else None
+    return os.environ.get(URL) == ""
 
 
 def _log_in(url: str | None) -> None:

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from flows.cli.invocation import again
-from flows.cli.quickstart import server_state
+from flows.server.own_server import server_state
 from tests.flows.small import OVERRIDES
 from tests.ports import free_port
 from userrl.run.job import StageJob

@@ -476,3 +476,22 @@ def test_every_deployment_says_what_it_does_and_only_upkeep_is_scheduled() -> No
     assert [row["name"] for row in rows if not row.get("description")] == []
     active = [row["name"] for row in rows for schedule in row.get("schedules", []) if schedule["active"]]
     assert active == ["warehouse"]
+
+
+@pytest.mark.slow
+def test_a_flow_by_hand_starts_its_own_server_where_another_home_s_has_the_port(server: Server, tmp_path: Path) -> None:
+    configuration = (REPOSITORY / "prefect.toml").read_text()
+    (tmp_path / "prefect.toml").write_text(configuration.replace("4311", str(server.port)))
+    asked = {"recipe": "equalized-r2g", "dry_run": True, "wandb": "off"}
+    done = subprocess.run(
+        [sys.executable, "-m", "flows.train", json.dumps(asked)],
+        cwd=tmp_path,
+        env=clean() | {"USERRL_HOME": str(tmp_path / "home"), "USERRL_PORT": str(server.port)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+    assert "distill" in done.stderr
+    with server.client() as client:
+        assert client.post("/flow_runs/filter", json={"flows": {"name": {"any_": ["train"]}}}).json() == []

@@ -15,7 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from flows.cli.quickstart import Services, _server, server_state
+from flows.cli.quickstart import Services, _server
+from flows.server.own_server import server_state
 from flows.server.shared_server import SharedServer
 from tests.ports import free_port
 from userrl.machine.slots import alone, held

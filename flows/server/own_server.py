@@ -1,0 +1,98 @@
+"""Which Prefect server belongs to this home: one that takes the home's password and has the home's folder.
+
+A server of another home may listen at the usual port. It is left alone: its password is another one, and it ends with its own home.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import tomllib
+import urllib.request
+from base64 import b64encode
+from http.client import HTTPException
+from pathlib import Path
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
+
+from flows.server.password import URL, dotenv_url, is_loopback, listens, own_password, password
+from flows.server.shared_server import SharedServer
+from userrl.machine.home import home
+from userrl.machine.slots import held
+
+PORT = 4311
+SERVER_SECONDS = 300
+"""A busy machine takes minutes to import Prefect."""
+
+
+def find_server() -> str | None:
+    """The API of the server that runs for this folder or home, None when none does; this process's Prefect will ask that one."""
+    named = os.environ.get(URL)
+    port = os.environ.get("USERRL_PORT", PORT)
+    places = [dotenv_url(home()), f"http://127.0.0.1:{port}/api", configured_url()]
+    url = named if named and listens(named) else None
+    if not named:
+        url = next((place for place in places if place and _is_ours(place)), None)
+    if url is not None:
+        os.environ[URL] = url
+    return url
+
+
+def configured_url() -> str | None:
+    """The server that prefect.toml in the working directory names."""
+    file = Path("prefect.toml")
+    if not file.is_file():
+        return None
+    value = tomllib.loads(file.read_text()).get("api", {}).get("url")
+    return str(value) if value else None
+
+
+def awaited_state(port: int) -> str:
+    """`server_state`, once a server that this home keeps there is no longer too busy to answer."""
+    state, patience = server_state(port), time.monotonic() + SERVER_SECONDS
+    while state == "taken" and held(SharedServer(port).file("keeper")) and time.monotonic() < patience:
+        time.sleep(0.25)
+        state = server_state(port)
+    return state
+
+
+def server_state(port: int) -> str:
+    """``free``, ``ours`` (a healthy Prefect server with this home), ``open`` (ours, but without a password) or ``taken``."""
+    url = f"http://127.0.0.1:{port}"
+    if not listens(url):
+        return "free"
+    try:
+        settings = _settings(url, None)
+        state = "open"
+    except HTTPError as error:
+        if error.code != 401:
+            return "taken"
+        try:
+            settings, state = _settings(url, password(home())), "ours"
+        except (URLError, OSError, HTTPException, ValueError):
+            return "taken"  # another home's, with another password
+    except (URLError, OSError, HTTPException, ValueError):
+        return "taken"  # also where no HTTP is spoken, or what is said is no server's settings
+    try:
+        # A relative home is that of a server started by hand in this folder.
+        return state if Path(str(settings["home"])).expanduser().resolve() == home() else "taken"
+    except (KeyError, TypeError):
+        return "taken"
+
+
+def _is_ours(url: str) -> bool:
+    """Whether the server at an address is for this home. One of another machine, or with a chosen password, is taken as it is."""
+    if not is_loopback(url) or own_password():
+        return listens(url)
+    return awaited_state(urlsplit(url).port or 80) in ("ours", "open")
+
+
+def _settings(url: str, secret: str | None) -> dict[str, object]:
+    request = urllib.request.Request(f"{url}/api/admin/settings")
+    if secret is not None:
+        request.add_header("Authorization", "Basic " + b64encode(secret.encode()).decode())
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(request, timeout=5) as answer:
+        settings: dict[str, object] = json.load(answer)
+    return settings
