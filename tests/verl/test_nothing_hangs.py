@@ -56,6 +56,15 @@ def trainer(folder: Path, *says: str, after: str = "exec sleep 600") -> str:
     return str(path)
 
 
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A folder that may be a model's: no process of these tests loads it."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    return folder
+
+
 @pytest.mark.parametrize("last", LAST_WORDS)
 def test_an_engine_that_says_its_last_words_and_falls_silent_is_seen(tmp_path: Path, last: str) -> None:
     (tmp_path / "output.txt").write_text(f"{FATAL}\n")  # an earlier start's
@@ -80,13 +89,13 @@ def test_an_engine_that_works_is_left_alone(tmp_path: Path) -> None:
     assert watch.dead() is None
 
 
-def test_the_first_step_has_a_limit_of_its_own_and_a_missing_user_is_in_the_log(tmp_path: Path) -> None:
+def test_the_first_step_has_a_limit_of_its_own_and_a_missing_user_is_in_the_log(tmp_path: Path, model: Path) -> None:
     folder = tmp_path / "rl-1" / "verl"
     line = '{"model": "m", "address": "http://host:8000/v1"}'
     python = trainer(
         tmp_path, "loading", after=f"echo '{line}' | tee -a {folder}/{OUTAGES} >> {folder}/{OUTAGES}; sleep 600"
     )
-    job = make_job(tmp_path / "rl-1", tmp_path, cluster=cluster(python=python), first_stall=1.0)
+    job = make_job(tmp_path / "rl-1", model, cluster=cluster(python=python), first_stall=1.0)
     log: Any = Log()
     with pytest.raises(TrainingError, match=r"(?s)No step was finished for 1 s\. .*loading"):
         run_rl(job, TwoStages(), log)
@@ -94,28 +103,28 @@ def test_the_first_step_has_a_limit_of_its_own_and_a_missing_user_is_in_the_log(
     assert not processes.living(folder)
 
 
-def test_a_ray_that_is_too_slow_to_start_is_started_again(tmp_path: Path) -> None:
+def test_a_ray_that_is_too_slow_to_start_is_started_again(tmp_path: Path, model: Path) -> None:
     late = f"Exception: {RAY_LATE}. This could happen because some of the raylet failed to startup"
     starts = tmp_path / "starts"
     python = trainer(tmp_path, late, after=f"echo started >> {starts}; exit 1")
     with pytest.raises(processes.ProcessDied, match="timed out during startup"):
-        run_rl(make_job(tmp_path / "rl-1", tmp_path, cluster=cluster(python=python)), TwoStages(), Log())  # type: ignore[arg-type]
+        run_rl(make_job(tmp_path / "rl-1", model, cluster=cluster(python=python)), TwoStages(), Log())  # type: ignore[arg-type]
     assert len(starts.read_text().splitlines()) == RAY_STARTS
     assert not processes.living(tmp_path / "rl-1" / "verl")
 
 
-def test_a_trainer_that_dies_of_something_else_is_started_once(tmp_path: Path) -> None:
+def test_a_trainer_that_dies_of_something_else_is_started_once(tmp_path: Path, model: Path) -> None:
     starts = tmp_path / "starts"
     python = trainer(tmp_path, "Exception: no such thing", after=f"echo started >> {starts}; exit 1")
     with pytest.raises(processes.ProcessDied, match="no such thing"):
-        run_rl(make_job(tmp_path / "rl-1", tmp_path, cluster=cluster(python=python)), TwoStages(), Log())  # type: ignore[arg-type]
+        run_rl(make_job(tmp_path / "rl-1", model, cluster=cluster(python=python)), TwoStages(), Log())  # type: ignore[arg-type]
     assert starts.read_text() == "started\n"
 
 
 @pytest.mark.slow
-def test_a_stage_whose_engine_dies_in_silence_ends_within_a_minute(tmp_path: Path) -> None:
+def test_a_stage_whose_engine_dies_in_silence_ends_within_a_minute(tmp_path: Path, model: Path) -> None:
     python = trainer(tmp_path, *HARMLESS, LAST_WORDS[0])
-    job = make_job(tmp_path / "rl-1", tmp_path, cluster=cluster(python=python))
+    job = make_job(tmp_path / "rl-1", model, cluster=cluster(python=python))
     began = time.monotonic()
     with pytest.raises(
         TrainingError, match=r"The rollout engine died, and verl waits for it: \(vLLMHttpServer .* fatal"

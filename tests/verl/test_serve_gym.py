@@ -26,6 +26,7 @@ def test_a_session_is_played_to_its_end_over_http() -> None:
         "reward": 0.0,
         "done": False,
         "score": 0.0,
+        "metric": 0.0,
         "success": False,
     }
     assert http.get("/observation", params={"id": number}).json() == "book a hotel by price and meal"

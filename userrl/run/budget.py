@@ -42,12 +42,15 @@ class BudgetGuard:
         self._began = time.monotonic()
         self._before = 0.0 if self._budget.hours is None else seconds_spent(job.run_folder)
         self._due = self._began + money_every
-        self._earlier_result = job.result()
+        self._unfinished = job.result() if job.finished() is None else None
 
     def __call__(self) -> None:
-        """Raise TrainingError when it is spent; what the stage has finished meanwhile is not thrown away for that."""
+        """Raise TrainingError when the budget is spent, unless the stage has left a result meanwhile.
+
+        An evaluation with rejected trajectories is played again; its earlier result does not count as a new one.
+        """
         why = self._spent()
-        if why is not None and self._job.result() in (None, self._earlier_result):
+        if why is not None and self._job.result() in (None, self._unfinished):
             raise TrainingError(
                 f"{why} in stage {self._job.stage}; raise it and run again, and the stage goes on where it was."
             )
