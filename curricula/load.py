@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +32,26 @@ def load(
 ) -> Recipe:
     """A recipe by name or file, with a profile's sizes and dotted-key overrides.
 
+    check: also ask the gyms (`Draft.checked`). counted: see `curricula.pool`. For the others, and what is raised, see `draft`.
+    """
+    drafted = draft(name, profile, overrides, data_folder=data_folder, keys=keys)
+    return drafted.checked(counted) if check else _warned(drafted.recipe)
+
+
+def draft(
+    name: str | Path,
+    profile: str | Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    data_folder: Path | None = None,
+    keys: Collection[str] | None = None,
+) -> Draft:
+    """A recipe by name or file, with a profile's sizes and dotted-key overrides, before the gyms are asked about it.
+
     overrides: ``{"algorithm.lr": 1e-4, "stages.0.horizon": 4, "stages.*.mix": {...}}``, nested mappings work too.
-    check: also ask the gyms whether stages are long enough and rewards fit the credit form, and count the tasks of epochs.
-    counted: see `curricula.pool`. data_folder: where published tasks are looked for when the recipe names no folder.
+    data_folder: where published tasks are looked for when the recipe names no folder.
     keys: environment variables that are set, None where nobody looked.
-    Raises ConfigError, in one sentence, for an unknown name or key, a value out of range, or a refusal.
+    Raises ConfigError, in one sentence, for an unknown name or key, or a refusal.
     """
     check_size(overrides or {})
     found = sources(name, profile, overrides)
@@ -48,22 +65,44 @@ def load(
     absent = {} if resolved else use_published(merged, data_folder, keys)
     if not resolved:
         verify_by_writes(merged)
-    if check and profile is not None:
-        count_epochs(merged, counted)
     merged.values["profile"] = stem(profile) if profile is not None else found.held
-    recipe = validated(Recipe, merged.values, f"recipe '{label}'")
-    recipe._origins = merged.origins | {"profile": Origin("call", "as asked for")}
-    recipe._replaced = merged.replaced()
-    recipe._absent = absent
-    recipe._warnings = tuple(said)
-    if check:
-        check_gyms(recipe)
-        check_rule_users(recipe)
-        check_credit(recipe)
-        recipe._warnings += tuple(check_horizons(recipe))
-    for sentence in recipe._warnings:
-        warnings.warn(sentence, UserWarning, stacklevel=2)
-    return recipe
+    return Draft(merged, label, profile is not None, absent, tuple(said))
+
+
+@dataclass
+class Draft:
+    """A recipe whose layers are merged, before the gyms are asked about it.
+
+    sized: whether a profile was named, so that epochs can be counted. absent: see `Recipe.absent`. said: what merging found
+    worth a warning.
+    """
+
+    merged: Merged
+    label: str
+    sized: bool
+    absent: dict[str, str]
+    said: tuple[str, ...]
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """The recipe as its layers say. Raises ConfigError, in one sentence, for a value out of range."""
+        recipe = validated(Recipe, self.merged.values, f"recipe '{self.label}'")
+        recipe._origins = self.merged.origins | {"profile": Origin("call", "as asked for")}
+        recipe._replaced = self.merged.replaced()
+        recipe._absent = self.absent
+        recipe._warnings = self.said
+        return recipe
+
+    def checked(self, counted: Counted | None = None) -> Recipe:
+        """The recipe after the gyms were asked whether stages are long enough and rewards fit the credit form, and how many tasks
+        an epoch has. Raises ConfigError, in one sentence, for a value out of range or a refusal."""
+        if self.sized and count_epochs(self.merged, counted):
+            vars(self).pop("recipe", None)
+        check_gyms(self.recipe)
+        check_rule_users(self.recipe)
+        check_credit(self.recipe)
+        self.recipe._warnings = (*self.said, *check_horizons(self.recipe))
+        return _warned(self.recipe)
 
 
 def from_resolved(values: Mapping[str, Any]) -> Recipe:
@@ -76,3 +115,10 @@ def _fit(found: Sources, merged: Merged, profile: str | Path | None) -> list[str
     if found.held is not None and (profile is None or stem(profile) == found.held):
         return []
     return follow(merged, found.small, f"profile {stem(profile)}" if profile is not None else "profile")
+
+
+def _warned(recipe: Recipe) -> Recipe:
+    """The recipe, after its warnings were given."""
+    for sentence in recipe.warnings:
+        warnings.warn(sentence, UserWarning, stacklevel=3)
+    return recipe

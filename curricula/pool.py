@@ -19,16 +19,20 @@ Counted = Callable[[str, str, float], int | None]
 """Training tasks of a gym whose tasks are published: gym, where they lie, share that is validation; None: not at hand."""
 
 
-def count_epochs(merged: Merged, counted: Counted | None = None) -> None:
-    """Write the size of its pool into every stage that is given in epochs; one whose tasks are not at hand keeps rl_tasks."""
-    stages = merged.get("stages")
+def count_epochs(merged: Merged, counted: Counted | None = None) -> bool:
+    """Write the size of its pool into every stage that is given in epochs; one whose tasks are not at hand keeps rl_tasks.
+
+    Return whether anything was written.
+    """
+    stages, wrote = merged.get("stages"), False
     if not isinstance(stages, list):
-        return
+        return False
     for stage in stages:
         if isinstance(stage, dict) and stage.get("epochs") is not None and (size := _pool(merged, stage, counted)):
-            stage["pool"] = size
+            stage["pool"], wrote = size, True
             if size != merged.get("rl_tasks") and merged.get("rl_tasks") is not None:
                 merged.set("rl_tasks", size, "counted", Rank.PROFILE, "ours: the training tasks that are there")
+    return wrote
 
 
 def _pool(merged: Merged, stage: Mapping[str, Any], counted: Counted | None) -> int | None:

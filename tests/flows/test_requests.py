@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -117,3 +118,14 @@ def test_what_a_recipe_says_reaches_both_trainers_through_the_job_file(
     supervised = sft_job(sft_kind, sft.model_copy(update={"inputs": Inputs(distill=shown)}))
     assert (supervised.model, supervised.sft, supervised.chats) == (recipe.model, recipe.cold_start, shown.chats)
     assert supervised.sft.cutoff == 555
+
+
+def test_a_plan_resolves_its_recipe_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path))
+    monkeypatch.setenv("USERRL_SLOTS", "cpu-0")
+    loading, called = import_module("curricula.load"), []
+    for step in ("sources", "validated"):
+        real = getattr(loading, step)
+        monkeypatch.setattr(loading, step, lambda *given, real=real: called.append(real.__name__) or real(*given))
+    plan_run(TrainRequest(recipe="horizon-fork", dry_run=True))
+    assert called == ["sources", "validated"]

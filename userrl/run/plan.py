@@ -18,10 +18,11 @@ from userrl.run.alarms import alarm_rules
 from userrl.run.estimate import one_gpu, step_rows, warning
 from userrl.run.families import other_families
 from userrl.run.job import Actor, Inputs, Kind, StageJob, StageOptions
-from userrl.run.readiness import here, playing_verdict, resolve, verdict
+from userrl.run.readiness import drafted_here, here, playing_verdict, verdict
 from userrl.run.request import Backend, RunBudget, TrainRequest
 from userrl.run.results import Result, TrainResult
 from userrl.run.run import Run, RunDescription, claim, identity, known_as, known_start, run_fields
+from userrl.run.tasks import count_published
 from userrl_core.errors import CheckpointError, ConfigError
 from userrl_core.json_files import read_json
 from userrl_core.suggest import nearest
@@ -196,7 +197,8 @@ def plan_run(request: TrainRequest, *, only: Literal["distill", "evaluate"] | No
     only: nothing is trained, so only what this one stage plays needs to be there. A dry run is refused nothing
     that this machine lacks: it says what would be needed.
     """
-    recipe = resolve(request.recipe, request.profile, request.overrides, check=False)
+    drafted = drafted_here(request.recipe, request.profile, request.overrides)
+    recipe = drafted.recipe
     alarm_rules(recipe.alarms)
     backend = recipe.hardware.backend if request.backend == "auto" else request.backend
     stages = _stages(recipe)
@@ -209,7 +211,7 @@ def plan_run(request: TrainRequest, *, only: Literal["distill", "evaluate"] | No
         answer = verdict(recipe, here(), backend=backend, init_from=start or "", stages=trained)
         if not request.dry_run or answer.reason in HOPELESS:
             answer.enforce()
-    recipe = resolve(request.recipe, request.profile, request.overrides)
+    recipe = drafted.checked(count_published)
     return RunPlan(request, recipe, backend, start, _stages(recipe), selected)
 
 

@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from curricula import PlannedStage, Recipe
+from curricula import Draft, PlannedStage, Recipe, draft
 from curricula.data import SEARCHED, missing_search_key, none_published
 from curricula.feasibility import check_credit
 from curricula.host import AUTO, Host, choose_profile, needs
-from curricula.load import load
 from curricula.schedule import SPENT
 from curricula.spec import FOLDER
 from userrl.machine.home import published_data
@@ -80,13 +79,16 @@ def resolve(
     recipe: str | Path, profile: str | None = AUTO, overrides: dict[str, Any] | None = None, *, check: bool = True
 ) -> Recipe:
     """The recipe that a request means on this machine: its profile chosen, its epochs counted. Raises ConfigError."""
-    chosen = choose_profile(recipe, profile, here)
-    return load(
+    drafted = drafted_here(recipe, profile, overrides)
+    return drafted.checked(count_published) if check else drafted.recipe
+
+
+def drafted_here(recipe: str | Path, profile: str | None = AUTO, overrides: dict[str, Any] | None = None) -> Draft:
+    """The same before the gyms are asked about it, so that a verdict can be given first. Raises ConfigError."""
+    return draft(
         recipe,
-        chosen,
+        choose_profile(recipe, profile, here),
         overrides,
-        check=check,
-        counted=count_published,
         data_folder=published_data(),
         keys=[name for name, value in os.environ.items() if value],
     )

@@ -53,16 +53,18 @@ def show(
 ) -> None:
     """Print the stage table, every resolved value with where it came from, what was replaced, and whether it runs here."""
     from userrl.run.estimate import warning
-    from userrl.run.readiness import here, resolve, verdict
+    from userrl.run.readiness import drafted_here, here, verdict
+    from userrl.run.tasks import count_published
 
     asked = None if profile == "none" else profile
     host = here()
     with refusals("recipe"), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        recipe = resolve(name, asked, parse_changes(changes or []), check=False)
+        drafted = drafted_here(name, asked, parse_changes(changes or []))
+        recipe = drafted.recipe
         answer = verdict(recipe, host)
         if answer.kind != "refused" or answer.reason not in ("environment", "judge"):
-            recipe = resolve(name, asked, parse_changes(changes or []))
+            recipe = drafted.checked(count_published)
     if as_json:
         about = {"verdict": answer.kind, "reason": answer.reason, "sentence": answer.sentence}
         typer.echo(plain_json({**as_document(recipe), "here": about}, indent=2))
