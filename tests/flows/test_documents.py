@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").glob("*.md")])
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 OURS = ("userrl", "make", "python", "pytest", "prefect")
-OURS_TO_IMPORT = ("benchmarks", "flows", "scripts", "tests", "warehouse")
+OURS_TO_IMPORT = ("benchmarks", "flows", "scripts", "studies", "tests", "userrl", "warehouse")
 named = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 
 

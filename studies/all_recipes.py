@@ -1,6 +1,6 @@
 """Every recipe that this machine runs, at full length, as the table of docs/results.md.
 
-    python scripts/all_recipes.py [--seed 0] [RECIPE ...]
+    python studies/all_recipes.py [--seed 0] [RECIPE ...]
 
 Each is an ordinary run of the home in $USERRL_HOME: one that is finished is reported as it is, one that was cut off goes
 on, so that this may be stopped and started again. What is refused is listed with its sentence.

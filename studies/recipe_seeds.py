@@ -1,6 +1,6 @@
 """Recipes over the same seeds, then their comparison: which collapses, and do they differ?
 
-    python scripts/recipe_seeds.py naive-sum equalized-r2g [--profile laptop-quick] [--seeds 12-19] [--html FILE]
+    python studies/recipe_seeds.py naive-sum equalized-r2g [--profile laptop-quick] [--seeds 12-19] [--html FILE]
 
 Each seed of each recipe is an ordinary run of the home in $USERRL_HOME: one that is finished is taken as it is, one that was cut
 off goes on. USERRL_THREADS=1 fixes the order of sums whatever the machine's cores. Ends with `userrl compare`.

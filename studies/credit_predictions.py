@@ -1,7 +1,7 @@
 """Which credit rules rise, stall or collapse: foretold from push and audit, then trained on fresh seeds.
 
-    python scripts/credit_predictions.py errand --seeds 401-408     # runs what is missing, then prints the table
-    python scripts/credit_predictions.py errand --table             # the table alone
+    python studies/credit_predictions.py errand --seeds 401-408     # runs what is missing, then prints the table
+    python studies/credit_predictions.py errand --table             # the table alone
 
 credit_predictions.csv beside this file was committed before the first of these seeds was trained. A seed draws its own cold start,
 which its rules share; each rule is then an ordinary run of the home in $USERRL_HOME: one that is finished is not done again, one

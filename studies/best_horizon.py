@@ -1,7 +1,7 @@
 """Which fixed horizon is best at which budget, and what the adaptive schedule loses against it.
 
     userrl reproduce best-horizon --seeds 8
-    python scripts/best_horizon.py                    # prints the tables from the warehouse of $USERRL_HOME
+    python studies/best_horizon.py                    # prints the tables from the warehouse of $USERRL_HOME
 
 A run of the whole budget passes through the smaller ones: learning rate and fixed horizon do not know the budget. So the score at a
 budget is the mean of the validations within its last fifth of the whole. The horizon that an adaptive schedule is held against is

@@ -1,6 +1,6 @@
 """The laptop's fork over many seeds: does training help, and does the horizon matter?
 
-    python scripts/fork_seeds.py [--recipe horizon-fork] [--seeds 1-10] [--tier "errand depth-3"]
+    python studies/fork_seeds.py [--recipe horizon-fork] [--seeds 1-10] [--tier "errand depth-3"]
 
 Each seed is an ordinary run of the home in $USERRL_HOME, with a cold start, training and draws of its own: one that is finished
 is reported as it is, one that was cut off goes on. The seed is the unit of every interval here (Student's t over paired

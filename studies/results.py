@@ -1,7 +1,7 @@
 """The tables of docs/results.md whose figures are of runs, made again from the homes that hold the runs.
 
-    python scripts/results.py HOME [HOME ...] [--only NAME ...]      # which are as the runs say; 1 where one is not
-    python scripts/results.py HOME [HOME ...] --write                # puts them into the page
+    python studies/results.py HOME [HOME ...] [--only NAME ...]      # which are as the runs say; 1 where one is not
+    python studies/results.py HOME [HOME ...] --write                # puts them into the page
 
 Nothing is run: a table of which a run is missing stays as it is, and the run is named. A run that several homes hold is taken
 from the first. Commits are those that the warehouse has of each run (`+`: with changes that were not committed).
@@ -158,20 +158,20 @@ def studies() -> dict[str, Study]:
         "fork": Study("make run", "0", fork, tiers),
         "fork by turns": Study("make run", "0", fork, turns),
         "fork by seeds": Study(
-            "python scripts/fork_seeds.py --seeds 1-10",
+            "python studies/fork_seeds.py --seeds 1-10",
             "1 to 10",
             {str(seed): ask("horizon-fork", seed) for seed in range(1, 11)},
             seeds_of_the_fork,
         ),
         "outfitter": Study(train("grpo"), "0", {"0": ask("grpo")}, tiers),
         "judge and math": Study(
-            f"{threads}python scripts/recipe_seeds.py {' '.join(tarl)} --profile laptop --seeds 1-3",
+            f"{threads}python studies/recipe_seeds.py {' '.join(tarl)} --profile laptop --seeds 1-3",
             "1 to 3",
             {f"{recipe} {seed}": ask(recipe, seed) for recipe in tarl for seed in (1, 2, 3)},
             arms_over_seeds("tau"),
         ),
         "recipes": Study(
-            threads + "python scripts/all_recipes.py",
+            threads + "python studies/all_recipes.py",
             "0",
             {name: ask(name) for name in runnable},
             recipes,
@@ -179,7 +179,7 @@ def studies() -> dict[str, Study]:
         ),
         "textcraft": Study(train("scaling-inter-textcraft"), "0", {"0": ask("scaling-inter-textcraft")}, tiers),
         "textcraft by schedule": Study(
-            threads + "python scripts/textcraft_study.py",
+            threads + "python studies/textcraft_study.py",
             "1 to 5",
             {
                 f"{arm} {seed}": ask(recipe, seed, **changed)

@@ -1,6 +1,6 @@
 """Every claim over its seeds, one after the other, and the page of what came of it: docs/reproduction.md.
 
-    python scripts/reproduce_all.py [--seeds 8] [--parallel 2] [--only CLAIM ...] [--page]
+    python studies/reproduce_all.py [--seeds 8] [--parallel 2] [--only CLAIM ...] [--page]
 
 All claims are registered before the first run, since claims share runs of the same arm. A run that is over is not done again,
 one that was cut off goes on. ``--page`` runs nothing and writes the page of what $USERRL_HOME holds.
@@ -25,7 +25,7 @@ from userrl_core.measure.recipes import holm
 from warehouse import open_warehouse
 
 PAGE = Path(__file__).parents[1] / "docs" / "reproduction.md"
-MARK = "<!-- From here on written by scripts/reproduce_all.py -->"
+MARK = "<!-- From here on written by studies/reproduce_all.py -->"
 
 
 def main() -> int:

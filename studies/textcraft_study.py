@@ -1,6 +1,6 @@
 """ScalingInter, a short and a long fixed horizon, and an adaptive one on the laptop's TextCraft, at equal tokens.
 
-    python scripts/textcraft_study.py [--seeds 1-5] [--tier "textcraft depth-3"]
+    python studies/textcraft_study.py [--seeds 1-5] [--tier "textcraft depth-3"]
 
 Each seed of each arm is an ordinary run of the home in $USERRL_HOME, with a cold start, training and draws of its own: one that is
 finished is reported as it is. The seed is the unit of every interval (Student's t, paired by seed); the held-out tasks are the

@@ -1,7 +1,7 @@
 """The audits' tables of docs/results-credit.md, from what `userrl audit credit` said of each checkpoint.
 
 userrl audit credit CHECKPOINT --gym errand --json > FOLDER/errand-sft.json      # and so on: GYM-WHEN.json
-python scripts/audit_tables.py FOLDER                                            # writes them into the page
+python studies/audit_tables.py FOLDER                                            # writes them into the page
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from userrl_core.audit.agreement import RANKED_FROM
 
 PAGE = Path(__file__).parents[1] / "docs" / "results-credit.md"
-FIRST, LAST = "<!-- From here on written by scripts/audit_tables.py -->", "<!-- Up to here -->"
+FIRST, LAST = "<!-- From here on written by studies/audit_tables.py -->", "<!-- Up to here -->"
 WHEN = ("sft", "middle", "end")
 GOALS = ("sum", "r2g", "score")
 LOSS = "trajectory_mean"

@@ -1,6 +1,6 @@
 """Whether Inspect itself opens what ``userrl warehouse export --format inspect`` wrote, in an environment of its own.
 
-    python scripts/inspect_reads.py [--run latest] [--python DIR/bin/python]
+    python studies/inspect_reads.py [--run latest] [--python DIR/bin/python]
 
 Without --python it makes a temporary environment and installs inspect-ai there (it pins packages that are not ours). Prints what
 Inspect read: logs, samples, scores and the mean, beside the warehouse's own; exit 1 where they differ or a log is refused.

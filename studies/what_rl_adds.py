@@ -1,7 +1,7 @@
 """What RL adds to its cold start, by turns allowed and by attempts (AgentGym-RL's figures 8 and 9, over seeds).
 
     userrl reproduce short-plateaus --seeds 8
-    python scripts/what_rl_adds.py                    # plays what is missing, then prints the table
+    python studies/what_rl_adds.py                    # plays what is missing, then prints the table
 
 The policies are the cold start and the last step of the claim's arm `long`, one pair a seed, on test tasks that the seed draws:
 greedy at each horizon, and many attempts at temperature 1 and the horizon of training. A pair's difference is one observation.
