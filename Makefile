@@ -4,11 +4,12 @@ VENV := .venv
 INSTALL := $(VENV)/bin/python scripts/install.py
 SAY := @printf '%s\n'
 .DEFAULT_GOAL := help
-.PHONY: help run install test test-slow test-vllm venv-verl-cpu check clean lock
+.PHONY: help run install test test-fast test-slow test-vllm venv-verl-cpu check clean lock
 
 help:
 	$(SAY) 'make run        install what a run needs and run train/horizon-fork (make run seed=1 for parameters)'
 	$(SAY) 'make test       install what tests need; style, types, import contracts, tests'
+	$(SAY) 'make test-fast  the tests that need no server, no Ray, no browser and no training: two minutes on two cores'
 	$(SAY) 'make test-slow  tests that kill processes, wait for clocks or train for a while'
 	$(SAY) 'make test-vllm  verl and served models with real vLLM on CPUs, after make venv-verl-cpu (9.4 GB)'
 
@@ -52,6 +53,10 @@ check: $(VENV)/.dev
 
 test: check
 	@$(VENV)/bin/python -m pytest -n auto --dist loadfile
+
+# tests/conftest.py says what --fast leaves out.
+test-fast: $(VENV)/.dev
+	@$(VENV)/bin/python -m pytest --fast -n 2 --dist loadfile
 
 test-slow: $(VENV)/.dev
 	@$(VENV)/bin/python -m pytest -m slow -n 2 --dist loadfile
