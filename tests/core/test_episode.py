@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -350,12 +348,3 @@ async def test_a_log_that_cannot_be_written_stops_the_batch():
 async def test_numbers_below_one_are_refused(options: dict[str, int], message: str):
     with pytest.raises(ConfigError, match=message):
         await run_episodes([FUNCTION], ScriptedPolicy(), horizon=4, **options)
-
-
-async def test_rollouts_do_not_touch_the_global_generators():
-    random.seed(1)
-    np.random.seed(1)
-    before = (random.getstate(), np.random.get_state()[1].tolist())
-    tasks = gyms.tasks("travel", "train", tier="tiny")[:5]
-    await run_episodes(tasks, ScriptedPolicy(0.3), horizon=5)
-    assert (random.getstate(), np.random.get_state()[1].tolist()) == before

@@ -17,6 +17,7 @@ from tests.flows.small import OVERRIDES, PROGRAM, environment
 from warehouse import open_warehouse
 
 COIN = Path(__file__).parents[2] / "examples" / "coin_gym"
+EVERY_GYM = Path(__file__).parents[1] / "gyms" / "test_every_gym.py"
 PAGE = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
 
 
@@ -47,6 +48,7 @@ def test_a_gym_that_pip_installs_is_listed_trained_and_evaluated(tmp_path):
 
     assert "coin" in run("-m", "flows.cli.main", "tasks", "list")
     run("-m", "flows.cli.main", "tasks", "validate", "coin")
+    assert " passed" in run("-m", "pytest", "-p", "no:xdist", "--no-header", str(EVERY_GYM), "-k", "coin")
     overrides = {
         **OVERRIDES,
         "gyms.coin": {},

@@ -10,9 +10,7 @@ from typing import Any
 
 import gymnasium
 import pytest
-from gymnasium.utils.env_checker import check_env
 
-from tests.gyms.local import LOCAL_GYMS
 from userrl_core import gyms
 from userrl_core.errors import ConfigError
 from userrl_core.gyms.gymnasium_env import environment_id
@@ -22,12 +20,6 @@ from userrl_core.gyms.travel.world import Judgement
 
 def make_env(name: str = "function", **options: Any) -> gymnasium.Env[str, str]:
     return gymnasium.make(environment_id(name), **options)
-
-
-@pytest.mark.parametrize("name", LOCAL_GYMS)
-@pytest.mark.filterwarnings("ignore")
-def test_gymnasiums_own_checker_passes(name: str):
-    check_env(make_env(name).unwrapped)
 
 
 def test_the_ids_derive_from_the_gyms_names():

@@ -11,9 +11,7 @@ from tests.mock_server import Answer, Body, MockServer
 from userrl_core.errors import ConfigError, UserError
 from userrl_core.gyms import make, tasks
 from userrl_core.interact import InteractCall
-from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.records import Task
-from userrl_core.rollout import run_episodes
 from userrl_core.served.client import close_clients
 
 TASK = Task(
@@ -83,20 +81,6 @@ async def test_manners_are_drawn_evenly_over_tasks_and_hesitate_as_often_as_they
         gym.reset(seed=0)
         said.append((await gym.step(InteractCall("action", next(iter(task.payload["wished"]))))).observation)
     assert 0.68 < sum(observation == "hm" for observation in said) / 300 < 0.82
-
-
-@pytest.mark.parametrize("size", range(1, 6))
-async def test_the_full_skill_demonstrator_needs_k_plus_2_turns_with_a_plain_user(size: int) -> None:
-    chosen = list(tasks("wish", "test", sizes=[size]))[:5]
-    trajectories = await run_episodes(chosen, ScriptedPolicy(1.0), horizon=20)
-    assert {(len(t.turns), t.score, round(t.return_sum or 0.0, 9)) for t in trajectories} == {(size + 2, 1.0, 1.0)}
-    assert trajectories[0].turns[-1].info == {"told": size, "wished": size, "success": True}
-
-
-def test_sizes_are_even_and_splits_differ_by_content() -> None:
-    split = {name: tasks("wish", name) for name in ("train", "validation", "test")}
-    assert Counter(task.tier for name in split for task in split[name]) == {f"size-{k}": 552 for k in range(1, 6)}
-    assert not {task.id for task in split["train"]} & {task.id for task in split["test"]}
 
 
 def test_a_size_or_manner_that_there_is_not_is_refused() -> None:
