@@ -168,12 +168,32 @@ def test_sql_pairs_the_same_tasks(recipes: Path) -> None:
 
 def test_runs_of_different_recipes_are_no_group(agents: Path) -> None:
     with open_warehouse(agents / "warehouse") as warehouse:
-        with pytest.raises(ConfigError, match=r"runs of 2 different recipes; add one of: .*recipe_hash=a"):
+        with pytest.raises(ConfigError, match=r"runs of 2 different recipes; add one of: .*recipe_hash=a \(one\); "):
             find_sides(warehouse, ["recipe=*", "one"])
         with pytest.raises(ConfigError, match=r"'recip=a' selects no runs \(did you mean 'recipe'\?\)"):
             find_sides(warehouse, ["recip=a", "one"])
         with pytest.raises(ConfigError, match="two sides"):
             find_sides(warehouse, ["one"])
+
+
+def test_a_group_counts_what_trained_and_neither_evaluations_nor_arms_of_claims(tmp_path: Path) -> None:
+    root, scores = tmp_path / "warehouse", [[1.0], [0.0]]
+    evaluated(root, "r-s0", {"SFT": scores, "RL": scores})
+    evaluated(root, "evaluate-step-000004", {"step-000004": scores}, recipe_hash="of the evaluation")
+    evaluated(root, "arm", {"RL": scores}, recipe_hash="of the arm", seed=8)
+    evaluated(root, "shared-arm", {"RL": scores}, seed=9)
+    evaluated(root, "other", {"RL": scores}, recipe="other", recipe_hash="other")
+    with TurnLog.open(root, "claim-c", run_fields={"name": "claim-c"}) as log:
+        for seed, run in ((8, "arm"), (9, "shared-arm")):
+            log.event("claim_arm", claim="c", hash="h", arm="a", seed=seed, run=run, state="ended", exploratory="")
+    with open_warehouse(root) as warehouse:
+        side = find_sides(warehouse, ["recipe=r,seed=*", "other"])[0][0]
+        assert [member.run_id for member in side.runs] == ["r-s0", "shared-arm"]
+        assert side.left_out == (
+            "recipe=r,seed=*: evaluations of one checkpoint and arms of claims, left out: arm, evaluate-step-000004.",
+        )
+        side = find_sides(warehouse, ["run_id=evaluate-*", "other"])[0][0]
+        assert [member.run_id for member in side.runs] == ["evaluate-step-000004"]
 
 
 def test_the_command_prints_json_for_programs_and_writes_a_page(recipes: Path) -> None:

@@ -95,18 +95,45 @@ def _side(warehouse: Warehouse, text: str) -> ComparedSide:
             f"None of the {len(rows)} runs meant by '{text}' has a held-out evaluation of its own. Of the newest, "
             f"{newest_row['run_id']}: {_instead(warehouse, newest_row['run_id'])}."
         )
-    if len({row["recipe_hash"] for row in evaluated}) > 1:
-        ways = sorted({f"profile={row['profile']},recipe_hash={row['recipe_hash']}" for row in evaluated})
-        raise ConfigError(f"'{text}' means runs of {len(ways)} different recipes; add one of: {'; '.join(ways)}.")
-    newest = {row["seed"]: row for row in sorted(evaluated, key=lambda row: (row["created"], row["run_id"]))}
+    chosen = evaluated if "policy" in filters else _trained(warehouse, evaluated, policies)
+    _check_one_recipe(text, chosen)
+    newest = {row["seed"]: row for row in sorted(chosen, key=lambda row: (row["created"], row["run_id"]))}
     branches = _branches(warehouse, [row["run_id"] for row in newest.values()])
     members = [_member(newest[seed], policies, branches, filters.get("policy", "")) for seed in sorted(newest)]
     left_out = []
     if waiting := [row["run_id"] for row in rows if row not in evaluated and "policy" not in filters]:
         left_out.append(f"{text}: without a held-out evaluation, and left out: {', '.join(waiting)}.")
-    if older := [row["run_id"] for row in evaluated if newest[row["seed"]] is not row]:
+    if others := [row["run_id"] for row in evaluated if row not in chosen]:
+        left_out.append(f"{text}: evaluations of one checkpoint and arms of claims, left out: {', '.join(others)}.")
+    if older := [row["run_id"] for row in chosen if newest[row["seed"]] is not row]:
         left_out.append(f"{text}: older runs of the same seeds, left out: {', '.join(older)}.")
     return ComparedSide(text, tuple(members), tuple(left_out))
+
+
+def _trained(
+    warehouse: Warehouse, rows: list[dict[str, Any]], policies: Mapping[str, Sequence[str]]
+) -> list[dict[str, Any]]:
+    """The runs that trained the recipe itself, all where there is none.
+
+    An evaluation of one checkpoint has the name of the checkpoint's recipe, and so has an arm of a claim, which changes the recipe.
+    """
+    text = "SELECT DISTINCT run_id FROM trajectories WHERE phase IN ('distill', 'train', 'validate')"
+    at_work = {run_id for (run_id,) in warehouse.sql(text).fetchall()}
+    trained = [row for row in rows if row["run_id"] in at_work or TRAINED in policies[row["run_id"]]]
+    text = "SELECT DISTINCT fields->>'run' FROM events WHERE kind = 'claim_arm'"
+    arms = {run_id for (run_id,) in warehouse.sql(text).fetchall()}
+    hashes = {row["recipe_hash"] for row in trained if row["run_id"] not in arms}
+    return [row for row in trained if row["recipe_hash"] in hashes] or trained or rows
+
+
+def _check_one_recipe(text: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Raises ConfigError where a group holds several recipes."""
+    run_ids: dict[str, list[str]] = {}
+    for row in rows:
+        run_ids.setdefault(f"profile={row['profile']},recipe_hash={row['recipe_hash']}", []).append(row["run_id"])
+    if len(run_ids) > 1:
+        ways = "; ".join(f"{way} ({', '.join(sorted(run_ids[way]))})" for way in sorted(run_ids))
+        raise ConfigError(f"'{text}' means runs of {len(run_ids)} different recipes; add one of: {ways}.")
 
 
 def _instead(warehouse: Warehouse, run_id: str) -> str:
