@@ -68,6 +68,11 @@ def preferences_by_aspect(
     return shares
 
 
+def number_of(value: float, rewards: Rewards) -> int | None:
+    """How many turns earned exactly this (UserRL's released eval.py: 1.0 and 0.8)."""
+    return None if None in rewards else list(rewards).count(value)
+
+
 # -- many trajectories ----------------------------------------------------------------------------------------------
 
 

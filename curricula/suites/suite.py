@@ -22,7 +22,17 @@ from userrl_core.suggest import nearest
 __all__ = ["Suite", "load_suite", "suite_named", "suite_names"]
 
 Protocol = Literal["interact", "native"]
-Metric = Literal["score", "effective_turns", "time_weighted", "pass_hat_k", "best_at_k"]
+Metric = Literal[
+    "score",
+    "effective_turns",
+    "time_weighted",
+    "pass_hat_k",
+    "pass_at_k",
+    "earned_at_k",
+    "best_at_k",
+    "avg_number_of_1",
+    "avg_number_of_08",
+]
 
 _ABOUT = frozenset({"name", "about", "source", "sources", "variants", "variant"})
 """Keys that are no setting, and need no source."""
@@ -93,6 +103,9 @@ class Suite(Settings):
 
     metrics: tuple[Metric, ...] = ("score",)
     """What is shown beside the score."""
+
+    categories: bool = False
+    """Whether every category of a gym's tasks (their tier) is shown beside the gym."""
 
     plays: str | None = None
     """The suite whose conversations it measures: what one of them has played the other does not play again."""

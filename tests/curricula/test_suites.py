@@ -23,6 +23,7 @@ def test_every_value_of_every_suite_and_variant_says_where_it_comes_from(word: s
 
 def test_the_suites_are_those_of_the_papers_and_the_quick_one() -> None:
     assert suite_names() == (
+        "agentgym-rl",
         "quick",
         "tarl-airline",
         "tarl-retail",
@@ -50,6 +51,10 @@ def test_the_papers_numbers() -> None:
     assert retail.setup["tau"].config == {"check_outputs": False}
     assert load_suite("tarl-retail:outputs").setup["tau"].config == {"check_outputs": True}
     assert load_suite("userrl-table4").played_as == "userrl-table3"
+    agentgym = load_suite("agentgym-rl")
+    assert (agentgym.horizon, agentgym.temperature, agentgym.attempts, agentgym.max_tokens) == (20, 1.0, 1, 512)
+    assert (load_suite("agentgym-rl:sciworld").horizon, load_suite("agentgym-rl:sciworld").max_tokens) == (30, 200)
+    assert load_suite("agentgym-rl:textcraft+samples").attempts == 64
 
 
 def test_variants_lie_over_each_other_and_keep_what_they_do_not_name() -> None:

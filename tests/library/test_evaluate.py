@@ -32,6 +32,21 @@ def test_one_evaluation_is_rows_a_table_and_a_text_and_prints_nothing_itself(
     assert capsys.readouterr() == ("", "")
 
 
+def test_a_suite_of_categories_shows_every_depth_of_textcraft_beside_the_gym() -> None:
+    done = userrl.evaluate(
+        "demonstrator", suite="agentgym-rl", gyms=["textcraft"], tasks=20, attempts=2, progress=False
+    )
+    assert isinstance(done, ScoredEvaluation)
+    whole, *parts = done.rows
+    assert (whole.tier, [row.tier for row in parts]) == ("", ["depth-1", "depth-2", "depth-3", "depth-4"])
+    assert sum(row.tasks for row in parts) == whole.tasks == 20
+    assert sum(row.trajectories for row in parts) == whole.trajectories == 40
+    for row in done.rows:
+        assert set(row.more) == {"pass@1", "pass@2", "earned@1", "earned@2"}
+        assert row.more["pass@1"] == row.score  # a reward of 1 for the goal alone: Avg@2 is the share solved
+    assert f"  textcraft  depth-4  {parts[-1].interval()}  (" in str(done)
+
+
 def test_several_horizons_are_a_grid_with_one_table_and_one_plot(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

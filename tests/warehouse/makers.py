@@ -10,8 +10,8 @@ from userrl_core.sink import Sink
 ASKED = [{"role": "system", "content": "You are a guest."}, {"role": "user", "content": "<b>Which room?</b>"}]
 
 
-def make_task(gym: str = "travel", id: str = "t1", *, split: str = "train") -> Task:
-    return Task(gym, id, split, {"question": id})  # type: ignore[arg-type]
+def make_task(gym: str = "travel", id: str = "t1", *, split: str = "train", tier: str = "") -> Task:
+    return Task(gym, id, split, {"question": id}, tier=tier)  # type: ignore[arg-type]
 
 
 def make_turn(number: int, reward: float | None, *, calls: int = 0, text: str = "hello") -> Turn:
@@ -44,6 +44,7 @@ def play(
     gym: str = "travel",
     task: str = "t1",
     split: str = "train",
+    tier: str = "",
     stage: str = "rl-1",
     step: int = 1,
     phase: Phase = "train",
@@ -59,7 +60,7 @@ def play(
 ) -> Trajectory:
     """Play one trajectory into a log, turn by turn; a null reward makes it inadmissible."""
     trajectory = Trajectory(
-        make_task(gym, task, split=split),
+        make_task(gym, task, split=split, tier=tier),
         attempt=attempt,
         horizon=8,
         seed=2**62 + attempt,

@@ -90,6 +90,48 @@ def test_effective_turns_and_time_weighting_are_those_of_the_metrics(
             assert row["n"] == len(values)
 
 
+def test_turns_that_earned_one_and_four_fifths_are_counted_as_the_released_evaluation_counts_them(
+    played: tuple[Warehouse, list[Trajectory]],
+) -> None:
+    warehouse, done = played
+    for row in rows(warehouse, "reward_counts"):
+        of_gym = admitted(done, row["gym"])
+        assert row["avg_number_of_1"] == pytest.approx(
+            metrics.mean([metrics.number_of(1.0, t.rewards) for t in of_gym])
+        )
+        assert row["avg_number_of_08"] == pytest.approx(
+            metrics.mean([metrics.number_of(0.8, t.rewards) for t in of_gym])
+        )
+        assert row["n"] == len(of_gym)
+
+
+def test_choices_of_two_trips_are_counted(tmp_path: Path) -> None:
+    with TurnLog.open(tmp_path, "r") as log:
+        play(log, [0.2, 1.0, 0.8, 0.8], phase="evaluate", task="a")
+        play(log, [0.0, 1.0, 0.6], phase="evaluate", task="b")
+        play(log, [1.0], phase="train", task="c")
+    with open_warehouse(tmp_path) as warehouse:
+        [row] = rows(warehouse, "reward_counts")
+    assert (row["gym"], row["n"], row["avg_number_of_1"], row["avg_number_of_08"]) == ("travel", 2, 1.0, 1.0)
+
+
+def test_attempts_at_the_tasks_of_a_tier_are_counted_apart(tmp_path: Path) -> None:
+    with TurnLog.open(tmp_path, "r") as log:
+        for tier, scores in (("easy", [1.0, 0.5]), ("hard", [0.0, 0.25])):
+            for attempt, score in enumerate(scores):
+                reason: Any = "success" if score == 1.0 else "gave_up"
+                where: dict[str, Any] = {"task": tier, "tier": tier, "attempt": attempt, "stop_reason": reason}
+                play(log, [score], score=score, phase="evaluate", **where)
+    with open_warehouse(tmp_path) as warehouse:
+        found = {(row["gym"], row["tier"]): row for row in rows(warehouse, "at_k", by_tier=True) if row["k"] == 2}
+    shown = {key: (row["pass_at_k"], row["earned_at_k"], row["mean_score"]) for key, row in found.items()}
+    assert shown == {
+        ("travel", "easy"): (1.0, 1.0, 0.75),
+        ("travel", "hard"): (0.0, 1.0, 0.125),
+        (None, None): (0.5, 1.0, 0.4375),
+    }
+
+
 def test_pass_hat_k_is_that_of_the_metrics(played: tuple[Warehouse, list[Trajectory]]) -> None:
     warehouse, done = played
     estimates = rows(warehouse, "pass_hat_k", threshold=1.0)

@@ -49,17 +49,23 @@ class ScoredEvaluation:
 
     def _lines(self, row: ScoreRow) -> list[str]:
         counts = f"({row.trajectories} trajectories, {row.rejected} rejected)"
-        lines = [f"{plain(row.actor)}  {row.gym}  {row.interval()}  {counts}"]
+        of = f"  {plain(row.tier)}" if row.tier else ""
+        lines = [f"{plain(row.actor)}  {row.gym}{of}  {row.interval()}  {counts}"]
+        if row.tier:
+            return [*lines, *_further(row)]
         entry = self.report.table.get(row.actor, {}).get(row.gym)
         reasons = {} if entry is None else dict(entry.reasons)
         lines += [f"  rejected {count} times: {plain(reason)}" for reason, count in reasons.items()]
         lines.append(f"  {plain(row.setting())}")
-        if row.more:
-            lines.append("  " + ", ".join(f"{key} {number(value, 4)}" for key, value in row.more.items()))
-        return lines
+        return [*lines, *_further(row)]
 
     def _query(self) -> str:
         return f"every turn: userrl sql \"from trajectories where run_id = '{self.run}'\""
+
+
+def _further(row: ScoreRow) -> list[str]:
+    """Return the line of a row's further metrics, where it has any."""
+    return ["  " + ", ".join(f"{key} {number(value, 4)}" for key, value in row.more.items())] if row.more else []
 
 
 def score(request: EvaluateRequest, progress: Callable[[dict[str, Any]], None] = lambda line: None) -> ScoredEvaluation:
@@ -71,5 +77,6 @@ def score(request: EvaluateRequest, progress: Callable[[dict[str, Any]], None] =
     planned = plan_evaluation(request)
     report = evaluate_here(planned, progress)
     gyms = planned.plan.recipe.evaluation_gyms
-    rows = score_rows(report.run, planned.actors, gyms, suite.metrics if suite else ())
+    more = (suite.metrics, suite.categories) if suite else ()
+    rows = score_rows(report.run, planned.actors, gyms, *more)
     return ScoredEvaluation(report.run, suite.label if suite else None, tuple(rows), report)

@@ -21,12 +21,16 @@ ALL = "all"
 
 
 class ScoreRow(BaseModel):
-    """A score, and what it was played on. low, high: 95 % over tasks, a task's attempts kept whole; none for a single task."""
+    """A score, and what it was played on. low, high: 95 % over tasks, a task's attempts kept whole; none for a single task.
+
+    tier: the category of a gym's tasks, "" where the row is of all of them.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     actor: str
     gym: str
+    tier: str = ""
     score: float | None
     low: float | None = None
     high: float | None = None
@@ -60,17 +64,18 @@ class ScoreRow(BaseModel):
 
 
 def score_rows(
-    run_id: str, actors: Sequence[Actor], gyms: Sequence[str], metrics: Sequence[str] = ()
+    run_id: str, actors: Sequence[Actor], gyms: Sequence[str], metrics: Sequence[str] = (), categories: bool = False
 ) -> list[ScoreRow]:
     """A row for every actor and gym of an evaluation, and one over all of ``gyms`` where an actor played several.
 
     actors: of the evaluation that is meant, since a run may hold another checkpoint's too. gyms: those of the recipe's
     evaluation; others, which the checkpoint was trained on, keep a setting of their own. metrics: further ones of a suite.
+    categories: whether a row for every category of a gym's tasks follows the gym's.
     """
     with open_warehouse(warehouse_dir(), run=run_id) as warehouse:
         settings = warehouse.query("evaluation_setting", run=run_id).pl().to_dicts()
         scores, rejected = _scores(warehouse, run_id)
-        more = _more(warehouse, run_id, metrics)
+        more = _more(warehouse, run_id, metrics, categories)
     rows: list[ScoreRow] = []
     for policy, checkpoint in dict.fromkeys((row["policy"], row["checkpoint"]) for row in settings):
         who = (policy, checkpoint)
@@ -79,20 +84,23 @@ def score_rows(
             continue
         own = [row for row in settings if (row["policy"], row["checkpoint"]) == who]
         together = [row for row in own if row["gym"] in gyms]
-        parts = [(row["gym"], [row]) for row in own] + ([(ALL, together)] if len(together) > 1 else [])
-        for gym, said in parts:
-            tasks = [attempts for row in said for attempts in scores[(*who, row["gym"])].values()]
+        tiers = {row["gym"]: _tiers(scores, who, row["gym"]) if categories else [] for row in own}
+        parts = [(row["gym"], tier, [row]) for row in own for tier in ("", *tiers[row["gym"]])]
+        parts += [(ALL, "", together)] if len(together) > 1 else []
+        for gym, tier, said in parts:
+            tasks = [attempts for row in said for attempts in scores[(*who, row["gym"], tier)].values()]
             interval = mean_score(tasks) if tasks else None
             rows.append(
                 ScoreRow(
                     actor=actor.label,
                     gym=gym,
+                    tier=tier,
                     score=interval.estimate if interval else None,
                     low=interval.low if interval and interval.units > 1 else None,
                     high=interval.high if interval and interval.units > 1 else None,
                     tasks=len(tasks),
                     trajectories=sum(map(len, tasks)),
-                    rejected=sum(rejected[(*who, row["gym"])] for row in said),
+                    rejected=sum(rejected[(*who, row["gym"], tier)] for row in said),
                     data=_joined(row["data"] for row in said),
                     user=_joined(row["user_model"] for row in said),
                     horizon=max(row["horizon"] for row in said),
@@ -100,7 +108,7 @@ def score_rows(
                     version=said[0]["benchmark_version"]
                     if len(said) == 1
                     else content_hash([row["benchmark_version"] for row in said])[:8],
-                    more=more[(*who, gym)],
+                    more=more[(*who, gym, tier)],
                 )
             )
     return rows
@@ -111,36 +119,45 @@ def _is(actor: Actor, policy: str, checkpoint: str | None) -> bool:
     return checkpoint == actor.id and (policy == actor.label or actor.kind == "demonstrator")
 
 
-Key = tuple[str, str | None, str]
-"""Policy, checkpoint, gym."""
+Key = tuple[str, str | None, str, str]
+"""Policy, checkpoint, gym, and the tier of its tasks, "" for all of them."""
+
+
+def _tiers(scores: Iterable[Key], who: tuple[str, str | None], gym: str) -> list[str]:
+    """The categories of a gym's tasks, where there are several."""
+    found = sorted(tier for *policy, of_gym, tier in scores if (*policy, of_gym) == (*who, gym) and tier)
+    return found if len(found) > 1 else []
 
 
 def _scores(warehouse: Warehouse, run_id: str) -> tuple[dict[Key, dict[str, list[float]]], dict[Key, int]]:
     """The scores of every task's admitted attempts, and how many trajectories were rejected."""
-    text = """select policy, checkpoint, gym, task_id, list(score order by attempt) filter (admitted),
+    text = """select policy, checkpoint, gym, tier, task_id, list(score order by attempt) filter (admitted),
                      count(*) filter (not admitted)
               from trajectories where run_id = $run and phase = 'evaluate' group by all order by all"""
     scores: dict[Key, dict[str, list[float]]] = defaultdict(dict)
     rejected: dict[Key, int] = defaultdict(int)
-    for policy, checkpoint, gym, task, found, lost in warehouse.sql(text, run=run_id).fetchall():
-        key = (policy, checkpoint, gym)
-        rejected[key] += lost
-        if found:
-            scores[key][task] = found
+    for policy, checkpoint, gym, tier, task, found, lost in warehouse.sql(text, run=run_id).fetchall():
+        for part in {"", tier}:
+            key = (policy, checkpoint, gym, part)
+            rejected[key] += lost
+            if found:
+                scores[key][task] = found
     return defaultdict(dict, scores), rejected
 
 
-def _more(warehouse: Warehouse, run_id: str, metrics: Sequence[str]) -> dict[Key, dict[str, float]]:
-    """A suite's further metrics, from the queries of the same names."""
+def _more(warehouse: Warehouse, run_id: str, metrics: Sequence[str], categories: bool) -> dict[Key, dict[str, float]]:
+    """A suite's further metrics, each from its query."""
     found: dict[Key, dict[str, float]] = defaultdict(dict)
     for metric in metrics:
         if metric == "score":
             continue
-        query = "at_k" if metric in AT_K else metric
-        for row in warehouse.query(query, run=run_id).pl().to_dicts():
+        rows = warehouse.query(_QUERY.get(metric, metric), run=run_id).pl().to_dicts()
+        if categories and metric in AT_K:
+            rows += warehouse.query("at_k", run=run_id, by_tier=True).pl().to_dicts()
+        for row in rows:
             name = f"{AT_K[metric]}{row['k']}" if metric in AT_K else metric
             if row[metric] is not None:
-                found[(row["policy"], row["checkpoint"], row["gym"] or ALL)][name] = row[metric]
+                found[(row["policy"], row["checkpoint"], row["gym"] or ALL, row.get("tier") or "")][name] = row[metric]
     return found
 
 
@@ -154,7 +171,7 @@ def paired(before: str, after: str, gyms: Sequence[str]) -> Difference:
             {
                 (key[2], task): found
                 for key, tasks in _scores(warehouse, run)[0].items()
-                if key[2] in gyms
+                if key[2] in gyms and not key[3]
                 for task, found in tasks.items()
             }
             for run in (before, after)
@@ -165,8 +182,11 @@ def paired(before: str, after: str, gyms: Sequence[str]) -> Difference:
     return difference([a[key] for key in common], [b[key] for key in common])
 
 
-AT_K = {"pass_hat_k": "pass^", "pass_at_k": "pass@", "best_at_k": "best@"}
+AT_K = {"pass_hat_k": "pass^", "pass_at_k": "pass@", "earned_at_k": "earned@", "best_at_k": "best@"}
 """Metrics of k attempts, and how they are written."""
+
+_QUERY = {**dict.fromkeys(AT_K, "at_k"), **dict.fromkeys(("avg_number_of_1", "avg_number_of_08"), "reward_counts")}
+"""The queries that hold metrics of another name than their own."""
 
 
 def _joined(values: Iterable[str]) -> str:

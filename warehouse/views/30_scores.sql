@@ -75,6 +75,20 @@ CREATE OR REPLACE MACRO time_weighted(run := NULL, in_phase := 'evaluate', in_sp
     GROUP BY GROUPING SETS ((t.run_id, t.policy, t.checkpoint, t.gym), (t.run_id, t.policy, t.checkpoint))
     ORDER BY t.run_id, t.policy, t.gym NULLS LAST;
 
+-- How many turns of a conversation earned exactly 1 and exactly .8, averaged (the released eval.py of UserRL, which counts travel's
+-- best and correct choices so).
+CREATE OR REPLACE MACRO reward_counts(run := NULL, in_phase := 'evaluate', in_split := NULL) AS TABLE
+    WITH each AS (
+        SELECT u.traj_id, count(*) FILTER (u.reward = 1) AS ones, count(*) FILTER (u.reward = 0.8::DOUBLE) AS eights
+        FROM turns u WHERE (run IS NULL OR u.run_id = run) AND (in_phase IS NULL OR u.phase = in_phase) GROUP BY u.traj_id
+    )
+    SELECT t.run_id, t.policy, t.checkpoint, t.gym, count(*) AS n, avg(coalesce(each.ones, 0)) AS avg_number_of_1,
+           avg(coalesce(each.eights, 0)) AS avg_number_of_08
+    FROM trajectories t LEFT JOIN each USING (traj_id)
+    WHERE t.admitted AND (run IS NULL OR t.run_id = run) AND (in_phase IS NULL OR t.phase = in_phase)
+      AND (in_split IS NULL OR t.split = in_split)
+    GROUP BY t.run_id, t.policy, t.checkpoint, t.gym ORDER BY t.run_id, t.policy, t.gym;
+
 -- pass^k: the chance that k trajectories of a task all succeed, estimated without bias as C(c,k) / C(n,k) per task and
 -- averaged over tasks with at least k admitted ones (tau-bench). Success is what the gym says (stop_reason), or, with a
 -- threshold, a score that reaches it.

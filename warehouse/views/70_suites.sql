@@ -1,29 +1,31 @@
 -- What suites show beside the score: k attempts at a task, the timing of choices, preferences by aspect, replies.
 
 -- k attempts at a task, each estimated without bias over all k of its n attempts and averaged over tasks with k admitted ones:
--- pass^k (all succeed), pass@k (one does), best@k (the best score), and beside it the mean score of one. Success is what the
--- gym says (stop_reason). k is 1 to 8 and powers of two up to `most`; gym null: all gyms.
-CREATE OR REPLACE MACRO at_k(run := NULL, in_phase := 'evaluate', most := 64) AS TABLE
+-- pass^k (all succeed), pass@k (one does), earned@k (one scores above 0), best@k (the best score), and beside it the mean score of
+-- one. Success is what the gym says (stop_reason). k is 1 to 8 and powers of two up to `most`; gym null: all gyms. by_tier: a row
+-- for every tier of a gym, in place of the gym's.
+CREATE OR REPLACE MACRO at_k(run := NULL, in_phase := 'evaluate', most := 64, by_tier := false) AS TABLE
     WITH tried AS (
-        SELECT run_id, policy, checkpoint, gym, horizon, task_id, count(*) AS n, count(*) FILTER (stop_reason = 'success') AS c,
-               list(score ORDER BY score) AS scores, avg(score) AS mean
+        SELECT run_id, policy, checkpoint, gym, CASE WHEN by_tier THEN tier END AS tier, horizon, task_id, count(*) AS n,
+               count(*) FILTER (stop_reason = 'success') AS c, count(*) FILTER (score > 0) AS e, list(score ORDER BY score) AS scores, avg(score) AS mean
         FROM trajectories t
         WHERE t.admitted AND (run IS NULL OR t.run_id = run) AND (in_phase IS NULL OR t.phase = in_phase)
         GROUP BY ALL
     ), ks AS (SELECT unnest(range(1, most + 1)) AS k), counted AS (
-        SELECT run_id, policy, checkpoint, gym, horizon, k, mean,
+        SELECT run_id, policy, checkpoint, gym, tier, horizon, k, mean,
                list_product([greatest(c - i, 0)::DOUBLE / (n - i) FOR i IN range(k)]) AS pass_hat_k,
                1 - list_product([greatest(n - c - i, 0)::DOUBLE / (n - i) FOR i IN range(k)]) AS pass_at_k,
+               1 - list_product([greatest(n - e - i, 0)::DOUBLE / (n - i) FOR i IN range(k)]) AS earned_at_k,
                -- The r-th smallest score (from 0) is the best of C(r, k - 1) of all C(n, k) choices.
                list_sum([scores[r + 1] * k / n * list_product([1.0] || [greatest(r - j, 0)::DOUBLE / (n - 1 - j) FOR j IN range(k - 1)])
                          FOR r IN range(n)]) AS best_at_k
         FROM tried, ks WHERE k <= n AND (k <= 8 OR k & (k - 1) = 0)
     )
-    SELECT run_id, policy, checkpoint, gym, horizon, k, count(*) AS tasks, avg(pass_hat_k) AS pass_hat_k, avg(pass_at_k) AS pass_at_k,
-           avg(best_at_k) AS best_at_k, avg(mean) AS mean_score
+    SELECT run_id, policy, checkpoint, gym, tier, horizon, k, count(*) AS tasks, avg(pass_hat_k) AS pass_hat_k,
+           avg(pass_at_k) AS pass_at_k, avg(earned_at_k) AS earned_at_k, avg(best_at_k) AS best_at_k, avg(mean) AS mean_score
     FROM counted
-    GROUP BY GROUPING SETS ((run_id, policy, checkpoint, gym, horizon, k), (run_id, policy, checkpoint, horizon, k))
-    ORDER BY run_id, policy, checkpoint, horizon, gym NULLS LAST, k;
+    GROUP BY GROUPING SETS ((run_id, policy, checkpoint, gym, tier, horizon, k), (run_id, policy, checkpoint, horizon, k))
+    ORDER BY run_id, policy, checkpoint, horizon, gym NULLS LAST, tier NULLS LAST, k;
 
 -- When a real choice comes (UserBench table 5): the turn of the first answer that earned something, 0 where none did; the same
 -- over those trajectories alone that have one; that answer's reward divided by its turn; the share that has one.
