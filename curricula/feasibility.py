@@ -15,17 +15,24 @@ from userrl_core.suggest import nearest
 SAMPLE = 128
 """About how many tasks of a gym say whether a horizon is long enough."""
 
+LACKING = ("webarena",)
+"""Environments of shipped recipes that this version does not have: such a recipe can be looked at, and is refused where it runs."""
 
-def check_gyms(recipe: Recipe) -> None:
-    """Raise ConfigError for a gym that does not exist, naming the nearest one, and for a config it cannot be evaluated with."""
+
+def check_gym_names(recipe: Recipe, lacking: Sequence[str] = ()) -> None:
+    """Raise ConfigError for a gym that does not exist, naming the nearest one. lacking: names that pass all the same."""
     known = names()
     evaluated = () if recipe.evaluate.gyms == "all" else recipe.evaluate.gyms
     for gym in (*recipe.training_gyms, *recipe.gyms, *evaluated):
-        if gym not in known:
+        if gym not in known and gym not in lacking:
             raise ConfigError(
                 f"Recipe '{recipe.name}' names a gym '{gym}', which does not exist{nearest(gym, known)}. "
                 f"Known: {', '.join(sorted(known))}."
             )
+
+
+def check_evaluations(recipe: Recipe) -> None:
+    """Raise ConfigError for a gym's config that it cannot be evaluated with."""
     for gym, setup in recipe.gyms.items():
         if setup.evaluation and (kind := _installed(gym)) is not None:
             parse_config(kind, {**setup.config, **setup.evaluation})

@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from curricula.data import use_published, verify_by_writes
-from curricula.feasibility import check_credit, check_gyms, check_horizons, check_rule_users
+from curricula.feasibility import (
+    LACKING,
+    check_credit,
+    check_evaluations,
+    check_gym_names,
+    check_horizons,
+    check_rule_users,
+)
 from curricula.layers import Sources, sources
 from curricula.lengths import follow
 from curricula.merge import Merged
@@ -85,8 +92,9 @@ class Draft:
 
     @cached_property
     def recipe(self) -> Recipe:
-        """The recipe as its layers say. Raises ConfigError, in one sentence, for a value out of range."""
+        """The recipe as its layers say. Raises ConfigError, in one sentence, for a value out of range or a misspelt gym."""
         recipe = validated(Recipe, self.merged.values, f"recipe '{self.label}'")
+        check_gym_names(recipe, LACKING)
         recipe._origins = self.merged.origins | {"profile": Origin("call", "as asked for")}
         recipe._replaced = self.merged.replaced()
         recipe._absent = self.absent
@@ -98,7 +106,8 @@ class Draft:
         an epoch has. Raises ConfigError, in one sentence, for a value out of range or a refusal."""
         if self.sized and count_epochs(self.merged, counted):
             vars(self).pop("recipe", None)
-        check_gyms(self.recipe)
+        check_gym_names(self.recipe)
+        check_evaluations(self.recipe)
         check_rule_users(self.recipe)
         check_credit(self.recipe)
         self.recipe._warnings = (*self.said, *check_horizons(self.recipe))

@@ -47,6 +47,22 @@ def test_what_cannot_be_used_ends_with_one_sentence_and_code_1():
         assert len(done.output.strip().splitlines()) == 1
 
 
+def test_a_misspelt_gym_is_one_sentence_with_the_nearest_name(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("extends: equalized-r2g\nstages: [{steps: 4, horizon: 4, mix: {travle: 1}}]\n")
+    done = runner.invoke(app, ["show", str(file)])
+    assert done.exit_code == 1
+    sentence = "userrl recipe: Recipe 'mine' names a gym 'travle', which does not exist (did you mean 'travel'?). Known: agentgym, "
+    assert done.output.startswith(sentence)
+    assert len(done.output.splitlines()) == 1
+
+
+def test_a_shipped_recipe_of_an_environment_that_is_not_here_can_be_looked_at():
+    done = runner.invoke(app, ["show", "fixed-webarena", "--profile", "none"])
+    assert done.exit_code == 0
+    assert "needs the environment webarena, which this version does not have" in done.output
+
+
 def test_changes_are_read_as_yaml():
     assert parse_changes(["stages.*.mix={travel: 1}", "model.path=null", "algorithm.lr=0.1", "name=a=b"]) == {
         "stages.*.mix": {"travel": 1},
