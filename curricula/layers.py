@@ -56,6 +56,9 @@ PROFILE_FIELDS: Mapping[str, frozenset[str] | None] = {
 }
 """What a profile may set: sizes, machines, optimisation, stages. None: the whole block."""
 
+YOURS = "yours"
+"""The source of what a person's file says, where the file names none: not the source of the recipe that it extends."""
+
 
 @dataclass(frozen=True, slots=True)
 class Small:
@@ -190,8 +193,9 @@ def _parts(path: Path, document: Mapping[str, Any]) -> _Part:
     where, values = f"recipe {document['name']}", dict(document)
     cited = _fields(values.pop("sources", None), where, "sources")
     profiles = _fields(values.pop("profiles", None), where, "profiles")
-    source = str(values.get("source", ""))
-    return _Part(str(document["name"]), _is_shipped(path), values, profiles, source, cited)
+    shipped = _is_shipped(path)
+    source = str(values.get("source", "" if shipped else YOURS))
+    return _Part(str(document["name"]), shipped, values, profiles, source, cited)
 
 
 def _experiment(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -297,7 +301,8 @@ def _for_profile(parts: Sequence[_Part], name: str, rank: Rank) -> list[Layer]:
         block = dict(_fields(part.profiles.get(name), f"recipe {part.name}", name))
         where = f"recipe {part.name}, for profile {name}"
         cited = _fields(block.pop("sources", None), where, "sources")
-        layers.append(Layer(where, rank, block, str(block.pop("source", "")), cited))
+        source = "" if part.shipped else YOURS
+        layers.append(Layer(where, rank, block, str(block.pop("source", source)), cited))
     return layers
 
 

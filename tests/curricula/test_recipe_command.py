@@ -47,6 +47,19 @@ def test_what_cannot_be_used_ends_with_one_sentence_and_code_1():
         assert len(done.output.strip().splitlines()) == 1
 
 
+def test_a_persons_values_are_shown_as_theirs_and_not_as_the_base_s(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("extends: equalized-r2g\ncredit: {gamma: 0.93}\nprofiles: {laptop: {algorithm: {lr: 0.0003}}}\n")
+    lines = runner.invoke(app, ["show", str(file), "--profile", "laptop"]).output.splitlines()
+    assert lines[1] == "yours; the rest is recipe equalized-r2g: UserRL 4.1 and table 6"
+    came_from = {
+        line.split()[0]: line.split(maxsplit=2)[2] for line in lines if line.startswith(("credit", "algorithm"))
+    }
+    assert came_from["credit.gamma"] == "recipe mine: yours"
+    assert came_from["credit.score"] == "recipe equalized-r2g: UserRL section 3"
+    assert came_from["algorithm.lr"] == "recipe mine, for profile laptop: yours"
+
+
 def test_a_misspelt_gym_is_one_sentence_with_the_nearest_name(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("extends: equalized-r2g\nstages: [{steps: 4, horizon: 4, mix: {travle: 1}}]\n")

@@ -132,7 +132,8 @@ def as_lines(recipe: Recipe) -> Iterator[str]:
     from userrl.run.tasks import data_used
 
     yield f"{recipe.name} ({recipe.profile or 'as published'}), {recipe.total_steps} RL steps, hash {recipe.hash}"
-    yield recipe.source
+    inherited = (where := recipe.origin("source").where) not in ("default", "override", f"recipe {recipe.name}")
+    yield f"yours; the rest is {where}: {recipe.source}" if inherited else recipe.source
     yield ""
     yield from stage_lines(recipe)
     yield ""
