@@ -33,7 +33,9 @@ def _sentence(error: ValidationError, kind: type[BaseModel]) -> str:
     elif first["type"] == "union_tag_invalid":
         text = f"{where}.kind must be one of {first['ctx']['expected_tags'].replace(chr(39), '')}"
     elif first["type"] == "missing":
-        text = f"'{where}' is missing"
+        missing = [".".join(map(str, each["loc"])) for each in problems if each["type"] == "missing"]
+        text = f"{', '.join(map(repr, missing))} {'is' if len(missing) == 1 else 'are'} missing"
+        problems = [first, *(each for each in problems if each["type"] != "missing")]
     elif first["type"] in ("dict_type", "model_type", "model_attributes_type"):
         text = f'{where}: give keys with values, such as {{"key": 1}} (given: {redact(repr(first["input"]), "")})'
     else:

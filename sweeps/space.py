@@ -33,6 +33,8 @@ NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 
 QUERIES = Path(__file__).parent / "queries"
 
+EXAMPLE = "`recipe: equalized-r2g` and `parameters: {gamma: {key: credit.gamma, options: [0.6, 0.8]}}`"
+
 
 class Options(Settings):
     """A finite set of values."""
@@ -263,4 +265,9 @@ def load_space(name_or_path: str | Path) -> Space:
         raise ConfigError(
             f"There is no sweep '{name_or_path}'{nearest(str(name_or_path), known)}. Known: {', '.join(known)}."
         )
-    return validated(Space, yaml_files.read(path), f"sweep {path.name}")
+    values = {"name": path.stem, "source": "ours", **yaml_files.read(path)}
+    if missing := [key for key in ("recipe", "parameters") if key not in values]:
+        raise ConfigError(
+            f"Sweep {path.name} has no {' and no '.join(missing)}. A sweep file needs a recipe and parameters: {EXAMPLE}."
+        )
+    return validated(Space, values, f"sweep {path.name}")

@@ -120,6 +120,12 @@ def planned(space: Space) -> int:
     return min(space.budget.trials, points)
 
 
+def progress(space: Space, study: optuna.Study) -> str:
+    """``3 of 4 trials``: those that counted, and how many the sweep has; more than planned where the budget was cut since."""
+    done = len(counted(study))
+    return f"{done} of {max(done, planned(space))} trials"
+
+
 def shown_name(trial: optuna.Trial | FrozenTrial) -> str:
     """``gamma=0.6, schedule=6-10-16``: a trial as people see it."""
     return ", ".join(f"{name}={value}" for name, value in trial.params.items()) or f"trial {trial.number}"

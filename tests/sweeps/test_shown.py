@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import optuna
 import pytest
 from typer.testing import CliRunner
 
@@ -87,3 +88,30 @@ def test_what_no_driver_works_on_is_cancelled_in_the_status(tmp_path: Path, monk
     assert told[0] == "gammas: 2 of 4 trials done, recipe equalized-r2g, profile laptop"
     assert told[1] == "nothing works on it; start the sweep again to continue"
     assert [line.split()[1] for line in told[2:6]] == ["complete", "complete", "cancelled", "cancelled"]
+    assert told[-1] == "next: userrl sweep best gammas"
+
+
+def test_the_status_counts_no_repeat_and_names_no_best_before_a_trial_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path))
+    options = {"gamma": {"key": "credit.gamma", "options": [0.7, 0.7, 0.8]}}
+    sweep = make_sweep(make_space(parameters=options), tmp_path, WritingLauncher(tmp_path / "warehouse", peak_at_08))
+    write_json(tmp_path / "sweeps" / "gammas" / "space.json", {"space": sweep.space.model_dump(mode="json")})
+    told = CliRunner().invoke(app, ["status", "gammas"]).output.splitlines()
+    assert told[0] == "gammas: 0 of 3 trials done, recipe equalized-r2g, profile laptop"
+    assert not any("sweep best" in line for line in told)
+    for gamma, state, attrs in (
+        (0.7, "complete", {}),
+        (0.7, "complete", {"duplicate_of": 0}),
+        (0.7, "complete", {"duplicate_of": 0}),
+        (0.8, "fail", {"failed": "x"}),
+    ):
+        trial = optuna.trial.create_trial(
+            state=optuna.trial.TrialState[state.upper()],
+            value=1.0 if state == "complete" else None,
+            user_attrs={"overrides": {"credit.gamma": gamma}, **attrs},
+        )
+        sweep.study.add_trial(trial)
+    told = CliRunner().invoke(app, ["status", "gammas"]).output.splitlines()
+    assert told[0] == "gammas: 2 of 3 trials done, recipe equalized-r2g, profile laptop"

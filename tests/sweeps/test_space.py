@@ -10,7 +10,7 @@ import pytest
 
 from sweeps.objective import Point
 from sweeps.pruning import should_prune
-from sweeps.space import SPACES, Pruning, Space, load_space
+from sweeps.space import EXAMPLE, SPACES, Pruning, Space, load_space
 from userrl_core.errors import ConfigError
 
 RULE = Pruning(percentile=50, min_trials=2)
@@ -35,6 +35,11 @@ HEAD = "name: s\nsource: ours\nrecipe: equalized-r2g\n"
         (HEAD + "parameters: {g: {key: a, options: [1]}}\nobjectives: [{query: validation_scor}]\n", "did you mean"),
         (HEAD + "parameters: {g: {key: a, options: [1]}}\nbudgets: {trials: 3}\n", "budgets"),
         (HEAD + "parameters: {g: {key: a, options: [1]}}\nbudget: {trials: 0}\n", "budget.trials"),
+        (
+            "space: {}\ntrials: 3\n",
+            "Sweep space.yaml has no recipe and no parameters. A sweep file needs a recipe and parameters: `recipe: ",
+        ),
+        (HEAD + "parameters: {g: {kind: range}}\n", "'parameters.g.range.key', 'parameters.g.range.low', "),
         ("a: [", "no readable YAML"),
         ("search:\n" + "".join(f"  k{n}: 1\n" for n in range(6_000)), "more than 10,000 values"),
     ],
@@ -44,6 +49,12 @@ def test_a_wrong_space_is_refused_in_one_sentence(tmp_path: Path, text: str, sai
         load_space(write(tmp_path, text))
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_file_without_a_name_is_called_as_it_is_and_its_example_loads(tmp_path: Path) -> None:
+    lines = [part for part in EXAMPLE.split("`") if ":" in part]
+    space = load_space(write(tmp_path, "\n".join(lines)))
+    assert (space.name, space.source, space.parameters["gamma"].labels()) == ("space", "ours", [0.6, 0.8])
 
 
 def test_an_unknown_name_shows_the_nearest_space() -> None:

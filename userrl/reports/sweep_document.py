@@ -11,7 +11,7 @@ from optuna import Study
 
 from sweeps.results import importance, table, winner
 from sweeps.space import Space
-from sweeps.study import counted, planned, ranked
+from sweeps.study import progress, ranked
 from userrl.reports.document import Block, Code, Document, Figure, Heading, Inline, Items, Link, TableBlock, Text
 from userrl.reports.figures import Line, Panel, intervals, panels
 from userrl_core.measure.interval import t_interval
@@ -42,7 +42,7 @@ def trials_document(space: Space, study: Study, address: Address) -> Document:
 
 def _begins(space: Space, study: Study) -> Iterator[Block]:
     yield Text(space.source)
-    yield Text(f"{len(counted(study))} of {planned(space)} trials done.")
+    yield Text(f"{progress(space, study)} done.")
 
 
 def _best(space: Space, study: Study) -> Iterator[Block]:

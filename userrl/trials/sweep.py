@@ -18,7 +18,7 @@ from sweeps.launcher import Launcher
 from sweeps.results import Winner, draw, winner
 from sweeps.space import NAME, Space, load_space
 from sweeps.storage import hidden, storage_of
-from sweeps.study import counted, open_study, planned
+from sweeps.study import counted, open_study, progress
 from userrl.machine.home import home, warehouse_dir
 from userrl.machine.slots import alone
 from userrl.reports.sweep_document import sweep_document
@@ -55,7 +55,7 @@ def run_sweep(
         address = None if storage is None else hidden(storage)
         write_json(folder / "space.json", {"space": space.model_dump(mode="json"), "storage": address})
         study = open_study(space, folder, storage)
-        say("sweep %s: %d of %d trials done", space.name, len(counted(study)), planned(space))
+        say("sweep %s: %s done", space.name, progress(space, study))
         driver = Sweep(space, study, launcher_of(space, say), warehouse_dir(), say=say)
         driver.parallel, driver.poll_seconds = request.parallel, request.poll_seconds
         driver.show = shown(space, study)

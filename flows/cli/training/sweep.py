@@ -46,7 +46,7 @@ def status(
 ) -> None:
     """Every trial with its state, values and run."""
     from sweeps.results import importance, table
-    from sweeps.study import planned
+    from sweeps.study import counted, planned, progress, ranked
     from userrl.machine.home import home, runs_dir
     from userrl.machine.slots import held
     from userrl.reports.sweep_document import measured
@@ -60,9 +60,8 @@ def status(
     if as_json:
         typer.echo(json.dumps(rows, default=str))
         return
-    done, count = sum(row["state"] in ("complete", "pruned") for row in rows), planned(space)
-    typer.echo(f"{name}: {done} of {count} trials done, recipe {space.recipe}, profile {space.profile}")
-    if done < count and not at_work:
+    typer.echo(f"{name}: {progress(space, study)} done, recipe {space.recipe}, profile {space.profile}")
+    if len(counted(study)) < planned(space) and not at_work:
         typer.echo("nothing works on it; start the sweep again to continue")
     for row in rows:
         values = ", ".join(filter(None, measured(row, len(space.objectives)))) or NULL
@@ -74,7 +73,10 @@ def status(
     shares = importance(study)
     if shares:
         typer.echo("importance: " + ", ".join(f"{key} {share:.0%}" for key, share in shares.items()))
-    typer.echo(f"next: userrl sweep best {name}")
+    if ranked(study):
+        typer.echo(f"next: userrl sweep best {name}")
+    elif at_work:
+        typer.echo(f"next: userrl sweep status {name}, once a trial is done")
 
 
 @app.command()
