@@ -13,9 +13,6 @@ import yaml
 DEPLOYMENT = "train/horizon-fork"
 """What `make run` runs unless told otherwise."""
 
-ANY_RECIPE = "train/equalized-r2g"
-"""As every train deployment it takes any recipe as its parameter."""
-
 
 def deployments() -> list[str]:
     """``flow/name`` of everything in prefect.yaml; nothing in a folder without one."""

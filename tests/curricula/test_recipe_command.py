@@ -47,6 +47,13 @@ def test_what_cannot_be_used_ends_with_one_sentence_and_code_1():
         assert len(done.output.strip().splitlines()) == 1
 
 
+def test_the_next_command_trains_what_was_shown_without_a_server():
+    shown = ["show", "equalized-r2g", "--profile", "laptop-quick", "--set", "stages.*.mix={travel: 1}"]
+    assert runner.invoke(app, shown).output.splitlines()[-1] == (
+        "Next: userrl train equalized-r2g --profile laptop-quick --set 'stages.*.mix={travel: 1}'"
+    )
+
+
 def test_a_persons_values_are_shown_as_theirs_and_not_as_the_base_s(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("extends: equalized-r2g\ncredit: {gamma: 0.93}\nprofiles: {laptop: {algorithm: {lr: 0.0003}}}\n")

@@ -81,12 +81,12 @@ def test_the_command_that_goes_on_repeats_every_parameter():
     assert again("train/horizon-fork", {}) == "make run"
 
 
-def test_a_recipe_shown_names_a_deployment_that_is_there(tmp_path):
+def test_a_recipe_shown_names_the_command_that_trains_it(tmp_path):
     own = tmp_path / "own.yaml"
     own.write_text("name: own\nsource: ours\nextends: equalized-r2g\n")
-    for name, start in (("rloo", "train/rloo"), (str(own), f"train/equalized-r2g -p recipe={own}")):
+    for name in ("rloo", str(own)):
         said = run("flows.cli.main", "recipe", "show", name, "--profile", "laptop", home=tmp_path).stdout
-        assert said.splitlines()[-1] == f"Next: prefect deployment run {start} -p profile=laptop"
+        assert said.splitlines()[-1] == f"Next: userrl train {name} --profile laptop"
 
 
 def test_a_sweep_that_is_not_there_is_one_sentence(tmp_path):

@@ -14,9 +14,10 @@ import yaml
 from typer.main import get_command
 
 from curricula import load
-from flows.cli.main import app
+from flows.cli.main import COMMANDS, app
 from tests.warehouse.makers import play
 from userrl.run.request import TrainRequest
+from userrl_core.served.client import ChatServer
 from warehouse import TurnLog, open_warehouse
 
 ROOT = Path(__file__).parents[2]
@@ -95,6 +96,18 @@ def test_every_command_is_understood(document: Path) -> None:
                 )  # as typed, and nothing is called; raises what a reader would be told
         else:
             check(words)
+
+
+def test_every_command_is_on_the_page_of_commands() -> None:
+    text = (ROOT / "docs" / "commands.md").read_text()
+    assert [name for name in COMMANDS if f"userrl {name}" not in text and f"`{name}`" not in text] == []
+
+
+def test_every_option_of_a_served_user_is_explained() -> None:
+    text = (ROOT / "docs" / "gyms.md").read_text()
+    rows = text[text.index("| option | default") :].partition("\n\n")[0].splitlines()[2:]
+    explained = {name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+    assert explained == set(ChatServer.model_fields)
 
 
 def check(words: list[str]) -> None:

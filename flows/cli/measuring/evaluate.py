@@ -22,7 +22,10 @@ def evaluate(
     demonstrator: Annotated[bool, typer.Option("--demonstrator", help="The scripted demonstrator plays.")] = False,
     user: Annotated[
         list[str] | None,
-        typer.Option(help="Who answers: rule, openai, or JSON with kind and options; may be repeated."),
+        typer.Option(
+            help="""Who answers: rule, openai, or JSON such as '{"kind": "openai", "options": {"model": "gpt-4o"}}' """
+            "(docs/gyms.md, Served users); may be repeated."
+        ),
     ] = None,
     recipe: Annotated[str, typer.Option(help="Whose gyms, horizon and prompts count; auto: the run's own.")] = "auto",
     profile: Annotated[str, typer.Option(help="Sizes and machine; auto: by machine and recipe.")] = "auto",

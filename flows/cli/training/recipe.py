@@ -7,7 +7,6 @@ import shlex
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -78,17 +77,13 @@ def show(
     if answer.kind == "refused":
         typer.echo(plain(f"It does not run here: {answer.sentence}"))
     else:
-        typer.echo(plain(f"Next: prefect deployment run {_start(name)} -p profile={recipe.profile or 'null'}"))
+        typer.echo(plain(f"Next: {_train(name, profile, changes or [])}"))
 
 
-def _start(name: str) -> str:
-    """The deployment of a recipe, or any train deployment with the recipe as its parameter; a file by its whole path."""
-    from flows.cli.invocation import ANY_RECIPE, deployments
-
-    if (own := f"train/{name}") in deployments():
-        return own
-    file = Path(name)
-    return f"{ANY_RECIPE} -p recipe={shlex.quote(str(file.resolve()) if file.is_file() else name)}"
+def _train(name: str, profile: str | None, changes: list[str]) -> str:
+    """The command that trains what was shown, or the recipe under this machine's profile where it was shown without one."""
+    options = [] if profile in ("auto", "none", None) else ["--profile", str(profile)]
+    return shlex.join(["userrl", "train", name, *options, *(word for change in changes for word in ("--set", change))])
 
 
 def parse_changes(changes: list[str]) -> dict[str, Any]:
