@@ -176,6 +176,19 @@ def test_runs_of_different_recipes_are_no_group(agents: Path) -> None:
             find_sides(warehouse, ["one"])
 
 
+def test_greedy_conversations_of_remax_count_in_what_training_took(tmp_path: Path) -> None:
+    for run in ("a", "b"):
+        with TurnLog.open(
+            tmp_path / "warehouse", run, run_fields={"recipe": run, "recipe_hash": run, "seed": 0}
+        ) as log:
+            play(log, [1.0])
+            play(log, [1.0], phase="evaluate", stage="evaluate", split="test", policy="RL")
+            if run == "b":
+                play(log, [1.0], phase="baseline")
+    costs = reported(tmp_path, "a", "b").costs
+    assert [(cost.trajectories, cost.tokens_sampled, cost.tokens_read) for cost in costs] == [(1, 5, 10), (2, 10, 20)]
+
+
 def test_a_group_counts_what_trained_and_neither_evaluations_nor_arms_of_claims(tmp_path: Path) -> None:
     root, scores = tmp_path / "warehouse", [[1.0], [0.0]]
     evaluated(root, "r-s0", {"SFT": scores, "RL": scores})

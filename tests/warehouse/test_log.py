@@ -139,7 +139,7 @@ def test_other_records_reach_their_tables(tmp_path: Path) -> None:
         ]
 
 
-@pytest.mark.parametrize("phase", ["train", "evaluate"])
+@pytest.mark.parametrize("phase", ["train", "baseline", "evaluate"])
 def test_a_call_says_what_was_asked_outside_training_and_one_without_a_turn_is_kept(
     tmp_path: Path, phase: Phase
 ) -> None:

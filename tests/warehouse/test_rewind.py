@@ -53,6 +53,17 @@ def test_a_rewind_hides_later_training_and_validation_of_earlier_starts_only(tmp
         ]
 
 
+def test_a_rewind_hides_the_greedy_conversations_of_steps_that_are_played_again(tmp_path: Path) -> None:
+    for incarnation in range(2):
+        with TurnLog.open(tmp_path, "r1") as log:
+            if incarnation:
+                log.event("rewind", stage="rl-1", step=1)
+            for step in range(1 + incarnation, 3):
+                play(log, [0.5], step=step, phase="baseline")
+    assert steps(tmp_path) == [("baseline", 1, 1), ("baseline", 2, 1)]
+    assert steps(tmp_path, "trajectories_all") == [("baseline", 1, 1), ("baseline", 2, 2)]
+
+
 def test_a_straggler_of_the_killed_start_is_hidden_even_if_it_writes_later(tmp_path: Path) -> None:
     old = first_start(tmp_path, last=2)
     with TurnLog.open(tmp_path, "r1") as log:

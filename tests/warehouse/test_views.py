@@ -192,6 +192,22 @@ def test_learning_curve_and_groups_count_what_was_played(played: tuple[Warehouse
     assert [tuple(row[c] for c in columns) for row in groups] == [(3, 1, 0, 1, 1), (3, 1, 1, 0, 1), (3, 1, 0, 1, 1)]
 
 
+def test_a_greedy_conversation_is_no_member_of_the_group_that_is_compared_with_it(tmp_path: Path) -> None:
+    with TurnLog.open(tmp_path, "r") as log:
+        for attempt in range(2):
+            play(log, [0.5], attempt=attempt)
+        play(log, [1.0], phase="baseline")
+    columns = ("groups", "too_small", "all_good", "mixed")
+    with open_warehouse(tmp_path) as warehouse:
+        found = {
+            phase: [tuple(row[c] for c in columns) for row in rows(warehouse, "group_statistics", in_phase=phase)]
+            for phase in ("train", None)
+        }
+        [point] = rows(warehouse, "learning_curve")
+    assert found == {"train": [(1, 0, 1, 0)], None: [(2, 1, 1, 0)]}
+    assert (point["trajectories"], point["return_sum"]) == (2, 0.5)
+
+
 def test_top_demonstrations_cost_and_status(played: tuple[Warehouse, list[Trajectory]]) -> None:
     warehouse, _ = played
     best = rows(warehouse, "top_demonstrations", per_gym=3)

@@ -83,7 +83,7 @@ def _cost(warehouse: Warehouse, side: ComparedSide) -> TrainingCost:
     own = "run_id IN (SELECT unnest($runs))"
     played = warehouse.sql(
         f"""SELECT count(*), coalesce(sum(completion_tokens), 0), coalesce(sum(prompt_tokens), 0) FROM trajectories_all
-            WHERE phase = 'train' AND {own}""",
+            WHERE phase IN ('train', 'baseline') AND {own}""",
         runs=runs,
     ).fetchall()[0]
     calls = warehouse.sql(

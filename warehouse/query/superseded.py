@@ -29,7 +29,7 @@ KINDS = ("rewind", "replay")
 
 ADVICE = "turns may count twice. `userrl warehouse check --repair` sets it aside."
 
-_PHASES = ("train", "validate")
+_PHASES = ("train", "baseline", "validate")
 _LATER = "t.step > r.step AND (r.branch IS NULL OR suffix(t.stage, r.branch))"
 _REPLAYED = """SELECT t.traj_id FROM store.trajectories t SEMI JOIN store.replayed r
 ON t.run_id = r.run_id AND t.incarnation < r.incarnation AND t.stage = r.stage AND NOT t.admitted"""

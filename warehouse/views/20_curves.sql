@@ -118,12 +118,12 @@ CREATE OR REPLACE MACRO run_endings(run := NULL) AS TABLE
 -- the mean deviation of the run's trajectory score; groups with fewer of them are counted apart.
 CREATE OR REPLACE MACRO group_statistics(run := NULL, in_phase := 'train') AS TABLE
     WITH scored AS (
-        SELECT t.run_id, t.stage, t.step, t.gym, t.group_id, t.admitted,
+        SELECT t.run_id, t.phase, t.stage, t.step, t.gym, t.group_id, t.admitted,
                CASE r.score WHEN 'sum' THEN t.return_sum WHEN 'mean' THEN t.return_sum / t.turns ELSE t.score_r2g END AS s
         FROM trajectories t LEFT JOIN runs r USING (run_id)
         WHERE (run IS NULL OR t.run_id = run) AND (in_phase IS NULL OR t.phase = in_phase)
     ), grouped AS (
-        SELECT run_id, stage, step, gym, group_id,
+        SELECT run_id, phase, stage, step, gym, group_id,
                count(s) FILTER (admitted) AS n, avg(s) FILTER (admitted) AS mean, stddev_pop(s) FILTER (admitted) AS std
         FROM scored GROUP BY ALL
     )

@@ -342,7 +342,7 @@ class TurnLog:
         """logged: how many calls of the turn were logged before."""
         context, rows = trajectory.context, []
         # A prompt repeats the conversation so far: in training that would be more than everything else together.
-        shown = context.phase != "train"
+        shown = context.phase not in ("train", "baseline")
         for n, call in enumerate(calls, 1 + logged):
             row = {
                 "traj_id": trajectory.traj_id,
