@@ -20,7 +20,7 @@ from userrl_core.gyms.tau.database import Database
 from userrl_core.gyms.tau.stopping import STOP_TOKEN
 from userrl_core.gyms.tau.tasks import load_domain
 from userrl_core.gyms.tau.tools import TRANSFER, ToolError
-from userrl_core.gyms.tau.verifier import Verdict, Write, replay, verify
+from userrl_core.gyms.tau.verifier import Write, WritesVerdict, replay, verify
 from userrl_core.measure.checkpoints import pass_hat
 
 RECORDED = "trajectories_gpt-4o-airline.json"
@@ -34,7 +34,7 @@ class Recorded:
     trial: int
     reward: bool
     ended: bool
-    verdict: Verdict
+    verdict: WritesVerdict
 
 
 RULES: dict[str, Callable[[Recorded], bool]] = {

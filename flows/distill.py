@@ -8,17 +8,15 @@ settle()
 
 from typing import Any  # noqa: E402
 
-from prefect import flow  # noqa: E402
 from prefect.runtime import flow_run  # noqa: E402
 
-from flows.server.keyless import keyless  # noqa: E402
+from flows.server.keyless import keyless_flow  # noqa: E402
 from flows.stages.stage import run_stage  # noqa: E402
 from userrl.run.plan import plan_run  # noqa: E402
 from userrl.run.request import DistillRequest, TrainRequest, takes  # noqa: E402
 
 
-@keyless
-@flow(name="distill", flow_run_name="{recipe}-{seed}")
+@keyless_flow(name="distill", flow_run_name="{recipe}-{seed}")
 @takes(DistillRequest)
 def distill(request: DistillRequest) -> dict[str, Any]:
     """Play and keep demonstrations; returns where the chats are and what was dropped and why."""

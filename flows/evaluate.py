@@ -8,18 +8,16 @@ settle()
 
 from typing import Any  # noqa: E402
 
-from prefect import flow  # noqa: E402
 from prefect.runtime import flow_run  # noqa: E402
 
-from flows.server.keyless import keyless  # noqa: E402
+from flows.server.keyless import keyless_flow  # noqa: E402
 from flows.stages.artifacts import publish  # noqa: E402
 from flows.stages.stage import run_stage  # noqa: E402
 from userrl.evaluation.planned import plan_evaluation  # noqa: E402
 from userrl.run.request import EvaluateRequest, takes  # noqa: E402
 
 
-@keyless
-@flow(name="evaluate", flow_run_name="{checkpoint}-{seed}")
+@keyless_flow(name="evaluate", flow_run_name="{checkpoint}-{seed}")
 @takes(EvaluateRequest)
 def evaluate(request: EvaluateRequest) -> dict[str, Any]:
     """Play held-out tasks, or a suite, and report the scores."""

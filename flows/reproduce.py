@@ -8,10 +8,10 @@ settle()
 
 from typing import Any  # noqa: E402
 
-from prefect import flow, get_run_logger, runtime  # noqa: E402
+from prefect import get_run_logger, runtime  # noqa: E402
 
 from curricula.yaml_files import stem  # noqa: E402
-from flows.server.keyless import keyless  # noqa: E402
+from flows.server.keyless import keyless_flow  # noqa: E402
 from flows.stages.artifacts import show_markdown  # noqa: E402
 from flows.trials.launchers import DeploymentLauncher  # noqa: E402
 from userrl.claims.reproduction import reproduce_claim  # noqa: E402
@@ -25,8 +25,7 @@ def flow_run_name() -> str:
     return stem(str(runtime.flow_run.parameters.get("claim", "claim")))
 
 
-@keyless
-@flow(name="reproduce", flow_run_name=flow_run_name, validate_parameters=True)
+@keyless_flow(name="reproduce", flow_run_name=flow_run_name, validate_parameters=True)
 @takes(ReproduceRequest)
 def reproduce(request: ReproduceRequest) -> dict[str, Any]:
     """Run every arm of a claim over its seeds; running it again continues where it stopped, and gives the same table.

@@ -13,12 +13,12 @@ from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
 from optuna import Study  # noqa: E402
-from prefect import flow, get_run_logger, runtime  # noqa: E402
+from prefect import get_run_logger, runtime  # noqa: E402
 from prefect.artifacts import create_image_artifact  # noqa: E402
 from prefect.utilities.urls import url_for  # noqa: E402
 
 from curricula.yaml_files import stem  # noqa: E402
-from flows.server.keyless import keyless  # noqa: E402
+from flows.server.keyless import keyless_flow  # noqa: E402
 from flows.stages.artifacts import artifact_key, show_markdown  # noqa: E402
 from flows.trials.launchers import DeploymentLauncher  # noqa: E402
 from sweeps.results import table  # noqa: E402
@@ -34,8 +34,7 @@ def flow_run_name() -> str:
     return stem(str(runtime.flow_run.parameters.get("space", "sweep")))
 
 
-@keyless
-@flow(name="sweep", flow_run_name=flow_run_name, validate_parameters=True)
+@keyless_flow(name="sweep", flow_run_name=flow_run_name, validate_parameters=True)
 @takes(SweepRequest)
 def sweep(request: SweepRequest) -> dict[str, Any]:
     """Run a named space to the end of its budget; running it again continues where it stopped."""

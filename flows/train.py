@@ -10,10 +10,10 @@ import json  # noqa: E402  everything below sees the settled environment
 import sys  # noqa: E402
 from typing import Any  # noqa: E402
 
-from prefect import flow, get_run_logger  # noqa: E402
+from prefect import get_run_logger  # noqa: E402
 from prefect.runtime import flow_run  # noqa: E402
 
-from flows.server.keyless import keyless  # noqa: E402
+from flows.server.keyless import keyless_flow  # noqa: E402
 from flows.server.temporary_server import stop_in_order  # noqa: E402
 from flows.stages.artifacts import flow_run_name, label, notify, publish, show_page  # noqa: E402
 from flows.stages.stage import run_stage  # noqa: E402
@@ -23,8 +23,7 @@ from userrl.stages.sequence import run_all  # noqa: E402
 from userrl_core.errors import UserRLError  # noqa: E402
 
 
-@keyless
-@flow(name="train", flow_run_name=flow_run_name, on_failure=[notify], on_crashed=[notify])
+@keyless_flow(name="train", flow_run_name=flow_run_name, on_failure=[notify], on_crashed=[notify])
 @takes(TrainRequest)
 def train(request: TrainRequest) -> dict[str, Any]:
     """Train a recipe; running it again with the same parameters continues or reuses what is done.

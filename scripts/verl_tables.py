@@ -19,10 +19,10 @@ from userrl_core.errors import ConfigError
 from userrl_core.served.model_server import ServeOptions
 from userrl_core.training.config import AlgorithmConfig, Cluster, ModelConfig
 from userrl_core.training.verl.config import compose, literal, rl_overrides
-from userrl_core.training.verl.flags import Flag, Flags, rl_flags, sft_flags
+from userrl_core.training.verl.flags import Flags, VerlFlag, rl_flags, sft_flags
 from userrl_core.training.verl.job import Resume, VerlJob, VerlSftJob
 from userrl_core.training.verl.machine.attention import FLASH
-from userrl_core.training.verl.machine.step_time import Conversation, step_time, user_server
+from userrl_core.training.verl.machine.step_time import ConversationTokens, step_time, user_server
 from userrl_core.training.verl.memory import check_memory
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -162,7 +162,7 @@ def engine_flags(jobs: Mapping[str, VerlJob]) -> dict[str, Flags]:
         ours = rl_flags(job, Path("STAGE"), Resume("CHECKPOINT"), FLASH)
         rollout = compose(rl_overrides(job, Path("STAGE"), Resume("CHECKPOINT"))).actor_rollout_ref.rollout
         found[name] = {
-            argument: ours.get(f"actor_rollout_ref.rollout.{key}", Flag(None, "verl's default"))._replace(
+            argument: ours.get(f"actor_rollout_ref.rollout.{key}", VerlFlag(None, "verl's default"))._replace(
                 value=rollout[key]
             )
             for argument, key in ENGINE.items()
@@ -197,7 +197,7 @@ def rows(found: list[tuple[str, str, str]]) -> Iterator[str]:
 
 def plan_table() -> Iterator[str]:
     """Seconds of a step by machine."""
-    talk, algorithm = Conversation(), AlgorithmConfig(minibatches=8)
+    talk, algorithm = ConversationTokens(), AlgorithmConfig(minibatches=8)
     yield "| machine | model | train | rollout | user (Qwen3-32B) | sync | one step | 100 steps | longest |"
     yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
     for machine, model, card, gpus, nodes, user_gpus in MACHINES:

@@ -13,7 +13,7 @@ from typing import Any
 import optuna
 from optuna.trial import FrozenTrial
 
-from sweeps.launcher import Launcher, Started
+from sweeps.launcher import Launcher, StartedTrial
 from sweeps.objective import objectives
 from sweeps.space import Space
 from sweeps.spending import Spending
@@ -27,7 +27,7 @@ class _Rerun:
     seed: int
     starts: int = 0
     failures: int = 0
-    started: Started | None = None
+    started: StartedTrial | None = None
 
     @property
     def key(self) -> str:
@@ -76,7 +76,7 @@ class Confirmation:
             entry = self._kept().get(rerun.key, {})
             rerun.starts, rerun.failures = int(entry.get("attempt", 0)), int(entry.get("failures", 0))
             if "handle" in entry and self.launcher.status(entry["handle"]) not in ("failed", "cancelled"):
-                rerun.started = Started(entry["handle"], entry["run_id"])
+                rerun.started = StartedTrial(entry["handle"], entry["run_id"])
                 self._running.append(rerun)
         return [rerun for rerun in reruns if rerun.started is None]
 

@@ -18,7 +18,7 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from sweeps.confirm import Confirmation
-from sweeps.launcher import Launcher, Started
+from sweeps.launcher import Launcher, StartedTrial
 from sweeps.objective import Point, objectives, points, violations
 from sweeps.pruning import should_prune
 from sweeps.space import Space
@@ -35,7 +35,7 @@ _STATES = {TrialState.COMPLETE: "complete", TrialState.PRUNED: "pruned", TrialSt
 @dataclass(slots=True)
 class _Active:
     trial: optuna.Trial
-    started: Started
+    started: StartedTrial
     points: list[Point] = field(default_factory=list)
 
 
@@ -173,7 +173,7 @@ class Sweep:
                 self._extend(active, self._start(trial, overrides, starts))
                 continue
             known = [Point(*p) for p in attrs.get("points", [])]
-            item = _Active(trial, Started(attrs["handle"], attrs["run_id"]), known)
+            item = _Active(trial, StartedTrial(attrs["handle"], attrs["run_id"]), known)
             if self.launcher.status(item.started.handle) in ("failed", "cancelled"):
                 # It died with the driver, or was stopped with it: no fault of the configuration, so no retry is used up.
                 self.say(f"trial {trial.number}: it stopped when the sweep did; starting it again")

@@ -11,7 +11,7 @@ Status = Literal["running", "completed", "failed", "cancelled"]
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class StartedTrial:
     """A run on its way. handle: what the launcher needs to find it again after a restart of the driver."""
 
     handle: str
@@ -21,7 +21,7 @@ class Started:
 class Launcher(Protocol):
     """Starts runs of a recipe somewhere: child processes of this machine, or flow runs that any worker may take."""
 
-    def start(self, overrides: Mapping[str, Any], *, seed: int, label: str, shown: str) -> Started:
+    def start(self, overrides: Mapping[str, Any], *, seed: int, label: str, shown: str) -> StartedTrial:
         """Start (or continue) the run of this configuration and return at once.
 
         label: names this start of this trial of this sweep for ever; starting one label twice is starting it once.

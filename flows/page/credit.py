@@ -8,14 +8,14 @@ from typing import Any
 
 from userrl_core.rewards import CreditConfig, Credits, assign_credit, measure_push
 from userrl_core.rewards.config import FORM_MEANINGS
-from warehouse.query.browse import Conversation
+from warehouse.query.browse import StoredConversation
 
 SHAPINGS = ("naive", "equalized", "r2g", "em")
 SCORES = ("sum", "mean", "r2g")
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class CreditSettings:
     """What a person may change; the rest stays the run's."""
 
     shaping: Any
@@ -23,7 +23,7 @@ class Settings:
     gamma: float
 
     @classmethod
-    def of(cls, run: dict[str, Any]) -> Settings:
+    def of(cls, run: dict[str, Any]) -> CreditSettings:
         """The run's own, or the defaults."""
         default = CreditConfig()
         shaping = run.get("shaping") if run.get("shaping") in SHAPINGS else default.shaping
@@ -32,7 +32,7 @@ class Settings:
         return cls(shaping, score, float(default.gamma if gamma is None else gamma))
 
     @classmethod
-    def logged(cls, run: dict[str, Any]) -> Settings:
+    def logged(cls, run: dict[str, Any]) -> CreditSettings:
         """Those that the run's credit was logged under, also where its shaping is a package's and cannot be chosen here."""
         own = cls.of(run)
         return replace(own, shaping=run.get("shaping") or own.shaping)
@@ -46,7 +46,7 @@ class Credit:
     advantage: list[float]
 
 
-def rescored(members: Sequence[Conversation], run: dict[str, Any], settings: Settings) -> list[Credit]:
+def rescored(members: Sequence[StoredConversation], run: dict[str, Any], settings: CreditSettings) -> list[Credit]:
     """Credit of each member of a group. Raises ConfigError for settings that its rewards do not allow."""
     given = _assigned(members, run, settings)
     return [
@@ -55,18 +55,18 @@ def rescored(members: Sequence[Conversation], run: dict[str, Any], settings: Set
     ]
 
 
-def push_of(members: Sequence[Conversation], run: dict[str, Any]) -> float | None:
+def push_of(members: Sequence[StoredConversation], run: dict[str, Any]) -> float | None:
     """The group push of the advantages that were logged (docs/rewards.md); None where there are none."""
     logged = [[turn["advantage"] or 0.0 for turn in member.turns] for member in members]
     if not any(a for row in logged for a in row):
         return None
     credits = _assigned(
-        members, run, Settings("equalized", "sum", 1.0)
+        members, run, CreditSettings("equalized", "sum", 1.0)
     )  # says who scored below the mean, which is not asked here
     return measure_push(logged, [0] * len(members), credits, _tokens(members)).group
 
 
-def advantage_meaning(run: dict[str, Any], settings: Settings) -> str:
+def advantage_meaning(run: dict[str, Any], settings: CreditSettings) -> str:
     """What an advantage says under these settings and the run's form."""
     if settings.shaping == "equalized":
         return (
@@ -77,11 +77,11 @@ def advantage_meaning(run: dict[str, Any], settings: Settings) -> str:
     return f"{settings.shaping} / {settings.score} in form {form}: {FORM_MEANINGS[form]}"
 
 
-def _tokens(members: Sequence[Conversation]) -> list[list[int]]:
+def _tokens(members: Sequence[StoredConversation]) -> list[list[int]]:
     return [[max(1, turn["completion_tokens"] or 1) for turn in member.turns] for member in members]
 
 
-def _assigned(members: Sequence[Conversation], run: dict[str, Any], settings: Settings) -> Credits:
+def _assigned(members: Sequence[StoredConversation], run: dict[str, Any], settings: CreditSettings) -> Credits:
     return assign_credit(
         [[turn["reward"] for turn in member.turns] for member in members],
         [0] * len(members),

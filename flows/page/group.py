@@ -8,12 +8,12 @@ from typing import Any
 from nicegui import ui
 
 from flows.page import charts, frame
-from flows.page.credit import Settings, advantage_meaning, push_of
+from flows.page.credit import CreditSettings, advantage_meaning, push_of
 from userrl.run.outcome import attempt, ended
 from userrl_core.errors import ConfigError
 from warehouse import Warehouse
 from warehouse.query import browse
-from warehouse.query.browse import Conversation
+from warehouse.query.browse import StoredConversation
 
 
 async def show_group(warehouse: Warehouse, traj_id: int) -> None:
@@ -64,7 +64,7 @@ async def show_group(warehouse: Warehouse, traj_id: int) -> None:
             _member(member, alone[n], _equals(members, n), _shared_turns(members, n))
 
 
-def _explain(members: Sequence[Conversation], run: dict[str, Any]) -> None:
+def _explain(members: Sequence[StoredConversation], run: dict[str, Any]) -> None:
     """What the advantage is under the run's rule, and how far it pushes the whole group one way."""
     push = push_of(members, run)
     pushed = (
@@ -72,12 +72,13 @@ def _explain(members: Sequence[Conversation], run: dict[str, Any]) -> None:
         if push is None
         else f" Push of this group: {frame.number(push, 2)} (0 balanced, 1 all one way; docs/rewards.md)."
     )
-    ui.label(
-        f"Advantage: the mean over an attempt's turns, red below 0. Under {advantage_meaning(run, Settings.logged(run))}.{pushed}"
-    ).classes("quiet text-sm")
+    meaning = advantage_meaning(run, CreditSettings.logged(run))
+    ui.label(f"Advantage: the mean over an attempt's turns, red below 0. Under {meaning}.{pushed}").classes(
+        "quiet text-sm"
+    )
 
 
-def _widest_first(members: Sequence[Conversation]) -> list[Conversation]:
+def _widest_first(members: Sequence[StoredConversation]) -> list[StoredConversation]:
     """The best and the worst, then the others as they were: what is to be compared stands side by side. Of equally good ones and
     equally bad ones, the two that go together longest."""
     scored = [m for m in members if m.trajectory["score"] is not None]
@@ -91,7 +92,7 @@ def _widest_first(members: Sequence[Conversation]) -> list[Conversation]:
     return [*ends, *(m for m in members if not any(m is end for end in ends))]
 
 
-def _member(member: Conversation, alone: int | None, equals: Sequence[str], shared: Sequence[bool]) -> None:
+def _member(member: StoredConversation, alone: int | None, equals: Sequence[str], shared: Sequence[bool]) -> None:
     row = member.trajectory
     with ui.element("section").classes("panel member flex flex-col gap-2"):
         ui.link(attempt(row).capitalize(), f"/trajectory/{row['traj_id']}").classes("font-semibold")
@@ -109,19 +110,19 @@ def _member(member: Conversation, alone: int | None, equals: Sequence[str], shar
             frame.turn(turn, same=same)
 
 
-def _equals(members: Sequence[Conversation], own: int) -> list[str]:
+def _equals(members: Sequence[StoredConversation], own: int) -> list[str]:
     """The numbers of the attempts in which the same was said and heard from the first turn to the last."""
     said = [[(t["choice"], t["content"], t["observation"]) for t in m.turns] for m in members]
     return [str(m.trajectory["attempt"] + 1) for n, m in enumerate(members) if n != own and said[n] == said[own]]
 
 
-def _advantage(member: Conversation) -> float | None:
+def _advantage(member: StoredConversation) -> float | None:
     """Mean over the trajectory's turns; every turn's own is on its replay."""
     known = [turn["advantage"] for turn in member.turns if turn["advantage"] is not None]
     return sum(known) / len(known) if known else None
 
 
-def _shared_turns(members: Sequence[Conversation], own: int) -> list[bool]:
+def _shared_turns(members: Sequence[StoredConversation], own: int) -> list[bool]:
     """Whether some other trajectory has said and heard the same up to and with each turn."""
     said: list[list[Any]] = [[(t["choice"], t["content"], t["observation"]) for t in m.turns] for m in members]
     return [

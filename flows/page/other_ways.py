@@ -21,7 +21,7 @@ from userrl_core.audit.replay import why_not
 from userrl_core.errors import UserRLError
 from userrl_core.gyms import names
 from warehouse import Warehouse
-from warehouse.query.browse import Conversation
+from warehouse.query.browse import StoredConversation
 
 WAYS = 4
 SECONDS = 180.0
@@ -34,7 +34,7 @@ _one_at_a_time = asyncio.Semaphore(1)
 """Each holds a model in memory."""
 
 
-def possible(warehouse: Warehouse, shown: Conversation) -> bool:
+def possible(warehouse: Warehouse, shown: StoredConversation) -> bool:
     """Whether the conversation can be replayed, and its run's checkpoint is here to go on."""
     row = shown.trajectory
     if row["gym"] not in names() or row["stop_reason"] is None or why_not(row["gym"], row["user_name"]):

@@ -10,7 +10,7 @@ from nicegui import ui
 from nicegui.events import KeyEventArguments
 
 from flows.page import charts, frame
-from flows.page.credit import SCORES, SHAPINGS, Credit, Settings, advantage_meaning, rescored
+from flows.page.credit import SCORES, SHAPINGS, Credit, CreditSettings, advantage_meaning, rescored
 from flows.page.other_ways import OtherWays, possible
 from flows.page.trajectories import Listing
 from userrl.machine.foreign_text import plain_json
@@ -20,7 +20,7 @@ from userrl_core.records import Flag
 from userrl_core.rewards.shaping import MEANINGS
 from warehouse import Warehouse
 from warehouse.query import browse
-from warehouse.query.browse import Conversation
+from warehouse.query.browse import StoredConversation
 
 KEYS = "j, k: next, previous turn · n, p: next, previous trajectory of the list · g: its group"
 FLAGS = {
@@ -37,13 +37,13 @@ async def show_replay(warehouse: Warehouse, traj_id: int, query: Mapping[str, st
     shown = await frame.asked(lambda: browse.conversation(warehouse, traj_id))
     if shown is None:
         raise ConfigError(f"There is no trajectory {traj_id} in this warehouse.")
-    await Replay(warehouse, shown, Listing(warehouse, query)).build()
+    await ReplayPage(warehouse, shown, Listing(warehouse, query)).build()
 
 
-class Replay:
+class ReplayPage:
     """The page of one conversation: its turns, and the one that the keys have reached."""
 
-    def __init__(self, warehouse: Warehouse, shown: Conversation, listing: Listing) -> None:
+    def __init__(self, warehouse: Warehouse, shown: StoredConversation, listing: Listing) -> None:
         self._warehouse, self._shown, self._listing = warehouse, shown, listing
         self._cards: list[ui.element] = []
         self._heads: list[ui.row] = []
@@ -71,7 +71,7 @@ class Replay:
             self._chart = ui.echart(self._options(self._logged())).classes("w-full").style("height: 13rem")
             self._meaning = ui.label().classes("quiet text-sm")
             self._control = ui.element("div").classes("w-full")
-        self._explain(self._logged(), Settings.logged(self._shown.run))
+        self._explain(self._logged(), CreditSettings.logged(self._shown.run))
         self._opening(row)
         counts = await frame.asked(lambda: _calls(self._warehouse, row["traj_id"]))
         self._goes_on = await frame.asked(lambda: possible(self._warehouse, self._shown))
@@ -154,7 +154,7 @@ class Replay:
         turns = self._shown.turns
         return Credit([turn["shaped"] for turn in turns], [turn["advantage"] for turn in turns])
 
-    def _position(self, members: Sequence[Conversation]) -> int:
+    def _position(self, members: Sequence[StoredConversation]) -> int:
         ids = [member.trajectory["traj_id"] for member in members]
         own = self._shown.trajectory["traj_id"]
         return ids.index(own) if own in ids else 0
@@ -170,7 +170,7 @@ class Replay:
         present = {name: data for name, data in values.items() if any(v is not None for v in data)}
         return charts.turn_bars([t["turn"] for t in turns], present)
 
-    def _explain(self, credit: Credit, settings: Settings) -> None:
+    def _explain(self, credit: Credit, settings: CreditSettings) -> None:
         """What the bars say; nothing where nothing was trained."""
         said = []
         if any(value is not None for value in credit.shaped) and settings.shaping in MEANINGS:
@@ -179,7 +179,7 @@ class Replay:
             said.append(f"Advantage, {advantage_meaning(self._shown.run, settings)}.")
         self._meaning.set_text(" ".join(said))
 
-    def _recolour(self, credit: Credit, settings: Settings) -> None:
+    def _recolour(self, credit: Credit, settings: CreditSettings) -> None:
         self._explain(credit, settings)
         scales = self._scales(credit)
         for bars, turn, shaped, advantage in zip(
@@ -200,7 +200,7 @@ class Replay:
                 CreditControl(self._shown.run, members, self._position(members), self._logged(), self._recolour).build()
         await self._find_neighbours()
 
-    def _say_where_to_look(self, members: Sequence[Conversation]) -> None:
+    def _say_where_to_look(self, members: Sequence[StoredConversation]) -> None:
         """Of a conversation that failed: what earned last, and where the best of its group went another way."""
         row, turns = self._shown.trajectory, self._shown.turns
         if row["stop_reason"] in (None, "success") or not row["admitted"]:
@@ -309,13 +309,13 @@ class CreditControl:
     def __init__(
         self,
         run: dict[str, Any],
-        members: Sequence[Conversation],
+        members: Sequence[StoredConversation],
         position: int,
         logged: Credit,
-        show: Callable[[Credit, Settings], None],
+        show: Callable[[Credit, CreditSettings], None],
     ) -> None:
         self._run, self._members, self._position, self._logged, self._show = run, members, position, logged, show
-        self._own = Settings.of(run)
+        self._own = CreditSettings.of(run)
 
     def build(self) -> None:
         """The controls."""
@@ -337,10 +337,10 @@ class CreditControl:
 
     def _change(self) -> None:
         if self._shaping.value == "as logged":
-            self._show(self._logged, Settings.logged(self._run))
+            self._show(self._logged, CreditSettings.logged(self._run))
             self._say("as it was logged")
             return
-        settings = Settings(self._shaping.value, self._score.value, float(self._gamma.value))
+        settings = CreditSettings(self._shaping.value, self._score.value, float(self._gamma.value))
         try:
             credits = rescored(self._members, self._run, settings)
         except ConfigError as error:

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+from prefect import Flow
 
 from userrl.run.keys import refuse_keys
-
-if TYPE_CHECKING:
-    from prefect import Flow
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def keyless(flow: Flow[P, R]) -> Flow[P, R]:
-    """The flow, which looks at its parameters also when it is called as a function, before Prefect stores them."""
-    from prefect import Flow  # here, since requests are also read where no flow is
+class KeylessFlow(Flow[P, R]):
+    """A flow that looks at its parameters also when it is called as a function."""
 
-    class Keyless(Flow[P, R]):
-        def __call__(self, *arguments: Any, **named: Any) -> Any:
-            refuse_keys({"": list(arguments), **named})
-            return super().__call__(*arguments, **named)
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """Run the flow. Raises ConfigError where a parameter holds a key."""
+        refuse_keys({"": list(arguments), **named})
+        return super().__call__(*arguments, **named)
 
-    flow.__class__ = Keyless
-    return flow
+
+def keyless_flow(**options: Any) -> Callable[[Callable[P, R]], KeylessFlow[P, R]]:
+    """Return a decorator that makes a KeylessFlow of a function; the options are those of `prefect.flow`."""
+    return lambda function: KeylessFlow(function, **options)

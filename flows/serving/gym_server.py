@@ -35,7 +35,7 @@ _PLAIN = re.compile(rf"\s*({'|'.join(CHOICES)})\s*:\s*(.*)", re.DOTALL | re.IGNO
 
 
 @dataclass(slots=True)
-class _Session:
+class _GymSession:
     client: str
     config: Mapping[str, Any] = field(default_factory=dict)
     gym: Gym[Any] | None = None
@@ -64,7 +64,7 @@ class GymServer:
     idle: float = 3600.0
     options: dict[str, Any] = field(default_factory=dict)
     step_timeout: float = 120.0
-    _sessions: dict[int, _Session] = field(default_factory=dict)
+    _sessions: dict[int, _GymSession] = field(default_factory=dict)
     _ids: Any = field(default_factory=lambda: itertools.count(time.time_ns() // 1_000))
     _counts: Counter[str] = field(default_factory=Counter)
     _step_seconds: float = 0.0
@@ -87,7 +87,7 @@ class GymServer:
         if len(self._sessions) >= self.total:
             raise GymError(f"There are {self.total} sessions; close some, or come back later.")
         number = next(self._ids)
-        self._sessions[number] = _Session(client, dict(config or {}))
+        self._sessions[number] = _GymSession(client, dict(config or {}))
         self._counts["created"] += 1
         return {"id": number}
 
@@ -196,7 +196,7 @@ class GymServer:
         """How many sessions there have been since the start."""
         return self._counts["created"]
 
-    def _find(self, number: int) -> _Session:
+    def _find(self, number: int) -> _GymSession:
         if number not in self._sessions:
             raise GymError(f"There is no session {number}; create one first.")
         session = self._sessions[number]
@@ -204,7 +204,7 @@ class GymServer:
         return session
 
     @staticmethod
-    def _state(number: int, session: _Session) -> dict[str, Any]:
+    def _state(number: int, session: _GymSession) -> dict[str, Any]:
         assert session.gym is not None
         return {
             "id": number,
@@ -262,7 +262,7 @@ def app_of(server: GymServer) -> FastAPI:
         return await _tried(_create(server, client, body or Create()))
 
     @app.post("/reset")
-    async def reset(body: BareReset | Reset) -> Any:
+    async def reset(body: BareReset | ResetRequest) -> Any:
         if isinstance(body, BareReset):
             return await _bare(_reset_bare(server, body))
         return await _tried(_reset(server, body))
@@ -306,7 +306,7 @@ class OfSession(BaseModel):
     """The session."""
 
 
-class Reset(OfSession):
+class ResetRequest(OfSession):
     """The body of ``/reset``."""
 
     data_idx: int | None = 0
@@ -326,10 +326,10 @@ async def _create(server: GymServer, client: str, body: Create) -> dict[str, Any
     created = await server.create(client, body.config)
     if server.name not in BEGUN:
         return created
-    return await _reset(server, Reset(id=created["id"], data_idx=server.created - 1))
+    return await _reset(server, ResetRequest(id=created["id"], data_idx=server.created - 1))
 
 
-async def _reset(server: GymServer, body: Reset) -> dict[str, Any]:
+async def _reset(server: GymServer, body: ResetRequest) -> dict[str, Any]:
     state = await server.reset(body.id, body.data_idx or 0, body.seed)
     return opened(server.playing(body.id), state)
 

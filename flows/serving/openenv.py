@@ -69,7 +69,7 @@ class State(BaseModel):
     task: str | None = None
 
 
-class _Session:
+class _OpenEnvSession:
     """The episodes of one connection, one after the other."""
 
     def __init__(self, server: GymServer, client: str) -> None:
@@ -134,7 +134,7 @@ def routes(server: GymServer) -> APIRouter:
     @router.websocket("/ws")
     async def session(socket: WebSocket) -> None:
         await socket.accept()
-        episodes = _Session(server, socket.client.host if socket.client else "")
+        episodes = _OpenEnvSession(server, socket.client.host if socket.client else "")
         try:
             while (answer := await _reply(episodes, await socket.receive_text())) is not None:
                 await socket.send_json(answer)
@@ -150,7 +150,7 @@ def routes(server: GymServer) -> APIRouter:
 _MODELS: Mapping[str, type[BaseModel]] = {"action": Action, "observation": Observation, "state": State}
 
 
-async def _reply(episodes: _Session, text: str) -> dict[str, Any] | None:
+async def _reply(episodes: _OpenEnvSession, text: str) -> dict[str, Any] | None:
     """The answer to a message; None to the one that closes the session."""
     try:
         message = json.loads(text)

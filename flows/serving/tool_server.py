@@ -22,7 +22,7 @@ from userrl_core.errors import ConfigError
 from userrl_core.gyms.tau.database import Database
 from userrl_core.gyms.tau.stores import open_database
 from userrl_core.gyms.tau.tools import Domain, ToolError
-from userrl_core.gyms.tau.verifier import Verdict, Write, replay, verify
+from userrl_core.gyms.tau.verifier import Write, WritesVerdict, replay, verify
 from userrl_core.records import Task
 
 try:
@@ -39,7 +39,7 @@ Asgi = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 @dataclass(slots=True)
-class _Session:
+class _ToolSession:
     database: Database
     task: Task | None
     writes: list[Write] = field(default_factory=list)
@@ -59,7 +59,7 @@ class ToolServer:
     tasks: Sequence[Task] = ()
     total: int = 1024
     idle: float = 3600.0
-    _sessions: dict[str, _Session] = field(default_factory=dict)
+    _sessions: dict[str, _ToolSession] = field(default_factory=dict)
 
     def create(self, task_id: str | None = None) -> str:
         """Begin an episode; returns the session's name. Raises LookupError for an unknown task, RuntimeError when it is full."""
@@ -70,7 +70,7 @@ class ToolServer:
             raise RuntimeError(f"There are {self.total} sessions; close some, or come back later.")
         base = self.domain.base if task is None else task.payload.get("tables", self.domain.base)
         name = secrets.token_urlsafe(12)
-        self._sessions[name] = _Session(open_database(self.domain, self.folder, base, "sqlite"), task)
+        self._sessions[name] = _ToolSession(open_database(self.domain, self.folder, base, "sqlite"), task)
         return name
 
     def call(self, session: str, tool: str, arguments: dict[str, Any]) -> str:
@@ -81,7 +81,7 @@ class ToolServer:
             held.writes.append((tool, arguments))
         return result
 
-    def verdict(self, session: str) -> Verdict:
+    def verdict(self, session: str) -> WritesVerdict:
         """What was done so far, beside the gold actions of the session's task. Raises LookupError without one."""
         held = self.find(session)
         if held.task is None:
@@ -103,7 +103,7 @@ class ToolServer:
         for name in [name for name, held in self._sessions.items() if held.used < forgotten]:
             self.close(name)
 
-    def find(self, session: str) -> _Session:
+    def find(self, session: str) -> _ToolSession:
         """The session, which is in use. Raises LookupError where there is none."""
         if session not in self._sessions:
             raise LookupError("There is no such session; begin one with POST /sessions.")

@@ -20,7 +20,7 @@ from prefect.states import Cancelling, Crashed
 from prefect.types._datetime import now
 
 from flows.stages.artifacts import TRIAL_TAG
-from sweeps.launcher import Started, Status
+from sweeps.launcher import StartedTrial, Status
 from userrl.run.request import TrainRequest
 from userrl.trials.processes import Trials
 from userrl_core import processes
@@ -41,7 +41,7 @@ PENDING_SECONDS = 300.0
 class DeploymentLauncher(Trials):
     """A trial is a run of a ``train`` deployment; every worker of the pool may take it."""
 
-    def start(self, overrides: Mapping[str, Any], *, seed: int, label: str, shown: str) -> Started:
+    def start(self, overrides: Mapping[str, Any], *, seed: int, label: str, shown: str) -> StartedTrial:
         """Ask the server for a flow run under this sweep's own; the label as idempotency key makes a repeated request the same
         flow run.
 
@@ -50,10 +50,10 @@ class DeploymentLauncher(Trials):
         request, run_id = self.request(overrides, seed)
         return self.launch(request, run_id, label=label, shown=shown)
 
-    def launch(self, request: TrainRequest, run_id: str, *, label: str, shown: str) -> Started:
+    def launch(self, request: TrainRequest, run_id: str, *, label: str, shown: str) -> StartedTrial:
         """The same for a request as it is, whose run will have this id."""
         flow_run: Any = self._retry_while_away(lambda: self._run(request, label, shown))
-        return Started(str(flow_run.id), run_id)
+        return StartedTrial(str(flow_run.id), run_id)
 
     def _run(self, request: TrainRequest, label: str, shown: str) -> Any:
         for deployment in (f"train/{Path(request.recipe).stem}", "train/equalized-r2g"):

@@ -4,7 +4,7 @@ from itertools import count
 
 import numpy as np
 
-from userrl_core.audit.agreement import Group
+from userrl_core.audit.agreement import AuditedGroup
 from userrl_core.audit.rules import Padded
 from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.seeding import derive_seed
@@ -15,7 +15,7 @@ def exact_group(rewards):
     later = [row for row in rewards if len(row) > 1]
     ways = [*(rewards * 2), *(later * 4), *(later * 4)]
     ones = [[1] * len(row) for row in ways]
-    return Group(
+    return AuditedGroup(
         own=Padded.of(rewards, [[1] * len(row) for row in rewards]),
         ends=np.array([sum(row) for row in rewards]),
         at=[[0], [0], [0, 1], [0, 2]],

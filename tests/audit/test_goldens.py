@@ -7,7 +7,7 @@ import pytest
 
 from tests.audit.games import exact_group
 from userrl_core.audit.agreement import by_kind, expected, worth
-from userrl_core.audit.rules import Padded, Rule, frozen, paid, rules
+from userrl_core.audit.rules import AuditedRule, Padded, frozen, paid, rules
 from userrl_core.audit.utility import gap
 from userrl_core.rewards import assign_credit
 
@@ -39,23 +39,27 @@ def first_step(rule, rewards, gamma):
 @pytest.mark.parametrize(("kind", "r2g", "r2g_in_rewards", "total", "total_in_rewards"), PAID)
 def test_golden_a_what_rules_pay_a_gamble_that_is_worth_nothing(kind, r2g, r2g_in_rewards, total, total_in_rewards):
     shaping, form = kind
-    discounted = first_step(Rule(shaping, "r2g", form, "token_mean"), GAMBLE, 0.8)
+    discounted = first_step(AuditedRule(shaping, "r2g", form, "token_mean"), GAMBLE, 0.8)
     assert discounted == pytest.approx(r2g, abs=1e-9)
     assert discounted * (0.287228132326901 + EPSILON) == pytest.approx(r2g_in_rewards, abs=1e-6)
-    undiscounted = first_step(Rule(shaping, "sum", form, "token_mean"), GAMBLE, 1.0)
+    undiscounted = first_step(AuditedRule(shaping, "sum", form, "token_mean"), GAMBLE, 1.0)
     assert undiscounted == pytest.approx(total, abs=1e-9)
     assert undiscounted * (0.353553390593274 + EPSILON) == pytest.approx(total_in_rewards, abs=1e-6)
 
 
 def test_golden_a_a_mean_over_turns_and_rules_per_turn_index():
     for gamma in (0.8, 1.0):
-        mean = first_step(Rule("equalized", "mean", "released", "token_mean"), GAMBLE, gamma)
+        mean = first_step(AuditedRule("equalized", "mean", "released", "token_mean"), GAMBLE, gamma)
         assert mean == pytest.approx(-1.154695205, abs=1e-9)
-        assert first_step(Rule("index_rewards", aggregation="token_mean"), GAMBLE, gamma) == pytest.approx(
+        assert first_step(AuditedRule("index_rewards", aggregation="token_mean"), GAMBLE, gamma) == pytest.approx(
             -0.5, abs=1e-9
         )
-    assert first_step(Rule("index_returns", aggregation="token_mean"), GAMBLE, 0.8) == pytest.approx(-0.1, abs=1e-9)
-    assert first_step(Rule("index_returns", aggregation="token_mean"), GAMBLE, 1.0) == pytest.approx(0.0, abs=1e-9)
+    assert first_step(AuditedRule("index_returns", aggregation="token_mean"), GAMBLE, 0.8) == pytest.approx(
+        -0.1, abs=1e-9
+    )
+    assert first_step(AuditedRule("index_returns", aggregation="token_mean"), GAMBLE, 1.0) == pytest.approx(
+        0.0, abs=1e-9
+    )
 
 
 @pytest.mark.parametrize(("goal", "gamma", "difference"), [("sum", 0.8, 0.0), ("r2g", 0.8, -0.1), ("r2g", 1.0, 0.0)])
@@ -90,15 +94,19 @@ def test_golden_b_rewards_centred_per_turn_index_pay_for_going_on_where_turns_co
     costly = [[0.5], [0.5], [0.75, 0.25], [0.75, -0.75]]
     true = worth(exact_group(costly), "sum", 1.0, 1.0)
     assert gap(true.togo[0], np.array([True, True, False, False] * 2))[0] == pytest.approx(0.0, abs=1e-9)
-    assert first_step(Rule("index_rewards", aggregation="token_mean"), costly, 1.0) == pytest.approx(0.25, abs=1e-9)
-    assert first_step(Rule("equalized", "sum", "released", "token_mean"), costly, 1.0) == pytest.approx(0.0, abs=1e-9)
+    assert first_step(AuditedRule("index_rewards", aggregation="token_mean"), costly, 1.0) == pytest.approx(
+        0.25, abs=1e-9
+    )
+    assert first_step(AuditedRule("equalized", "sum", "released", "token_mean"), costly, 1.0) == pytest.approx(
+        0.0, abs=1e-9
+    )
 
 
 def test_golden_c_the_loss_aggregation_turns_the_sign_of_going_on():
     group = single_tokens([[0.0], [0.0], [0.0, 0.9], [0.0, 0.0, 1.0]])
     found = {}
     for aggregation in ("token_mean", "trajectory_mean"):
-        second = paid(Rule("equalized", "sum", "released", aggregation), group, 1.0)[2:, 1]
+        second = paid(AuditedRule("equalized", "sum", "released", aggregation), group, 1.0)[2:, 1]
         found[aggregation] = gap(second, group.turns[2:] == 2)[0]
     assert found["token_mean"] == pytest.approx(0.209945112, abs=1e-9)
     assert found["trajectory_mean"] == pytest.approx(-0.078729417, abs=1e-9)
@@ -106,11 +114,11 @@ def test_golden_c_the_loss_aggregation_turns_the_sign_of_going_on():
 
 def test_golden_d_the_paper_form_is_not_centred():
     group = single_tokens([[0.2, 0.4]] * 3 + [[0.2, 0.45]])
-    paper = paid(Rule("r2g", "r2g", "paper", "token_mean"), group, 0.8)
+    paper = paid(AuditedRule("r2g", "r2g", "paper", "token_mean"), group, 0.8)
     scale = np.sqrt(3e-4) + EPSILON
     assert paper[:, 1].tolist() == pytest.approx([-0.13 / scale] * 3 + [-0.08 / scale], abs=1e-9)
     assert paper[:, 1].tolist() == pytest.approx([-7.505120] * 3 + [-4.618536], abs=1e-6)
-    centred = paid(Rule("r2g", "r2g", "centred", "token_mean"), group, 0.8)
+    centred = paid(AuditedRule("r2g", "r2g", "centred", "token_mean"), group, 0.8)
     assert centred.mean() == pytest.approx(0.0, abs=1e-9)
 
 

@@ -17,18 +17,18 @@ from userrl.run.alarms import alarm_rules, fell, sounded
 from userrl.run.job import Inputs
 from userrl.run.plan import actors, last_step
 from userrl.run.results import TrainResult, validation_scores
-from userrl_core.measure.collapse import Fall, Validation, fallen
+from userrl_core.measure.collapse import Fall, ValidationScores, fallen
 
 TASKS = 64
 
 
-def curve(*means: float, every: int = 10) -> list[Validation]:
+def curve(*means: float, every: int = 10) -> list[ValidationScores]:
     """Validations of 64 tasks that score 0 or 1, each failing on tasks of its own draw."""
     history = []
     for number, mean in enumerate(means):
         order = random.Random(number).sample(range(TASKS), TASKS)
         right = set(order[: round(mean * TASKS)])
-        history.append(Validation(number * every, {f"travel/{n}": float(n in right) for n in range(TASKS)}))
+        history.append(ValidationScores(number * every, {f"travel/{n}": float(n in right) for n in range(TASKS)}))
     return history
 
 
@@ -63,16 +63,16 @@ def test_what_swings_rises_or_was_good_but_once_is_no_collapse(means: tuple[floa
 
 def test_the_same_fall_on_the_same_tasks_counts_where_it_is_certain() -> None:
     """Scores that all fall by .15 have no spread at all: the least fall decides."""
-    before = Validation(0, {f"t{n}": 0.5 for n in range(8)})
-    low = [Validation(step, {f"t{n}": 0.35 for n in range(8)}) for step in (30, 40)]
-    history = [before, Validation(10, before.scores), Validation(20, before.scores), *low]
+    before = ValidationScores(0, {f"t{n}": 0.5 for n in range(8)})
+    low = [ValidationScores(step, {f"t{n}": 0.35 for n in range(8)}) for step in (30, 40)]
+    history = [before, ValidationScores(10, before.scores), ValidationScores(20, before.scores), *low]
     assert fallen(history) == Fall(40, pytest.approx(0.35), 0.5, 0.4)
     assert fallen(history, least=0.2) is None
 
 
 @given(st.lists(st.floats(0.9, 1.0), min_size=4, max_size=12))
 def test_validations_within_a_tenth_of_each_other_are_never_a_fall(means: list[float]) -> None:
-    assert fallen([Validation(i, {"a": mean, "b": mean}) for i, mean in enumerate(means)]) is None
+    assert fallen([ValidationScores(i, {"a": mean, "b": mean}) for i, mean in enumerate(means)]) is None
 
 
 def test_the_alarm_says_it_in_a_sentence_and_a_recipe_may_stop_on_it_or_turn_it_off() -> None:

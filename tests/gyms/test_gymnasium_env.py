@@ -15,7 +15,7 @@ from userrl_core import gyms
 from userrl_core.errors import ConfigError
 from userrl_core.gyms.gymnasium_env import environment_id
 from userrl_core.gyms.registry import names
-from userrl_core.gyms.travel.world import Judgement
+from userrl_core.gyms.travel.world import MessageReading
 
 
 def make_env(name: str = "function", **options: Any) -> gymnasium.Env[str, str]:
@@ -82,7 +82,7 @@ def test_a_message_without_a_call_is_a_format_error_and_earns_nothing():
 def test_characters_outside_the_observation_space_are_replaced_not_refused():
     class EmojiUser:
         async def judge(self, utterance: str, candidates: Any, history: Any) -> Any:
-            return Judgement("other")
+            return MessageReading("other")
 
         async def chat(self, utterance: str, history: Any) -> str:
             return "fine \U0001f600"

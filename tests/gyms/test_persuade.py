@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.published import published
 from userrl_core.errors import ConfigError, JudgeError, TaskError
 from userrl_core.gyms import generate, load_published, make, tasks
-from userrl_core.gyms.persuade.gym import STANCES, PersuadeGym, Verdict, rebuttals_of
+from userrl_core.gyms.persuade.gym import STANCES, ListenerResponse, PersuadeGym, rebuttals_of
 from userrl_core.gyms.persuade.rule_user import RulePersuadeUser
 from userrl_core.gyms.validate import validate
 from userrl_core.interact import InteractCall
@@ -35,9 +35,9 @@ class ScriptedUser:
         self.stances = list(stances)
         self.previous: list[str] = []
 
-    async def respond(self, argument: str, stance: str) -> Verdict:
+    async def respond(self, argument: str, stance: str) -> ListenerResponse:
         self.previous.append(stance)
-        return Verdict("Hm.", self.stances.pop(0))
+        return ListenerResponse("Hm.", self.stances.pop(0))
 
 
 def make_task(**payload: Any) -> Task:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from userrl_core.gyms import make, tasks
-from userrl_core.gyms.persuade.gym import STANCES, Verdict
+from userrl_core.gyms.persuade.gym import STANCES, ListenerResponse
 from userrl_core.interact import InteractCall, parse_text, parse_tool_calls
 from userrl_core.records import Message, PolicyReply, Task, Trajectory
 from userrl_core.rollout import run_episodes
@@ -64,8 +64,8 @@ class Swaying:
     def __init__(self, *levels: int) -> None:
         self.levels = list(levels)
 
-    async def respond(self, argument: str, stance: str) -> Verdict:
-        return Verdict("Hm.", STANCES[self.levels.pop(0)])
+    async def respond(self, argument: str, stance: str) -> ListenerResponse:
+        return ListenerResponse("Hm.", STANCES[self.levels.pop(0)])
 
 
 @pytest.mark.parametrize(("paid", "sixths"), [("previous", [3, 0, 2, 0, 1]), ("best", [3, 0, 0, 0, 0])])

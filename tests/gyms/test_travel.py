@@ -13,7 +13,7 @@ from userrl_core.errors import ConfigError, UserError
 from userrl_core.gyms.travel.config import TravelConfig
 from userrl_core.gyms.travel.gym import TravelGym
 from userrl_core.gyms.travel.rule_user import question_for
-from userrl_core.gyms.travel.world import HistoryLine, Judgement, Preference, SearchJudgement
+from userrl_core.gyms.travel.world import HistoryLine, MessageReading, Preference, SearchJudgement
 from userrl_core.interact import InteractCall
 from userrl_core.records import Task
 
@@ -47,10 +47,10 @@ class ScriptedUser:
 
     async def judge(
         self, utterance: str, candidates: Sequence[Preference], history: Sequence[HistoryLine]
-    ) -> Judgement:
+    ) -> MessageReading:
         if utterance.startswith("P"):
-            return Judgement("held", utterance)
-        return Judgement(utterance)  # type: ignore[arg-type]
+            return MessageReading("held", utterance)
+        return MessageReading(utterance)  # type: ignore[arg-type]
 
     async def match(self, query: str, history: Sequence[HistoryLine]) -> SearchJudgement:
         return SearchJudgement(query) if query in ("wrong", "unrelated") else SearchJudgement("match", query)  # type: ignore[arg-type]
@@ -279,7 +279,7 @@ def test_the_tiny_tier_has_its_own_defaults_and_a_given_field_overrides_them():
 
 async def test_the_error_of_a_user_that_is_down_passes_through():
     class FailingUser(ScriptedUser):
-        async def judge(self, *_: Any) -> Judgement:
+        async def judge(self, *_: Any) -> MessageReading:
             raise UserError("the model is down")
 
     gym = gyms.make("travel", make_task(), FailingUser())

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sweeps.driver import Sweep
-from sweeps.launcher import Started, Status
+from sweeps.launcher import StartedTrial, Status
 from sweeps.space import Space
 from sweeps.study import open_study
 from userrl_core.records import ModelCall, RolloutContext, Task, Trajectory, Turn
@@ -36,7 +36,7 @@ class WritingLauncher:
         self.logs: dict[str, TurnLog] = {}
         self.overrides: dict[str, Mapping[str, Any]] = {}
 
-    def start(self, overrides: Mapping[str, Any], *, seed: int, label: str, shown: str) -> Started:
+    def start(self, overrides: Mapping[str, Any], *, seed: int, label: str, shown: str) -> StartedTrial:
         if self.die_after is not None and len(self.started) >= self.die_after:
             raise Interrupted
         run_id = content_hash([dict(overrides), seed])
@@ -45,7 +45,7 @@ class WritingLauncher:
         self.shown.append(shown)
         self.progress.setdefault(run_id, 0)
         self.overrides[run_id] = overrides
-        return Started(handle=run_id, run_id=run_id)
+        return StartedTrial(handle=run_id, run_id=run_id)
 
     def status(self, handle: str) -> Status:
         if handle not in self.progress:

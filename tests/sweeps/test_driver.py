@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from optuna.trial import TrialState
 
-from sweeps.launcher import Started, Status
+from sweeps.launcher import StartedTrial, Status
 from sweeps.objective import Point, points
 from sweeps.results import draw, importance, table, winner
 from sweeps.study import counted, exhausted, open_study
@@ -170,7 +170,7 @@ def test_whoever_only_looks_at_a_sweep_that_begins_queues_nothing_beside_it(tmp_
 
 def test_a_configuration_that_the_recipe_refuses_is_a_failed_trial_with_the_sentence(tmp_path: Path) -> None:
     class Refusing(WritingLauncher):
-        def start(self, overrides: Mapping[str, Any], *, seed: int, label: str, shown: str) -> Started:
+        def start(self, overrides: Mapping[str, Any], *, seed: int, label: str, shown: str) -> StartedTrial:
             if overrides["credit.gamma"] == 0.7:
                 raise ConfigError("Gamma 0.7 is refused.")
             return super().start(overrides, seed=seed, label=label, shown=shown)

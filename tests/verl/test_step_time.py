@@ -8,7 +8,7 @@ import curricula
 from userrl.run.estimate import step_rows
 from userrl_core.training.config import AlgorithmConfig, Cluster
 from userrl_core.training.shapes import SHAPES
-from userrl_core.training.verl.machine.step_time import Served, StepTime, gpus_per_copy, step_time
+from userrl_core.training.verl.machine.step_time import ServedCopies, StepTime, gpus_per_copy, step_time
 
 EIGHT = "Qwen/Qwen3-8B"
 
@@ -16,7 +16,7 @@ EIGHT = "Qwen/Qwen3-8B"
 def took(gpu: str, gpus: int, share: float = 0.5, users: int = 0) -> StepTime:
     """128 x 8 conversations; the user's model cut over all of its GPUs."""
     cluster = Cluster(gpus=gpus, gpu=gpu, engine_memory=share)
-    user = Served(SHAPES["Qwen3-32B"], users, users, 0.9 * cluster.memory_gb) if users else None
+    user = ServedCopies(SHAPES["Qwen3-32B"], users, users, 0.9 * cluster.memory_gb) if users else None
     found = step_time(cluster, AlgorithmConfig(minibatches=8), EIGHT, user=user)
     assert found is not None
     return found

@@ -161,7 +161,7 @@ def test_a_card_of_unknown_memory_must_be_told() -> None:
     assert Cluster(gpu="Z900", gpu_memory=12.0).memory_gb == 12.0
 
 
-def complete(root: Path, step: int, weights: bytes, score: float | None = None) -> files.Card:
+def complete(root: Path, step: int, weights: bytes, score: float | None = None) -> files.CheckpointCard:
     folder = root / f"global_step_{step}"
     (folder / "actor" / "huggingface").mkdir(parents=True)
     (folder / "actor" / "huggingface" / "model.safetensors").write_bytes(weights)

@@ -12,7 +12,7 @@ from userrl_core.errors import ConfigError
 from warehouse import TurnLog, open_warehouse
 from warehouse.upkeep.exchange.atif import trajectory
 from warehouse.upkeep.exchange.conversations import (
-    Conversation,
+    ExportedConversation,
     bring_in,
     conversations,
     read_conversations,
@@ -36,7 +36,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def of(root: Path, phase: str | None = None) -> list[Conversation]:
+def of(root: Path, phase: str | None = None) -> list[ExportedConversation]:
     with open_warehouse(root) as warehouse:
         return list(conversations(warehouse, "r1", phase=phase))
 

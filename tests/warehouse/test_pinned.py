@@ -13,13 +13,13 @@ from tests.warehouse.makers import play
 from userrl_core.errors import LogError
 from warehouse import TurnLog
 from warehouse.files.pinned import FOLDER, STALE_SECONDS, pinned
-from warehouse.query.connection import Connection, State
+from warehouse.query.connection import Connection, QueriedFiles
 
 
 def test_a_query_under_which_files_always_move_is_answered_from_links(tmp_path: Path) -> None:
     asked: list[int] = []
 
-    def ask(cursor: duckdb.DuckDBPyConnection, _: State) -> int:
+    def ask(cursor: duckdb.DuckDBPyConnection, _: QueriedFiles) -> int:
         log = TurnLog.open(tmp_path, f"r{len(asked)}")
         play(log, [0.0, 1.0])
         asked.append(len(asked))
@@ -49,7 +49,7 @@ def test_where_no_link_can_be_made_the_query_says_that_files_move(
     monkeypatch.setattr(time, "sleep", lambda _: None)
     logs = [TurnLog.open(tmp_path, "first")]
 
-    def ask(cursor: duckdb.DuckDBPyConnection, _: State) -> None:
+    def ask(cursor: duckdb.DuckDBPyConnection, _: QueriedFiles) -> None:
         logs.append(TurnLog.open(tmp_path, f"r{len(logs)}"))
         play(logs[-1], [1.0])
         logs[-2].close()
@@ -70,7 +70,7 @@ def test_a_rewind_that_arrives_under_a_query_of_links_is_not_missed(
         play(log, [0.0, 1.0], step=2)
     counts: list[int] = []
 
-    def ask(cursor: duckdb.DuckDBPyConnection, _: State) -> None:
+    def ask(cursor: duckdb.DuckDBPyConnection, _: QueriedFiles) -> None:
         if not counts:
             with TurnLog.open(tmp_path, "r1") as again:
                 again.event("rewind", stage="rl-1", step=1)
@@ -86,7 +86,7 @@ def test_events_that_rewind_nothing_let_a_query_be(tmp_path: Path) -> None:
         play(log, [0.0, 1.0])
     asked: list[TurnLog] = []
 
-    def ask(cursor: duckdb.DuckDBPyConnection, _: State) -> None:
+    def ask(cursor: duckdb.DuckDBPyConnection, _: QueriedFiles) -> None:
         asked.append(TurnLog.open(tmp_path, f"other-{len(asked)}"))
         asked[-1].event("alarm", stage="rl-1", step=1)
         cursor.execute("SELECT count(*) FROM turns").fetchall()

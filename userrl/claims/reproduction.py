@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from curricula.claims import Arm, Claim, load_arm, load_claim
-from sweeps.launcher import Started, Status
+from sweeps.launcher import StartedTrial, Status
 from userrl.claims.register import Register, registered, runs_of
 from userrl.machine.home import check_writable, home, runs_dir, warehouse_dir
 from userrl.machine.slots import alone
@@ -28,7 +28,7 @@ STARTS = 2
 class RunLauncher(Protocol):
     """Starts the runs of a claim: as child processes of this machine, or as flow runs that any worker may take."""
 
-    def launch(self, request: TrainRequest, run_id: str, *, label: str, shown: str) -> Started:
+    def launch(self, request: TrainRequest, run_id: str, *, label: str, shown: str) -> StartedTrial:
         """Start a run and return at once. Starting one label twice is starting it once."""
         ...
 
@@ -88,7 +88,7 @@ class _Place:
 
     seed: int
     arm: str
-    started: Started
+    started: StartedTrial
     starts: int
     label: int
 
@@ -130,7 +130,7 @@ class _Runs:
             return None
         handle = noted.get("handle") if noted else None
         if noted and handle and self.launcher.status(handle) == "running":
-            return _Place(seed, arm, Started(handle, run_id), 1, int(noted["label"]))
+            return _Place(seed, arm, StartedTrial(handle, run_id), 1, int(noted["label"]))
         return self._start(seed, arm, run_id, starts=1, label=int(noted.get("label", 0)) + 1 if noted else 1)
 
     def _start(self, seed: int, arm: str, run_id: str, *, starts: int, label: int) -> _Place:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from userrl.machine.home import warehouse_dir
-from userrl.run.results import Demonstrations, ScoresByActor, SolvedByActor
+from userrl.run.results import KeptDemonstrations, ScoresByActor, SolvedByActor
 from userrl.run.run import Run
 from userrl_core.errors import ConfigError
 
@@ -22,7 +22,7 @@ class RunReport(BaseModel):
     profile: str | None
     seed: int
     backend: str = "local"
-    demonstrations: Demonstrations | None = None
+    demonstrations: KeptDemonstrations | None = None
     cold_start: bool = True
     """Whether there was one before RL; earlier reports do not say, and had one."""
     from_scratch: bool = False

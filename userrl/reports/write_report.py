@@ -14,10 +14,10 @@ from userrl.run.alarms import alarm_rules, fell, sounded, validations
 from userrl.run.ending import COLLAPSED, endings
 from userrl.run.plan import RunPlan, last_step
 from userrl.run.results import (
-    Demonstrations,
     DistillResult,
     EvaluateResult,
     GymScore,
+    KeptDemonstrations,
     ScoresByActor,
     TrainResult,
     stage_results,
@@ -64,7 +64,7 @@ def write_report(
         profile=plan.recipe.profile,
         seed=plan.request.seed,
         backend=plan.backend,
-        demonstrations=demonstrations and Demonstrations.model_validate(demonstrations, from_attributes=True),
+        demonstrations=demonstrations and KeptDemonstrations.model_validate(demonstrations, from_attributes=True),
         cold_start=newest is None or plan.recipe.cold_start.enabled,
         from_scratch=plan.from_scratch and evaluated is None,
         table=scores.table if scores else {},

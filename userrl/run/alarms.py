@@ -19,7 +19,7 @@ import duckdb
 from userrl.run.job import StageJob
 from userrl_core.errors import ConfigError, TrainingError, UserRLError
 from userrl_core.json_files import GrowingLines
-from userrl_core.measure.collapse import LEAST, Validation, fallen
+from userrl_core.measure.collapse import LEAST, ValidationScores, fallen
 from userrl_core.records import branch_of
 from userrl_core.rewards.push import WARN_ABOVE
 from userrl_core.suggest import nearest
@@ -34,7 +34,7 @@ WINDOW = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class AlarmRule:
     """One alarm. Trips when the window's mean is ``below`` or ``above`` the threshold, times its best window if relative.
 
     unless_solved: silent while the window's mean success is at least `SOLVED`: who has nothing left to learn varies little too.
@@ -56,30 +56,32 @@ VALIDATION_FELL = "validation_fell"
 PUSH = "push"
 """The alarm over the credit rule's group push; silent unless advantages are those of grouped credit."""
 
-RULES: Mapping[str, Rule] = {
-    "reply_length": Rule("replies are less than half as long as they were", 0.5, "below", relative=True),
-    "format_valid": Rule("too few replies hold a readable call", 0.8, "below"),
-    "entropy": Rule("the policy hardly varies any more (entropy in nats)", 0.001, "below"),
-    "entropy_collapse": Rule(
+RULES: Mapping[str, AlarmRule] = {
+    "reply_length": AlarmRule("replies are less than half as long as they were", 0.5, "below", relative=True),
+    "format_valid": AlarmRule("too few replies hold a readable call", 0.8, "below"),
+    "entropy": AlarmRule("the policy hardly varies any more (entropy in nats)", 0.001, "below"),
+    "entropy_collapse": AlarmRule(
         "entropy is less than a tenth of what it was, far from success", 0.1, "below", relative=True, unless_solved=True
     ),
-    "signal": Rule("few groups still differ, so little is learnt, far from success", 0.2, "below", unless_solved=True),
-    "kl": Rule("the policy has moved far from where it started (KL in nats)", 2.0, "above"),
-    "engine_gap": Rule(
+    "signal": AlarmRule(
+        "few groups still differ, so little is learnt, far from success", 0.2, "below", unless_solved=True
+    ),
+    "kl": AlarmRule("the policy has moved far from where it started (KL in nats)", 2.0, "above"),
+    "engine_gap": AlarmRule(
         "the rollout engine speaks by other probabilities than the trainer computes, so what is trained is not what "
         "played (k3 in nats); a weight sync that failed, or another number format",
         0.01,
         "above",
     ),
-    "zero_variance": Rule("nearly all groups have equal scores, so nothing is learnt", 0.95, "above"),
-    PUSH: Rule(
+    "zero_variance": AlarmRule("nearly all groups have equal scores, so nothing is learnt", 0.95, "above"),
+    PUSH: AlarmRule(
         "most of the advantages push whole groups up or down, whatever was done; credit.form centred takes that away",
         WARN_ABOVE,
         "above",
     ),
-    "null_reward": Rule("too many trajectories could not be scored", 0.1, "above"),
-    VALIDATION_FELL: Rule("two validations in a row lie far below the best three", LEAST, "below"),
-    "user_errors": Rule("too many calls of the user model fail", 0.1, "above"),
+    "null_reward": AlarmRule("too many trajectories could not be scored", 0.1, "above"),
+    VALIDATION_FELL: AlarmRule("two validations in a row lie far below the best three", LEAST, "below"),
+    "user_errors": AlarmRule("too many calls of the user model fail", 0.1, "above"),
 }
 
 ALONG = "(stage not similar to 'rl-[0-9]+-.*' or suffix(stage, '-' || $branch))"
@@ -125,12 +127,12 @@ class Alarm:
         return f"Alarm {self.name} at step {self.step}: {RULES[self.name].what} ({self.value:.3g}, bound {self.bound:.3g})."
 
 
-def alarm_rules(alarms: Mapping[str, Any]) -> dict[str, tuple[Rule, Action]]:
+def alarm_rules(alarms: Mapping[str, Any]) -> dict[str, tuple[AlarmRule, Action]]:
     """The recipe's alarms with defaults filled in. Raises ConfigError for an unknown alarm or action."""
     for name in alarms:
         if name not in RULES:
             raise ConfigError(f"There is no alarm '{name}'{nearest(name, RULES)}; there are {', '.join(RULES)}.")
-    rules: dict[str, tuple[Rule, Action]] = {}
+    rules: dict[str, tuple[AlarmRule, Action]] = {}
     for name, rule in RULES.items():
         given = alarms.get(name, {})
         given = {"action": given} if not isinstance(given, Mapping) else given
@@ -144,7 +146,7 @@ def alarm_rules(alarms: Mapping[str, Any]) -> dict[str, tuple[Rule, Action]]:
     return rules
 
 
-def tripped(rows: Sequence[Mapping[str, Any]], alarms: Mapping[str, tuple[Rule, Action]]) -> list[Alarm]:
+def tripped(rows: Sequence[Mapping[str, Any]], alarms: Mapping[str, tuple[AlarmRule, Action]]) -> list[Alarm]:
     """Alarms that sound at the last of these steps. rows: one mapping per step with ``step`` and a number per alarm."""
     sounding = []
     successes = [float(row["success"]) for row in rows[-WINDOW:] if row.get("success") is not None]
@@ -160,7 +162,7 @@ def tripped(rows: Sequence[Mapping[str, Any]], alarms: Mapping[str, tuple[Rule, 
     return sounding
 
 
-def validations(warehouse: Warehouse, run_id: str, branch: str = "") -> list[Validation]:
+def validations(warehouse: Warehouse, run_id: str, branch: str = "") -> list[ValidationScores]:
     """The validations along a branch of a run by step, each with the mean score of every task that was scored."""
     text = f"""select step, gym || '/' || task_id, avg(score) from trajectories
               where run_id = $run and phase = 'validate' and admitted and score is not null and {ALONG}
@@ -168,10 +170,10 @@ def validations(warehouse: Warehouse, run_id: str, branch: str = "") -> list[Val
     by_step: dict[int, dict[str, float]] = {}
     for step, task, score in warehouse.sql(text, run=run_id, branch=branch).fetchall():
         by_step.setdefault(step, {})[task] = score
-    return [Validation(step, scores) for step, scores in by_step.items()]
+    return [ValidationScores(step, scores) for step, scores in by_step.items()]
 
 
-def fell(history: Sequence[Validation], alarms: Mapping[str, tuple[Rule, Action]]) -> list[Alarm]:
+def fell(history: Sequence[ValidationScores], alarms: Mapping[str, tuple[AlarmRule, Action]]) -> list[Alarm]:
     """The alarm that validations have fallen, where they have; none where the recipe turns it off."""
     rule, action = alarms[VALIDATION_FELL]
     fall = fallen(history, rule.threshold) if action != "off" else None

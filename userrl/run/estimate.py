@@ -15,7 +15,7 @@ from userrl_core.served.health import served_users
 from userrl_core.training.config import ModelConfig
 from userrl_core.training.one_gpu import check_one_gpu
 from userrl_core.training.shapes import shape_of
-from userrl_core.training.verl.machine.step_time import COMPUTED, Conversation, step_time, user_server
+from userrl_core.training.verl.machine.step_time import COMPUTED, ConversationTokens, step_time, user_server
 from userrl_core.training.verl.memory import settled
 
 LONG_HOURS = 1.0
@@ -67,7 +67,7 @@ def step_rows(recipe: Recipe) -> list[tuple[str, str]]:
     served = bool(served_users(users_of(recipe, recipe.training_gyms, role="train")))
     gpus = len(named(hardware.user_gpus))
     known = served and gpus > 0 and hardware.user_model is not None
-    talk = Conversation(turns=min(Conversation().turns, recipe.most_turns))
+    talk = ConversationTokens(turns=min(ConversationTokens().turns, recipe.most_turns))
     try:
         user = user_server(str(hardware.user_model), gpus, hardware.memory_gb) if known else None
         machine = settled(recipe.model, hardware, algorithm)

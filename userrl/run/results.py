@@ -45,7 +45,7 @@ class Result(BaseModel):
         return all(path.is_file() and file_hash(path) == sha256 for path, sha256 in self.files.items())
 
 
-class Demonstrations(BaseModel):
+class KeptDemonstrations(BaseModel):
     """Who demonstrated, and what was kept."""
 
     policy: str
@@ -58,7 +58,7 @@ class Demonstrations(BaseModel):
     by_gym: dict[str, GymCount]
 
 
-class DistillResult(Result, Demonstrations):
+class DistillResult(Result, KeptDemonstrations):
     """What distillation leaves: chats for the cold start, and the tasks that leave the RL set."""
 
     chats: Path

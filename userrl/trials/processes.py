@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import psutil
 
 from curricula import from_resolved
-from sweeps.launcher import Started, Status
+from sweeps.launcher import StartedTrial, Status
 from userrl.machine.home import home, quiet, runs_dir
 from userrl.run.budget import seconds_spent
 from userrl.run.plan import plan_run
@@ -76,12 +76,12 @@ class Trials:
 class ProcessLauncher(Trials):
     """A trial is a child process of this machine."""
 
-    def start(self, overrides: Mapping[str, Any], *, seed: int, label: str, shown: str) -> Started:
+    def start(self, overrides: Mapping[str, Any], *, seed: int, label: str, shown: str) -> StartedTrial:
         """Start it in a session of its own, output beside the sweep; its pid and start time are its handle."""
         request, run_id = self.request(overrides, seed)
         return self.launch(request, run_id, label=label, shown=shown)
 
-    def launch(self, request: TrainRequest, run_id: str, *, label: str, shown: str) -> Started:
+    def launch(self, request: TrainRequest, run_id: str, *, label: str, shown: str) -> StartedTrial:
         """The same for a request as it is, whose run will have this id."""
         process = _trial_process(label)
         if process is None:
@@ -90,7 +90,7 @@ class ProcessLauncher(Trials):
             command = [sys.executable, "-m", TRIAL, request.model_dump_json(exclude_unset=True)]
             child = processes.spawn(command, output=folder / f"{label}.log", env=quiet(), tag=label)
             process = psutil.Process(child.pid)
-        return Started(f"{process.pid}:{process.create_time()}:{run_id}", run_id)
+        return StartedTrial(f"{process.pid}:{process.create_time()}:{run_id}", run_id)
 
     def status(self, handle: str) -> Status:
         """Alive by pid and start time, so that a recycled pid is never taken for the trial; else by the run's own word."""

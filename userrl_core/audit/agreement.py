@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.stats import rankdata
 
-from userrl_core.audit.rules import Padded, Rule, frozen, paid
+from userrl_core.audit.rules import AuditedRule, Padded, frozen, paid
 from userrl_core.audit.utility import gap, least_error, return_from, utilities
 from userrl_core.measure.interval import Interval, resampled
 from userrl_core.rewards.advantage import assign_credit
@@ -29,7 +29,7 @@ SHORTEST = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class AuditedGroup:
     """One task's trajectories, and the continuations of their prefixes.
 
     own: [N] trajectories. ends: [N], the gym's scores. at: per trajectory the index of each of its prefixes, the first without
@@ -60,7 +60,7 @@ class Worth:
     togo: Floats
 
 
-def worth(group: Group, goal: str, gamma: float, reach: float) -> Worth:
+def worth(group: AuditedGroup, goal: str, gamma: float, reach: float) -> Worth:
     """goal: ``sum`` (of rewards), ``r2g`` (discounted) or ``score`` (the gym's, at the end). reach: by how much values differ."""
     discount = gamma if goal == "r2g" else 1.0
     shape_PK = group.way_ends.shape
@@ -105,7 +105,7 @@ class Expected:
     at_prefix: Floats
 
 
-def expected(group: Group, rule: Rule, gamma: float, k: float) -> Expected:
+def expected(group: AuditedGroup, rule: AuditedRule, gamma: float, k: float) -> Expected:
     """Raises ConfigError where the rule does not allow the rewards."""
     shape_PK = group.way_ends.shape
     paid_NT = paid(rule, group.own, gamma, k)
@@ -140,7 +140,7 @@ class Measures:
     advantages, before the loss aggregation. kinds: mean expected advantage of the turns of each kind, in root mean squares of all.
     """
 
-    rule: Rule
+    rule: AuditedRule
     cosine: Interval
     reliability: float
     within: Interval
@@ -156,7 +156,9 @@ class Measures:
     kinds: dict[str, Interval]
 
 
-def measure(groups: Sequence[Group], worths: Sequence[Worth], rule: Rule, gamma: float, k: float) -> Measures:
+def measure(
+    groups: Sequence[AuditedGroup], worths: Sequence[Worth], rule: AuditedRule, gamma: float, k: float
+) -> Measures:
     """Raises ConfigError where the rewards do not allow the rule."""
     pays = [expected(group, rule, gamma, k) for group in groups]
     products, within, between, wrong = [], [], [], []
@@ -197,7 +199,7 @@ def measure(groups: Sequence[Group], worths: Sequence[Worth], rule: Rule, gamma:
     )
 
 
-def by_kind(groups: Sequence[Group], values: Sequence[Floats]) -> dict[str, Interval]:
+def by_kind(groups: Sequence[AuditedGroup], values: Sequence[Floats]) -> dict[str, Interval]:
     """Mean of a value over the turns of each kind, in root mean squares of all turns' values; intervals over tasks.
 
     A mean over turns hides what is rare and always wrong: a rule that unlearns the one search of a conversation agrees well.
@@ -212,7 +214,7 @@ def by_kind(groups: Sequence[Group], values: Sequence[Floats]) -> dict[str, Inte
     return found
 
 
-def push_of(groups: Sequence[Padded], rule: Rule, gamma: float, k: float) -> Push:
+def push_of(groups: Sequence[Padded], rule: AuditedRule, gamma: float, k: float) -> Push:
     """How far the rule's advantages fail to average 0 in the real groups: needs no continuation."""
     plain = replace(rule, aggregation="token_mean")
     advantages = [row for own in groups for row in own.ragged(paid(plain, own, gamma, k))]
@@ -259,7 +261,7 @@ def _quotient(above: Floats, below: Floats) -> Floats:
     return found
 
 
-def _gap(group: Group, values_PK: Floats) -> list[tuple[float, float]]:
+def _gap(group: AuditedGroup, values_PK: Floats) -> list[tuple[float, float]]:
     turns_PK = group.ways.turns.reshape(values_PK.shape)
     return [gap(values_PK[p], turns_PK[p] == start + 1) for p, start in enumerate(group.starts)]
 

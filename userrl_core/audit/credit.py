@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from userrl_core.audit.agreement import Group, Measures, by_kind, measure, reliability, worth
+from userrl_core.audit.agreement import AuditedGroup, Measures, by_kind, measure, reliability, worth
 from userrl_core.audit.continuations import Prefix, continuations
 from userrl_core.audit.replay import Setting, why_not
-from userrl_core.audit.rules import Padded, Rule, rules
+from userrl_core.audit.rules import AuditedRule, Padded, rules
 from userrl_core.errors import ConfigError, GymError
 from userrl_core.measure.interval import Interval
 from userrl_core.policies.base import BatchPolicy
@@ -93,7 +93,7 @@ async def audit(
     return compare(groups, gamma, curvature)
 
 
-def compare(groups: Sequence[Group], gamma: float, curvature: float = 2.0) -> Audit:
+def compare(groups: Sequence[AuditedGroup], gamma: float, curvature: float = 2.0) -> Audit:
     """Every rule beside the utilities of every goal."""
     reliabilities, measures, kinds, refused = {}, {}, {}, {}
     identity = 0.0
@@ -137,10 +137,10 @@ def as_group(
     prefixes: Sequence[Prefix],
     at: Sequence[Sequence[int]],
     ways: Sequence[Sequence[Trajectory]],
-) -> Group:
+) -> AuditedGroup:
     """Trajectories as numbers. ways: per prefix its continuations."""
     width = max(len(one.turns) for one in (*own, *(way for each in ways for way in each)))
-    return Group(
+    return AuditedGroup(
         own=_padded(own, width),
         ends=np.array([one.score or 0.0 for one in own]),
         at=at,
@@ -173,7 +173,7 @@ def _padded(trajectories: Sequence[Trajectory], width: int) -> Padded:
     return Padded.of(rewards, tokens, width)
 
 
-def _identity(group: Group, utility: np.ndarray, togo_PK: np.ndarray, goal: str, discount: float) -> float:
+def _identity(group: AuditedGroup, utility: np.ndarray, togo_PK: np.ndarray, goal: str, discount: float) -> float:
     """Largest abs(sum of gamma^(t-1) U_t - (G - V(h_1))) over the group's trajectories."""
     worst = 0.0
     rows = np.split(utility, np.cumsum(group.own.turns)[:-1])
@@ -193,4 +193,4 @@ def ranked(audit: Audit, goal: str, aggregation: str) -> list[Measures]:
     return sorted((row for row in audit.measures[goal] if row.rule.aggregation == aggregation), key=place)
 
 
-__all__ = ["Audit", "Rule", "as_group", "audit", "compare", "ranked"]
+__all__ = ["Audit", "AuditedRule", "as_group", "audit", "compare", "ranked"]

@@ -30,7 +30,7 @@ IndexRule = Literal["index_rewards", "index_returns"]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class AuditedRule:
     """shaping: of a recipe, an installed package's included, or an `IndexRule`, for which score and form mean nothing.
     aggregation: of the loss."""
 
@@ -47,15 +47,15 @@ class Rule:
         return f"{self.shaping}/{self.score}/{self.form} {self.aggregation}"
 
 
-def rules() -> Iterator[Rule]:
+def rules() -> Iterator[AuditedRule]:
     """Every shaping, installed packages' included, x score x form x loss aggregation; ``equalized`` is the same in every form."""
     for aggregation in get_args(Aggregation):
         for shaping in rule_names(get_args(Shaping)):
             for scoring in get_args(Scoring):
                 for form in get_args(Form) if shaping != "equalized" else ("released",):
-                    yield Rule(shaping, scoring, form, aggregation)
+                    yield AuditedRule(shaping, scoring, form, aggregation)
         for index_rule in get_args(IndexRule):
-            yield Rule(index_rule, aggregation=aggregation)
+            yield AuditedRule(index_rule, aggregation=aggregation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +88,12 @@ class Padded:
         return [row[:n].tolist() for row, n in zip(values_NT, self.turns.tolist(), strict=True)]
 
 
-def paid(rule: Rule, group: Padded, gamma: float, k: float = 2.0) -> Floats:
+def paid(rule: AuditedRule, group: Padded, gamma: float, k: float = 2.0) -> Floats:
     """What the rule pays every turn of a group, [N, T], as the loss weighs a token of it; zero at padding."""
     return frozen(rule, group, group, gamma, k)
 
 
-def frozen(rule: Rule, group: Padded, ways: Padded, gamma: float, k: float = 2.0) -> Floats:
+def frozen(rule: AuditedRule, group: Padded, ways: Padded, gamma: float, k: float = 2.0) -> Floats:
     """What the rule would pay other trajectories of the group's task under the group's own statistics, [N, T].
 
     Raises ConfigError where the group's rewards do not allow the rule.
@@ -108,7 +108,7 @@ def frozen(rule: Rule, group: Padded, ways: Padded, gamma: float, k: float = 2.0
     return np.where(ways.real, advantage_NT, 0.0)
 
 
-def _grouped(rule: Rule, group: Padded, ways: Padded, gamma: float, k: float) -> Floats:
+def _grouped(rule: AuditedRule, group: Padded, ways: Padded, gamma: float, k: float) -> Floats:
     shaping = rule.shaping
     own = assign_credit(
         group.ragged(group.rewards),

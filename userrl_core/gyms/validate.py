@@ -15,7 +15,7 @@ from userrl_core.records import Task
 
 
 @dataclass(frozen=True, slots=True)
-class Validation:
+class GoldValidation:
     """The result of playing a task's gold solution.
 
     ok: the full score was reached. score: the metric, None when there was no score. reason: empty when ok, else a sentence.
@@ -28,44 +28,44 @@ class Validation:
     playable: bool = True
 
 
-def validate(task: Task, config: GymConfig | Mapping[str, Any] | None = None) -> Validation:
+def validate(task: Task, config: GymConfig | Mapping[str, Any] | None = None) -> GoldValidation:
     """Play the task's gold solution with the rule user. A faulty task is reported in the result, never raised."""
     return complete(validate_async(task, config))
 
 
-async def validate_async(task: Task, config: GymConfig | Mapping[str, Any] | None = None) -> Validation:
+async def validate_async(task: Task, config: GymConfig | Mapping[str, Any] | None = None) -> GoldValidation:
     """The same from asynchronous code."""
     gym_type = gym_class(task.gym)
     settings = config if isinstance(config, GymConfig) else parse_config(gym_type, config or {})
     try:
         gym = gym_type(task, user=make_user(gym_type, task, "rule"), config=settings)
     except TaskError as error:
-        return Validation(False, None, str(error), playable=False)
+        return GoldValidation(False, None, str(error), playable=False)
     gold = getattr(gym_type, "gold", None)
     if gold is None:
-        return Validation(False, None, f"Gym '{task.gym}' defines no gold solution.")
+        return GoldValidation(False, None, f"Gym '{task.gym}' defines no gold solution.")
     try:
         calls: list[InteractCall] = gold(task, settings)
         if not calls:
-            return Validation(False, None, "The task has no gold solution, so it cannot be checked.")
+            return GoldValidation(False, None, "The task has no gold solution, so it cannot be checked.")
         return await _play(gym, calls)
     except UserRLError as error:
-        return Validation(False, None, str(error))
+        return GoldValidation(False, None, str(error))
     except Exception as error:  # noqa: BLE001  one broken task must not end the check of thousands
-        return Validation(False, None, f"The gym failed on the gold solution: {type(error).__name__}: {error}")
+        return GoldValidation(False, None, f"The gym failed on the gold solution: {type(error).__name__}: {error}")
     finally:
         await gym.aclose()
 
 
-async def _play(gym: Gym[Any], calls: list[InteractCall]) -> Validation:
+async def _play(gym: Gym[Any], calls: list[InteractCall]) -> GoldValidation:
     gym.reset(seed=0)
     for number, call in enumerate(calls, 1):
         result = await gym.step(call)
         if result.reward is None:
-            return Validation(False, None, f"Turn {number} of the gold solution was not scored.")
+            return GoldValidation(False, None, f"Turn {number} of the gold solution was not scored.")
         if result.terminated:
             break
     score = gym.score()
     if score is None or score < gym.full_score - 1e-9:
-        return Validation(False, score, f"The gold solution reaches {score}, not {gym.full_score:g}.")
-    return Validation(True, score, "")
+        return GoldValidation(False, score, f"The gold solution reaches {score}, not {gym.full_score:g}.")
+    return GoldValidation(True, score, "")

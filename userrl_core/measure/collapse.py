@@ -25,7 +25,7 @@ ERRORS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Validation:
+class ValidationScores:
     """Scores of one validation by task."""
 
     step: int
@@ -50,7 +50,7 @@ class Fall:
     bound: float
 
 
-def fallen(history: Sequence[Validation], least: float = LEAST) -> Fall | None:
+def fallen(history: Sequence[ValidationScores], least: float = LEAST) -> Fall | None:
     """The first fall in a run's validations, oldest first; None where there is none, or fewer than four validations.
 
     least: smallest fall that counts, in units of the score.
@@ -66,7 +66,7 @@ def fallen(history: Sequence[Validation], least: float = LEAST) -> Fall | None:
     return None
 
 
-def _bound(reference: Validation, validation: Validation, least: float) -> float | None:
+def _bound(reference: ValidationScores, validation: ValidationScores, least: float) -> float | None:
     """The mean below which the validation has fallen; None where too few tasks were scored both times."""
     pairs = [reference.scores[task] - score for task, score in validation.scores.items() if task in reference.scores]
     if len(pairs) < 2:

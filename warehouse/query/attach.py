@@ -8,7 +8,7 @@ import duckdb
 
 from warehouse import schema
 from warehouse.query import dictionary
-from warehouse.query.connection import Connection, State, alias, definitions
+from warehouse.query.connection import Connection, QueriedFiles, alias, definitions
 from warehouse.query.scan import read_lines
 from warehouse.schema import literal
 
@@ -21,7 +21,7 @@ def attach_script(root: Path) -> str:
     root = root.absolute()
     with Connection(root) as connection:
 
-        def script(state: State) -> list[str]:
+        def script(state: QueriedFiles) -> list[str]:
             packs = [
                 f"ATTACH {literal(str(root / 'packs' / p))} AS {alias(p)} (READ_ONLY)" for p in state.snapshot.packs
             ]
@@ -32,7 +32,7 @@ def attach_script(root: Path) -> str:
             stored = [*packs, f"CREATE VIEW store.runs AS {runs}", *connection.stored(state.snapshot)]
             return definitions(stored, state.rewinds)
 
-        def told(cursor: duckdb.DuckDBPyConnection, state: State) -> list[str]:
+        def told(cursor: duckdb.DuckDBPyConnection, state: QueriedFiles) -> list[str]:
             return [*script(state), *dictionary.statements(cursor)]
 
         statements = connection.steady(told, may_pin=False)  # its text names the files

@@ -110,7 +110,7 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class StoredConversation:
     """One trajectory with its turns in order.
 
     trajectory: its row; of one that is still being played, what its turns say, with the rest null. task: the payload that was
@@ -181,7 +181,7 @@ def values(warehouse: Warehouse, run: str | None) -> dict[str, list[str]]:
     return {name: [str(value) for value in row[name] or [] if value] for name in names}
 
 
-def conversation(warehouse: Warehouse, traj_id: int) -> Conversation | None:
+def conversation(warehouse: Warehouse, traj_id: int) -> StoredConversation | None:
     """Everything about one trajectory, superseded ones included; None where there is none with this id."""
     turns = warehouse.stored("turns", [traj_id])
     ended = warehouse.stored("trajectories", [traj_id])
@@ -190,7 +190,7 @@ def conversation(warehouse: Warehouse, traj_id: int) -> Conversation | None:
     turns.sort(key=lambda turn: turn["turn"])
     row = ended[0] if ended else _unfinished(turns)
     runs = warehouse.rows("FROM runs WHERE run_id = $run", run=row["run_id"])
-    return Conversation(row, turns, runs[0] if runs else {}, _task(warehouse, row))
+    return StoredConversation(row, turns, runs[0] if runs else {}, _task(warehouse, row))
 
 
 def model_calls(warehouse: Warehouse, traj_id: int, turn: int) -> list[Row]:
@@ -199,7 +199,7 @@ def model_calls(warehouse: Warehouse, traj_id: int, turn: int) -> list[Row]:
     return sorted(calls, key=lambda call: call["n"])
 
 
-def group(warehouse: Warehouse, traj_id: int) -> list[Conversation]:
+def group(warehouse: Warehouse, traj_id: int) -> list[StoredConversation]:
     """The trajectories of one task in one step, of which this is one, by attempt; without run and task."""
     place = warehouse.stored("trajectories", [traj_id])
     if not place:
@@ -210,7 +210,7 @@ def group(warehouse: Warehouse, traj_id: int) -> list[Conversation]:
     by_id: dict[int, list[Row]] = {row["traj_id"]: [] for row in mates}
     for turn in warehouse.stored("turns", list(by_id)):
         by_id[turn["traj_id"]].append(turn)
-    return [Conversation(row, sorted(by_id[row["traj_id"]], key=lambda t: t["turn"]), {}, None) for row in mates]
+    return [StoredConversation(row, sorted(by_id[row["traj_id"]], key=lambda t: t["turn"]), {}, None) for row in mates]
 
 
 def spread_groups(warehouse: Warehouse, run: str, *, stage: str | None = None, most: int = 50) -> list[Row]:

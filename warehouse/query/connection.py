@@ -43,7 +43,7 @@ MOST_THREADS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class QueriedFiles:
     """What a query is asked of: the files, and the rewinds that hide rows in them."""
 
     snapshot: Snapshot
@@ -113,7 +113,7 @@ class Connection:
             for statement in dictionary.statements(self._con):
                 self._con.execute(statement)
 
-    def steady(self, ask: Callable[[duckdb.DuckDBPyConnection, State], T], *, may_pin: bool = True) -> T:
+    def steady(self, ask: Callable[[duckdb.DuckDBPyConnection, QueriedFiles], T], *, may_pin: bool = True) -> T:
         """Ask until no file vanished and no rewind arrived meanwhile.
 
         may_pin: a query for which files move too quickly may be shown links to them, which are gone when it ends.
@@ -207,7 +207,13 @@ class Connection:
         return scan.rows(table, snapshot, packs, only=only, where=where, scattered=scattered)
 
     def turns_of(
-        self, state: State, traj_ids: Collection[int], only: Collection[str], where: str, *, scattered: bool = False
+        self,
+        state: QueriedFiles,
+        traj_ids: Collection[int],
+        only: Collection[str],
+        where: str,
+        *,
+        scattered: bool = False,
     ) -> str:
         """SQL that gives what the view `turns` would of these trajectories, asked of the few files that can hold them.
 
@@ -223,7 +229,7 @@ class Connection:
             turns = scan.credited(files, turns, self.source("credits", files, None, where))
         return superseded.visible(turns, state.rewinds)
 
-    def rows_of(self, state: State, table: str, traj_ids: Collection[int]) -> str:
+    def rows_of(self, state: QueriedFiles, table: str, traj_ids: Collection[int]) -> str:
         """SQL for all rows of some trajectories in a logged table, superseded too, asked of the few files that can hold them."""
         files = self.files_of(state.snapshot, table, traj_ids)
         where = f"traj_id IN ({', '.join(map(str, traj_ids)) or 'NULL'})"
@@ -275,7 +281,7 @@ class Connection:
         if not moved:
             raise file_fault(self.root, snapshot, error) or error
 
-    def _show(self, latest: Snapshot) -> State:
+    def _show(self, latest: Snapshot) -> QueriedFiles:
         """Make the views show a snapshot and the rewinds in it. The lock must be held."""
         self._load_runs(latest)
         for pack in latest.packs.keys() - self._attached:
@@ -293,7 +299,7 @@ class Connection:
             for statement in superseded.definitions(rewinds):
                 self._con.execute(statement)
             self._rewinds = rewinds
-        return State(self._shown, rewinds)
+        return QueriedFiles(self._shown, rewinds)
 
     def _load_runs(self, snapshot: Snapshot) -> None:
         types = schema.types("runs")

@@ -18,7 +18,7 @@ from warehouse import views
 from warehouse.files.layout import Segment, Snapshot, default_root, segment_of, segments_of
 from warehouse.files.runs import find_run
 from warehouse.query import dictionary
-from warehouse.query.connection import Connection, State
+from warehouse.query.connection import Connection, QueriedFiles
 from warehouse.query.fetch import fetch, fetch_turns
 from warehouse.query.run_names import with_run_ids
 from warehouse.query.statements import check_statement
@@ -82,7 +82,7 @@ class Warehouse:
     def arrow(self, text: str, **params: Any) -> pa.Table:
         """Like `sql`, as an Arrow table."""
 
-        def ask(cursor: duckdb.DuckDBPyConnection, _: State) -> pa.Table:
+        def ask(cursor: duckdb.DuckDBPyConnection, _: QueriedFiles) -> pa.Table:
             if dictionary.concerns(text):
                 self._connection.describe()
             return fetch(cursor, text, params)
@@ -152,7 +152,7 @@ class Warehouse:
         where = f"traj_id IN ({_listed(ids)}) AND turn IN ({_listed(numbers)})"
         order = f"(VALUES {ranked or '(NULL, NULL, NULL)'}) h(traj_id, turn, rank) USING (traj_id, turn)"
 
-        def ask(cursor: duckdb.DuckDBPyConnection, state: State) -> pa.Table:
+        def ask(cursor: duckdb.DuckDBPyConnection, state: QueriedFiles) -> pa.Table:
             turns = self._connection.turns_of(state, ids, columns, where, scattered=True)
             # Materialized: else DuckDB joins the keys first, and reads the text of every turn in a pack to do so.
             found = f"WITH found AS MATERIALIZED ({turns}) SELECT {', '.join(columns)} FROM found"
@@ -164,7 +164,7 @@ class Warehouse:
     def stored(self, table: str, traj_ids: Sequence[int], columns: str = "*") -> list[dict[str, Any]]:
         """Rows of some trajectories in `turns`, `trajectories` or `model_calls`, superseded ones too, in no order."""
 
-        def ask(cursor: duckdb.DuckDBPyConnection, state: State) -> list[dict[str, Any]]:
+        def ask(cursor: duckdb.DuckDBPyConnection, state: QueriedFiles) -> list[dict[str, Any]]:
             return _dictionaries(
                 cursor.execute(f"SELECT {columns} FROM ({self._connection.rows_of(state, table, traj_ids)})")
             )
@@ -180,7 +180,7 @@ class Warehouse:
         if indexed:
             found = index.trajectories(self.root, text, limit=limit, run=self._only(run), seconds=SEARCH_SECONDS)
 
-        def ask(cursor: duckdb.DuckDBPyConnection, state: State) -> list[tuple[int]]:
+        def ask(cursor: duckdb.DuckDBPyConnection, state: QueriedFiles) -> list[tuple[int]]:
             turns = self._connection.source("turns", state.snapshot.without("turns", indexed))
             where = f"($run IS NULL OR run_id = $run) AND contains(lower({index.TEXT}), lower($words))"
             later = f"SELECT DISTINCT traj_id FROM ({turns}) WHERE {where} LIMIT {limit}"
@@ -192,7 +192,7 @@ class Warehouse:
         """How many turns the text index does not have yet, or perhaps not: of a pack that it has in part, all."""
         indexed = index.indexed_segments(self.root)
 
-        def ask(cursor: duckdb.DuckDBPyConnection, state: State) -> int:
+        def ask(cursor: duckdb.DuckDBPyConnection, state: QueriedFiles) -> int:
             turns = self._connection.source("turns", state.snapshot.without("turns", indexed), ["traj_id"])
             return int(cursor.execute(f"SELECT count(*) FROM ({turns})").fetchall()[0][0])
 
@@ -205,7 +205,7 @@ class Warehouse:
         are cut, then each batch.
         """
 
-        def ask(cursor: duckdb.DuckDBPyConnection, state: State) -> tuple[Snapshot, list[tuple[Any, ...]]]:
+        def ask(cursor: duckdb.DuckDBPyConnection, state: QueriedFiles) -> tuple[Snapshot, list[tuple[Any, ...]]]:
             stored = Snapshot(sealed=state.snapshot.sealed, packs=state.snapshot.packs).without("turns", indexed)
             turns = self._connection.source("turns", stored)
             text = _PARTS.format(turns=turns, bytes=index.TEXT_BYTES, most=most_bytes)
@@ -251,7 +251,7 @@ class Warehouse:
         return self._results.cursor().from_arrow(table)
 
     def _trajectory(self, traj_id: int) -> pa.Table:
-        def ask(cursor: duckdb.DuckDBPyConnection, state: State) -> pa.Table:
+        def ask(cursor: duckdb.DuckDBPyConnection, state: QueriedFiles) -> pa.Table:
             columns = self._trajectory_columns = (
                 self._trajectory_columns or cursor.sql("FROM trajectory(id := 0)").columns
             )

@@ -16,7 +16,7 @@ from userrl_core.errors import ConfigError
 from userrl_core.number_format import number
 
 if TYPE_CHECKING:
-    from warehouse.query.browse import Conversation
+    from warehouse.query.browse import StoredConversation
 
 LONGEST = 2_000
 """Characters of one text that are printed unless --full is given."""
@@ -46,7 +46,7 @@ def show(
         print(line)
 
 
-def lines(shown: Conversation, *, full: bool = False) -> Iterator[str]:
+def lines(shown: StoredConversation, *, full: bool = False) -> Iterator[str]:
     """What is printed; model text cannot move the cursor, colour or turn anything."""
     row = shown.trajectory
     yield (

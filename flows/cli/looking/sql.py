@@ -54,14 +54,14 @@ def sql(
             from userrl.machine.home import home
 
             check_exists(root)
-            converse(_Session(root, wanted, limit, seconds).answer, home() / "sql_history")
+            converse(_SqlSession(root, wanted, limit, seconds).answer, home() / "sql_history")
         elif search:
             _search(root, text or sys.stdin.read(), wanted, out, limit, seconds)
         else:
             _ask(root, sys.stdin.read() if text in (None, "-") else str(text), wanted, out, limit, seconds)
 
 
-class _Session:
+class _SqlSession:
     """What holds from one question of a prompt to the next."""
 
     def __init__(self, root: Path, format: Format, limit: int, seconds: float) -> None:

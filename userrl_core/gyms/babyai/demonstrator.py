@@ -15,7 +15,7 @@ from typing import Any
 from minigrid.utils.baby_ai_bot import BabyAIBot
 
 from userrl_core.gyms.babyai.gym import carry_out, make_env
-from userrl_core.gyms.babyai.view import DROP, FORWARD, LEFT, PICKUP, RIGHT, TOGGLE, Action, Cell, actions
+from userrl_core.gyms.babyai.view import DROP, FORWARD, LEFT, PICKUP, RIGHT, TOGGLE, BabyAIAction, Cell, actions
 from userrl_core.gyms.base import GymConfig
 from userrl_core.interact import InteractCall
 from userrl_core.records import Task
@@ -78,7 +78,7 @@ class BabyAIDemonstrator:
                 self._bot = None
         self._last = move
 
-    def _next(self, possible: Mapping[str, Action]) -> str | None:
+    def _next(self, possible: Mapping[str, BabyAIAction]) -> str | None:
         """The action that the bot's way begins with; None where it has none."""
         way = _way(self._bot, self._last)
         if way is None:

@@ -29,7 +29,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class BabyAIAction:
     """What can be done. moves: minigrid's. what: goto, pickup, through, toggle, drop or move. cell: what it is done to."""
 
     moves: tuple[int, ...]
@@ -69,34 +69,34 @@ def describe(env: Any) -> str:
     return f"{things} {_wall(env)} {held}"
 
 
-def actions(env: Any) -> Mapping[str, Action]:
+def actions(env: Any) -> Mapping[str, BabyAIAction]:
     """Every action that is possible now, by its words."""
     front = (int(env.front_pos[0]), int(env.front_pos[1]))
     ahead = env.grid.get(*front)
-    found = {"turn left": Action((LEFT,), "move"), "turn right": Action((RIGHT,), "move")}
+    found = {"turn left": BabyAIAction((LEFT,), "move"), "turn right": BabyAIAction((RIGHT,), "move")}
     if ahead is None or ahead.can_overlap():
-        found["move forward"] = Action((FORWARD,), "move")
+        found["move forward"] = BabyAIAction((FORWARD,), "move")
     visible = _visible(env)
     paths = _paths(env, visible)
     for seen in look(env):
         path = paths.get(seen.cell)
         if path is None:
             continue
-        found[f"go to {seen.name}"] = Action(path, "goto", seen.cell)
+        found[f"go to {seen.name}"] = BabyAIAction(path, "goto", seen.cell)
         if seen.kind in HELD and env.carrying is None:
-            found[f"pick up {seen.name}"] = Action((*path, PICKUP), "pickup", seen.cell)
+            found[f"pick up {seen.name}"] = BabyAIAction((*path, PICKUP), "pickup", seen.cell)
         if seen.kind == "door":
             door = visible[seen.cell]
             if door.is_open:
-                found[f"go through {seen.name}"] = Action((*path, FORWARD, FORWARD), "through", seen.cell)
+                found[f"go through {seen.name}"] = BabyAIAction((*path, FORWARD, FORWARD), "through", seen.cell)
             elif not door.is_locked or _fits(env.carrying, door):
-                found[f"toggle and go through {seen.name}"] = Action(
+                found[f"toggle and go through {seen.name}"] = BabyAIAction(
                     (*path, TOGGLE, FORWARD, FORWARD), "toggle", seen.cell
                 )
     if ahead is not None and ahead.type in ("door", "box"):
-        found["toggle"] = Action((TOGGLE,), "toggle", front)
+        found["toggle"] = BabyAIAction((TOGGLE,), "toggle", front)
     if ahead is None and env.carrying is not None:
-        found["drop"] = Action((DROP,), "drop", front)
+        found["drop"] = BabyAIAction((DROP,), "drop", front)
     return found
 
 

@@ -29,7 +29,7 @@ STANCES: tuple[str, ...] = get_args(Stance)
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ListenerResponse:
     """The user's response to an argument, and its stance afterwards."""
 
     response: str
@@ -47,7 +47,7 @@ class Rebuttal:
 class PersuadeUser(Protocol):
     """The user who holds the claim."""
 
-    async def respond(self, argument: str, stance: str) -> Verdict:
+    async def respond(self, argument: str, stance: str) -> ListenerResponse:
         """The user's response and new stance. stance: the stance before. Raises JudgeError when there is no usable reply."""
         ...
 

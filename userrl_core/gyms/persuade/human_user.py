@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from userrl_core.gyms.human_user import HumanUser
-from userrl_core.gyms.persuade.gym import STANCES, Verdict
+from userrl_core.gyms.persuade.gym import STANCES, ListenerResponse
 
 
 class HumanPersuadeUser(HumanUser):
     """Defends the claim, and states a stance after each argument."""
 
-    async def respond(self, argument: str, stance: str) -> Verdict:
+    async def respond(self, argument: str, stance: str) -> ListenerResponse:
         """The typed response and the chosen stance."""
         payload = self.task.payload
         self.console.show_once(
@@ -19,4 +19,4 @@ class HumanPersuadeUser(HumanUser):
         self.console.show(f"The agent argues: {argument}\n(So far you: {stance}.)")
         response = self.console.line("You say: ")
         level = self.console.choose("Your stance now: ", STANCES)
-        return Verdict(response, STANCES[level])
+        return ListenerResponse(response, STANCES[level])

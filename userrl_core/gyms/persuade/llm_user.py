@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from userrl_core.gyms.persuade.gym import STANCES, Stance, Verdict
+from userrl_core.gyms.persuade.gym import STANCES, ListenerResponse, Stance
 from userrl_core.records import Message, ModelCall, Task
 from userrl_core.served.client import ChatServer, client_for
 from userrl_core.served.quoting import DATA_RULE, quote
@@ -57,7 +57,7 @@ class LLMPersuadeUser:
         self._server = ChatServer(**options)
         self.ledger: list[ModelCall] = []
 
-    async def respond(self, argument: str, stance: str) -> Verdict:
+    async def respond(self, argument: str, stance: str) -> ListenerResponse:
         """Response and stance. Raises JudgeError when no reply fits after all retries."""
         prompt = f"Your stance now: {stance}. The other person says:\n{quote(argument)}"
         message: Message = {"role": "user", "content": prompt}
@@ -66,4 +66,4 @@ class LLMPersuadeUser:
         )
         opinion: Opinion = answer.parsed
         self._messages += [message, {"role": "assistant", "content": opinion.model_dump_json()}]
-        return Verdict(opinion.response, opinion.stance)
+        return ListenerResponse(opinion.response, opinion.stance)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import re
 
-from userrl_core.gyms.persuade.gym import STANCES, Verdict, rebuttals_of
+from userrl_core.gyms.persuade.gym import STANCES, ListenerResponse, rebuttals_of
 from userrl_core.gyms.stemming import stems, words
 from userrl_core.records import Task
 
@@ -53,11 +53,13 @@ class RulePersuadeUser:
         self._rebuttals = [(r, set(stems(r.text)) - claim or set(stems(r.text))) for r in rebuttals_of(task)]
         self._known_stems = set(self._topic)
 
-    async def respond(self, argument: str, stance: str) -> Verdict:
+    async def respond(self, argument: str, stance: str) -> ListenerResponse:
         """A fixed response for the argument's strength, and the resulting stance."""
         strength = self._judge(argument)
         level = min(len(STANCES) - 1, STANCES.index(stance) + (strength if isinstance(strength, int) else 0))
-        return Verdict(f"{self._rng.choice(_RESPONSES[strength])} My stance: {STANCES[level]}.", STANCES[level])
+        return ListenerResponse(
+            f"{self._rng.choice(_RESPONSES[strength])} My stance: {STANCES[level]}.", STANCES[level]
+        )
 
     def _judge(self, argument: str) -> str | int:
         """The levels that the argument moves the user, or why it does not."""

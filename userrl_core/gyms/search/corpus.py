@@ -22,7 +22,7 @@ Thing = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class Article:
     """One article."""
 
     title: str
@@ -30,7 +30,7 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ArticleQuestion:
     """A question. hops: the searches, in order; the article found by the last holds the answer."""
 
     text: str
@@ -42,8 +42,8 @@ class Question:
 class Corpus:
     """The articles and the questions over them."""
 
-    documents: tuple[Document, ...]
-    questions: tuple[Question, ...]
+    documents: tuple[Article, ...]
+    questions: tuple[ArticleQuestion, ...]
 
 
 @lru_cache(maxsize=1)
@@ -57,9 +57,9 @@ def build(world: Path, seed: int) -> Corpus:
     vocabulary = json.loads(world.read_text(encoding="utf-8"))
     things = list(_things(vocabulary, Random(seed)))
     articles = ((thing["name"], vocabulary["articles"][thing["is"]].format(**thing)) for thing in things)
-    documents = [Document(name, text[0].upper() + text[1:]) for name, text in articles]
+    documents = [Article(name, text[0].upper() + text[1:]) for name, text in articles]
     questions = [
-        Question(text.format(**thing), answer.format(**thing), tuple(hop.format(**thing) for hop in hops))
+        ArticleQuestion(text.format(**thing), answer.format(**thing), tuple(hop.format(**thing) for hop in hops))
         for thing in things
         for text, answer, *hops in vocabulary["questions"].get(thing["is"], [])
     ]

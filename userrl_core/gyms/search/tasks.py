@@ -9,7 +9,7 @@ from random import Random
 
 from userrl_core.errors import ConfigError, TaskError
 from userrl_core.gyms.released import read_json, released_splits, text_field
-from userrl_core.gyms.search.corpus import Question, corpus
+from userrl_core.gyms.search.corpus import ArticleQuestion, corpus
 from userrl_core.records import Task
 from userrl_core.seeding import content_hash, split_of
 
@@ -52,7 +52,7 @@ def _all() -> list[Task]:
     return [_task(question) for question in corpus().questions]
 
 
-def _task(question: Question) -> Task:
+def _task(question: ArticleQuestion) -> Task:
     payload = {
         "question": question.text,
         "answer": question.answer,

@@ -26,7 +26,7 @@ Tables = dict[str, dict[str, Record]]
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class BikeRequest:
     """What one customer requests. sentences: the instruction after its introduction, in the second person."""
 
     sentences: tuple[str, ...]
@@ -68,7 +68,7 @@ def payloads(n: int, seed: int) -> list[Record]:
     return list(by_instruction.values())
 
 
-def _payload(customer: Record, request: Request) -> Record:
+def _payload(customer: Record, request: BikeRequest) -> Record:
     name = f"{customer['first_name']} {customer['last_name']}"
     introduction = f"You are {name}, and your e-mail address is {customer['email']}."
     lookup = {"name": "find_customer_by_email", "kwargs": {"email": customer["email"]}}
@@ -83,7 +83,7 @@ def _payload(customer: Record, request: Request) -> Record:
     }
 
 
-def _cancel(rng: Random, base: Tables, booking: Record) -> Request | None:
+def _cancel(rng: Random, base: Tables, booking: Record) -> BikeRequest | None:
     if not _can_be_cancelled(booking):
         return None
     key, reason = booking["booking_id"], rng.choice(REASONS)
@@ -95,22 +95,22 @@ def _cancel(rng: Random, base: Tables, booking: Record) -> Request | None:
         "You want to know how many coins you get back.",
     )
     lookup = ("get_booking", {"booking_id": key})
-    return Request(
+    return BikeRequest(
         sentences, (lookup, ("cancel_booking", {"booking_id": key, "reason": reason})), (str(booking["total"]),)
     )
 
 
-def _move(rng: Random, base: Tables, booking: Record) -> Request | None:
+def _move(rng: Random, base: Tables, booking: Record) -> BikeRequest | None:
     if booking["status"] != "booked":
         return None
     key, date = booking["booking_id"], _day(rng, 40, 80)
     sentences = (f"You want your booking {key} to begin on {date} instead.", "Nothing else about it changes.")
-    return Request(
+    return BikeRequest(
         sentences, (("get_booking", {"booking_id": key}), ("move_booking", {"booking_id": key, "date": date}))
     )
 
 
-def _too_late(rng: Random, base: Tables, booking: Record) -> Request | None:
+def _too_late(rng: Random, base: Tables, booking: Record) -> BikeRequest | None:
     if booking["status"] != "booked" or _can_be_cancelled(booking):
         return None
     key, date = booking["booking_id"], _day(rng, 20, 60)
@@ -118,12 +118,12 @@ def _too_late(rng: Random, base: Tables, booking: Record) -> Request | None:
         f"You want to cancel your booking {key}.",
         f"If it begins too soon to be cancelled, you want it to begin on {date} instead.",
     )
-    return Request(
+    return BikeRequest(
         sentences, (("get_booking", {"booking_id": key}), ("move_booking", {"booking_id": key, "date": date}))
     )
 
 
-def _longer(rng: Random, base: Tables, booking: Record) -> Request | None:
+def _longer(rng: Random, base: Tables, booking: Record) -> BikeRequest | None:
     if booking["status"] != "booked" or not _by_card(base, booking):
         return None
     key, days = booking["booking_id"], booking["days"] + rng.randint(1, 4)
@@ -132,10 +132,10 @@ def _longer(rng: Random, base: Tables, booking: Record) -> Request | None:
         "You ask what the booking costs then.",
     )
     calls = (("get_booking", {"booking_id": key}), ("set_days", {"booking_id": key, "days": days}))
-    return Request(sentences, calls, (str(_total(base, {**booking, "days": days})),))
+    return BikeRequest(sentences, calls, (str(_total(base, {**booking, "days": days})),))
 
 
-def _insure(rng: Random, base: Tables, booking: Record) -> Request | None:
+def _insure(rng: Random, base: Tables, booking: Record) -> BikeRequest | None:
     if booking["status"] != "booked" or booking["insurance"] == "yes" or not _by_card(base, booking):
         return None
     key, date = booking["booking_id"], _day(rng, 40, 80)
@@ -143,12 +143,14 @@ def _insure(rng: Random, base: Tables, booking: Record) -> Request | None:
     lookup, insure = ("get_booking", {"booking_id": key}), ("add_insurance", {"booking_id": key})
     sentences = (f"You want to insure your booking {key}.", "You ask for its new total.")
     if rng.random() < 0.5:
-        return Request(sentences, (lookup, insure), (total,))
+        return BikeRequest(sentences, (lookup, insure), (total,))
     move = f"You also want it to begin on {date}."
-    return Request((*sentences, move), (lookup, insure, ("move_booking", {"booking_id": key, "date": date})), (total,))
+    return BikeRequest(
+        (*sentences, move), (lookup, insure, ("move_booking", {"booking_id": key, "date": date})), (total,)
+    )
 
 
-def _swap(rng: Random, base: Tables, booking: Record) -> Request | None:
+def _swap(rng: Random, base: Tables, booking: Record) -> BikeRequest | None:
     kind = rng.choice(["city", "touring", "mountain", "cargo", "electric"])
     bike = _cheapest(base, booking["station"], kind)
     if booking["status"] != "booked" or bike is None or base["bikes"][booking["bike_id"]]["kind"] == kind:
@@ -166,23 +168,23 @@ def _swap(rng: Random, base: Tables, booking: Record) -> Request | None:
         ("list_bikes", {"station": booking["station"], "kind": kind}),
         ("change_bike", {"booking_id": key, "bike_id": bike["bike_id"]}),
     )
-    return Request(sentences, calls, (str(_total(base, {**booking, "bike_id": bike["bike_id"]})),))
+    return BikeRequest(sentences, calls, (str(_total(base, {**booking, "bike_id": bike["bike_id"]})),))
 
 
-def _relocate(rng: Random, base: Tables, booking: Record) -> Request | None:
+def _relocate(rng: Random, base: Tables, booking: Record) -> BikeRequest | None:
     customer = booking["customer_id"]
     street, postcode = (
         f"{rng.randint(1, 90)} {rng.choice(['Elm Street', 'Ferry Road', 'Bell Yard'])}",
         str(rng.randint(20000, 29999)),
     )
     sentences = (f"You have moved to {street} in Altmoor, postcode {postcode}.", "You want your address to be changed.")
-    return Request(
+    return BikeRequest(
         sentences,
         (("change_address", {"customer_id": customer, "street": street, "city": "Altmoor", "postcode": postcode}),),
     )
 
 
-def _book(rng: Random, base: Tables, booking: Record) -> Request | None:
+def _book(rng: Random, base: Tables, booking: Record) -> BikeRequest | None:
     customer = base["customers"][booking["customer_id"]]
     kind, days, insurance = rng.choice(["city", "touring", "cargo"]), rng.randint(1, 6), rng.choice(["yes", "no"])
     bike, date = _cheapest(base, booking["station"], kind), _day(rng, 10, 60)
@@ -200,10 +202,10 @@ def _book(rng: Random, base: Tables, booking: Record) -> Request | None:
         ("list_bikes", {"station": booking["station"], "kind": kind}),
         ("book_bike", {**call, "insurance": insurance, "payment_id": card}),
     )
-    return Request(sentences, calls, (str(_total(base, {**call, "insurance": insurance})),))
+    return BikeRequest(sentences, calls, (str(_total(base, {**call, "insurance": insurance})),))
 
 
-def _refuse(rng: Random, base: Tables, booking: Record) -> Request | None:
+def _refuse(rng: Random, base: Tables, booking: Record) -> BikeRequest | None:
     if booking["status"] != "out":
         return None
     key = booking["booking_id"]
@@ -211,10 +213,10 @@ def _refuse(rng: Random, base: Tables, booking: Record) -> Request | None:
         f"You want to cancel your booking {key}, although you have the bike already.",
         "If that cannot be done, you only want to know what you pay in total.",
     )
-    return Request(sentences, (("get_booking", {"booking_id": key}),), (str(booking["total"]),))
+    return BikeRequest(sentences, (("get_booking", {"booking_id": key}),), (str(booking["total"]),))
 
 
-FAMILIES: tuple[Callable[[Random, Tables, Record], Request | None], ...] = (
+FAMILIES: tuple[Callable[[Random, Tables, Record], BikeRequest | None], ...] = (
     _cancel,
     _move,
     _too_late,

@@ -27,7 +27,7 @@ from userrl_core.gyms.tau.stopping import STOP, STOP_TOKEN
 from userrl_core.gyms.tau.stores import Store, open_database
 from userrl_core.gyms.tau.tasks import load_domain
 from userrl_core.gyms.tau.tools import TRANSFER, ToolError
-from userrl_core.gyms.tau.verifier import Verdict, Write, replay, verify
+from userrl_core.gyms.tau.verifier import Write, WritesVerdict, replay, verify
 from userrl_core.interact import InteractCall
 from userrl_core.records import Task
 
@@ -205,7 +205,7 @@ class TauGym(Gym[TauConfig]):
         }
         return Reply(observation, self.config.success if success else 0.0, done=True, success=success, info=info)
 
-    def verdict(self) -> Verdict:
+    def verdict(self) -> WritesVerdict:
         """Both verdicts on what was done and said so far."""
         payload = self.task.payload
         gold = replay(self.domain, payload["actions"], self.base)

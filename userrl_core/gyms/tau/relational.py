@@ -20,7 +20,7 @@ Kind = Literal["record", "list", "values", "map", "pairs"]
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class NestedRecord:
     """An object within a record, as columns of its own: ``address.city`` is the column ``address_city``."""
 
     name: str
@@ -28,7 +28,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class RecordTable:
     """A table of records, or of what a field of them holds.
 
     key: its own key column; a table within another has that one's keys before it. fields: in the order of the records; a text
@@ -37,7 +37,7 @@ class Table:
 
     table: str
     key: str
-    fields: tuple[str | Group | Inner, ...] = ()
+    fields: tuple[str | NestedRecord | Inner, ...] = ()
     kind: Kind = "record"
 
 
@@ -46,23 +46,23 @@ class Inner:
     """A field of a record that has a table of its own."""
 
     name: str
-    table: Table
+    table: RecordTable
 
 
-Schema = Mapping[str, Table]
+Schema = Mapping[str, RecordTable]
 """A domain's tables, by the names under which the tools ask for them."""
 
 
 @dataclass(slots=True)
-class _Plan:
+class _QueryPlan:
     """A table with the statements that read and write it."""
 
-    table: Table
+    table: RecordTable
     keys: tuple[str, ...]
     columns: tuple[str, ...]
-    inner: list[tuple[str, _Plan]] = field(default_factory=list)
+    inner: list[tuple[str, _QueryPlan]] = field(default_factory=list)
 
-    def tree(self) -> Iterator[_Plan]:
+    def tree(self) -> Iterator[_QueryPlan]:
         yield self
         for _, plan in self.inner:
             yield from plan.tree()
@@ -82,10 +82,10 @@ class _Plan:
         return f"{text} ON CONFLICT DO UPDATE SET {', '.join(f'{_q(c)} = excluded.{_q(c)}' for c in self.columns)}"
 
 
-def _plan(table: Table, above: tuple[str, ...] = ()) -> _Plan:
+def _plan(table: RecordTable, above: tuple[str, ...] = ()) -> _QueryPlan:
     columns: list[str] = []
     for part in table.fields:
-        if isinstance(part, Group):
+        if isinstance(part, NestedRecord):
             columns += [f"{part.name}_{name}" for name in part.fields]
         elif isinstance(part, str):
             columns.append(part.removesuffix("?"))
@@ -93,7 +93,7 @@ def _plan(table: Table, above: tuple[str, ...] = ()) -> _Plan:
         columns = ["value"]
     else:
         columns.append("other")
-    plan = _Plan(table, (*above, table.key), tuple(columns))
+    plan = _QueryPlan(table, (*above, table.key), tuple(columns))
     plan.inner = [(part.name, _plan(part.table, plan.keys)) for part in table.fields if isinstance(part, Inner)]
     return plan
 
@@ -186,7 +186,7 @@ class SqliteDatabase(Database):
             yield row[0], _record(plan, row, found)
 
 
-def _write(connection: sqlite3.Connection, plan: _Plan, keys: tuple[Any, ...], value: Any) -> None:
+def _write(connection: sqlite3.Connection, plan: _QueryPlan, keys: tuple[Any, ...], value: Any) -> None:
     """Write a record, or one entry of a field with a table of its own, and all below it."""
     if plan.table.kind in ("values", "pairs"):
         connection.execute(plan.write, (*keys, _encoded(value)))
@@ -197,13 +197,13 @@ def _write(connection: sqlite3.Connection, plan: _Plan, keys: tuple[Any, ...], v
             name = part.removesuffix("?")
             given = rest.pop(name, None) if rest.get(name) is not None else None
             row.append(int(given) if part != name and isinstance(given, bool) else _encoded(given))
-        elif isinstance(part, Group):
+        elif isinstance(part, NestedRecord):
             group = rest.get(part.name)
             fits = isinstance(group, dict) and set(group) <= set(part.fields) and None not in group.values()
             row += [_encoded(group.get(name)) if fits and group else None for name in part.fields]
             if fits and group:
                 del rest[part.name]
-    entries: list[tuple[_Plan, Any, Any]] = []
+    entries: list[tuple[_QueryPlan, Any, Any]] = []
     for name, below in plan.inner:
         held = rest.get(name)
         by_name = below.table.kind in ("map", "pairs")
@@ -221,7 +221,7 @@ def _write(connection: sqlite3.Connection, plan: _Plan, keys: tuple[Any, ...], v
         _write(connection, below, (*keys, key), entry)
 
 
-def _record(plan: _Plan, row: Sequence[Any], found: Mapping[str, Mapping[tuple[Any, ...], Any]]) -> Any:
+def _record(plan: _QueryPlan, row: Sequence[Any], found: Mapping[str, Mapping[tuple[Any, ...], Any]]) -> Any:
     """The record of a row, with what lies in the tables below it."""
     depth = len(plan.keys)
     if plan.table.kind in ("values", "pairs"):
@@ -237,7 +237,7 @@ def _record(plan: _Plan, row: Sequence[Any], found: Mapping[str, Mapping[tuple[A
             below = inner[part.name]
             entries = [(line[depth], _record(below, line, found)) for line in found[below.table.table].get(keys, ())]
             record[part.name] = dict(entries) if below.table.kind in ("map", "pairs") else [one for _, one in entries]
-        elif isinstance(part, Group):
+        elif isinstance(part, NestedRecord):
             group = {name: value for name in part.fields if (value := _decoded(next(values))) is not None}
             if group:
                 record[part.name] = group

@@ -4,36 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from userrl_core.gyms.tau.relational import Group, Inner, Schema, Table
+from userrl_core.gyms.tau.relational import Inner, NestedRecord, RecordTable, Schema
 
-_NAME = Group("name", ("first_name", "last_name"))
-_ADDRESS = Group("address", ("address1", "address2", "city", "country", "state", "zip"))
+_NAME = NestedRecord("name", ("first_name", "last_name"))
+_ADDRESS = NestedRecord("address", ("address1", "address2", "city", "country", "state", "zip"))
 _SEATS = ("basic_economy", "economy", "business")
 _PERSON = ("first_name", "last_name", "dob")
 
 
 def _methods(amount: str) -> Inner:
     fields = ("source", "brand", "last_four", amount, "id")
-    return Inner("payment_methods", Table("payment_methods", "method_id", fields, "map"))
+    return Inner("payment_methods", RecordTable("payment_methods", "method_id", fields, "map"))
 
 
 def _list(name: str, table: str, *fields: str | Inner) -> Inner:
-    return Inner(name, Table(table, "position", fields, "list"))
+    return Inner(name, RecordTable(table, "position", fields, "list"))
 
 
 def _values(name: str, table: str, key: str = "position") -> Inner:
-    return Inner(name, Table(table, key, (), "values"))
+    return Inner(name, RecordTable(table, key, (), "values"))
 
 
 def _options(table: str) -> Inner:
-    return Inner("options", Table(table, "name", (), "pairs"))
+    return Inner("options", RecordTable(table, "name", (), "pairs"))
 
 
 RETAIL: Schema = {
-    "users": Table(
+    "users": RecordTable(
         "users", "user_id", (_NAME, _ADDRESS, "email", _methods("balance"), _values("orders", "user_orders"))
     ),
-    "orders": Table(
+    "orders": RecordTable(
         "orders",
         "key",
         (
@@ -58,7 +58,7 @@ RETAIL: Schema = {
             "return_payment_method_id",
         ),
     ),
-    "products": Table(
+    "products": RecordTable(
         "products",
         "key",
         (
@@ -66,14 +66,16 @@ RETAIL: Schema = {
             "product_id",
             Inner(
                 "variants",
-                Table("variants", "variant", ("item_id", _options("variant_options"), "available?", "price"), "map"),
+                RecordTable(
+                    "variants", "variant", ("item_id", _options("variant_options"), "available?", "price"), "map"
+                ),
             ),
         ),
     ),
 }
 
 AIRLINE: Schema = {
-    "users": Table(
+    "users": RecordTable(
         "users",
         "user_id",
         (
@@ -87,7 +89,7 @@ AIRLINE: Schema = {
             _values("reservations", "user_reservations"),
         ),
     ),
-    "flights": Table(
+    "flights": RecordTable(
         "flights",
         "key",
         (
@@ -98,7 +100,7 @@ AIRLINE: Schema = {
             "scheduled_arrival_time_est",
             Inner(
                 "dates",
-                Table(
+                RecordTable(
                     "flight_days",
                     "date",
                     (
@@ -107,15 +109,15 @@ AIRLINE: Schema = {
                         "actual_arrival_time_est",
                         "estimated_departure_time_est",
                         "estimated_arrival_time_est",
-                        Group("available_seats", _SEATS),
-                        Group("prices", _SEATS),
+                        NestedRecord("available_seats", _SEATS),
+                        NestedRecord("prices", _SEATS),
                     ),
                     "map",
                 ),
             ),
         ),
     ),
-    "reservations": Table(
+    "reservations": RecordTable(
         "reservations",
         "key",
         (
@@ -138,7 +140,7 @@ AIRLINE: Schema = {
 }
 
 BIKES: Schema = {
-    "customers": Table(
+    "customers": RecordTable(
         "customers",
         "key",
         (
@@ -146,13 +148,13 @@ BIKES: Schema = {
             "first_name",
             "last_name",
             "email",
-            Group("address", ("street", "city", "postcode")),
-            Inner("payments", Table("payments", "method", ("kind", "payment_id", "balance"), "map")),
+            NestedRecord("address", ("street", "city", "postcode")),
+            Inner("payments", RecordTable("payments", "method", ("kind", "payment_id", "balance"), "map")),
             _values("bookings", "customer_bookings"),
         ),
     ),
-    "bikes": Table("bikes", "key", ("bike_id", "model", "kind", "station", "price", "status")),
-    "bookings": Table(
+    "bikes": RecordTable("bikes", "key", ("bike_id", "model", "kind", "station", "price", "status")),
+    "bookings": RecordTable(
         "bookings",
         "key",
         ("booking_id", "customer_id", "bike_id", "station", "date", "days", "insurance", "payment_id", "status", "total",
@@ -160,7 +162,7 @@ BIKES: Schema = {
     ),
 }  # fmt: skip
 
-TINY: Schema = {"items": Table("items", "item", ("status",))}
+TINY: Schema = {"items": RecordTable("items", "item", ("status",))}
 
 SCHEMAS: Mapping[str, Schema] = {
     "retail": RETAIL,

@@ -20,7 +20,7 @@ Write = tuple[str, Mapping[str, Any]]
 """A tool that changes the database, and its arguments."""
 
 
-class Replay(NamedTuple):
+class GoldReplay(NamedTuple):
     """Gold actions carried out. errors: of the failed writes, which leave the database as it was. writes: the others, in order."""
 
     database: Database
@@ -29,7 +29,7 @@ class Replay(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class WritesVerdict:
     """writes: the same ones as gold's, in any order. database: the state that gold leads to. missing: outputs not told."""
 
     writes: bool
@@ -37,9 +37,9 @@ class Verdict:
     missing: tuple[str, ...]
 
 
-def replay(domain: Domain, actions: Sequence[Mapping[str, Any]], base: Tables | None = None) -> Replay:
+def replay(domain: Domain, actions: Sequence[Mapping[str, Any]], base: Tables | None = None) -> GoldReplay:
     """Carry out the gold writes. base: records of the task's own in place of the domain's."""
-    done = Replay(Database(domain.base if base is None else base), [], [])
+    done = GoldReplay(Database(domain.base if base is None else base), [], [])
     for action in actions:
         if action["name"] in domain.writes:
             try:
@@ -51,8 +51,8 @@ def replay(domain: Domain, actions: Sequence[Mapping[str, Any]], base: Tables | 
 
 
 def verify(
-    gold: Replay, writes: Iterable[Write], database: Database, outputs: Iterable[str], messages: Sequence[str]
-) -> Verdict:
+    gold: GoldReplay, writes: Iterable[Write], database: Database, outputs: Iterable[str], messages: Sequence[str]
+) -> WritesVerdict:
     """Compare what an agent did and said with what was wanted.
 
     writes: those of the agent that succeeded. outputs: texts that the task demands; commas and case do not matter.
@@ -60,7 +60,7 @@ def verify(
     told = [message.lower().replace(",", "") for message in messages]
     missing = tuple(text for text in outputs if not any(text.lower().replace(",", "") in message for message in told))
     same_writes = Counter(map(exact, writes)) == Counter(map(exact, gold.writes))
-    return Verdict(same_writes, database.digest() == gold.database.digest(), missing)
+    return WritesVerdict(same_writes, database.digest() == gold.database.digest(), missing)
 
 
 def exact(write: Write) -> str:

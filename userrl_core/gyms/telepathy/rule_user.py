@@ -11,7 +11,7 @@ import re
 from functools import lru_cache
 
 from userrl_core.gyms.stemming import coverage, fold, matches, negated, normalise, stem, stems, strongest_match, words
-from userrl_core.gyms.telepathy.tasks import Category, categories
+from userrl_core.gyms.telepathy.tasks import EntityCategory, categories
 from userrl_core.records import ModelCall, Task
 from userrl_core.served.verdict import Answer
 
@@ -48,7 +48,7 @@ class RuleTelepathyUser:
         """Whether a guess is the entity's title or an alias, up to case, article and an introduction such as "is it"."""
         return same_name(guess, self._names)
 
-    def _by_table(self, category: Category, question: str) -> Answer:
+    def _by_table(self, category: EntityCategory, question: str) -> Answer:
         named = _IS_A.match(normalise(question))
         if named:
             answer = self._by_name(category, normalise(named.group(1)))
@@ -62,7 +62,7 @@ class RuleTelepathyUser:
         answers = {key in self._entity["yes"] for key, strength in strengths.items() if strength == best}
         return _yes_or_no(answers.pop()) if len(answers) == 1 else "Maybe"
 
-    def _by_name(self, category: Category, name: str) -> Answer | None:
+    def _by_name(self, category: EntityCategory, name: str) -> Answer | None:
         if name in self._names:
             return "Yes"
         nouns = _nouns()

@@ -32,7 +32,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Category:
+class EntityCategory:
     """A category of entities: its name in the opening, its attributes, and the attributes that each entity has."""
 
     name: str
@@ -43,7 +43,7 @@ class Category:
 
 
 @lru_cache(maxsize=1)
-def categories() -> dict[str, Category]:
+def categories() -> dict[str, EntityCategory]:
     """All categories, read once from the file next to this module."""
     raw = json.loads(Path(__file__).with_name("entities.json").read_text(encoding="utf-8"))
     return {name: _category(name, table) for name, table in raw.items()}
@@ -87,7 +87,7 @@ def load_published(root: Path) -> list[Task]:
     return loaded
 
 
-def best_question(category: Category, candidates: Sequence[str]) -> str | None:
+def best_question(category: EntityCategory, candidates: Sequence[str]) -> str | None:
     """The attribute that splits the candidates most evenly (the first at a tie); None when none splits them."""
     best, best_minority = None, 0
     for attribute in category.asks:
@@ -133,14 +133,14 @@ def _all() -> list[Task]:
     return own
 
 
-def _category(name: str, table: dict[str, Any]) -> Category:
+def _category(name: str, table: dict[str, Any]) -> EntityCategory:
     asks = {key: Ask(question, _patterns(text)) for key, (question, text) in table["asks"].items()}
     entities, aliases = {}, {}
     for names, attributes in table["entities"].items():
         title, *others = names.split("|")
         entities[title] = frozenset(attributes.split())
         aliases[title] = tuple(others)
-    return Category(name, table["opening"], asks, entities, aliases)
+    return EntityCategory(name, table["opening"], asks, entities, aliases)
 
 
 def _patterns(text: str) -> tuple[tuple[tuple[str, ...], ...], ...]:

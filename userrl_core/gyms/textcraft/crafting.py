@@ -18,7 +18,7 @@ _CRAFT = re.compile(r"craft\s+(.+?)\s+using\s+(.+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class CraftingRecipe:
     """Makes `count` of a thing from its parts, each a thing or a kind with the number that is needed."""
 
     made: str
@@ -35,7 +35,7 @@ def counted(text: str) -> tuple[str, int] | None:
     return (match[2], int(match[1])) if match and int(match[1]) > 0 else None
 
 
-def parse_craft(line: str) -> Recipe | None:
+def parse_craft(line: str) -> CraftingRecipe | None:
     """A crafting command as a recipe, parts that are named twice added up; None where it does not read so.
 
     The number of what is made may be left out: the recipe that the command stands for says it.
@@ -50,14 +50,14 @@ def parse_craft(line: str) -> Recipe | None:
         if part is None:
             return None
         parts[part[0]] = parts.get(part[0], 0) + part[1]
-    return Recipe(made, count, tuple(parts.items()))
+    return CraftingRecipe(made, count, tuple(parts.items()))
 
 
 @dataclass(frozen=True)
 class Book:
     """Recipes and the kinds that their parts may name."""
 
-    recipes: Sequence[Recipe]
+    recipes: Sequence[CraftingRecipe]
     kinds: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @classmethod
@@ -72,9 +72,9 @@ class Book:
         return cls(recipes, kinds)
 
     @cached_property
-    def by_made(self) -> Mapping[str, Sequence[Recipe]]:
+    def by_made(self) -> Mapping[str, Sequence[CraftingRecipe]]:
         """The recipes of each thing that can be made."""
-        found: dict[str, list[Recipe]] = {}
+        found: dict[str, list[CraftingRecipe]] = {}
         for recipe in self.recipes:
             found.setdefault(recipe.made, []).append(recipe)
         return found
@@ -89,15 +89,15 @@ class Book:
         """What a part of a recipe may be: the thing itself, or each member of the kind."""
         return self.kinds.get(part, (part,))
 
-    def match(self, command: Recipe) -> Recipe | None:
+    def match(self, command: CraftingRecipe) -> CraftingRecipe | None:
         """The recipe that a crafting command stands for: the same parts in the same numbers, kinds filled by one member each."""
         return next(
             (recipe for recipe in self.by_made.get(command.made, ()) if self._stands_for(command, recipe)), None
         )
 
-    def needed(self, goal: str) -> list[Recipe]:
+    def needed(self, goal: str) -> list[CraftingRecipe]:
         """Every recipe that can take part in making the goal, the goal's own first."""
-        found: dict[Recipe, None] = {}
+        found: dict[CraftingRecipe, None] = {}
         seen, open_ends = {goal}, [goal]
         while open_ends:
             for recipe in self.by_made.get(open_ends.pop(0), ()):
@@ -108,7 +108,7 @@ class Book:
                         open_ends.append(thing)
         return list(found)
 
-    def _stands_for(self, command: Recipe, recipe: Recipe) -> bool:
+    def _stands_for(self, command: CraftingRecipe, recipe: CraftingRecipe) -> bool:
         given = dict(command.parts)
         # Things before kinds: a kind may not take what is asked for by name.
         for part, count in sorted(recipe.parts, key=lambda part: part[0] in self.kinds):

@@ -17,7 +17,9 @@ class TextCraftDemonstrator:
 
     def __init__(self, task: Task, rng: random.Random, skill: float, config: TextCraftConfig) -> None:
         book = book_of(task)
-        self._way = _Trial(task) if config.demonstrator == "trial" and task.payload.get("short") else _Plan(task)
+        self._way = (
+            _Trial(task) if config.demonstrator == "trial" and task.payload.get("short") else _CraftingPlan(task)
+        )
         self._crafts = [command(recipe, task) for recipe in book.recipes]
         self._anything = [*(command((thing, 1), task) for thing in sorted(book.fetchable)), *self._crafts]
         self._rng = rng
@@ -38,7 +40,7 @@ class TextCraftDemonstrator:
         return InteractCall("action", self._strayed)
 
 
-class _Plan:
+class _CraftingPlan:
     """The shortest plan, from its beginning again once a craft outside of it may have used up a part."""
 
     def __init__(self, task: Task) -> None:

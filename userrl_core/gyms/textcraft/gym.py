@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import ClassVar, Literal
 
 from userrl_core.gyms.base import Gym, GymConfig, Reply
-from userrl_core.gyms.textcraft.crafting import Book, Recipe, counted, parse_craft
+from userrl_core.gyms.textcraft.crafting import Book, CraftingRecipe, counted, parse_craft
 from userrl_core.gyms.textcraft.planner import Plan, plan
 from userrl_core.interact import InteractCall
 from userrl_core.records import Task
@@ -100,7 +100,7 @@ class TextCraftGym(Gym[TextCraftConfig]):
         self._held[thing] = self._held.get(thing, 0) + count
         return Reply(OK if self._short else f"Got {count} {thing}")
 
-    def _craft(self, command: Recipe) -> Reply:
+    def _craft(self, command: CraftingRecipe) -> Reply:
         if any(self._held.get(part, 0) < count for part, count in command.parts):
             return self._refuse(f"find enough items to craft {command.made}")
         recipe = self._book.match(command)
@@ -141,8 +141,8 @@ def _shortest(goal: str, recipes: tuple[str, ...], kinds: tuple[tuple[str, tuple
     return plan(Book.read(recipes, dict(kinds)), goal)
 
 
-def command(step: tuple[str, int] | Recipe, task: Task) -> str:
+def command(step: tuple[str, int] | CraftingRecipe, task: Task) -> str:
     """A step of a plan as the task's tier takes it."""
-    if isinstance(step, Recipe):
+    if isinstance(step, CraftingRecipe):
         return step.made if task.payload.get("short") else str(step)
     return step[0] if task.payload.get("short") else f"get {step[1]} {step[0]}"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from userrl_core.errors import MissingFileError, TaskError
-from userrl_core.gyms.textcraft.crafting import Book, Recipe
+from userrl_core.gyms.textcraft.crafting import Book, CraftingRecipe
 
 FILE = "textcraft_recipes.json"
 FOLDER = "agentenv-textcraft/agentenv_textcraft/recipes"
@@ -76,7 +76,7 @@ class Minecraft:
         # A thing's own recipes come before its namesake group.
         used = sorted(kind for kind in named if kind in kinds and kind not in self._made)
         used = [kind for kind in used if any(thing in self._made for thing in kinds[kind])]
-        recipes = [Recipe(r.made, r.count, r.parts) for recipes in self._made.values() for r in recipes]
+        recipes = [CraftingRecipe(r.made, r.count, r.parts) for recipes in self._made.values() for r in recipes]
         return Book(recipes, {kind: tuple(sorted(kinds[kind])) for kind in used})
 
     @cached_property

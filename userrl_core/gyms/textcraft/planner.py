@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 
 from userrl_core.errors import TaskError
-from userrl_core.gyms.textcraft.crafting import Book, Recipe
+from userrl_core.gyms.textcraft.crafting import Book, CraftingRecipe
 
-Plan = list[tuple[str, int] | Recipe]
+Plan = list[tuple[str, int] | CraftingRecipe]
 """Turns in order: a thing to fetch with its number, or a recipe to use with kinds filled in."""
 
 
@@ -25,7 +25,9 @@ def plan(book: Book, goal: str) -> Plan:
     ways = {thing: list(_filled(book, thing)) for thing in order}
     ticket = itertools.count()
     start = ({goal: 1}, frozenset[str](), ())
-    queue: list[tuple[int, int, int, tuple[dict[str, int], frozenset[str], tuple[Recipe, ...]]]] = [(0, 0, 0, start)]
+    queue: list[tuple[int, int, int, tuple[dict[str, int], frozenset[str], tuple[CraftingRecipe, ...]]]] = [
+        (0, 0, 0, start)
+    ]
     best: dict[tuple[frozenset[tuple[str, int]], frozenset[str]], int] = {}
     while queue:
         _, _, _, (needs, fetched, used) = heapq.heappop(queue)
@@ -61,7 +63,7 @@ def _top_down(book: Book, goal: str) -> list[str]:
         raise TaskError(f"The recipes of '{goal}' go in a circle: {' -> '.join(error.args[1])}.") from None
 
 
-def _filled(book: Book, thing: str) -> Iterator[Recipe]:
+def _filled(book: Book, thing: str) -> Iterator[CraftingRecipe]:
     """The thing's recipes with every choice of members for their kinds."""
     for recipe in book.by_made.get(thing, ()):
         for members in itertools.product(*(book.members(part) for part, _ in recipe.parts)):
@@ -69,10 +71,10 @@ def _filled(book: Book, thing: str) -> Iterator[Recipe]:
             for member, (_, count) in zip(members, recipe.parts, strict=True):
                 parts[member] = parts.get(member, 0) + count
             if len(parts) == len(recipe.parts):
-                yield Recipe(thing, recipe.count, tuple(parts.items()))
+                yield CraftingRecipe(thing, recipe.count, tuple(parts.items()))
 
 
-def _covers(ways: list[Recipe], needed: int, first: int = 0) -> Iterator[tuple[Recipe, ...]]:
+def _covers(ways: list[CraftingRecipe], needed: int, first: int = 0) -> Iterator[tuple[CraftingRecipe, ...]]:
     """Every choice of recipes, in any number, that makes enough and of which the last is not superfluous."""
     for number, way in enumerate(ways[first:], first):
         if way.count >= needed:
@@ -82,7 +84,7 @@ def _covers(ways: list[Recipe], needed: int, first: int = 0) -> Iterator[tuple[R
                 yield (way, *others)
 
 
-def _in_order(used: tuple[Recipe, ...], order: list[str]) -> Plan:
+def _in_order(used: tuple[CraftingRecipe, ...], order: list[str]) -> Plan:
     """What is fetched, then the recipes from the bottom up."""
     place: Mapping[str, int] = {thing: number for number, thing in enumerate(order)}
     fetched: dict[str, int] = {}

@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 
 from userrl_core.errors import ConfigError
-from userrl_core.gyms.textcraft.crafting import Book, Recipe, depths
+from userrl_core.gyms.textcraft.crafting import Book, CraftingRecipe, depths
 from userrl_core.gyms.textcraft.minecraft import Minecraft, read_recipes
 from userrl_core.records import Task
 from userrl_core.seeding import content_hash, split_of
@@ -115,9 +115,9 @@ def _draw(n: int, depth: int, rng: Random) -> list[Task]:
             if rng.random() < 0.5:
                 fetched.append(names.pop())
                 parts.append(fetched[-1])
-            recipes.append(Recipe(made, 1, tuple((part, 1) for part in parts)))
+            recipes.append(CraftingRecipe(made, 1, tuple((part, 1) for part in parts)))
         recipes += [
-            Recipe(names.pop(), 1, ((rng.choice([*links[1:], *fetched]), 1),)) for _ in range(rng.randint(0, 2))
+            CraftingRecipe(names.pop(), 1, ((rng.choice([*links[1:], *fetched]), 1),)) for _ in range(rng.randint(0, 2))
         ]
         rng.shuffle(recipes)
         payload = {"goal": links[0], "recipes": [str(recipe) for recipe in recipes], "kinds": {}, "short": True}

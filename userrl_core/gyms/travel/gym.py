@@ -20,7 +20,7 @@ from userrl_core.gyms.travel.world import (
     ASPECT_OF_LETTER,
     HistoryLine,
     Preference,
-    Progress,
+    TravelProgress,
     TravelUser,
     World,
     meets,
@@ -74,7 +74,7 @@ class TravelGym(Gym[TravelConfig]):
         user = user if user is not None else self.users["rule"](task, random.Random(0))
         super().__init__(task, user, TravelConfig.for_task(task, config))
         self.world = World.of(task.payload)
-        self.progress = Progress()
+        self.progress = TravelProgress()
         self.history: list[HistoryLine] = []
         self._texts = TERSE if self.config.terse else FULL
         self._turns_without_elicitation = 0

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from userrl_core.gyms.human_user import Console, HumanUser
 from userrl_core.gyms.travel.query import match_query
-from userrl_core.gyms.travel.world import HistoryLine, Judgement, Preference, SearchJudgement, World
+from userrl_core.gyms.travel.world import HistoryLine, MessageReading, Preference, SearchJudgement, World
 from userrl_core.records import Task
 
 _OTHER = (
@@ -27,7 +27,7 @@ class HumanTravelUser(HumanUser):
 
     async def judge(
         self, utterance: str, candidates: Sequence[Preference], history: Sequence[HistoryLine]
-    ) -> Judgement:
+    ) -> MessageReading:
         """The wish that the person marks, or that there is none."""
         listed = "\n".join(f"  - {_about(p)}: {p.preference}" for p in self._world.preferences.values())
         self.console.show_once(
@@ -38,8 +38,8 @@ class HumanTravelUser(HumanUser):
         options = [*(f"{_about(p)}: {p.preference}" for p in candidates), *_OTHER]
         chosen = self.console.choose("What does it ask for? ", options)
         if chosen < len(candidates):
-            return Judgement("held", candidates[chosen].id)
-        return Judgement(("not_held", "too_vague", "other")[chosen - len(candidates)])
+            return MessageReading("held", candidates[chosen].id)
+        return MessageReading(("not_held", "too_vague", "other")[chosen - len(candidates)])
 
     async def match(self, query: str, history: Sequence[HistoryLine]) -> SearchJudgement:
         """By rule: the database is no part of the user."""

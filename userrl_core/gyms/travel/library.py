@@ -32,7 +32,7 @@ class LibraryPreference:
 
 
 @dataclass(frozen=True, slots=True)
-class Category:
+class AspectTopic:
     """One topic that can be asked about in an aspect.
 
     rule / attribute: how it is checked on an option (see `world`). label: its name in a question. ask: stems by which the
@@ -55,7 +55,7 @@ class AspectLibrary:
 
     name: str
     noun: str
-    categories: dict[str, Category]
+    categories: dict[str, AspectTopic]
 
 
 @lru_cache(maxsize=1)
@@ -75,10 +75,10 @@ def _read(path: Path, aspect: str) -> AspectLibrary:
     return AspectLibrary(aspect, noun, categories)
 
 
-def _category(aspect: str, name: str, entry: dict[str, Any]) -> Category:
+def _category(aspect: str, name: str, entry: dict[str, Any]) -> AspectTopic:
     preferences = tuple(
         LibraryPreference(aspect, name, key, str(row["value"]), str(row["text"]), tuple(map(str, row["phrases"])))
         for key, row in entry["preferences"].items()
     )
     ask, others = tuple(map(str, entry["ask"])), tuple(map(str, entry["others"]))
-    return Category(aspect, name, entry["rule"], entry["attribute"], entry["label"], ask, others, preferences)
+    return AspectTopic(aspect, name, entry["rule"], entry["attribute"], entry["label"], ask, others, preferences)

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
-from userrl_core.gyms.travel.world import HistoryLine, Judgement, Preference, SearchJudgement, World
+from userrl_core.gyms.travel.world import HistoryLine, MessageReading, Preference, SearchJudgement, World
 from userrl_core.records import Message, ModelCall, Task
 from userrl_core.served.client import ChatServer, client_for
 from userrl_core.served.quoting import DATA_RULE, quote
@@ -105,12 +105,12 @@ class LLMTravelUser:
 
     async def judge(
         self, utterance: str, candidates: Sequence[Preference], history: Sequence[HistoryLine]
-    ) -> Judgement:
+    ) -> MessageReading:
         """One judging call over the candidates."""
         listed = "\n".join(f"{p.id} ({p.aspect}, {p.category}): {p.preference}" for p in candidates) or "(none left)"
         prompt = f"{self._trip()}\nWishes not told yet:\n{listed}\n\n{_talk(history)}The message:\n{quote(utterance)}"
         verdict = await self._ask(_JUDGE, prompt, "judge", _utterance_schema([p.id for p in candidates]))
-        return Judgement(verdict.kind, verdict.preference_id if verdict.kind == "held" else None)
+        return MessageReading(verdict.kind, verdict.preference_id if verdict.kind == "held" else None)
 
     async def match(self, query: str, history: Sequence[HistoryLine]) -> SearchJudgement:
         """One judging call over the arguments."""

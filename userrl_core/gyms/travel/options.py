@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from userrl_core.errors import ConfigError
-from userrl_core.gyms.travel.library import FOLDER, Category, LibraryPreference, library
+from userrl_core.gyms.travel.library import FOLDER, AspectTopic, LibraryPreference, library
 from userrl_core.gyms.travel.world import ASPECTS
 
 Option = dict[str, Any]
@@ -90,7 +90,7 @@ class _Maker:
         self.categories = library()[aspect].categories
         self.names = names()
         goals = {preference.category: preference.value for preference in held}
-        self.fields: list[tuple[Category, str | None, list[str]]] = []
+        self.fields: list[tuple[AspectTopic, str | None, list[str]]] = []
         """Per category: the preferred value, and all other values."""
         for name, category in self.categories.items():
             goal = goals.get(name)
@@ -151,7 +151,7 @@ class _Maker:
             self._fill(option, category, goal, others, category.name in violated_categories)
         return option
 
-    def _fill(self, option: Option, category: Category, goal: str | None, others: list[str], violated: bool) -> None:
+    def _fill(self, option: Option, category: AspectTopic, goal: str | None, others: list[str], violated: bool) -> None:
         rng = self.rng
         met = goal is not None and not violated
         if category.rule == "value":

@@ -11,7 +11,7 @@ from userrl_core.gyms.travel.library import library
 from userrl_core.gyms.travel.options import names
 from userrl_core.gyms.travel.query import NOUNS, aspects_named, match_query
 from userrl_core.gyms.travel.tiny import CATEGORIES
-from userrl_core.gyms.travel.world import Aspect, HistoryLine, Judgement, Preference, SearchJudgement, World
+from userrl_core.gyms.travel.world import Aspect, HistoryLine, MessageReading, Preference, SearchJudgement, World
 from userrl_core.records import Task
 
 MOST_CATEGORIES = 3
@@ -61,7 +61,7 @@ class RuleTravelUser:
 
     async def judge(
         self, utterance: str, candidates: Sequence[Preference], history: Sequence[HistoryLine]
-    ) -> Judgement:
+    ) -> MessageReading:
         """Held or not held by the category named; too vague for a question without a category, or with many."""
         message_words = words(utterance)
         if self._tiny:
@@ -71,7 +71,7 @@ class RuleTravelUser:
             or (message_words[:1] and message_words[0] in _QUESTION_STARTS)
             or matches(("tell$", "prefer"), message_words)
         ):
-            return Judgement("other")
+            return MessageReading("other")
         named = aspects_named(utterance)
         aspects = [aspect for aspect in named if aspect in self._world.aspects]
         if not aspects:
@@ -85,15 +85,15 @@ class RuleTravelUser:
             if (count := sum(matches((stem,), other_words) for stem in category_stems))
         }
         if not strength:
-            return Judgement("too_vague" if any(word in _GENERAL_WORDS for word in message_words) else "other")
+            return MessageReading("too_vague" if any(word in _GENERAL_WORDS for word in message_words) else "other")
         if max(sum(a == aspect for a, _ in strength) for aspect, _ in strength) > MOST_CATEGORIES:
-            return Judgement("too_vague")
+            return MessageReading("too_vague")
         held = [p for p in candidates if (p.aspect, p.category) in strength]
         if not held:
-            return Judgement("not_held")
+            return MessageReading("not_held")
         # The category with the most matching stems; its first preference if there are several.
         best = max(held, key=lambda p: strength[p.aspect, p.category])
-        return Judgement("held", best.id)
+        return MessageReading("held", best.id)
 
     async def match(self, query: str, history: Sequence[HistoryLine]) -> SearchJudgement:
         """Exactly one aspect with exactly its places and dates."""
@@ -120,15 +120,15 @@ class RuleTravelUser:
         return by_category
 
 
-def _judge_tiny(message_words: Sequence[str], candidates: Sequence[Preference]) -> Judgement:
+def _judge_tiny(message_words: Sequence[str], candidates: Sequence[Preference]) -> MessageReading:
     named = {word for word in message_words if word in CATEGORIES}
     if len(named) != 1:
-        return Judgement("too_vague" if named else "other")
+        return MessageReading("too_vague" if named else "other")
     (category,) = named
     for preference in candidates:
         if preference.category == category:
-            return Judgement("held", preference.id)
-    return Judgement("not_held")
+            return MessageReading("held", preference.id)
+    return MessageReading("not_held")
 
 
 def question_for(preference: Preference, tier: str) -> str:

@@ -89,7 +89,7 @@ class HistoryLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class MessageReading:
     """How the user understands a message. preference_id: the preference asked for, when the kind is ``held``."""
 
     kind: UtteranceKind
@@ -105,7 +105,7 @@ class SearchJudgement:
 
 
 @dataclass(slots=True)
-class Progress:
+class TravelProgress:
     """The state of an episode; the auxiliary metrics of UserBench appendix C count its entries."""
 
     active: list[str] = field(default_factory=list)
@@ -123,7 +123,7 @@ class TravelUser(Protocol):
 
     async def judge(
         self, utterance: str, candidates: Sequence[Preference], history: Sequence[HistoryLine]
-    ) -> Judgement:
+    ) -> MessageReading:
         """Which of the four kinds the message is; only a preference among the candidates can be held."""
         ...
 

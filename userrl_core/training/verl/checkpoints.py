@@ -28,7 +28,7 @@ _SHARD = re.compile(r"model_world_size_(\d+)_rank_0\.pt\Z")
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class CheckpointCard:
     """What is known of a checkpoint. sha256: of the weights. parent: id of the one it came from."""
 
     id: str
@@ -107,7 +107,7 @@ def hash_of(files: Sequence[Path]) -> str:
     return parts[0].hexdigest() if len(parts) == 1 else hashlib.sha256(b"".join(p.digest() for p in parts)).hexdigest()
 
 
-def describe(folder: Path, stage: str, parent: str | None, score: float | None = None) -> Card:
+def describe(folder: Path, stage: str, parent: str | None, score: float | None = None) -> CheckpointCard:
     """Fold in adapters, hash a complete checkpoint and leave its card; read the card where there is one."""
     known = read_card(folder)
     if known is not None:
@@ -117,15 +117,15 @@ def describe(folder: Path, stage: str, parent: str | None, score: float | None =
         raise CheckpointError(f"{folder} is no checkpoint of verl (global_step_N).")
     fold_adapters(hf_folder(folder))
     sha256 = weights_hash(folder)
-    card = Card(f"{stage}-{step}-{sha256[:12]}", stage, step, sha256, parent, score)
+    card = CheckpointCard(f"{stage}-{step}-{sha256[:12]}", stage, step, sha256, parent, score)
     write_json(folder / CARD, asdict(card))
     return card
 
 
-def read_card(folder: Path) -> Card | None:
+def read_card(folder: Path) -> CheckpointCard | None:
     """The card that `describe` left; None without one."""
     values = read_json(folder / CARD)
-    return Card(**values) if values is not None else None
+    return CheckpointCard(**values) if values is not None else None
 
 
 def best_of(root: Path, earlier: Best | None) -> Best | None:

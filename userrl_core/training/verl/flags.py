@@ -18,14 +18,14 @@ from userrl_core.training.verl.job import Resume, VerlJob, VerlSftJob
 Value = str | int | float | bool | None | Sequence[str] | Sequence[float]
 
 
-class Flag(NamedTuple):
+class VerlFlag(NamedTuple):
     """One setting. why: the recipe's key that it comes from, or the reason for a fixed value."""
 
     value: Value
     why: str
 
 
-Flags = dict[str, Flag]
+Flags = dict[str, VerlFlag]
 
 ESTIMATORS = {
     "grpo": "userrl",
@@ -84,108 +84,120 @@ def sft_flags(job: VerlSftJob, folder: Path, model: str, per_epoch: int, attenti
     return {
         **lora_flags("model", sft.lora, "cold_start.lora"),
         **_thinking(job.model),
-        "data.train_files": Flag(str(folder / "sft.parquet"), "the demonstrations, written by the launcher"),
-        "data.train_batch_size": Flag(sft.batch, "cold_start.batch"),
-        "data.micro_batch_size_per_gpu": Flag(max(sft.batch // gpus, 1), "verl wants it; packing by tokens decides"),
-        "data.use_dynamic_bsz": Flag(True, "shorter demonstrations are packed until a forward pass is full"),
-        "data.max_token_len_per_gpu": Flag(
+        "data.train_files": VerlFlag(str(folder / "sft.parquet"), "the demonstrations, written by the launcher"),
+        "data.train_batch_size": VerlFlag(sft.batch, "cold_start.batch"),
+        "data.micro_batch_size_per_gpu": VerlFlag(
+            max(sft.batch // gpus, 1), "verl wants it; packing by tokens decides"
+        ),
+        "data.use_dynamic_bsz": VerlFlag(True, "shorter demonstrations are packed until a forward pass is full"),
+        "data.max_token_len_per_gpu": VerlFlag(
             cluster.pass_tokens or sft.cutoff, "hardware.micro_tokens; none: one demonstration of full length"
         ),
-        "data.max_length": Flag(sft.cutoff, "cold_start.cutoff"),
-        "data.truncation": Flag("right", "what lies beyond the cutoff is cut off"),
-        "data.pad_mode": Flag("no_padding", WHY_PACKED),
-        "data.ignore_input_ids_mismatch": Flag(
+        "data.max_length": VerlFlag(sft.cutoff, "cold_start.cutoff"),
+        "data.truncation": VerlFlag("right", "what lies beyond the cutoff is cut off"),
+        "data.pad_mode": VerlFlag("no_padding", WHY_PACKED),
+        "data.ignore_input_ids_mismatch": VerlFlag(
             True, "message by message, as rollouts append; Qwen3's template would add an empty thought to the last"
         ),
-        "data.num_workers": Flag(2, "reading is no bottleneck"),
-        "model.path": Flag(model, "model.path, or init_from"),
-        "model.enable_gradient_checkpointing": Flag(True, WHY_RECOMPUTED),
-        "model.use_remove_padding": Flag(True, WHY_PACKED),
-        "+model.override_config.attn_implementation": Flag(attention, WHY_ATTENTION),
-        "engine.strategy": Flag("fsdp2", WHY_STRATEGY),
-        "engine.model_dtype": Flag("fp32", "the optimizer's weights: steps of 1e-6 are lost in bfloat16"),
-        "engine.dtype": Flag("bfloat16", "arithmetic of the forward and backward pass"),
-        "engine.ulysses_sequence_parallel_size": Flag(cluster.sequence_parallel, WHY_PARALLEL),
-        "engine.param_offload": Flag(cluster.offload, WHY_OFFLOAD),
-        "engine.optimizer_offload": Flag(cluster.offload, WHY_OFFLOAD),
-        "optim.lr": Flag(sft.lr, "cold_start.lr"),
-        "optim.lr_scheduler_type": Flag("cosine" if sft.schedule == "cosine" else "constant", "cold_start.schedule"),
-        "optim.lr_warmup_steps": Flag(warmup, "cold_start.warmup, as steps"),
-        "optim.betas": Flag(list(sft.betas), "cold_start.betas"),
-        "optim.weight_decay": Flag(sft.weight_decay, "cold_start.weight_decay"),
-        "optim.clip_grad": Flag(sft.grad_norm, "cold_start.grad_norm"),
-        "checkpoint.save_contents": Flag(SAVED, WHY_SAVED),
-        "trainer.total_epochs": Flag(ENDLESS, WHY_STEPS),
-        "trainer.total_training_steps": Flag(steps, "cold_start.steps, or cold_start.epochs over the demonstrations"),
-        "trainer.save_freq": Flag(per_epoch, "one checkpoint an epoch"),
-        "trainer.max_ckpt_to_keep": Flag(job.keep_checkpoints, "keep_checkpoints"),
-        "trainer.test_freq": Flag(-1, "nothing is validated in the cold start"),
-        "trainer.seed": Flag(job.seed, "seed"),
-        "trainer.resume_mode": Flag("auto", "a second start goes on from the newest checkpoint"),
-        "trainer.default_local_dir": Flag(str(folder / "checkpoints"), "the stage's own folder"),
-        "trainer.project_name": Flag("userrl", "name in verl's logs"),
-        "trainer.experiment_name": Flag(job.stage, "name in verl's logs"),
-        "trainer.logger": Flag(["console", "file"], "the launcher reads the file; no network"),
-        "trainer.device": Flag(cluster.device, "hardware.device"),
-        "trainer.nnodes": Flag(1, "the cold start runs on one node"),
-        "trainer.n_gpus_per_node": Flag(gpus, "hardware.sft_gpus; 0: as many as RL"),
+        "data.num_workers": VerlFlag(2, "reading is no bottleneck"),
+        "model.path": VerlFlag(model, "model.path, or init_from"),
+        "model.enable_gradient_checkpointing": VerlFlag(True, WHY_RECOMPUTED),
+        "model.use_remove_padding": VerlFlag(True, WHY_PACKED),
+        "+model.override_config.attn_implementation": VerlFlag(attention, WHY_ATTENTION),
+        "engine.strategy": VerlFlag("fsdp2", WHY_STRATEGY),
+        "engine.model_dtype": VerlFlag("fp32", "the optimizer's weights: steps of 1e-6 are lost in bfloat16"),
+        "engine.dtype": VerlFlag("bfloat16", "arithmetic of the forward and backward pass"),
+        "engine.ulysses_sequence_parallel_size": VerlFlag(cluster.sequence_parallel, WHY_PARALLEL),
+        "engine.param_offload": VerlFlag(cluster.offload, WHY_OFFLOAD),
+        "engine.optimizer_offload": VerlFlag(cluster.offload, WHY_OFFLOAD),
+        "optim.lr": VerlFlag(sft.lr, "cold_start.lr"),
+        "optim.lr_scheduler_type": VerlFlag(
+            "cosine" if sft.schedule == "cosine" else "constant", "cold_start.schedule"
+        ),
+        "optim.lr_warmup_steps": VerlFlag(warmup, "cold_start.warmup, as steps"),
+        "optim.betas": VerlFlag(list(sft.betas), "cold_start.betas"),
+        "optim.weight_decay": VerlFlag(sft.weight_decay, "cold_start.weight_decay"),
+        "optim.clip_grad": VerlFlag(sft.grad_norm, "cold_start.grad_norm"),
+        "checkpoint.save_contents": VerlFlag(SAVED, WHY_SAVED),
+        "trainer.total_epochs": VerlFlag(ENDLESS, WHY_STEPS),
+        "trainer.total_training_steps": VerlFlag(
+            steps, "cold_start.steps, or cold_start.epochs over the demonstrations"
+        ),
+        "trainer.save_freq": VerlFlag(per_epoch, "one checkpoint an epoch"),
+        "trainer.max_ckpt_to_keep": VerlFlag(job.keep_checkpoints, "keep_checkpoints"),
+        "trainer.test_freq": VerlFlag(-1, "nothing is validated in the cold start"),
+        "trainer.seed": VerlFlag(job.seed, "seed"),
+        "trainer.resume_mode": VerlFlag("auto", "a second start goes on from the newest checkpoint"),
+        "trainer.default_local_dir": VerlFlag(str(folder / "checkpoints"), "the stage's own folder"),
+        "trainer.project_name": VerlFlag("userrl", "name in verl's logs"),
+        "trainer.experiment_name": VerlFlag(job.stage, "name in verl's logs"),
+        "trainer.logger": VerlFlag(["console", "file"], "the launcher reads the file; no network"),
+        "trainer.device": VerlFlag(cluster.device, "hardware.device"),
+        "trainer.nnodes": VerlFlag(1, "the cold start runs on one node"),
+        "trainer.n_gpus_per_node": VerlFlag(gpus, "hardware.sft_gpus; 0: as many as RL"),
     }
 
 
 def _thinking(model: ModelConfig) -> Flags:
     if model.thinking is None:
         return {}
-    return {"+data.apply_chat_template_kwargs.enable_thinking": Flag(model.thinking, "model.thinking")}
+    return {"+data.apply_chat_template_kwargs.enable_thinking": VerlFlag(model.thinking, "model.thinking")}
 
 
 def _data(job: VerlJob, folder: Path) -> Flags:
     return {
         **_thinking(job.model),
-        "data.train_files": Flag(str(folder / "train.parquet"), "the rows of the steps that are left, in order"),
-        "data.val_files": Flag(str(folder / "validation.parquet"), "verl wants a file even where it is never read"),
-        "data.train_batch_size": Flag(job.algorithm.batch, "algorithm.batch"),
-        "data.max_prompt_length": Flag(job.algorithm.max_prompt_tokens, "algorithm.max_prompt_tokens"),
-        "data.max_response_length": Flag(job.algorithm.max_response_tokens, "algorithm.max_response_tokens"),
-        "data.shuffle": Flag(False, "a resumed stage must read the rows that are left: the file has them in order"),
-        "data.validation_shuffle": Flag(False, "the same tasks in the same order at every validation"),
-        "data.filter_overlong_prompts": Flag(False, "a row that is dropped would shift all later steps"),
-        "data.seed": Flag(job.seed, "seed"),
-        "data.dataloader_num_workers": Flag(2, "reading is no bottleneck"),
+        "data.train_files": VerlFlag(str(folder / "train.parquet"), "the rows of the steps that are left, in order"),
+        "data.val_files": VerlFlag(str(folder / "validation.parquet"), "verl wants a file even where it is never read"),
+        "data.train_batch_size": VerlFlag(job.algorithm.batch, "algorithm.batch"),
+        "data.max_prompt_length": VerlFlag(job.algorithm.max_prompt_tokens, "algorithm.max_prompt_tokens"),
+        "data.max_response_length": VerlFlag(job.algorithm.max_response_tokens, "algorithm.max_response_tokens"),
+        "data.shuffle": VerlFlag(False, "a resumed stage must read the rows that are left: the file has them in order"),
+        "data.validation_shuffle": VerlFlag(False, "the same tasks in the same order at every validation"),
+        "data.filter_overlong_prompts": VerlFlag(False, "a row that is dropped would shift all later steps"),
+        "data.seed": VerlFlag(job.seed, "seed"),
+        "data.dataloader_num_workers": VerlFlag(2, "reading is no bottleneck"),
     }
 
 
 def _algorithm(job: VerlJob, folder: Path) -> Flags:
     algorithm, credit = job.algorithm, job.credit
     flags = {
-        "algorithm.adv_estimator": Flag(
+        "algorithm.adv_estimator": VerlFlag(
             ESTIMATORS[algorithm.name], "algorithm.name: ours skips trajectories without a score; gae for ppo"
         ),
-        "algorithm.gamma": Flag(algorithm.gae_gamma, "algorithm.gae_gamma"),
-        "algorithm.lam": Flag(algorithm.gae_lambda, "algorithm.gae_lambda"),
-        "algorithm.use_kl_in_reward": Flag(algorithm.kl_reward_coef > 0, "algorithm.kl_reward_coef above 0"),
-        "algorithm.kl_ctrl.kl_coef": Flag(algorithm.kl_reward_coef, "algorithm.kl_reward_coef"),
-        "algorithm.rollout_correction.rollout_rs": Flag(
+        "algorithm.gamma": VerlFlag(algorithm.gae_gamma, "algorithm.gae_gamma"),
+        "algorithm.lam": VerlFlag(algorithm.gae_lambda, "algorithm.gae_lambda"),
+        "algorithm.use_kl_in_reward": VerlFlag(algorithm.kl_reward_coef > 0, "algorithm.kl_reward_coef above 0"),
+        "algorithm.kl_ctrl.kl_coef": VerlFlag(algorithm.kl_reward_coef, "algorithm.kl_reward_coef"),
+        "algorithm.rollout_correction.rollout_rs": VerlFlag(
             None, "it rewrites the response mask, from which turns are recovered"
         ),
-        "algorithm.filter_groups.enable": Flag(False, "groups without a signal have advantage 0; none is drawn again"),
+        "algorithm.filter_groups.enable": VerlFlag(
+            False, "groups without a signal have advantage 0; none is drawn again"
+        ),
     }
     if algorithm.name != "ppo":
         flags |= {
-            "+algorithm.userrl.shaping": Flag(credit.shaping, "credit.shaping"),
-            "+algorithm.userrl.score": Flag(credit.score, "credit.score"),
-            "+algorithm.userrl.gamma": Flag(credit.gamma, "credit.gamma"),
-            "+algorithm.userrl.k": Flag(credit.k, "credit.k"),
-            "+algorithm.userrl.form": Flag(credit.form, "credit.form"),
-            "+algorithm.userrl.ddof": Flag(credit.ddof, "credit.ddof"),
+            "+algorithm.userrl.shaping": VerlFlag(credit.shaping, "credit.shaping"),
+            "+algorithm.userrl.score": VerlFlag(credit.score, "credit.score"),
+            "+algorithm.userrl.gamma": VerlFlag(credit.gamma, "credit.gamma"),
+            "+algorithm.userrl.k": VerlFlag(credit.k, "credit.k"),
+            "+algorithm.userrl.form": VerlFlag(credit.form, "credit.form"),
+            "+algorithm.userrl.ddof": VerlFlag(credit.ddof, "credit.ddof"),
         }
         if credit.rounding != "none":
-            flags["+algorithm.userrl.rounding"] = Flag(credit.rounding, "credit.rounding")
-        flags["+algorithm.userrl.stage_file"] = Flag(str(folder / "stage.json"), "where the estimator reads the stage")
+            flags["+algorithm.userrl.rounding"] = VerlFlag(credit.rounding, "credit.rounding")
+        flags["+algorithm.userrl.stage_file"] = VerlFlag(
+            str(folder / "stage.json"), "where the estimator reads the stage"
+        )
     if algorithm.entropy_mask is not None:
         flags |= {
-            "trainer.v1.trainer_mode": Flag(MASKING_TRAINER, "verl's policy losses see no entropies, its trainer does"),
-            "+algorithm.entropy_mask.share": Flag(algorithm.entropy_mask, "algorithm.entropy_mask"),
-            "+algorithm.entropy_mask.compared": Flag(
+            "trainer.v1.trainer_mode": VerlFlag(
+                MASKING_TRAINER, "verl's policy losses see no entropies, its trainer does"
+            ),
+            "+algorithm.entropy_mask.share": VerlFlag(algorithm.entropy_mask, "algorithm.entropy_mask"),
+            "+algorithm.entropy_mask.compared": VerlFlag(
                 algorithm.name in ("grpo", "rloo", "remax") and credit.filter == "drop",
                 "the local backend leaves groups without a signal out of the update, and so out of the threshold",
             ),
@@ -199,9 +211,9 @@ def lora_flags(model: str, lora: LoraSettings | None, key: str) -> Flags:
         return {}
     targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
     return {
-        f"{model}.lora_rank": Flag(lora.rank, f"{key}.rank"),
-        f"{model}.lora_alpha": Flag(lora.alpha, f"{key}.alpha"),
-        f"{model}.target_modules": Flag(targets, f"{key}.targets"),
+        f"{model}.lora_rank": VerlFlag(lora.rank, f"{key}.rank"),
+        f"{model}.lora_alpha": VerlFlag(lora.alpha, f"{key}.alpha"),
+        f"{model}.target_modules": VerlFlag(targets, f"{key}.targets"),
     }
 
 
@@ -210,11 +222,11 @@ def _model(job: VerlJob, resume: Resume, attention: str) -> Flags:
     folded = "the engine gets whole weights, as without adapters: every engine takes them, at full speed"
     return {
         **lora_flags(model, lora, "algorithm.lora"),
-        **({} if lora is None else {f"{model}.lora.merge": Flag(True, folded)}),
-        f"{model}.path": Flag(resume.model, "the cold start's checkpoint, or the stage before's"),
-        f"{model}.enable_gradient_checkpointing": Flag(True, WHY_RECOMPUTED),
-        f"{model}.use_remove_padding": Flag(True, WHY_PACKED),
-        f"+{model}.override_config.attn_implementation": Flag(attention, WHY_ATTENTION),
+        **({} if lora is None else {f"{model}.lora.merge": VerlFlag(True, folded)}),
+        f"{model}.path": VerlFlag(resume.model, "the cold start's checkpoint, or the stage before's"),
+        f"{model}.enable_gradient_checkpointing": VerlFlag(True, WHY_RECOMPUTED),
+        f"{model}.use_remove_padding": VerlFlag(True, WHY_PACKED),
+        f"+{model}.override_config.attn_implementation": VerlFlag(attention, WHY_ATTENTION),
     }
 
 
@@ -224,39 +236,39 @@ def _actor(job: VerlJob) -> Flags:
     minibatch = "algorithm.batch over algorithm.minibatches"
     clip_low = "algorithm.clip"
     return {
-        f"{actor}.strategy": Flag("fsdp2", WHY_STRATEGY),
-        f"{actor}.ppo_mini_batch_size": Flag(algorithm.batch // algorithm.minibatches, minibatch),
-        f"{actor}.ppo_epochs": Flag(algorithm.inner_epochs, "algorithm.inner_epochs"),
-        f"{actor}.use_dynamic_bsz": Flag(True, "conversations are packed until a forward pass is full"),
-        f"{actor}.ppo_max_token_len_per_gpu": Flag(
+        f"{actor}.strategy": VerlFlag("fsdp2", WHY_STRATEGY),
+        f"{actor}.ppo_mini_batch_size": VerlFlag(algorithm.batch // algorithm.minibatches, minibatch),
+        f"{actor}.ppo_epochs": VerlFlag(algorithm.inner_epochs, "algorithm.inner_epochs"),
+        f"{actor}.use_dynamic_bsz": VerlFlag(True, "conversations are packed until a forward pass is full"),
+        f"{actor}.ppo_max_token_len_per_gpu": VerlFlag(
             micro_tokens(job), "hardware.micro_tokens; none: one conversation of full length over its parallel group"
         ),
-        f"{actor}.ulysses_sequence_parallel_size": Flag(cluster.sequence_parallel, WHY_PARALLEL),
-        f"{actor}.loss_agg_mode": Flag(AGGREGATIONS[algorithm.loss_aggregation], "algorithm.loss_aggregation"),
-        f"{actor}.clip_ratio": Flag(algorithm.clip, clip_low),
-        f"{actor}.clip_ratio_low": Flag(algorithm.clip, clip_low),
-        f"{actor}.clip_ratio_high": Flag(
+        f"{actor}.ulysses_sequence_parallel_size": VerlFlag(cluster.sequence_parallel, WHY_PARALLEL),
+        f"{actor}.loss_agg_mode": VerlFlag(AGGREGATIONS[algorithm.loss_aggregation], "algorithm.loss_aggregation"),
+        f"{actor}.clip_ratio": VerlFlag(algorithm.clip, clip_low),
+        f"{actor}.clip_ratio_low": VerlFlag(algorithm.clip, clip_low),
+        f"{actor}.clip_ratio_high": VerlFlag(
             algorithm.clip_high or algorithm.clip, "algorithm.clip_high; none: algorithm.clip"
         ),
-        f"{actor}.clip_ratio_c": Flag(
+        f"{actor}.clip_ratio_c": VerlFlag(
             algorithm.dual_clip or NO_DUAL_CLIP, "algorithm.dual_clip; none: a bound that no loss reaches"
         ),
-        f"{actor}.use_kl_loss": Flag(algorithm.kl_coef > 0, "algorithm.kl_coef above 0"),
-        f"{actor}.kl_loss_coef": Flag(algorithm.kl_coef, "algorithm.kl_coef"),
-        f"{actor}.kl_loss_type": Flag("low_var_kl", "exp(d) - d - 1, the local backend's estimate"),
-        f"{actor}.entropy_coeff": Flag(algorithm.entropy_coef, "algorithm.entropy_coef"),
-        f"{actor}.grad_clip": Flag(algorithm.grad_norm, "algorithm.grad_norm"),
-        f"{actor}.optim.lr": Flag(algorithm.lr, "algorithm.lr"),
-        f"{actor}.optim.lr_scheduler_type": Flag(
+        f"{actor}.use_kl_loss": VerlFlag(algorithm.kl_coef > 0, "algorithm.kl_coef above 0"),
+        f"{actor}.kl_loss_coef": VerlFlag(algorithm.kl_coef, "algorithm.kl_coef"),
+        f"{actor}.kl_loss_type": VerlFlag("low_var_kl", "exp(d) - d - 1, the local backend's estimate"),
+        f"{actor}.entropy_coeff": VerlFlag(algorithm.entropy_coef, "algorithm.entropy_coef"),
+        f"{actor}.grad_clip": VerlFlag(algorithm.grad_norm, "algorithm.grad_norm"),
+        f"{actor}.optim.lr": VerlFlag(algorithm.lr, "algorithm.lr"),
+        f"{actor}.optim.lr_scheduler_type": VerlFlag(
             "constant", "the number of steps also sets verl's rate horizon: a longer run would change earlier steps"
         ),
-        f"{actor}.optim.lr_warmup_steps": Flag(algorithm.warmup_steps, "algorithm.warmup_steps"),
-        f"{actor}.optim.betas": Flag(list(algorithm.betas), "algorithm.betas"),
-        f"{actor}.optim.weight_decay": Flag(algorithm.weight_decay, "algorithm.weight_decay"),
-        f"{actor}.optim.clip_grad": Flag(algorithm.grad_norm, "algorithm.grad_norm"),
-        f"{actor}.fsdp_config.param_offload": Flag(cluster.offload, WHY_OFFLOAD),
-        f"{actor}.fsdp_config.optimizer_offload": Flag(cluster.offload, WHY_OFFLOAD),
-        f"{actor}.checkpoint.save_contents": Flag(SAVED, WHY_SAVED),
+        f"{actor}.optim.lr_warmup_steps": VerlFlag(algorithm.warmup_steps, "algorithm.warmup_steps"),
+        f"{actor}.optim.betas": VerlFlag(list(algorithm.betas), "algorithm.betas"),
+        f"{actor}.optim.weight_decay": VerlFlag(algorithm.weight_decay, "algorithm.weight_decay"),
+        f"{actor}.optim.clip_grad": VerlFlag(algorithm.grad_norm, "algorithm.grad_norm"),
+        f"{actor}.fsdp_config.param_offload": VerlFlag(cluster.offload, WHY_OFFLOAD),
+        f"{actor}.fsdp_config.optimizer_offload": VerlFlag(cluster.offload, WHY_OFFLOAD),
+        f"{actor}.checkpoint.save_contents": VerlFlag(SAVED, WHY_SAVED),
     }
 
 
@@ -265,81 +277,83 @@ def _rollout(job: VerlJob, folder: Path) -> Flags:
     rollout = "actor_rollout_ref.rollout"
     greedy = "validation is greedy at temperature 0"
     return {
-        f"{rollout}.name": Flag(cluster.engine, "hardware.engine"),
-        f"{rollout}.n": Flag(algorithm.group, "algorithm.group"),
-        f"{rollout}.temperature": Flag(algorithm.temperature, "algorithm.temperature"),
-        f"{rollout}.top_p": Flag(algorithm.top_p, "algorithm.top_p"),
-        f"{rollout}.calculate_log_probs": Flag(
+        f"{rollout}.name": VerlFlag(cluster.engine, "hardware.engine"),
+        f"{rollout}.n": VerlFlag(algorithm.group, "algorithm.group"),
+        f"{rollout}.temperature": VerlFlag(algorithm.temperature, "algorithm.temperature"),
+        f"{rollout}.top_p": VerlFlag(algorithm.top_p, "algorithm.top_p"),
+        f"{rollout}.calculate_log_probs": VerlFlag(
             True, "the engine's own probabilities are logged and compared with the actor's"
         ),
-        f"{rollout}.tensor_model_parallel_size": Flag(cluster.tensor_parallel, "hardware.tensor_parallel"),
-        f"{rollout}.gpu_memory_utilization": Flag(cluster.engine_share, "hardware.engine_memory"),
-        f"{rollout}.max_model_len": Flag(
+        f"{rollout}.tensor_model_parallel_size": VerlFlag(cluster.tensor_parallel, "hardware.tensor_parallel"),
+        f"{rollout}.gpu_memory_utilization": VerlFlag(cluster.engine_share, "hardware.engine_memory"),
+        f"{rollout}.max_model_len": VerlFlag(
             algorithm.max_prompt_tokens + algorithm.max_response_tokens, "opening and conversation of full length"
         ),
-        f"{rollout}.seed": Flag(job.seed, "seed"),
-        f"{rollout}.val_kwargs.n": Flag(1, "one attempt at each validation task"),
-        f"{rollout}.val_kwargs.temperature": Flag(job.validation_temperature, greedy),
-        f"{rollout}.val_kwargs.top_p": Flag(job.validation_top_p, greedy),
-        f"{rollout}.val_kwargs.do_sample": Flag(job.validation_temperature > 0, greedy),
-        f"{rollout}.multi_turn.enable": Flag(True, "conversations have several turns"),
-        f"{rollout}.multi_turn.max_assistant_turns": Flag(
+        f"{rollout}.seed": VerlFlag(job.seed, "seed"),
+        f"{rollout}.val_kwargs.n": VerlFlag(1, "one attempt at each validation task"),
+        f"{rollout}.val_kwargs.temperature": VerlFlag(job.validation_temperature, greedy),
+        f"{rollout}.val_kwargs.top_p": VerlFlag(job.validation_top_p, greedy),
+        f"{rollout}.val_kwargs.do_sample": VerlFlag(job.validation_temperature > 0, greedy),
+        f"{rollout}.multi_turn.enable": VerlFlag(True, "conversations have several turns"),
+        f"{rollout}.multi_turn.max_assistant_turns": VerlFlag(
             job.validation_horizon, "the longest horizon; the agent loop ends each conversation at its own"
         ),
-        f"{rollout}.agent.num_workers": Flag(cluster.workers, "hardware.workers"),
-        f"{rollout}.agent.default_agent_loop": Flag("userrl", "our episode, as on the local backend"),
-        f"{rollout}.agent.agent_loop_config_path": Flag(str(folder / "agents.yaml"), "names our agent loop"),
+        f"{rollout}.agent.num_workers": VerlFlag(cluster.workers, "hardware.workers"),
+        f"{rollout}.agent.default_agent_loop": VerlFlag("userrl", "our episode, as on the local backend"),
+        f"{rollout}.agent.agent_loop_config_path": VerlFlag(str(folder / "agents.yaml"), "names our agent loop"),
     }
 
 
 def _critic(job: VerlJob, resume: Resume, attention: str) -> Flags:
     algorithm, cluster = job.algorithm, job.cluster
     return {
-        "critic.model.path": Flag(resume.model, "the critic starts from the policy's weights"),
-        "critic.model.use_remove_padding": Flag(True, WHY_PACKED),
-        "+critic.model.override_config.attn_implementation": Flag(attention, WHY_ATTENTION),
-        "critic.strategy": Flag("fsdp2", WHY_STRATEGY),
-        "critic.optim.lr": Flag(algorithm.critic_lr, "algorithm.critic_lr"),
-        "critic.ppo_mini_batch_size": Flag(algorithm.batch // algorithm.minibatches, "as the actor's"),
-        "critic.ppo_epochs": Flag(algorithm.inner_epochs, "as the actor's"),
-        "critic.use_dynamic_bsz": Flag(True, "as the actor's"),
-        "critic.ppo_max_token_len_per_gpu": Flag(micro_tokens(job), "as the actor's"),
-        "critic.ulysses_sequence_parallel_size": Flag(cluster.sequence_parallel, WHY_PARALLEL),
+        "critic.model.path": VerlFlag(resume.model, "the critic starts from the policy's weights"),
+        "critic.model.use_remove_padding": VerlFlag(True, WHY_PACKED),
+        "+critic.model.override_config.attn_implementation": VerlFlag(attention, WHY_ATTENTION),
+        "critic.strategy": VerlFlag("fsdp2", WHY_STRATEGY),
+        "critic.optim.lr": VerlFlag(algorithm.critic_lr, "algorithm.critic_lr"),
+        "critic.ppo_mini_batch_size": VerlFlag(algorithm.batch // algorithm.minibatches, "as the actor's"),
+        "critic.ppo_epochs": VerlFlag(algorithm.inner_epochs, "as the actor's"),
+        "critic.use_dynamic_bsz": VerlFlag(True, "as the actor's"),
+        "critic.ppo_max_token_len_per_gpu": VerlFlag(micro_tokens(job), "as the actor's"),
+        "critic.ulysses_sequence_parallel_size": VerlFlag(cluster.sequence_parallel, WHY_PARALLEL),
     }
 
 
 def _trainer(job: VerlJob, folder: Path, resume: Resume) -> Flags:
     cluster = job.cluster
     flags = {
-        "trainer.project_name": Flag("userrl", "name in verl's logs"),
-        "trainer.experiment_name": Flag(job.stage, "name in verl's logs"),
-        "trainer.logger": Flag(["console", "file"], "the launcher reads the file; no network"),
-        "trainer.nnodes": Flag(cluster.nodes, "hardware.nodes"),
-        "trainer.n_gpus_per_node": Flag(cluster.node_gpus, "hardware.gpus"),
-        "trainer.device": Flag(cluster.device, "hardware.device"),
-        "trainer.total_epochs": Flag(ENDLESS, WHY_STEPS),
-        "trainer.total_training_steps": Flag(job.last_step, "the stage's last step: absolute, counted over all stages"),
-        "trainer.critic_warmup": Flag(job.algorithm.critic_warmup, "algorithm.critic_warmup"),
-        "trainer.save_freq": Flag(
+        "trainer.project_name": VerlFlag("userrl", "name in verl's logs"),
+        "trainer.experiment_name": VerlFlag(job.stage, "name in verl's logs"),
+        "trainer.logger": VerlFlag(["console", "file"], "the launcher reads the file; no network"),
+        "trainer.nnodes": VerlFlag(cluster.nodes, "hardware.nodes"),
+        "trainer.n_gpus_per_node": VerlFlag(cluster.node_gpus, "hardware.gpus"),
+        "trainer.device": VerlFlag(cluster.device, "hardware.device"),
+        "trainer.total_epochs": VerlFlag(ENDLESS, WHY_STEPS),
+        "trainer.total_training_steps": VerlFlag(
+            job.last_step, "the stage's last step: absolute, counted over all stages"
+        ),
+        "trainer.critic_warmup": VerlFlag(job.algorithm.critic_warmup, "algorithm.critic_warmup"),
+        "trainer.save_freq": VerlFlag(
             _save_every(job),
             "what was validated must lie there to be chosen; else no more often than was asked: one is some 130 GB for 8 B",
         ),
-        "trainer.test_freq": Flag(job.validate_every if job.validation else -1, "evaluate.every"),
-        "trainer.val_before_train": Flag(
+        "trainer.test_freq": VerlFlag(job.validate_every if job.validation else -1, "evaluate.every"),
+        "trainer.val_before_train": VerlFlag(
             bool(job.validation) and job.first_step == 1 and resume.path is None, "the starting point of a run, once"
         ),
-        "trainer.default_local_dir": Flag(str(folder / "checkpoints"), "the stage's own folder"),
-        "trainer.resume_mode": Flag(
+        "trainer.default_local_dir": VerlFlag(str(folder / "checkpoints"), "the stage's own folder"),
+        "trainer.resume_mode": VerlFlag(
             "disable" if resume.path is None else "resume_path", "the launcher names the checkpoint; nothing is guessed"
         ),
     }
     if resume.path is not None:
-        flags["trainer.resume_from_path"] = Flag(str(resume.path), "the newest checkpoint whose step was logged")
+        flags["trainer.resume_from_path"] = VerlFlag(str(resume.path), "the newest checkpoint whose step was logged")
     if resume.weights_only:
         alone = "the step comes from the folder's name; nothing is read from it"
-        flags["actor_rollout_ref.actor.checkpoint.load_contents"] = Flag([], alone)
+        flags["actor_rollout_ref.actor.checkpoint.load_contents"] = VerlFlag([], alone)
         if job.algorithm.name == "ppo":
-            flags["critic.checkpoint.load_contents"] = Flag([], alone)
+            flags["critic.checkpoint.load_contents"] = VerlFlag([], alone)
     return flags
 
 
@@ -354,8 +368,8 @@ def _save_every(job: VerlJob) -> int:
 
 def _ray(cluster: Cluster) -> Flags:
     if cluster.ray_address is not None:
-        return {"+ray_kwargs.ray_init.address": Flag(cluster.ray_address, "hardware.ray_address")}
-    return {"+ray_kwargs.ray_init.include_dashboard": Flag(False, "no port is opened that nobody looks at")}
+        return {"+ray_kwargs.ray_init.address": VerlFlag(cluster.ray_address, "hardware.ray_address")}
+    return {"+ray_kwargs.ray_init.include_dashboard": VerlFlag(False, "no port is opened that nobody looks at")}
 
 
 def micro_tokens(job: VerlJob) -> int:

@@ -13,13 +13,13 @@ from typing import Any
 
 import orjson
 
-from warehouse.upkeep.exchange.conversations import Conversation
+from warehouse.upkeep.exchange.conversations import ExportedConversation
 
 VERSION = "ATIF-v1.4"
 TOOL = "interact_with_env"
 
 
-def write_atif(found: Iterable[Conversation], folder: Path) -> int:
+def write_atif(found: Iterable[ExportedConversation], folder: Path) -> int:
     """A file for each conversation, named by its id."""
     folder.mkdir(parents=True, exist_ok=True)
     count = 0
@@ -31,7 +31,7 @@ def write_atif(found: Iterable[Conversation], folder: Path) -> int:
     return count
 
 
-def trajectory(each: Conversation) -> dict[str, Any]:
+def trajectory(each: ExportedConversation) -> dict[str, Any]:
     """The object."""
     row = each.trajectory
     steps: list[dict[str, Any]] = [

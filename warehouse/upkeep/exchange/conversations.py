@@ -44,7 +44,7 @@ AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class ExportedConversation:
     """run, trajectory, turns and calls: rows of the tables. task: the row of `tasks` where it was logged, else empty."""
 
     run: Mapping[str, Any]
@@ -72,7 +72,7 @@ class Conversation:
 
 def conversations(
     warehouse: Warehouse, run: str, *, phase: str | None = "evaluate", policy: str | None = None
-) -> Iterator[Conversation]:
+) -> Iterator[ExportedConversation]:
     """A run's finished trajectories in the order of their ids. phase, policy: only those; None: of every one."""
     row = find_run(warehouse.root, run)
     own = "run_id = $run AND ($phase IS NULL OR phase = $phase) AND ($policy IS NULL OR policy = $policy)"
@@ -97,7 +97,9 @@ def conversations(
         for trajectory in part:
             key = (trajectory["gym"], trajectory["task_id"], trajectory["task_version"])
             traj_id = trajectory["traj_id"]
-            yield Conversation(about, trajectory, turns.get(traj_id, []), calls.get(traj_id, []), tasks.get(key, {}))
+            yield ExportedConversation(
+                about, trajectory, turns.get(traj_id, []), calls.get(traj_id, []), tasks.get(key, {})
+            )
 
 
 def _by_trajectory(warehouse: Warehouse, text: str, ids: list[int]) -> dict[int, list[dict[str, Any]]]:
@@ -107,7 +109,7 @@ def _by_trajectory(warehouse: Warehouse, text: str, ids: list[int]) -> dict[int,
     return rows
 
 
-def write_messages(found: Iterable[Conversation], path: Path) -> int:
+def write_messages(found: Iterable[ExportedConversation], path: Path) -> int:
     """One JSON line a conversation: ``messages`` as other tools read them, and under ``userrl`` all that is known."""
     count = 0
     with path.open("wb") as file:
@@ -122,7 +124,7 @@ def write_messages(found: Iterable[Conversation], path: Path) -> int:
     return count
 
 
-def write_parquet(found: Iterable[Conversation], path: Path) -> int:
+def write_parquet(found: Iterable[ExportedConversation], path: Path) -> int:
     """One row a conversation: the chat as a list, and beside it the same JSON as in the messages."""
     rows = [
         {
@@ -141,7 +143,7 @@ def write_parquet(found: Iterable[Conversation], path: Path) -> int:
     return len(rows)
 
 
-def read_conversations(path: Path) -> Iterator[Conversation]:
+def read_conversations(path: Path) -> Iterator[ExportedConversation]:
     """Of a file that `write_messages` or `write_parquet` wrote. Raises ConfigError for any other."""
     try:
         with path.open("rb") as file:
@@ -151,7 +153,7 @@ def read_conversations(path: Path) -> Iterator[Conversation]:
             rows = [orjson.loads(text) for text in texts]
         else:
             rows = [orjson.loads(line)["userrl"] for line in path.read_bytes().splitlines() if line.strip()]
-        found = [Conversation(**row) for row in rows]
+        found = [ExportedConversation(**row) for row in rows]
     except (OSError, ValueError, KeyError, TypeError, pl.exceptions.PolarsError) as error:
         raise ConfigError(
             f"{path} holds no conversations that userrl wrote ({type(error).__name__}); "
@@ -160,12 +162,12 @@ def read_conversations(path: Path) -> Iterator[Conversation]:
     return iter(found)
 
 
-def bring_in(root: Path, found: Iterable[Conversation]) -> dict[str, int]:
+def bring_in(root: Path, found: Iterable[ExportedConversation]) -> dict[str, int]:
     """Log conversations as runs of this warehouse, under their own run ids; how many each got.
 
     Raises ConfigError, before anything is written, for a run that is here already.
     """
-    by_run: dict[str, list[Conversation]] = {}
+    by_run: dict[str, list[ExportedConversation]] = {}
     for each in found:
         by_run.setdefault(str(each.run["run_id"]), []).append(each)
     if there := [run for run in by_run if (run_dir(root, run) / "run.json").exists()]:
@@ -188,7 +190,7 @@ def bring_in(root: Path, found: Iterable[Conversation]) -> dict[str, int]:
     return {run: len(own) for run, own in by_run.items()}
 
 
-def _trajectory(each: Conversation) -> Trajectory:
+def _trajectory(each: ExportedConversation) -> Trajectory:
     row, calls = each.trajectory, each.calls
     payload = orjson.loads(each.task["payload"]) if each.task else {}
     task = Task(row["gym"], row["task_id"], row["split"], payload, row["source"], row["tier"])

@@ -14,13 +14,13 @@ from typing import Any
 import orjson
 
 from warehouse.upkeep.exchange.atif import TOOL
-from warehouse.upkeep.exchange.conversations import Conversation
+from warehouse.upkeep.exchange.conversations import ExportedConversation
 
 
-def write_inspect(found: Iterable[Conversation], folder: Path) -> list[Path]:
+def write_inspect(found: Iterable[ExportedConversation], folder: Path) -> list[Path]:
     """A file for each policy of the run, by the name that Inspect gives its own: time, task, id."""
     folder.mkdir(parents=True, exist_ok=True)
-    by_policy: dict[str, list[Conversation]] = {}
+    by_policy: dict[str, list[ExportedConversation]] = {}
     for each in found:
         by_policy.setdefault(each.trajectory["policy"], []).append(each)
     written = []
@@ -33,7 +33,7 @@ def write_inspect(found: Iterable[Conversation], folder: Path) -> list[Path]:
     return written
 
 
-def _log(policy: str, own: Sequence[Conversation], number: int) -> dict[str, Any]:
+def _log(policy: str, own: Sequence[ExportedConversation], number: int) -> dict[str, Any]:
     rows = [each.trajectory for each in own]
     run = own[0].run
     started, ended = min(row["started_at"] or row["logged_at"] for row in rows), max(row["logged_at"] for row in rows)
@@ -77,7 +77,7 @@ def _log(policy: str, own: Sequence[Conversation], number: int) -> dict[str, Any
     }
 
 
-def _sample(each: Conversation) -> dict[str, Any]:
+def _sample(each: ExportedConversation) -> dict[str, Any]:
     row = each.trajectory
     opening = orjson.loads(row["messages"] or "[]")
     messages = [{"role": message["role"], "content": message["content"] or ""} for message in opening]

@@ -19,7 +19,7 @@ OPENING = "Hello! I need some help with something that I ordered."
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class OrderRequest:
     """What is wanted of one order. sentences: in the second person, as the instruction has them. calls: with their arguments."""
 
     sentences: tuple[str, ...]
@@ -49,15 +49,15 @@ def payloads(n: int, seed: int) -> list[Record]:
     return list(by_instruction.values())
 
 
-def _request(rng: Random, base: Tables, order: Record) -> Request | None:
+def _request(rng: Random, base: Tables, order: Record) -> OrderRequest | None:
     """One request about an order that its status allows; None where the drawn kind does not fit the order."""
     request = rng.choice(KINDS[order["status"]])(rng, base, order)
     if request is None:
         return None
-    return Request(request.sentences, (("get_order_details", {"order_id": order["order_id"]}), *request.calls))
+    return OrderRequest(request.sentences, (("get_order_details", {"order_id": order["order_id"]}), *request.calls))
 
 
-def _payload(rng: Random, base: Tables, user_id: str, requests: list[Request]) -> Record:
+def _payload(rng: Random, base: Tables, user_id: str, requests: list[OrderRequest]) -> Record:
     user = base["users"][user_id]
     first, last = user["name"]["first_name"], user["name"]["last_name"]
     if rng.random() < 0.5:
@@ -78,14 +78,14 @@ def _payload(rng: Random, base: Tables, user_id: str, requests: list[Request]) -
     }
 
 
-def _cancel(rng: Random, base: Tables, order: Record) -> Request:
+def _cancel(rng: Random, base: Tables, order: Record) -> OrderRequest:
     key, reason = order["order_id"], rng.choice(retail.REASONS)
     words = {"no longer needed": "you no longer need it", "ordered by mistake": "you ordered it by mistake"}[reason]
     call = ("cancel_pending_order", {"order_id": key, "reason": reason})
-    return Request((f"You want to cancel order {key} because {words}.",), (call,))
+    return OrderRequest((f"You want to cancel order {key} because {words}.",), (call,))
 
 
-def _get_rid(rng: Random, base: Tables, order: Record) -> Request:
+def _get_rid(rng: Random, base: Tables, order: Record) -> OrderRequest:
     """Cancel or return, whichever the status allows: the customer does not know it."""
     key = order["order_id"]
     sentences = (
@@ -93,23 +93,23 @@ def _get_rid(rng: Random, base: Tables, order: Record) -> Request:
         "You want it cancelled, or all of it returned for a refund to the payment method of the order, whichever can be done.",
     )
     if order["status"] == "pending":
-        return Request(sentences, (("cancel_pending_order", {"order_id": key, "reason": "no longer needed"}),))
+        return OrderRequest(sentences, (("cancel_pending_order", {"order_id": key, "reason": "no longer needed"}),))
     items = [item["item_id"] for item in order["items"]]
     arguments = {"order_id": key, "item_ids": items, "payment_method_id": _paid_by(order)}
-    return Request(sentences, (("return_delivered_order_items", arguments),))
+    return OrderRequest(sentences, (("return_delivered_order_items", arguments),))
 
 
-def _return(rng: Random, base: Tables, order: Record) -> Request:
+def _return(rng: Random, base: Tables, order: Record) -> OrderRequest:
     key, items = order["order_id"], _some(rng, order)
     cards = [key for key in _methods(base, order) if "gift_card" in key]
     method = rng.choice([_paid_by(order), *cards])
     where = f"your gift card {method}" if method in cards else "the payment method of the order"
     sentences = (f"You want to return {_named(items)} of order {key}.", f"You want the refund on {where}.")
     arguments = {"order_id": key, "item_ids": [item["item_id"] for item in items], "payment_method_id": method}
-    return Request(sentences, (("return_delivered_order_items", arguments),))
+    return OrderRequest(sentences, (("return_delivered_order_items", arguments),))
 
 
-def _swap(rng: Random, base: Tables, order: Record) -> Request | None:
+def _swap(rng: Random, base: Tables, order: Record) -> OrderRequest | None:
     """Other options of an item: exchanged when delivered, changed when pending."""
     key, item = order["order_id"], rng.choice(order["items"])
     others = [v for v in _variants(base, item) if v["available"] and v["options"] != item["options"]]
@@ -124,10 +124,10 @@ def _swap(rng: Random, base: Tables, order: Record) -> Request | None:
         f"Pay or get the difference with {method}.",
     )
     product = ("get_product_details", {"product_id": item["product_id"]})
-    return Request(sentences, (product, (_swapping(order), _swapped(order, item, new, method))))
+    return OrderRequest(sentences, (product, (_swapping(order), _swapped(order, item, new, method))))
 
 
-def _cheapest(rng: Random, base: Tables, order: Record) -> Request | None:
+def _cheapest(rng: Random, base: Tables, order: Record) -> OrderRequest | None:
     key, item = order["order_id"], rng.choice(order["items"])
     kind = rng.choice(list(item["options"]))
     same = [v for v in _variants(base, item) if v["available"] and v["options"][kind] == item["options"][kind]]
@@ -142,24 +142,24 @@ def _cheapest(rng: Random, base: Tables, order: Record) -> Request | None:
         f"Pay or get the difference with {method}.",
     )
     product = ("get_product_details", {"product_id": item["product_id"]})
-    return Request(sentences, (product, (_swapping(order), _swapped(order, item, same[0], method))))
+    return OrderRequest(sentences, (product, (_swapping(order), _swapped(order, item, same[0], method))))
 
 
-def _repay(rng: Random, base: Tables, order: Record) -> Request | None:
+def _repay(rng: Random, base: Tables, order: Record) -> OrderRequest | None:
     key, method = order["order_id"], _other_card(rng, base, order)
     if method is None or method == _paid_by(order):
         return None
     call = ("modify_pending_order_payment", {"order_id": key, "payment_method_id": method})
-    return Request((f"You want to pay order {key} with {method} instead.",), (call,))
+    return OrderRequest((f"You want to pay order {key} with {method} instead.",), (call,))
 
 
-def _redirect(rng: Random, base: Tables, order: Record) -> Request:
+def _redirect(rng: Random, base: Tables, order: Record) -> OrderRequest:
     key, where = order["order_id"], new_address(rng)
     call = ("modify_pending_order_address", {"order_id": key, **where})
-    return Request((f"You want order {key} sent to {_spelled(where)} instead.",), (call,))
+    return OrderRequest((f"You want order {key} sent to {_spelled(where)} instead.",), (call,))
 
 
-def _move(rng: Random, base: Tables, order: Record) -> Request:
+def _move(rng: Random, base: Tables, order: Record) -> OrderRequest:
     """The customer's own address; and an order that can no longer be redirected stays as it is."""
     key, where = order["order_id"], new_address(rng)
     sentences: tuple[str, ...] = (f"You have moved, and want your own address changed to {_spelled(where)}.",)
@@ -168,10 +168,10 @@ def _move(rng: Random, base: Tables, order: Record) -> Request:
             f"You want to know whether order {key} can still be cancelled; if not, you leave it as it is.",
             *sentences,
         )
-    return Request(sentences, (("modify_user_address", {"user_id": order["user_id"], **where}),))
+    return OrderRequest(sentences, (("modify_user_address", {"user_id": order["user_id"], **where}),))
 
 
-Kind = Callable[[Random, Tables, Record], Request | None]
+Kind = Callable[[Random, Tables, Record], OrderRequest | None]
 KINDS: Mapping[str, tuple[Kind, ...]] = {
     "pending": (_cancel, _get_rid, _swap, _cheapest, _repay, _redirect),
     "delivered": (_return, _get_rid, _swap, _cheapest),

@@ -14,7 +14,7 @@ from userrl_core.training.shapes import ModelShape, shape_of
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class GpuCard:
     """flops: bfloat16 operations a second, dense. bandwidth: bytes a second from its memory."""
 
     flops: float
@@ -22,10 +22,10 @@ class Card:
 
 
 CARDS = {
-    "A100": Card(312e12, 2.0e12),
-    "H100": Card(989e12, 3.35e12),
-    "H200": Card(989e12, 4.8e12),
-    "B200": Card(2250e12, 8.0e12),
+    "A100": GpuCard(312e12, 2.0e12),
+    "H100": GpuCard(989e12, 3.35e12),
+    "H200": GpuCard(989e12, 4.8e12),
+    "B200": GpuCard(2250e12, 8.0e12),
 }
 """From the makers' data sheets, by the name that profiles use."""
 
@@ -42,7 +42,7 @@ USER_MEMORY = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class ConversationTokens:
     """What is assumed of a conversation, in tokens. role: what the user's model reads besides (its part and its rules)."""
 
     turns: int = 12
@@ -58,7 +58,7 @@ class Conversation:
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedCopies:
     """A model behind an engine. per_copy: GPUs of one copy (tensor parallel). memory: GB per GPU that the engine takes."""
 
     shape: ModelShape
@@ -93,8 +93,8 @@ def step_time(
     algorithm: AlgorithmConfig,
     model: str | Path,
     *,
-    user: Served | None = None,
-    talk: Conversation = Conversation(),
+    user: ServedCopies | None = None,
+    talk: ConversationTokens = ConversationTokens(),
 ) -> StepTime | None:
     """One step of RL on the cluster; None for a card whose speed is not known.
 
@@ -111,7 +111,7 @@ def step_time(
     if algorithm.name == "ppo":  # a critic of the same size: its values, and its update
         passes += 1 + 4 * algorithm.inner_epochs
     trained = passes * conversations * talk.tokens * _forward(shape, talk.tokens)
-    policy = Served(shape, cluster.all_gpus, cluster.tensor_parallel, cluster.engine_share * cluster.memory_gb)
+    policy = ServedCopies(shape, cluster.all_gpus, cluster.tensor_parallel, cluster.engine_share * cluster.memory_gb)
     return StepTime(
         train=trained / (cluster.all_gpus * card.flops * COMPUTED),
         rollout=_played(policy, card, algorithm.conversations, talk, talk.reply),
@@ -119,14 +119,14 @@ def step_time(
     )
 
 
-def user_server(model: str | Path, gpus: int, memory: float) -> Served:
+def user_server(model: str | Path, gpus: int, memory: float) -> ServedCopies:
     """The user's model on GPUs of ``memory`` GB, as `serve-user` cuts it up."""
     shape = shape_of(model)
     per_copy = gpus_per_copy(shape, gpus, memory)
-    return Served(shape, gpus // per_copy * per_copy, per_copy, USER_MEMORY * memory)
+    return ServedCopies(shape, gpus // per_copy * per_copy, per_copy, USER_MEMORY * memory)
 
 
-def card_of(gpu: str | None) -> Card | None:
+def card_of(gpu: str | None) -> GpuCard | None:
     """Its speed; an H200's where nothing says it, None where the name is not known."""
     if gpu is None:
         return CARDS["H200"]
@@ -149,7 +149,9 @@ def _forward(shape: ModelShape, length: int) -> float:
     return 2 * shape.parameters + 4 * shape.heads * shape.head_dim * shape.layers * length / 2
 
 
-def _played(served: Served, card: Card, conversations: int, talk: Conversation, spoken: int, read: int = 0) -> float:
+def _played(
+    served: ServedCopies, card: GpuCard, conversations: int, talk: ConversationTokens, spoken: int, read: int = 0
+) -> float:
     """Seconds in which an engine says ``spoken`` tokens a turn in all conversations, having read all else once.
 
     Decoding reads the weights once a step for all conversations that fit the cache at once, and each one's cache; those that
