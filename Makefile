@@ -9,7 +9,7 @@ SAY := @printf '%s\n'
 help:
 	$(SAY) 'make run        install what a run needs and run train/horizon-fork (make run seed=1 for parameters)'
 	$(SAY) 'make test       install what tests need; style, types, import contracts, tests'
-	$(SAY) 'make test-fast  the tests that need no server, no Ray, no browser and no training: two minutes on two cores'
+	$(SAY) 'make test-fast  the tests that need no server, no Ray and no browser: a minute or two on two cores'
 	$(SAY) 'make test-slow  tests that kill processes, wait for clocks or train for a while'
 	$(SAY) 'make test-vllm  verl and served models with real vLLM on CPUs, after make venv-verl-cpu (9.4 GB)'
 

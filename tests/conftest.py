@@ -20,9 +20,8 @@ NOT_FAST = {
     "flows": "starts Prefect's server, whole runs, and commands as processes",
     "page": "drives a browser",
     "sweeps": "starts Prefect's server and a database",
-    "training": "loads torch and trains",
     "verl": "starts Ray",
-    "warehouse": "kills writers and waits for the disk thousands of times",
+    "warehouse": "kills writers and waits for the disk thousands of times; alone it takes minutes",
 }
 """Folders that `pytest --fast` leaves out, and why. Tests with a marker are left out as ever."""
 
