@@ -45,6 +45,9 @@ KEPT_SECONDS = 6 * 3_600.0
 MOST = 64
 """Conversations at once."""
 
+CLOSING_SECONDS = 10.0
+"""How long a page that is closed waits for its conversations to end; their turns are in the log in any case."""
+
 LABEL = 25
 """A question longer than this stays to be read above its answer."""
 
@@ -131,6 +134,10 @@ class Sitting:
         finally:
             self.ended = time.monotonic()
 
+    def join(self, seconds: float) -> None:
+        """Wait for its end."""
+        self._thread.join(seconds)
+
     def rate(self, rating: int, comment: str) -> None:
         """Keep the person's rating."""
         if self.trajectory is not None:
@@ -153,9 +160,13 @@ class People:
         self._beginning = threading.Lock()
 
     def close(self) -> None:
-        """End every conversation and seal what was logged."""
+        """End every conversation, wait until its last words are logged, and seal what was logged."""
         for sitting in self._sittings.values():
             sitting.console.put(None)
+        self._study.stop()
+        deadline = time.monotonic() + CLOSING_SECONDS
+        for sitting in self._sittings.values():
+            sitting.join(max(0.0, deadline - time.monotonic()))
         self._study.close()
 
     async def show(self) -> None:
@@ -353,6 +364,8 @@ class SittingPage:
             turns = [{"choice": turn.choice, "reward": turn.reward} for turn in trajectory.turns]
             word = ended(trajectory.stop_reason, turns)
             ui.label(f"Over after {frame.many(len(turns), 'turn')}: {word}, {score}.")
+            if reason := _failure_of_the_other(trajectory, sitting.talk.side):
+                frame.said(reason)
             address = f"/trajectory/{trajectory.traj_id}"
             ui.link("every turn", address)
             ui.label("How natural was the other side?")
@@ -370,6 +383,12 @@ class SittingPage:
                     ui.link("every turn of this one", address)
 
             ui.button("Keep the rating", on_click=keep).props("no-caps").classes("self-start")
+
+
+def _failure_of_the_other(trajectory: Trajectory, side: Side) -> str:
+    """Why the conversation has no score, in a sentence; "" where it has one, and where the person left."""
+    source, _, reason = (trajectory.reject_reason or "").partition(": ")
+    return "" if source == ("user" if side == "user" else "policy") else reason
 
 
 def _paired(n: int, pair: PeoplePair) -> dict[str, Any]:

@@ -9,15 +9,17 @@ can be compared on the same tasks: the query ``people_beside_simulated``.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from curricula import from_resolved
+from userrl.people.apart import Player, PlayerApart
 from userrl.reports.people_report import RUN
 from userrl.run.run import Run
 from userrl.run.tasks import gym_config, tasks_of
@@ -131,20 +133,18 @@ class Checkpoint(Other):
         """The run's id; which of its checkpoints is in a column of its own."""
         return self._name
 
-    def policy(self) -> BatchPolicy:
-        """As the agent; greedy, so that the same words get the same reply."""
-        from userrl.worker.device import device
-        from userrl_core.training.local.model import load_model
-        from userrl_core.training.local.policy import LocalPolicy
-        from userrl_core.training.local.tokenizer import load_tokenizer
-
+    def policy(self) -> PlayerApart:
+        """As the agent, in a process of its own, when that has loaded it; whoever asked for it closes it."""
         recipe = self._recipe
-        return LocalPolicy(
-            load_model(self._path, recipe.model, device()),
-            load_tokenizer(self._path, recipe.model.thinking),
-            max_tokens=recipe.algorithm.max_tokens,
-            max_response_tokens=recipe.algorithm.max_response_tokens,
-            name=self._name,
+        return PlayerApart(
+            Player(
+                name=self._name,
+                path=self._path,
+                model=recipe.model,
+                max_tokens=recipe.algorithm.max_tokens,
+                max_response_tokens=recipe.algorithm.max_response_tokens,
+                threads=recipe.hardware.threads,
+            )
         )
 
     def gyms(self, side: Side) -> Sequence[str]:
@@ -195,6 +195,8 @@ class Study:
         self._warehouse: Warehouse | None = None
         self._open: Counter[tuple[str, Side, str, str]] = Counter()
         self._own: dict[str, list[int]] = {}
+        self._players: list[PlayerApart] = []
+        """Checkpoints that play the agent just now."""
 
     def hand_out(self, gym: str, side: Side, other: Other, *, split: str = "test", person: str = "") -> Task:
         """The task that fewest people have had in this part against this other side, and this person least often.
@@ -223,28 +225,41 @@ class Study:
     def hold(
         self, talk: Talk, console: Console, *, person: str = "", after_turn: AfterTurn = lambda turn, whole, last: None
     ) -> Trajectory:
-        """Hold the conversation, log it, and play its simulated counterpart. Blocks until the person has ended or left."""
-        try:
-            trajectory, log = self._hold(talk, console, after_turn)
-        except BaseException:
-            with self._handing_out:
-                self._end(talk)
-            raise
-        with self._handing_out:  # whoever chooses a task sees this conversation open or stored, never neither
-            if trajectory.admitted:
-                self._own.setdefault(person, []).append(trajectory.traj_id or 0)
+        """Hold the conversation, log it, and play its simulated counterpart. Blocks until the person has ended or left.
+
+        Raises ConfigError where the other side cannot be met. One whose process dies ends the conversation without a score.
+        """
+        with contextlib.ExitStack() as stack:
             try:
+                check_side(talk.task.gym, talk.side)
+                agent = HumanPolicy(console) if talk.side == "agent" else stack.enter_context(self._met(talk.other))
+                trajectory, log = self._hold(talk, agent, console, after_turn)
+            except BaseException:
+                with self._handing_out:
+                    self._end(talk)
+                raise
+            with self._handing_out:  # whoever chooses a task sees this conversation open or stored, never neither
+                if trajectory.admitted:
+                    self._own.setdefault(person, []).append(trajectory.traj_id or 0)
+                try:
+                    log.flush()
+                finally:
+                    self._end(talk)
+            if trajectory.admitted and talk.other.free:
+                self._play_counterpart(talk, agent if talk.side == "user" else ScriptedPolicy(DEMONSTRATOR_SKILL), log)
                 log.flush()
-            finally:
-                self._end(talk)
-        if trajectory.admitted and talk.other.free:
-            self._play_counterpart(talk, log)
-            log.flush()
         return trajectory
 
     def tell(self, trajectory: Trajectory, **given: Any) -> None:
         """Keep what a person said beside the conversation: person, side, consent, rating, comment."""
         self._opened().event("person", stage=trajectory.context.stage, traj_id=trajectory.traj_id, **given)
+
+    def stop(self) -> None:
+        """End the processes that play the agent: their conversations end without a score, and keep their turns."""
+        with self._lock:
+            players = list(self._players)
+        for player in players:
+            player.stop("the page was closed")
 
     def close(self) -> None:
         """Seal what was logged."""
@@ -255,11 +270,27 @@ class Study:
                 self._warehouse.close()
             self._log = self._warehouse = None
 
-    def _hold(self, talk: Talk, console: Console, after_turn: AfterTurn) -> tuple[Trajectory, TurnLog]:
+    @contextlib.contextmanager
+    def _met(self, other: Other) -> Iterator[Policy | BatchPolicy]:
+        """Yield the other side as the agent; a process of its own ends with the conversation."""
+        policy = other.policy()
+        if not isinstance(policy, PlayerApart):
+            yield policy
+            return
+        with self._lock:
+            self._players.append(policy)
+        try:
+            yield policy
+        finally:
+            with self._lock:
+                self._players.remove(policy)
+            policy.close()
+
+    def _hold(
+        self, talk: Talk, policy: Policy | BatchPolicy, console: Console, after_turn: AfterTurn
+    ) -> tuple[Trajectory, TurnLog]:
         """Return the conversation, and the log that holds it unflushed."""
         gym = talk.task.gym
-        check_side(gym, talk.side)
-        policy: Policy | BatchPolicy = HumanPolicy(console) if talk.side == "agent" else talk.other.policy()
         user = (PERSON, {"console": console}) if talk.side == "user" else talk.other.user()
         log = self._opened()
         log.tasks([talk.task])
@@ -309,8 +340,7 @@ class Study:
         rows = warehouse.rows(HANDED_OUT, run=RUN, gym=gym, side=side, other=other, own=own)
         return {row["task_id"]: (row["n"], row["own"]) for row in rows}
 
-    def _play_counterpart(self, talk: Talk, log: TurnLog) -> None:
-        policy = talk.other.policy() if talk.side == "user" else ScriptedPolicy(DEMONSTRATOR_SKILL)
+    def _play_counterpart(self, talk: Talk, policy: Policy | BatchPolicy, log: TurnLog) -> None:
         asyncio.run(
             run_episodes(
                 [talk.task],

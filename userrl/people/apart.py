@@ -1,0 +1,161 @@
+"""A checkpoint plays the agent in a process of its own, so that whoever holds the conversation loads no model.
+
+The conversation, its gym and its log stay with the caller: a process that dies costs the conversation its score and no turn.
+What goes in and out are lines of JSON. The process plays one conversation after another until its input ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from userrl.machine.home import quiet
+from userrl_core.episode import Episode
+from userrl_core.errors import ConfigError, PolicyError
+from userrl_core.records import PolicyReply
+from userrl_core.training.config import ModelConfig
+
+PROGRAM = "userrl.people.process"
+"""The module that the process runs."""
+
+LONGEST = 120
+"""Characters of the reason that a dead process gave: the whole sentence is kept in a column."""
+
+
+class Player(BaseModel):
+    """The checkpoint that is to play, the first line that the process reads. name: the policy's in the warehouse."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    path: Path
+    model: ModelConfig
+    max_tokens: int
+    max_response_tokens: int | None = None
+    threads: int | None = None
+
+
+class Shown(BaseModel):
+    """What the agent of a gym is shown: the opening messages, then each observation, and nothing at the end."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    gym: str
+    messages: tuple[dict[str, Any], ...] = ()
+
+
+class Said(BaseModel):
+    """The answer of the process. No reply: it has loaded the checkpoint, or no further token fits into the conversation.
+
+    refused: why the checkpoint cannot be loaded.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
+
+    reply: PolicyReply | None = None
+    refused: str | None = None
+
+
+class PlayerApart:
+    """A checkpoint in a process of its own as the policy (`BatchPolicy`). The process ends with `close`, or with this one.
+
+    Whoever makes it waits until the checkpoint is loaded. Raises ConfigError with the sentence of a refusal, and PolicyError for
+    a process that died.
+    """
+
+    def __init__(self, player: Player) -> None:
+        self.name = player.name
+        self._stopped = ""
+        self._words = tempfile.TemporaryFile("w+")  # noqa: SIM115  `close` closes it
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", PROGRAM],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._words,
+            env=quiet(),
+            start_new_session=True,
+            text=True,
+        )
+        try:
+            loaded = self._ask(player)
+            if loaded.refused is not None:
+                raise ConfigError(loaded.refused)
+        except BaseException:
+            self.close()
+            raise
+
+    async def play(self, episodes: Sequence[Episode]) -> None:
+        """Play every episode to its end. One whose process died ends without a score and keeps its turns."""
+        for episode in episodes:
+            try:
+                await self._play(episode)
+            except PolicyError as error:
+                episode.fail(error)
+            except BaseException:
+                self.stop("the conversation was stopped")  # else a thread would wait for its reply
+                raise
+
+    def stop(self, reason: str) -> None:
+        """End the process. reason: what its conversation is told, a sentence without its full stop."""
+        self._stopped = self._stopped or reason
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):  # what it started ends with it
+                os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def close(self) -> None:
+        """End the process and free what belongs to it. No conversation may be under way."""
+        self.stop("the player was closed")
+        for pipe in (self._process.stdin, self._process.stdout, self._words):
+            if pipe is not None:
+                with contextlib.suppress(OSError):  # what was not read by a dead process
+                    pipe.close()
+
+    async def _play(self, episode: Episode) -> None:
+        messages = await episode.begin()
+        while messages:
+            shown = Shown(gym=episode.gym.name, messages=tuple(messages))
+            began = time.perf_counter()
+            said = await asyncio.to_thread(self._ask, shown)
+            if said.reply is None:
+                episode.out_of_tokens()
+                return
+            messages = await episode.submit(said.reply, time.perf_counter() - began)
+        if episode.trajectory.turns:
+            self._tell(Shown(gym=episode.gym.name))
+
+    def _ask(self, line: Player | Shown) -> Said:
+        self._tell(line)
+        answered = self._process.stdout.readline() if self._process.stdout is not None else ""
+        if not answered:
+            raise PolicyError(self._end())
+        return Said.model_validate_json(answered)
+
+    def _tell(self, line: Player | Shown) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(f"{line.model_dump_json()}\n")
+            self._process.stdin.flush()
+        except OSError:
+            raise PolicyError(self._end()) from None
+
+    def _end(self) -> str:
+        """Why there is no process any more, in a sentence."""
+        status = self._process.wait()
+        if self._stopped:
+            return f"{self._stopped[0].upper()}{self._stopped[1:]}."
+        self._words.seek(0)
+        lines = [line.strip() for line in self._words.read().splitlines() if line.strip()]
+        reason = f": {lines[-1][:LONGEST]}" if lines else ""
+        return f"The process that plays the agent ended with status {status}{reason}"

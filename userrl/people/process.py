@@ -1,0 +1,85 @@
+"""The process of `PlayerApart`: ``python -m userrl.people.process`` loads a checkpoint and plays conversations, in JSON lines."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+from userrl.people.apart import Player, Said, Shown
+from userrl_core.errors import UserRLError
+from userrl_core.processes import die_with_parent
+from userrl_core.records import Message, PolicyReply
+
+if TYPE_CHECKING:
+    from userrl_core.episode import Episode
+    from userrl_core.training.local.policy import LocalPolicy
+
+
+def main() -> None:
+    """Play what is asked for until the input ends. Whatever libraries print goes to stderr, so that the output is answers alone."""
+    die_with_parent()
+    answers = sys.stdout
+
+    def answer(said: Said) -> None:
+        answers.write(f"{said.model_dump_json()}\n")
+        answers.flush()
+
+    with contextlib.redirect_stdout(sys.stderr):
+        try:
+            policy = _load(Player.model_validate_json(sys.stdin.readline()))
+        except UserRLError as error:
+            answer(Said(refused=str(error)))
+            return
+        answer(Said())
+        while line := sys.stdin.readline():
+            conversation = FarEpisode(Shown.model_validate_json(line), answer)
+            asyncio.run(policy.play([cast("Episode", conversation)]))
+
+
+class FarEpisode:
+    """A conversation that the caller holds: what `LocalPolicy` needs of an `Episode`. answer: sends a line to the caller."""
+
+    finished = False
+
+    def __init__(self, shown: Shown, answer: Callable[[Said], None]) -> None:
+        self.gym = SimpleNamespace(name=shown.gym)
+        self.trajectory = SimpleNamespace(messages=list(shown.messages), turns=[])
+        self._answer = answer
+
+    async def submit(self, reply: PolicyReply, policy_seconds: float = 0.0) -> list[Message]:
+        """Send the reply and return what the agent is shown next; nothing at the end."""
+        self._answer(Said(reply=reply))
+        line = sys.stdin.readline()
+        return list(Shown.model_validate_json(line).messages) if line else []
+
+    def out_of_tokens(self) -> None:
+        """Say that no further token fits."""
+        self._answer(Said())
+
+
+def _load(player: Player) -> LocalPolicy:
+    """The checkpoint as the agent; greedy, so that the same words get the same reply."""
+    from userrl.machine.slots import threads
+    from userrl.worker.device import device
+    from userrl_core.training.local.model import load_model
+    from userrl_core.training.local.policy import LocalPolicy
+    from userrl_core.training.local.threads import fix_threads
+    from userrl_core.training.local.tokenizer import load_tokenizer
+
+    fix_threads(threads(player.threads))
+    model: Any = load_model(player.path, player.model, device())
+    return LocalPolicy(
+        model,
+        load_tokenizer(player.path, player.model.thinking),
+        max_tokens=player.max_tokens,
+        max_response_tokens=player.max_response_tokens,
+        name=player.name,
+    )
+
+
+if __name__ == "__main__":
+    main()
