@@ -16,6 +16,7 @@ from userrl.api.evaluate import evaluate
 from userrl.api.recipes import recipe, recipes
 from userrl.api.report import report
 from userrl.api.reproduce import reproduce
+from userrl.api.reverify import reverify
 from userrl.api.runs import runs
 from userrl.api.sweep import sweep
 from userrl.api.train import train
@@ -31,6 +32,7 @@ __all__ = [
     "recipes",
     "report",
     "reproduce",
+    "reverify",
     "runs",
     "sql",
     "sweep",

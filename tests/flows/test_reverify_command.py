@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+import userrl
 from flows.cli.measuring.reverify import reverify
 from tests.flows.demonstrated import demonstrated
+from userrl.evaluation.reverified import refuse_lost_verdicts
 from userrl.evaluation.stored import stored_conversations
 from userrl_core.errors import ConfigError
 from warehouse import open_warehouse
@@ -44,6 +46,9 @@ def test_a_changed_rule_is_a_run_of_its_own_beside_the_old_one(
     assert rows["intention"]["after"] == pytest.approx(rows["intention"]["before"] + important)
     assert parent[0][0] == run
     assert parent[0][1].startswith("evaluate-reverify-")
+    done = userrl.reverify(run, changes={"intention": {"high": 2.0}})
+    assert (done.reverified, done.as_json()) == (said["reverified"], said)
+    assert done.to_polars().select("gym", "after").rows() == [(row["gym"], row["after"]) for row in said["rows"]]
 
 
 @pytest.mark.parametrize(
@@ -74,10 +79,7 @@ def test_verdicts_of_a_model_were_not_stored_so_a_rule_alone_cannot_change_their
     with open_warehouse(home / "warehouse") as warehouse:
         number = warehouse.sql("select count(*) from trajectories where run_id = $run", run=run).fetchall()
     assert number == [(20,)]
-    from flows.cli.measuring import reverify as command
-
     [first, *_] = stored_conversations(run, "evaluate", ["intention"])
     first.user = "gpt-4o"
     with pytest.raises(ConfigError, match=r"depend on verdicts of gpt-4o, which were not stored; name who judges now"):
-        command._refuse_lost_verdicts([first], None)
-    command._refuse_lost_verdicts([first], "rule")
+        refuse_lost_verdicts([first])

@@ -1,0 +1,194 @@
+"""Stored conversations scored again under another judge or changed rules; nothing is played.
+
+SQL re-scores what follows from stored rewards (`rescore`); this runs the gym's rules and a judge over what was said. The result
+is a run of its own in the warehouse, so that every query and comparison takes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict
+
+from curricula.load import from_resolved
+from curricula.spec import User
+from userrl.evaluation.stored import stored_conversations
+from userrl.machine.foreign_text import plain
+from userrl.machine.home import warehouse_dir
+from userrl.run.run import find, run_fields
+from userrl.run.tasks import gym_config, users_of
+from userrl_core.errors import ConfigError
+from userrl_core.gyms.base import parse_config
+from userrl_core.gyms.registry import gym_class
+from userrl_core.number_format import number
+from userrl_core.records import Trajectory
+from userrl_core.reverify import Reverified, judges, reverify
+from userrl_core.rollout import user_name
+from userrl_core.seeding import content_hash
+from warehouse import TurnLog
+
+if TYPE_CHECKING:
+    import polars as pl
+
+AT_ONCE = 32
+"""Conversations that are judged at once."""
+
+
+class ReverifyRequest(BaseModel):
+    """What is scored again. judge: None keeps the users of then. changes: changed rules by gym. gyms: none stands for all."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    run: str = "latest"
+    judge: User | None = None
+    changes: dict[str, dict[str, Any]] = {}
+    gyms: tuple[str, ...] = ()
+    phase: str = "evaluate"
+
+
+@dataclass(frozen=True, slots=True)
+class ReverifiedScores:
+    """The conversations of one gym and actor. before, after: mean scores. cut: how many the new verdict would have let go on.
+
+    refused: why conversations have no score, and how many.
+    """
+
+    gym: str
+    policy: str
+    conversations: int
+    before: float | None
+    after: float | None
+    changed: int
+    cut: int
+    refused: dict[str, int] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        cut = f", {self.cut} would have gone on" if self.cut else ""
+        lines = [
+            f"{plain(self.policy)}  {self.gym}  {number(self.before)} -> {number(self.after)}  "
+            f"({self.conversations} conversations, {self.changed} changed{cut})"
+        ]
+        return "\n".join([*lines, *(f"  not scored {n} times: {plain(reason)}" for reason, n in self.refused.items())])
+
+
+@dataclass(frozen=True, slots=True)
+class ReverifiedRun:
+    """A run's conversations under another judge or changed rules. run: the old one's id. reverified: the new one's."""
+
+    run: str
+    reverified: str
+    rows: tuple[ReverifiedScores, ...]
+
+    @property
+    def scored(self) -> bool:
+        """Whether any conversation could be scored."""
+        return any(sum(row.refused.values()) < row.conversations for row in self.rows)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the scores as JSON."""
+        return {"run": self.run, "reverified": self.reverified, "rows": [asdict(row) for row in self.rows]}
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return a row for each gym and actor; refused: how many conversations have no score."""
+        import polars as pl
+
+        return pl.DataFrame([{**asdict(row), "refused": sum(row.refused.values())} for row in self.rows])
+
+    def __str__(self) -> str:
+        turns = f"every turn: userrl sql \"from trajectories where run_id = '{self.reverified}'\""
+        return "\n".join([*map(str, self.rows), turns])
+
+
+def reverify_run(request: ReverifyRequest) -> ReverifiedRun:
+    """Score the conversations again and log them as a run of its own; asked again, it takes the place of what it did before.
+
+    Raises ConfigError where there is nothing to score, or a verdict of then is needed that was not stored.
+    """
+    if request.judge is None and not request.changes:
+        raise ConfigError("Say what is new: another judge with --judge, or a changed rule with --set GYM.FIELD=VALUE.")
+    meant, judge = find(request.run), None if request.judge is None else request.judge.as_argument()
+    stored: list[Trajectory] = list(stored_conversations(meant.id, request.phase, request.gyms or None))
+    if not stored:
+        raise ConfigError(f"Run {meant.id} has no finished conversation of phase {request.phase} to score again.")
+    played = list(dict.fromkeys(each.task.gym for each in stored))
+    if unknown := sorted(set(request.changes) - set(played)):
+        raise ConfigError(
+            f"--set names gym '{unknown[0]}', which run {meant.id} did not play; it has {', '.join(played)}."
+        )
+    recipe = from_resolved(meant.info.resolved)
+    config = gym_config(recipe, evaluation=request.phase == "evaluate")
+    config = {name: {**config.get(name, {}), **request.changes.get(name, {})} for name in played}
+    role = {"evaluate": "evaluate", "distill": "demonstrate"}.get(request.phase, "train")
+    judged_by = users_of(recipe, played, role=role) if judge is None else dict.fromkeys(played, judge)
+    if judge is None:
+        refuse_lost_verdicts(stored)
+    for name in played:
+        parse_config(gym_class(name), config[name])
+    label = f"reverify-{content_hash([meant.id, request.phase, judge, request.changes])[:10]}"
+    run_id = f"{meant.id}-{label}"
+    fields = run_fields(recipe, seed=meant.info.seed, backend=meant.info.backend, parent=meant.id)
+    with TurnLog.open(warehouse_dir(), run_id, run_fields={**fields, "name": f"evaluate-{label}"}) as log:
+        for stage in dict.fromkeys(each.context.stage for each in stored):
+            log.event("rewind", stage=stage)
+        log.tasks(each.task for each in stored)
+        results = asyncio.run(_score(stored, judged_by, config, log))
+    return ReverifiedRun(meant.id, run_id, _by_gym_and_actor(stored, results))
+
+
+def refuse_lost_verdicts(stored: Sequence[Trajectory]) -> None:
+    """Raise ConfigError for a conversation that a model or a person judged: without a judge it cannot be scored."""
+    for each in {each.task.gym: each for each in stored if each.user != "rule"}.values():
+        if judges(each.task.gym, each.task):
+            raise ConfigError(
+                f"Scores of gym '{each.task.gym}' depend on verdicts of {each.user}, which were not stored; name who judges "
+                "now with --judge."
+            )
+
+
+async def _score(
+    stored: Sequence[Trajectory], judged_by: Mapping[str, Any], config: Mapping[str, dict[str, Any]], log: TurnLog
+) -> list[Reverified]:
+    limit = asyncio.Semaphore(AT_ONCE)
+
+    async def one(each: Trajectory) -> Reverified:
+        judge = judged_by[each.task.gym]
+        async with limit:
+            result = await reverify(each, judge, config[each.task.gym], user_name(judge))
+        log.begin(result.trajectory)
+        for turn in result.trajectory.turns:
+            log.turn(result.trajectory, turn)
+        log.end(result.trajectory)
+        return result
+
+    return list(await asyncio.gather(*map(one, stored)))
+
+
+def _by_gym_and_actor(stored: Sequence[Trajectory], results: Sequence[Reverified]) -> tuple[ReverifiedScores, ...]:
+    groups: dict[tuple[str, str], list[tuple[Trajectory, Reverified]]] = {}
+    for before, after in zip(stored, results, strict=True):
+        groups.setdefault((before.task.gym, before.context.policy), []).append((before, after))
+    rows = []
+    for (gym, policy), pairs in groups.items():
+        scored = [(before.score, after.trajectory.score) for before, after in pairs if not after.refused]
+        rows.append(
+            ReverifiedScores(
+                gym,
+                policy,
+                conversations=len(pairs),
+                before=_mean([before for before, _ in scored]),
+                after=_mean([after for _, after in scored]),
+                changed=sum(abs((after or 0.0) - (before or 0.0)) > 1e-9 for before, after in scored),
+                cut=sum(after.cut for _, after in pairs),
+                refused=dict(Counter(after.refused for _, after in pairs if after.refused)),
+            )
+        )
+    return tuple(rows)
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
