@@ -13,6 +13,7 @@ from userrl.api.audit import audit_credit, audit_judge
 from userrl.api.branch import branch
 from userrl.api.compare import compare
 from userrl.api.evaluate import evaluate
+from userrl.api.play import play
 from userrl.api.recipes import recipe, recipes
 from userrl.api.report import report
 from userrl.api.reproduce import reproduce
@@ -28,6 +29,7 @@ __all__ = [
     "branch",
     "compare",
     "evaluate",
+    "play",
     "recipe",
     "recipes",
     "report",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,15 +14,15 @@ import typer
 from flows.cli.synthesis import filter_by_difficulty, synthesise
 from flows.cli.terminal import plain, plain_json, refusals
 from userrl.machine.home import imported_tasks, published_data
-from userrl_core.errors import ConfigError, TaskError
+from userrl.run.known_tasks import SPLITS, every_task, read_imported
+from userrl_core.errors import ConfigError
 from userrl_core.gyms import generate as generate_tasks
-from userrl_core.gyms import gym_class, load_published, names
+from userrl_core.gyms import load_published, names
 from userrl_core.gyms import tasks as own_tasks
 from userrl_core.gyms.clones import import_clone
-from userrl_core.gyms.taskfile import read_tasks, write_tasks
-from userrl_core.records import Task
+from userrl_core.gyms.proof import Proof, first_of_each_source, proofs
+from userrl_core.gyms.taskfile import write_tasks
 
-SPLITS = ("train", "validation", "test")
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Look at, check, make and import tasks.")
 app.command(name="synthesise")(synthesise)
 app.command(name="filter")(filter_by_difficulty)
@@ -94,7 +94,7 @@ def validate(
     if not gyms and not everything:
         typer.echo("userrl tasks validate: name gyms, or give --all.", err=True)
         raise typer.Exit(2)
-    outcomes: list[Outcome] = []
+    outcomes: list[Proof] = []
     with refusals("tasks", OSError):
         for gym in gyms or names():
             try:
@@ -102,16 +102,14 @@ def validate(
             except ModuleNotFoundError as error:
                 typer.echo(f"{gym:<11} {_missing(error)}", err=True)
                 continue
-            outcomes += _progress(gym, list(check(_limited(tasks, limit))), quiet=as_json)
-    # A published task may lack its data or its proof, and is listed as such; one of ours may not.
-    failed = [o for o in outcomes if o.state == "failed" or (o.source == "ours" and o.state != "solved")]
+            outcomes += _progress(gym, list(proofs(first_of_each_source(tasks, limit))), quiet=as_json)
     if as_json:
         typer.echo(json.dumps([asdict(o) for o in outcomes if o.state != "solved"] + [dict(_states(outcomes))]))
     else:
         typer.echo(
             f"{len(outcomes):,} tasks: " + ", ".join(f"{n:,} {state}" for state, n in _states(outcomes).items()) + "."
         )
-    raise typer.Exit(1 if failed else 0)
+    raise typer.Exit(1 if any(o.is_fault for o in outcomes) else 0)
 
 
 @app.command()
@@ -171,60 +169,7 @@ def import_tasks(
     typer.echo(f"Next: userrl tasks validate {gym}; a recipe trains on them with gyms.{gym}.published: imported")
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What playing one task's gold solution showed.
-
-    state: ``solved``; ``failed`` (there is a gold and it misses the full score); ``not provable`` (there is no gold);
-    ``not playable`` (the task lacks data that the gym needs).
-    """
-
-    gym: str
-    id: str
-    source: str
-    state: str
-    score: float | None
-    reason: str
-
-
-def read_imported(gym: str) -> list[Task]:
-    """The imported tasks of a gym; empty when none were imported."""
-    path = imported_tasks(gym)
-    return read_tasks(path) if path.is_file() else []
-
-
-def every_task(gym: str) -> list[Task]:
-    """Our own and the imported tasks of a gym, in the order of splits."""
-    return [task for split in SPLITS for task in own_tasks(gym, split)] + read_imported(gym)
-
-
-def check(tasks: Iterable[Task]) -> Iterator[Outcome]:
-    """Play each task's gold solution."""
-    from userrl_core.gyms.validate import validate as prove
-
-    for task in tasks:
-        result = prove(task)
-        if result.ok:
-            state = "solved"
-        elif not result.playable:
-            state = "not playable"
-        elif result.score is None and not has_gold(task):
-            state = "not provable"
-        else:
-            state = "failed"
-        yield Outcome(task.gym, task.id, task.source, state, result.score, result.reason)
-
-
-def has_gold(task: Task) -> bool:
-    """Whether the gym knows a solution of this task. A gold that cannot be replayed at all is none."""
-    kind: Any = gym_class(task.gym)
-    try:
-        return bool(kind.gold(task, kind.config_type())) if hasattr(kind, "gold") else False
-    except TaskError:
-        return False
-
-
-def _progress(gym: str, outcomes: Sequence[Outcome], *, quiet: bool) -> Sequence[Outcome]:
+def _progress(gym: str, outcomes: Sequence[Proof], *, quiet: bool) -> Sequence[Proof]:
     if quiet:
         return outcomes
     for source in dict.fromkeys(outcome.source for outcome in outcomes):
@@ -237,15 +182,8 @@ def _progress(gym: str, outcomes: Sequence[Outcome], *, quiet: bool) -> Sequence
     return outcomes
 
 
-def _states(outcomes: Iterable[Outcome]) -> Counter[str]:
+def _states(outcomes: Iterable[Proof]) -> Counter[str]:
     return Counter(outcome.state for outcome in outcomes)
-
-
-def _limited(tasks: Sequence[Task], limit: int | None) -> list[Task]:
-    if limit is None:
-        return list(tasks)
-    sources = dict.fromkeys(task.source for task in tasks)
-    return [task for source in sources for task in [t for t in tasks if t.source == source][:limit]]
 
 
 def _counts(gym: str) -> dict[str, Any]:

@@ -10,10 +10,11 @@ from typer import Typer
 from typer.testing import CliRunner
 
 from flows.cli.answers.rows import Format, Rows, fitted, show, table
-from flows.cli.looking.play import pick, play
+from flows.cli.looking.play import play
 from flows.cli.looking.sql import app
 from flows.cli.terminal import plain, plain_json
 from userrl.machine.home import imported_tasks
+from userrl.run.known_tasks import task_by_seed
 from userrl_core.gyms.taskfile import write_tasks
 
 HOSTILE = "see [/INST] a [bold]b :smile: \x1b]0;title\x07\x1b[2J \x9b31m \u202etxt"
@@ -87,7 +88,7 @@ def test_a_date_beyond_python_s_is_text(tmp_path):
 
 def test_a_player_is_shown_no_escape_sequence_of_a_task_or_of_the_other_side(tmp_path, monkeypatch):
     monkeypatch.setenv("USERRL_HOME", str(tmp_path))
-    task = pick("turtle", None, "train", 0)
+    task = task_by_seed("turtle", "train", 0)
     payload = {key: f"{value}\x1b[2J" if isinstance(value, str) else value for key, value in task.payload.items()}
     write_tasks(imported_tasks("turtle"), [replace(task, id="hostile", payload=payload)])
     cli = Typer()

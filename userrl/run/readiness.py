@@ -312,6 +312,15 @@ def _refuse_unserved(recipe: Recipe, host: Host, kinds: tuple[str, ...]) -> None
             )
 
 
+def server_of(model: str | None, base_url: str | None, **more: Any) -> ChatServer | None:
+    """Return the server of a model; None without one. Raises ConfigError where its key is not set."""
+    if model is None:
+        return None
+    server = ChatServer(model=model, base_url=base_url, **more)
+    refuse_missing_key(server)
+    return server
+
+
 def refuse_missing_key(server: ChatServer) -> None:
     """Raise ConfigError for a served model whose server needs a key that is not set."""
     if server.base_url is None and not os.environ.get(server.api_key_env):

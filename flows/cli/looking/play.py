@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
-from flows.cli.tasks import every_task
 from flows.cli.terminal import plain, refusals
 from userrl.machine.page_address import trajectory_address
 from userrl.run.outcome import ended
-from userrl_core.errors import ConfigError
-from userrl_core.gyms import gym_class, tasks
+from userrl_core.gyms import gym_class
 from userrl_core.gyms.human_user import Console
 from userrl_core.number_format import number
 from userrl_core.policies.human import readable
-from userrl_core.records import Task, Trajectory, Turn
-from userrl_core.seeding import derive_seed
-
-if TYPE_CHECKING:
-    from userrl.people.people import Other
+from userrl_core.records import Trajectory, Turn
 
 Side = Literal["agent", "user"]
 
@@ -41,28 +35,22 @@ def play(
     name: Annotated[str, typer.Option("--name", help="A pseudonym that is kept with the conversation.")] = "",
 ) -> None:
     """Play one task. The other side is by rule, a served model with --model, or a run's checkpoint; all is kept as in a run."""
-    from userrl.machine.home import warehouse_dir
-    from userrl.people.people import Study, Talk
+    import userrl
 
-    study = Study(warehouse_dir())
+    console = Console(lambda prompt: input(plain(prompt)), lambda text: typer.echo(plain(text)))
+
+    def after_turn(turn: Turn, trajectory: Trajectory, last: bool) -> None:
+        typer.echo(plain(_line(turn, trajectory, as_side, last=last)))
+
     try:
         with refusals("play"):
-            other = _other(model, base_url, run, skill)
-            given = run is not None and task is None
-            chosen = study.hand_out(gym, as_side, other, split=split) if given else pick(gym, task, split, seed)
-            console = Console(lambda prompt: input(plain(prompt)), lambda text: typer.echo(plain(text)))
-
-            def after_turn(turn: Turn, trajectory: Trajectory, last: bool) -> None:
-                typer.echo(plain(_line(turn, trajectory, as_side, last=last)))
-
-            talk = Talk(chosen, as_side, other, horizon, seed)
-            trajectory = study.hold(talk, console, person=name, after_turn=after_turn)
-            study.tell(trajectory, person=name, side=as_side, where="terminal")
+            trajectory = userrl.play(
+                gym, side=as_side, task=task, split=split, seed=seed, turns=horizon, model=model, base_url=base_url,
+                run=run, skill=skill, person=name, console=console, after_turn=after_turn,
+            )  # fmt: skip
     except KeyboardInterrupt:
         typer.echo("\nStopped.")
         raise typer.Exit(130) from None
-    finally:
-        study.close()
     typer.echo(f"\n{plain(ending(trajectory))}")
     typer.echo(
         f"Kept: userrl show {trajectory.traj_id}, or userrl view and {trajectory_address(trajectory.traj_id or 0)}"
@@ -72,23 +60,6 @@ def play(
         f"Next: userrl play {gym} --seed {seed + 1}"
         + (f"   or: --as {reverse}" if "human" in gym_class(gym).users else "")
     )
-
-
-def pick(gym: str, task_id: str | None, split: str, seed: int) -> Task:
-    """The task with this id (or a beginning that only one has), else one drawn by the seed. Raises ConfigError."""
-    if task_id is None:
-        candidates = tasks(gym, split)
-        if not candidates:
-            raise ConfigError(f"Gym '{gym}' has no {split} tasks; try another --split.")
-        return candidates[derive_seed("play", gym, seed) % len(candidates)]
-    every = every_task(gym)
-    matches = [task for task in every if task.id == task_id] or [task for task in every if task.id.startswith(task_id)]
-    if len(matches) != 1:
-        count = "no task" if not matches else f"{len(matches)} tasks"
-        raise ConfigError(
-            f"Gym '{gym}' has {count} with an id that begins with '{task_id}'; see userrl tasks list {gym}."
-        )
-    return matches[0]
 
 
 def _line(turn: Turn, trajectory: Trajectory, side: Side, *, last: bool) -> str:
@@ -105,21 +76,3 @@ def ending(trajectory: Trajectory) -> str:
     how = ended(trajectory.stop_reason)
     turns = len(trajectory.turns)
     return f"{how.capitalize()} after {turns} turn{'' if turns == 1 else 's'}; score {number(trajectory.score)}."
-
-
-def _other(model: str | None, base_url: str | None, run: str | None, skill: float) -> Other:
-    from userrl.people.people import Checkpoint, Other, Served
-
-    if run is not None:
-        from userrl.run.run import find
-
-        return Checkpoint(find(run))
-    server = _server(model, base_url)
-    return Other(skill) if server is None else Served(server)
-
-
-def _server(model: str | None, base_url: str | None) -> dict[str, Any] | None:
-    if model is None and base_url is None:
-        return None
-    fields: dict[str, Any] = {"base_url": base_url}
-    return {**fields, "model": model} if model else fields

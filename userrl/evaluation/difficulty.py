@@ -1,0 +1,39 @@
+"""Tasks of medium difficulty (TARL 3.1): those that a served model passes sometimes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from userrl_core.errors import ConfigError
+from userrl_core.policies.openai import OpenAIPolicy
+from userrl_core.records import Task
+from userrl_core.rollout import run_episodes
+from userrl_core.served.client import ChatServer
+
+
+@dataclass(frozen=True, slots=True)
+class Filtered:
+    """Tasks that a model passes sometimes. found: how many were played. unscored: how many of them have no score."""
+
+    tasks: tuple[Task, ...]
+    found: int
+    unscored: int
+
+
+def filter_by_difficulty(
+    tasks: Sequence[Task], server: ChatServer, *, attempts: int, least: float, most: float, horizon: int
+) -> Filtered:
+    """Keep the tasks whose pass rate lies within the bounds. Raises ConfigError where no conversation could be scored."""
+    played = asyncio.run(run_episodes(tasks, OpenAIPolicy(server), horizon=horizon, n=attempts))
+    passes: dict[str, list[bool]] = {}
+    for trajectory in played:
+        if trajectory.admitted:
+            passes.setdefault(trajectory.task.key, []).append(trajectory.stop_reason == "success")
+    if not passes:
+        why = next((t.reject_reason for t in played if t.reject_reason), "no reason was given")
+        raise ConfigError(f"None of the {len(played):,} conversations could be scored ({why}).")
+    rates = {key: sum(passed) / len(passed) for key, passed in passes.items()}
+    kept = [task for task in tasks if task.key in rates and least <= rates[task.key] <= most]
+    return Filtered(tuple(kept), len(tasks), len(tasks) - len(rates))

@@ -1,0 +1,63 @@
+"""One conversation with one person, who plays a gym's agent or its user."""
+
+from __future__ import annotations
+
+import contextlib
+
+from pydantic import BaseModel, ConfigDict
+
+from userrl.machine.home import warehouse_dir
+from userrl.people.people import AfterTurn, Checkpoint, Other, Served, Side, Study, Talk
+from userrl.run.known_tasks import task_by_id, task_by_seed
+from userrl.run.run import find
+from userrl_core.gyms.human_user import Console
+from userrl_core.records import Trajectory
+
+
+class PlayRequest(BaseModel):
+    """What is played and against whom. side: the person's part. task: its id or the beginning of it; else one by the seed.
+
+    model, base_url: a served model on the other side. run: a run's checkpoint as the agent, with the task that fewest people had.
+    skill: the scripted agent's. turns: most turns. person: a pseudonym.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    gym: str
+    side: Side = "agent"
+    task: str | None = None
+    split: str = "train"
+    seed: int = 0
+    turns: int = 16
+    model: str | None = None
+    base_url: str | None = None
+    run: str | None = None
+    skill: float = 0.7
+    person: str = ""
+
+    def other(self) -> Other:
+        """Return the other side. Raises ConfigError for a run without a checkpoint."""
+        if self.run is not None:
+            return Checkpoint(find(self.run))
+        if self.model is None and self.base_url is None:
+            return Other(self.skill)
+        return Served({"base_url": self.base_url, **({"model": self.model} if self.model else {})})
+
+
+def play(request: PlayRequest, console: Console, after_turn: AfterTurn = lambda turn, whole, last: None) -> Trajectory:
+    """Hold the conversation, log it as any other in the run ``people``, and return it.
+
+    Raises ConfigError or GymError for a gym, task or part that cannot be played.
+    """
+    with contextlib.closing(Study(warehouse_dir())) as study:
+        other = request.other()
+        if request.task is not None:
+            task = task_by_id(request.gym, request.task)
+        elif request.run is not None:
+            task = study.hand_out(request.gym, request.side, other, split=request.split)
+        else:
+            task = task_by_seed(request.gym, request.split, request.seed)
+        talk = Talk(task, request.side, other, request.turns, request.seed)
+        trajectory = study.hold(talk, console, person=request.person, after_turn=after_turn)
+        study.tell(trajectory, person=request.person, side=request.side, where="terminal")
+    return trajectory

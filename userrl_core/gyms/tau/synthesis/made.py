@@ -1,0 +1,98 @@
+"""New instructions for tau's tasks (TARL appendix A): of which tasks, by whom, and what is left out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from userrl_core.errors import ConfigError
+from userrl_core.gyms.taskfile import read_tasks
+from userrl_core.gyms.tau.gym import conversation
+from userrl_core.gyms.tau.synthesis.apigen import recorded
+from userrl_core.gyms.tau.synthesis.solvable import why_not
+from userrl_core.gyms.tau.synthesis.variants import MIX, VARIANTS, one_of, varied
+from userrl_core.gyms.tau.synthesis.written import Writer
+from userrl_core.gyms.tau.tasks import tasks as own_tasks
+from userrl_core.records import Task
+from userrl_core.served.client import ChatServer, close_clients
+
+AT_ONCE = 16
+"""Tasks written at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Synthesised:
+    """Tasks with new instructions. found: how many were looked at. lost: why others are missing. calls: of the model."""
+
+    tasks: tuple[Task, ...]
+    found: int
+    lost: Counter[str]
+    calls: int = 0
+
+
+def synthesise(
+    source: Path | None, domain: str, variant: str, data: Path, server: ChatServer | None, limit: int | None
+) -> Synthesised:
+    """Make tau's training tasks anew, by templates or written by a model. What gold calls do not solve is left out.
+
+    source: APIGen-MT trajectories, or a JSONL file of tasks; None: those of our own domain. data: tau-bench's folder.
+    Raises ConfigError for an unknown variant, and where no task can be solved.
+    """
+    if variant not in (*VARIANTS, MIX):
+        raise ConfigError(f"There is no variant '{variant}'; there are {', '.join((*VARIANTS, MIX))}.")
+    found = _sources(source, domain, data)[:limit]
+    good = [(task, conversation) for task, conversation in found if not why_not(task)]
+    lost = Counter(why_not(task) for task, _ in found)
+    made, calls = asyncio.run(_made(good, variant, server, lost))
+    lost.pop("", None)
+    if not made:
+        raise ConfigError(
+            f"None of {len(found)} tasks can be solved by its gold calls: {next(iter(lost), 'there are none')}."
+        )
+    return Synthesised(tuple(made), len(found), lost, calls)
+
+
+def _sources(path: Path | None, domain: str, data: Path) -> list[tuple[Task, str]]:
+    """Training tasks, each with the conversation it was taken from, or that its gold calls make."""
+    if path is not None and path.suffix != ".jsonl":
+        return [(each.task, each.conversation) for each in recorded(path, data)]
+    found = list(own_tasks("train", domain=domain)) if path is None else read_tasks(path)
+    if wrong := [task.key for task in found if task.gym != "tau"]:
+        raise ConfigError(f"Only tau's tasks have gold calls; {wrong[0]} is none of them.")
+    return [(task, _gold_conversation(task)) for task in found if task.split == "train"]
+
+
+def _gold_conversation(task: Task) -> str:
+    """What a conversation about the task would be that goes as gold says."""
+    return "\n".join(f"Agent {call.choice}: {call.content}" for call in conversation(task))
+
+
+async def _made(
+    sources: Sequence[tuple[Task, str]], variant: str, server: ChatServer | None, lost: Counter[str]
+) -> tuple[list[Task], int]:
+    """The new tasks, and how often a model was called; counts in `lost` why others are missing."""
+    if server is None:
+        return varied([task for task, _ in sources], variant), 0
+    writer, room = Writer(server), asyncio.Semaphore(AT_ONCE)
+    kind: Any = "withheld" if variant == MIX else variant
+
+    async def one(task: Task, conversation: str) -> Task | None:
+        async with room:
+            if task.source.startswith("synthesised"):  # its instruction is a template's until a model has read it
+                read, why = await writer.write(task, conversation, "inferred")
+                task = read or task
+            new, why = (task, "") if variant == "inferred" else await writer.write(task, conversation, kind)
+        if new is None:
+            lost[why] += 1
+            return task if variant == MIX else None
+        return one_of(task, new) if variant == MIX else new
+
+    try:
+        written = await asyncio.gather(*(one(*source) for source in sources))
+    finally:
+        await close_clients()
+    return [task for task in written if task is not None], len(writer.ledger)
