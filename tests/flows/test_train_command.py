@@ -58,3 +58,16 @@ def test_a_run_is_trained_without_a_server_and_reused_when_asked_for_again(tmp_p
     again = userrl(tmp_path, "equalized-r2g", "--profile", "laptop", "--until", "rl-1", *words)
     assert "rl-1: reused" in again.stderr
     assert {path: path.read_bytes() for path in results} == results
+
+
+@pytest.mark.slow
+def test_weights_that_are_not_finite_end_the_run_at_the_first_step_in_one_sentence(tmp_path: Path) -> None:
+    words = [word for key, value in OVERRIDES.items() for word in ("--set", f"{key}={json.dumps(value)}")]
+    done = userrl(tmp_path, "equalized-r2g", "--profile", "laptop", *words, "--set", "model.initializer_range=1.0e+38")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stdout + done.stderr
+    assert done.stderr.splitlines()[-1] == (
+        "error: Training stopped at step 1 of sft: sft/loss/mean is nan. Nothing of this step was saved; start a new run with a "
+        "lower learning rate (cold_start.lr)."
+    )
+    assert not list(tmp_path.glob("runs/*/stages/sft/checkpoints/*"))
