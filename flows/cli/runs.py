@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,9 @@ from flows.cli.arguments import Json, RunName
 from flows.cli.terminal import plain
 from userrl.machine.home import home
 from userrl.machine.page_address import run_address
+
+if TYPE_CHECKING:
+    from userrl.run.listed import ListedRun
 
 PATIENCE = 10.0
 """Seconds that a flow has to end by itself."""
@@ -23,60 +26,36 @@ app = typer.Typer(help="Runs of this home: list, show, delete.", no_args_is_help
 @app.command("list")
 def list_runs(as_json: Json = False) -> None:
     """Every run of this home, the oldest first: best and last validation, and whether it held what it had reached."""
-    import duckdb
+    from userrl.run.listed import listed_runs
 
-    from userrl.machine.home import warehouse_dir
-    from userrl.run.ending import Ending, endings, in_a_word
-    from userrl.run.results import validation_scores
-    from userrl.run.run import DIED, all_runs
-    from userrl_core.errors import UserRLError
-    from warehouse import open_warehouse
-
-    ended: dict[str, list[Ending]] = {}
-    if warehouse_dir().is_dir():
-        try:
-            with open_warehouse(warehouse_dir()) as warehouse:
-                ended = endings(warehouse)
-        except (UserRLError, duckdb.Error) as error:  # a damaged warehouse hides no run
-            print(f"warning: {plain(str(error))}", file=sys.stderr)
-    rows = [
-        {
-            "run": run.id,
-            "recipe": run.info.recipe,
-            "seed": run.info.seed,
-            "state": status.state,
-            "stage": status.stage,
-            "best": best,
-            "last": last,
-            "ending": in_a_word(ended.get(run.id, ())) or None,
-            "created": run.info.created,
-            "waits": status.waits if status.state == "running" else None,
-        }
-        for run in all_runs()
-        for status, (best, last) in [(run.status, validation_scores(run.folder))]
-    ]
+    rows, problem = listed_runs()
+    if problem:
+        print(f"warning: {plain(problem)}", file=sys.stderr)
     if as_json:
-        print(json.dumps(rows, indent=1))
+        print(json.dumps([row.model_dump(mode="json") for row in rows], indent=1))
         return
-    if rows:
-        print(
-            f"{'run':44} {'recipe':20} {'seed':>5} {'state':10} {'stage':9} {'best':>5} {'last':>5} {'ending':9} created"
-        )
-    for row in rows:
-        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(float(row["created"] or 0)))
-        note = "   start it again to continue" if row["state"] == DIED else ""
-        note = f"   waits for a slot, held: {row['waits']}" if row["waits"] else note
-        scores = " ".join("    –" if row[name] is None else f"{row[name]:5.2f}" for name in ("best", "last"))
-        print(
-            f"{row['run']:44} {row['recipe']:20} {row['seed']:>5} {row['state']:10} {row['stage'] or '':9} {scores} "
-            f"{row['ending'] or '–':9} {when}{note}"
-        )
-    if rows:
-        print(
-            "best, last: mean validation score; collapsed: the last step lies far below the best (userrl report RUN: how far)"
-        )
     if not rows:
         print(f"no runs yet in {home()}; `make run` starts one, and USERRL_HOME names another folder")
+        return
+    print(f"{'run':44} {'recipe':20} {'seed':>5} {'state':10} {'stage':9} {'best':>5} {'last':>5} {'ending':9} created")
+    for row in rows:
+        print(_line(row))
+    print(
+        "best, last: mean validation score; collapsed: the last step lies far below the best (userrl report RUN: how far)"
+    )
+
+
+def _line(row: ListedRun) -> str:
+    from userrl.run.run import DIED
+
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(row.created))
+    note = "   start it again to continue" if row.state == DIED else ""
+    note = f"   waits for a slot, held: {row.waits}" if row.waits else note
+    scores = " ".join("    –" if score is None else f"{score:5.2f}" for score in (row.best, row.last))
+    return (
+        f"{row.run:44} {row.recipe:20} {row.seed:>5} {row.state:10} {row.stage or '':9} {scores} "
+        f"{row.ending or '–':9} {when}{note}"
+    )
 
 
 @app.command("show")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import userrl
 from flows.cli import main as cli
 from tests.warehouse.makers import play
 from userrl.reports.sides import find_sides
@@ -114,6 +115,7 @@ def test_the_list_of_runs_says_collapsed(stopped: str) -> None:
     assert "collapsed" in next(line for line in done.stdout.splitlines() if line.startswith(stopped))
     [row] = json.loads(CliRunner().invoke(cli.app, ["runs", "list", "--json"]).stdout)
     assert row["ending"] == "collapsed"
+    assert userrl.runs().select("run", "ending").rows() == [(stopped, "collapsed")]
 
 
 def test_a_stopped_run_reports_how_far_it_came_and_what_to_do(stopped: str) -> None:

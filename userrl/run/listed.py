@@ -1,0 +1,74 @@
+"""The runs of a home, as they are listed: where each stands, its scores, and whether it held what it had reached."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from userrl.machine.home import warehouse_dir
+from userrl.run.ending import endings, in_a_word
+from userrl.run.results import validation_scores
+from userrl.run.run import all_runs
+from userrl_core.errors import UserRLError
+from warehouse import open_warehouse
+
+
+class ListedRun(BaseModel):
+    """A run in a list. best, last: mean validation scores. ending: ``held`` or ``collapsed``. waits: who holds its slot."""
+
+    model_config = ConfigDict(frozen=True)
+
+    run: str
+    recipe: str
+    profile: str | None
+    seed: int
+    state: str
+    stage: str | None
+    best: float | None
+    last: float | None
+    ending: str | None
+    created: float
+    waits: str | None
+    folder: Path
+
+
+def listed_runs() -> tuple[list[ListedRun], str]:
+    """Return the runs, the oldest first, and why their endings are not known; "" where they are.
+
+    A damaged warehouse hides no run.
+    """
+    ended, problem = _endings()
+    rows = []
+    for run in all_runs():
+        status, (best, last) = run.status, validation_scores(run.folder)
+        rows.append(
+            ListedRun(
+                run=run.id,
+                recipe=run.info.recipe,
+                profile=run.info.profile,
+                seed=run.info.seed,
+                state=status.state,
+                stage=status.stage,
+                best=best,
+                last=last,
+                ending=ended.get(run.id),
+                created=run.info.created,
+                waits=status.waits if status.state == "running" else None,
+                folder=run.folder,
+            )
+        )
+    return rows, problem
+
+
+def _endings() -> tuple[dict[str, str], str]:
+    """How runs ended in a word, and why that cannot be read."""
+    import duckdb
+
+    if not warehouse_dir().is_dir():
+        return {}, ""
+    try:
+        with open_warehouse(warehouse_dir()) as warehouse:
+            return {run: word for run, own in endings(warehouse).items() if (word := in_a_word(own))}, ""
+    except (UserRLError, duckdb.Error) as error:
+        return {}, str(error)
