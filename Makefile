@@ -16,14 +16,17 @@ help:
 $(VENV)/bin/python:
 	@$(PYTHON) -m venv $(VENV)
 
+# Ours: the project, and gyms that are packages of their own.
+PROJECTS := pyproject.toml $(wildcard packages/*/pyproject.toml)
+
 # A stamp per set of packages: a second call installs nothing.
-$(VENV)/.run: pyproject.toml constraints.txt requirements.lock | $(VENV)/bin/python
+$(VENV)/.run: $(PROJECTS) constraints.txt requirements.lock | $(VENV)/bin/python
 	$(SAY) 'installing what a run needs (once; half a minute to three)'
 	@$(INSTALL) requirements.lock
 	@$(VENV)/bin/userrl --help >/dev/null
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml constraints.txt requirements.lock requirements-dev.lock | $(VENV)/bin/python
+$(VENV)/.dev: $(PROJECTS) constraints.txt requirements.lock requirements-dev.lock | $(VENV)/bin/python
 	$(SAY) 'installing what tests need (once; one to five minutes)'
 	@$(INSTALL) requirements.lock requirements-dev.lock
 	@$(VENV)/bin/python -c 'import pytest, verl'
@@ -38,7 +41,7 @@ lock: | $(VENV)/bin/python
 	@$(VENV)/bin/python scripts/lock.py
 
 # `make run seed=3` is `make run ARGS="-p seed=3"`: a variable that make was given and this file does not have is a parameter.
-OURS := ARGS PYTHON VENV INSTALL SAY MAKEFLAGS MAKEOVERRIDES SHELL
+OURS := ARGS PYTHON VENV PROJECTS INSTALL SAY MAKEFLAGS MAKEOVERRIDES SHELL
 NAMED := $(foreach v,$(filter-out $(OURS),$(.VARIABLES)),$(if $(filter command,$(origin $(v))),$(v)))
 PARAMETERS := $(foreach v,$(NAMED),-p '$(subst ','\'',$(v)=$($(v)))')
 

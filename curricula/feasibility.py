@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 from typing import Any
 
 from curricula.recipe import Recipe
 from userrl_core.errors import ConfigError
 from userrl_core.gyms.base import Gym, GymConfig, parse_config
-from userrl_core.gyms.registry import gym_class, hashable, make, min_turns, names, tasks
+from userrl_core.gyms.registry import PACKAGED, gym_class, hashable, make, min_turns, names, not_installed, tasks
 from userrl_core.suggest import nearest
 
 SAMPLE = 128
 """About how many tasks of a gym say whether a horizon is long enough."""
 
-LACKING = ("webarena",)
-"""Environments of shipped recipes that this version does not have: such a recipe can be looked at, and is refused where it runs."""
+LACKING = ("webarena", *PACKAGED)
+"""Environments of shipped recipes that may not be here: such a recipe can be looked at, and is refused where it runs."""
 
 
-def check_gym_names(recipe: Recipe, lacking: Sequence[str] = ()) -> None:
-    """Raise ConfigError for a gym that does not exist, naming the nearest one. lacking: names that pass all the same."""
+def check_gym_names(recipe: Recipe, lacking: Collection[str] = ()) -> None:
+    """Raise ConfigError for a gym that is not installed or does not exist, naming the nearest one.
+
+    lacking: names that pass all the same.
+    """
     known = names()
-    evaluated = () if recipe.evaluate.gyms == "all" else recipe.evaluate.gyms
-    for gym in (*recipe.training_gyms, *recipe.gyms, *evaluated):
-        if gym not in known and gym not in lacking:
-            raise ConfigError(
-                f"Recipe '{recipe.name}' names a gym '{gym}', which does not exist{nearest(gym, known)}. "
-                f"Known: {', '.join(sorted(known))}."
-            )
+    for gym in _named(recipe):
+        if gym in known or gym in lacking:
+            continue
+        if gym in PACKAGED:
+            raise ConfigError(not_installed(gym))
+        raise ConfigError(
+            f"Recipe '{recipe.name}' names a gym '{gym}', which does not exist{nearest(gym, known)}. "
+            f"Known: {', '.join(sorted(known))}."
+        )
 
 
 def check_evaluations(recipe: Recipe) -> None:
@@ -36,6 +41,16 @@ def check_evaluations(recipe: Recipe) -> None:
     for gym, setup in recipe.gyms.items():
         if setup.evaluation and (kind := _installed(gym)) is not None:
             parse_config(kind, {**setup.config, **setup.evaluation})
+
+
+def to_install(recipe: Recipe) -> list[str]:
+    """Return, for each gym of the recipe whose package is not installed, the sentence with the command that installs it."""
+    return [not_installed(gym) for gym in _named(recipe) if gym in PACKAGED and gym not in names()]
+
+
+def _named(recipe: Recipe) -> tuple[str, ...]:
+    evaluated = () if recipe.evaluate.gyms == "all" else recipe.evaluate.gyms
+    return tuple(dict.fromkeys((*recipe.training_gyms, *recipe.gyms, *evaluated)))
 
 
 def check_rule_users(recipe: Recipe) -> None:

@@ -23,10 +23,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from flows.serving.agentgym import unread
+from flows.serving.agentgym import InPoints, unread
 from userrl_core.gyms import make, tasks
 from userrl_core.gyms.registry import demonstrator_class, unavailable
-from userrl_core.gyms.sciworld.gym import SciWorldGym
 from userrl_core.interact import InteractCall
 from userrl_core.records import Task
 
@@ -133,7 +132,7 @@ def message(env: str, call: InteractCall) -> str:
 
 def reward(env: str, gym: Any, reward: float | None) -> float | None:
     """What the client calls a turn's reward: the score so far for babyai, in points for sciworld."""
-    if isinstance(gym, SciWorldGym):
+    if isinstance(gym, InPoints):
         return gym.points
     return gym.score() if env == "babyai" else reward
 

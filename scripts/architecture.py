@@ -30,6 +30,8 @@ import networkx
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("userrl_core", "curricula", "warehouse", "sweeps", "userrl", "flows")
 """From the ground up: a room imports those to its left (warehouse and curricula do not import each other)."""
+PACKAGES = "packages"
+"""The folder of the gyms that are packages of their own."""
 MOST_FILES = 20
 MOST_ENTRIES = {"flows": 14, "userrl": 14, "warehouse": 10}
 """Entries at a room's top; the marker of a typed package (py.typed) counts."""
@@ -58,7 +60,9 @@ class Structure:
 
 def measure() -> Structure:
     """Read every import of the rooms, including imports inside functions and modules named in strings."""
-    graph = grimp.build_graph(*ROOMS, cache_dir=None)
+    gyms = [folder.name for folder in gym_packages()]
+    sys.path += [str(folder.parent) for folder in gym_packages()]
+    graph = grimp.build_graph(*ROOMS, *gyms, cache_dir=None)
     folders = {module: _folder(module) for module in graph.modules}
     imports = [(a, b) for a in graph.modules for b in graph.find_modules_directly_imported_by(a)]
     circles = [sorted(c) for c in networkx.strongly_connected_components(networkx.DiGraph(imports)) if len(c) > 1]
@@ -66,12 +70,12 @@ def measure() -> Structure:
     upward = []
     started = [(a, b) for a in graph.modules for b in named_in_strings(a) & graph.modules if not b.startswith(f"{a}.")]
     for source, target in sorted([*imports, *started]):
-        if ROOMS.index(target.split(".")[0]) > ROOMS.index(source.split(".")[0]):
+        if _floor(target) > _floor(source):
             upward.append(f"{source} imports {target}")
         if folders[source] != folders[target]:
             arrows[folders[source], folders[target]] += 1
     mutual = [(a, b) for a, b in sorted(arrows) if a < b and (b, a) in arrows and not _inside(a, b)]
-    files = Counter(str(path.parent.relative_to(ROOT)) for room in ROOMS for path in (ROOT / room).rglob("*.py"))
+    files = Counter(str(path.parent.relative_to(ROOT)) for path in sources())
     crowded = [f"{folder}/ has {n} Python files" for folder, n in sorted(files.items()) if n > MOST_FILES]
     for room, most in MOST_ENTRIES.items():
         entries = [path.name for path in (ROOT / room).iterdir() if path.name != "__pycache__"]
@@ -80,9 +84,33 @@ def measure() -> Structure:
     return Structure(sorted(circles), upward, mutual, arrows, files, crowded)
 
 
+def gym_packages() -> list[Path]:
+    """Return the Python packages of the gyms that are packages of their own."""
+    return sorted(file.parent for file in ROOT.glob(f"{PACKAGES}/*/userrl_gym_*/__init__.py"))
+
+
+def sources() -> list[Path]:
+    """Return every Python file of the rooms and of the gyms' packages."""
+    return [
+        path for folder in (*(ROOT / room for room in ROOMS), *gym_packages()) for path in sorted(folder.rglob("*.py"))
+    ]
+
+
+def _floor(module: str) -> int:
+    """Return where a module's room is, from the ground up: no room imports a gym's package."""
+    room = module.split(".")[0]
+    return ROOMS.index(room) if room in ROOMS else len(ROOMS)
+
+
+def _path(module: str) -> Path:
+    room = module.split(".")[0]
+    top = ROOT if room in ROOMS else ROOT / PACKAGES / room.replace("_", "-")
+    return top.joinpath(*module.split("."))
+
+
 def named_in_strings(module: str) -> set[str]:
     """Return the modules that a module names in its strings, such as ``python -m userrl.worker.main``."""
-    path = ROOT.joinpath(*module.split("."))
+    path = _path(module)
     file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     texts = (
         node.value for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, ast.Constant)
@@ -91,7 +119,7 @@ def named_in_strings(module: str) -> set[str]:
 
 
 def _folder(module: str) -> str:
-    path = ROOT.joinpath(*module.split("."))
+    path = _path(module)
     return str((path if path.is_dir() else path.parent).relative_to(ROOT))
 
 
@@ -127,8 +155,7 @@ def by_folder(texts: Iterable[tuple[str, str]]) -> Counter[str]:
 
 def today() -> Counter[str]:
     """Lines of code of the working tree."""
-    paths = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
-    return by_folder((str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")) for path in paths)
+    return by_folder((str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")) for path in sources())
 
 
 def at(revision: str) -> Counter[str]:
@@ -146,7 +173,7 @@ def at(revision: str) -> Counter[str]:
 def drawing(found: Structure) -> str:
     """Draw the rooms as a Mermaid diagram: an arrow where one room imports another."""
     between = {(a.split("/")[0], b.split("/")[0]) for a, b in found.arrows}
-    boxes = [f'  {room}["{room}/"]' for room in ROOMS]
+    boxes = [f'  {room}["{room}/"]' for room in (*ROOMS, PACKAGES)]
     return "\n".join(
         ["```mermaid", "flowchart BT", *boxes, *(f"  {a} --> {b}" for a, b in sorted(between) if a != b), "```"]
     )
@@ -154,9 +181,9 @@ def drawing(found: Structure) -> str:
 
 def full_drawing(found: Structure) -> str:
     """Draw all folders as a Mermaid diagram: a box for each folder, a frame for each room. Gyms are one box."""
-    ids = {folder: folder.replace("/", "_") for folder in found.files}
+    ids = {folder: folder.replace("/", "_").replace("-", "_") for folder in found.files}
     lines = ["flowchart BT"]
-    for room in ROOMS:
+    for room in (*ROOMS, PACKAGES):
         lines.append(f'  subgraph {room}_room["{room}/"]')
         for folder in sorted(found.files):
             if folder.split("/")[0] == room and not folder.startswith("userrl_core/gyms/"):

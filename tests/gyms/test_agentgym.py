@@ -18,13 +18,13 @@ from tests.ports import free_port
 from tests.published import published
 from userrl_core.errors import ConfigError, UserError
 from userrl_core.gyms import make, tasks
-from userrl_core.gyms.agentgym.client import Session, open_session
-from userrl_core.gyms.agentgym.protocols import PROTOCOLS
 from userrl_core.interact import InteractCall
 from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.records import Task
 from userrl_core.rollout import run_episodes
 from userrl_core.served.bounded import MOST_BYTES
+from userrl_gym_agentgym.client import Session, open_session
+from userrl_gym_agentgym.protocols import PROTOCOLS
 
 
 def item(env: str, number: int = 0) -> Task:

@@ -9,9 +9,9 @@ import pytest
 
 from userrl_core.errors import JudgeError
 from userrl_core.gyms import make, tasks
-from userrl_core.gyms.agentgym.protocols import PROTOCOLS
 from userrl_core.interact import InteractCall
 from userrl_core.records import Task
+from userrl_gym_agentgym.protocols import PROTOCOLS
 
 GYMS = Path(__file__).parents[2] / "docs" / "gyms.md"
 LISTED = (

@@ -15,11 +15,11 @@ from userrl_core.episode import Episode, EpisodeRules
 from userrl_core.errors import UserError
 from userrl_core.gyms import make, tasks
 from userrl_core.gyms.tau.gym import conversation
-from userrl_core.gyms.voice.speech import Speech
 from userrl_core.interact import render_call
 from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.records import PolicyReply
 from userrl_core.rollout import run_episodes
+from userrl_gym_voice.speech import Speech
 
 SPEAK = """
 import sys, wave

@@ -18,14 +18,14 @@ import pytest
 from userrl_core.errors import ConfigError
 from userrl_core.gyms import make, min_turns, tasks
 from userrl_core.gyms.registry import unavailable
-from userrl_core.gyms.webshop.site import site
-from userrl_core.gyms.webshop.store import catalogue, find
-from userrl_core.gyms.webshop.tasks import generate
-from userrl_core.gyms.webshop.tree import read, shown
 from userrl_core.interact import InteractCall
 from userrl_core.policies.scripted import ScriptedPolicy
 from userrl_core.records import Task
 from userrl_core.rollout import run_episodes
+from userrl_gym_webshop.site import site
+from userrl_gym_webshop.store import catalogue, find
+from userrl_gym_webshop.tasks import generate
+from userrl_gym_webshop.tree import read, shown
 
 
 @pytest.fixture
@@ -170,7 +170,7 @@ async def test_every_action_of_the_paper_does_what_it_says_and_no_other_site_is_
 @pytest.mark.slow
 def test_chromium_ends_with_the_process_that_started_it_even_when_that_is_killed(chromium: None) -> None:
     code = (
-        "import os, signal; from userrl_core.gyms import make; from userrl_core.gyms.webshop.browser import browser\n"
+        "import os, signal; from userrl_core.gyms import make; from userrl_gym_webshop.browser import browser\n"
         "make('webshop').reset(seed=0); print(browser().pid, browser().profile, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

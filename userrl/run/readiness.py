@@ -29,7 +29,7 @@ from userrl.run.estimate import one_gpu
 from userrl.run.request import Backend
 from userrl.run.tasks import count_published, demonstrated_gyms, evaluation_gyms, own_user_url, users_of
 from userrl_core.errors import ConfigError, TaskError
-from userrl_core.gyms.registry import names, unavailable
+from userrl_core.gyms.registry import PACKAGED, names, unavailable
 from userrl_core.judging.intervention import verifier_server
 from userrl_core.judging.judge import is_judged, judge_server
 from userrl_core.served.client import ChatServer
@@ -136,7 +136,7 @@ def playing_verdict(recipe: Recipe, host: Host, kind: Literal["distill", "evalua
 
 def _refuse_unplayable(recipe: Recipe, gyms: tuple[str, ...]) -> None:
     """Environments that are not part of this version, or lack something on this machine."""
-    missing = [gym for gym in dict.fromkeys(gyms) if gym not in names()]
+    missing = [gym for gym in dict.fromkeys(gyms) if gym not in (*names(), *PACKAGED)]
     if missing:
         what = ", ".join(missing)
         raise _Refusal(

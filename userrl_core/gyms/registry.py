@@ -29,18 +29,27 @@ from userrl_core.suggest import nearest
 
 ENTRY_POINT = "userrl.gyms"
 
+PACKAGED = {
+    "agentgym": "userrl-gym-agentgym",
+    "sciworld": "userrl-gym-sciworld",
+    "voice": "userrl-gym-voice",
+    "webshop": "userrl-gym-webshop",
+}
+"""Our gyms that are packages of their own, and the package of each: a folder of this name in ``packages/``."""
+
 
 @cache
 def packages() -> Mapping[str, str]:
     """Import path of every gym's package by the gym's name, our own gyms first. Raises ConfigError for a duplicate name."""
     parent = __name__.rpartition(".")[0]
     paths = {m.name: f"{parent}.{m.name}" for m in iter_modules([str(Path(__file__).parent)]) if m.ispkg}
+    ours = {*paths, *PACKAGED}
     for point in sorted(entry_points(group=ENTRY_POINT), key=lambda point: point.name):
         if paths.setdefault(point.name, point.value) != point.value:
             raise ConfigError(
                 f"Two packages define a gym '{point.name}', {paths[point.name]} and {point.value}; uninstall one of them."
             )
-    return paths
+    return {name: paths[name] for name in sorted(paths, key=lambda name: (name not in ours, name))}
 
 
 def names() -> tuple[str, ...]:
@@ -49,10 +58,17 @@ def names() -> tuple[str, ...]:
 
 
 def part(name: str, module: str) -> ModuleType:
-    """A module of a gym's package: ``gym``, ``tasks``, ``demonstrator``. Raises ConfigError naming the nearest known gym."""
+    """A module of a gym's package: ``gym``, ``tasks``, ``demonstrator``. Raises ConfigError where the gym is not installed."""
     if name not in packages():
-        raise ConfigError(f"There is no gym '{name}'{nearest(name, names())}. Known: {', '.join(names())}.")
+        raise ConfigError(not_installed(name))
     return import_module(f"{packages()[name]}.{module}")
+
+
+def not_installed(name: str) -> str:
+    """Return the sentence about a gym that is not installed: the command that installs it, or the nearest known gym."""
+    if name in PACKAGED:
+        return f"Gym '{name}' is a package of its own; install it with pip install ./packages/{PACKAGED[name]}."
+    return f"There is no gym '{name}'{nearest(name, names())}. Known: {', '.join(names())}."
 
 
 def gym_class(name: str) -> type[Gym[Any]]:
@@ -63,6 +79,8 @@ def gym_class(name: str) -> type[Gym[Any]]:
 
 def unavailable(name: str) -> str:
     """Why a gym cannot be played on this machine, in a sentence; "" where it can."""
+    if name not in packages():
+        return not_installed(name)
     try:
         return gym_class(name).unavailable()
     except ModuleNotFoundError as error:

@@ -19,10 +19,10 @@ from typing import Any, ClassVar
 
 from userrl_core.errors import UserError
 from userrl_core.gyms.base import Gym, GymConfig, Reply, RewardBounds
-from userrl_core.gyms.webshop.browser import Tab, browser, path
-from userrl_core.gyms.webshop.site import site
-from userrl_core.gyms.webshop.tree import Element, read, shown
 from userrl_core.records import Task
+from userrl_gym_webshop.browser import Tab, browser, path
+from userrl_gym_webshop.site import site
+from userrl_gym_webshop.tree import Element, read, shown
 
 HOME = "http://shop"
 """What the agent is told the shop's address is: the real one differs from run to run."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 
 from userrl_core.gyms.base import GymConfig
-from userrl_core.gyms.sciworld.simulator import solution
 from userrl_core.interact import InteractCall
 from userrl_core.records import Task
+from userrl_gym_sciworld.simulator import solution
 
 IDLE = ("look around", "inventory", "task")
 

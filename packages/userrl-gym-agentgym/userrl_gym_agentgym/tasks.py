@@ -8,10 +8,10 @@ from random import Random
 from typing import Any
 
 from userrl_core.errors import ConfigError
-from userrl_core.gyms.agentgym.protocols import PROTOCOLS
 from userrl_core.records import Task
 from userrl_core.seeding import content_hash, split_of
 from userrl_core.suggest import nearest
+from userrl_gym_agentgym.protocols import PROTOCOLS
 
 MOST = 10_000
 """Items that are listed without ``count``; searchqa has 221,328."""

@@ -23,8 +23,8 @@ import httpx2
 import psutil
 
 from userrl_core.errors import UserError
-from userrl_core.gyms.agentgym.protocols import Protocol
 from userrl_core.served.bounded import PLAIN, Unbounded, bounded_blocking
+from userrl_gym_agentgym.protocols import Protocol
 
 TOKEN = "USERRL_GYM_TOKEN"
 """The environment variable of what servers of other machines ask for; recipes hold no secrets."""

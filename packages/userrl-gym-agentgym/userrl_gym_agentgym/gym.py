@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from userrl_core.gyms.agentgym.client import Session, open_session
-from userrl_core.gyms.agentgym.protocols import PROTOCOLS, Protocol
 from userrl_core.gyms.base import Gym, GymConfig, Reply
 from userrl_core.records import Task
+from userrl_gym_agentgym.client import Session, open_session
+from userrl_gym_agentgym.protocols import PROTOCOLS, Protocol
 
 
 class AgentGymConfig(GymConfig):

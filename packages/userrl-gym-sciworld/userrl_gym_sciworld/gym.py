@@ -12,7 +12,7 @@ import asyncio
 from typing import Any, ClassVar
 
 from userrl_core.gyms.base import Gym, GymConfig, Reply
-from userrl_core.gyms.sciworld.simulator import load, missing, release
+from userrl_gym_sciworld.simulator import load, missing, release
 
 
 class SciWorldGym(Gym[GymConfig]):

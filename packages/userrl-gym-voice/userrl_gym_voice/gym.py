@@ -15,8 +15,8 @@ from userrl_core.gyms.base import Reply
 from userrl_core.gyms.tau.database import Database
 from userrl_core.gyms.tau.gym import TauConfig, TauGym
 from userrl_core.gyms.tau.tools import ToolError
-from userrl_core.gyms.voice.speech import Speech
 from userrl_core.records import Task
+from userrl_gym_voice.speech import Speech
 
 CUSTOMERS = ("users", "customers")
 """Tables of the domains' customers."""

@@ -17,7 +17,7 @@ import uvicorn
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from userrl_core.gyms.webshop.store import KINDS, Product, Store, catalogue, find, in_order, money
+from userrl_gym_webshop.store import KINDS, Product, Store, catalogue, find, in_order, money
 
 MOST = 99
 """Of one product in a cart."""

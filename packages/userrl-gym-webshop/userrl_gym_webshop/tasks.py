@@ -13,9 +13,9 @@ from random import Random
 from typing import Any
 
 from userrl_core.errors import ConfigError
-from userrl_core.gyms.webshop.store import KINDS, Product, Store, catalogue, money
 from userrl_core.records import Task
 from userrl_core.seeding import content_hash, validation_of
+from userrl_gym_webshop.store import KINDS, Product, Store, catalogue, money
 
 TRAINED, TESTED = 372, 50
 """AgentGym-RL B.1: training and testing queries."""

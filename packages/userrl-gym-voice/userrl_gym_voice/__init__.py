@@ -1,0 +1,1 @@
+"""A customer who speaks: TauGym's tasks in sound (TARL 4.3)."""
