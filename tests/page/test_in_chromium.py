@@ -423,7 +423,7 @@ def test_a_turn_of_a_megabyte_is_cut_until_all_of_it_is_asked_for(viewer: Viewer
 
 
 def test_a_checkpoint_is_offered_with_the_gyms_that_it_plays(viewer: Viewer, home: Path) -> None:
-    (run,) = (report.parent.name for report in home.glob("runs/*/report.json"))
+    (run,) = {report.parent.name for report in home.glob("runs/*/report.json")} - {"r2"}
     viewer.open("/people")
     viewer.choose("with", f"checkpoint of {run}")
     viewer.until(lambda: viewer.element('input[aria-label="gym"]').get_attribute("value") == "travel")
