@@ -116,7 +116,8 @@ def test_the_leftover_of_a_killed_pruning_is_removed_by_the_next_one(tmp_path: P
     assert [path.name for path in tmp_path.iterdir()] == ["step-000002"]
 
 
-def test_a_hub_name_is_passed_to_the_loader(tmp_path: Path) -> None:
+def test_a_hub_name_is_passed_to_the_loader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # as in the processes of a run
     with pytest.raises(CheckpointError, match="No model can be loaded from nobody/nothing"):
         load_checkpoint(Path("nobody/nothing"), TINY, "cpu")
     with pytest.raises(CheckpointError, match="There is no checkpoint at"):
