@@ -1,6 +1,6 @@
 """The trajectories of one step, and their advantages.
 
-N trajectories; T_i turns and S_i agent tokens of trajectory i.
+Shapes: N trajectories; T_i turns and S_i agent tokens of trajectory i.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Turns = NDArray[np.float64]
 class Batch:
     """Trajectories in the order they were played.
 
-    groups: [N], the number of the trajectory's group. baselines: [N], the score of the greedy conversation at its task (remax),
-    NaN where that one has none; None under other algorithms.
+    groups: [N], the group number of each trajectory. baselines: [N], the score of the greedy conversation on the same
+    task (remax), NaN where it has no score; None under other algorithms.
     """
 
     trajectories: list[Trajectory]
@@ -45,7 +45,7 @@ class Batch:
         )
 
     def select(self, keep: Sequence[bool] | NDArray[np.bool_]) -> Batch:
-        """The trajectories with a True; group numbers are unchanged."""
+        """Return the trajectories marked True; group numbers are unchanged."""
         rows = np.flatnonzero(np.asarray(keep)).tolist()
         return Batch(
             [self.trajectories[i] for i in rows],
@@ -56,16 +56,16 @@ class Batch:
 
     @property
     def tokens(self) -> tuple[int, int]:
-        """All tokens of the conversations, and the agent's among them."""
+        """Return the number of all tokens and the number of agent tokens."""
         return sum(len(sample.ids) for sample in self.samples), sum(sample.agent_tokens for sample in self.samples)
 
     @property
     def turn_tokens(self) -> list[list[int]]:
-        """Agent tokens per turn, ragged [N][T_i]."""
+        """Return the agent tokens per turn, ragged [N][T_i]."""
         return [s.turn_tokens(len(t.turns)) for s, t in zip(self.samples, self.trajectories, strict=True)]
 
     def credits(self, config: CreditConfig) -> Credits:
-        """Shaped credit, scores and grouped advantages under a recipe's credit block."""
+        """Return shaped credit, scores and grouped advantages under a recipe's credit block."""
         return credit(
             [adjusted_rewards(trajectory, config.terms) for trajectory in self.trajectories],
             self.groups,
@@ -92,14 +92,14 @@ class Advantages:
 
 
 def from_turns(batch: Batch, turns: list[Turns], trains: NDArray[np.bool_], metrics: dict[str, float]) -> Advantages:
-    """Advantages that are constant within a turn, spread over its tokens."""
+    """Spread advantages that are constant within a turn over its tokens."""
     flat = spread_to_tokens(turns, batch.turn_tokens)
     ends = np.cumsum([sample.agent_tokens for sample in batch.samples])[:-1]
     return Advantages(list(np.split(np.asarray(flat, np.float32), ends)), turns, trains, metrics)
 
 
 def from_scores(batch: Batch, values: Turns, trains: NDArray[np.bool_], metrics: dict[str, float]) -> Advantages:
-    """One advantage per trajectory, the same for all of its tokens; 0 where it is not trained on."""
+    """Give all tokens of a trajectory its one advantage; 0 where it is not trained on."""
     turns = [
         np.full(len(trajectory.turns), value if train else 0.0)
         for trajectory, value, train in zip(batch.trajectories, values.tolist(), trains.tolist(), strict=True)

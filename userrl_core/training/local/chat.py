@@ -1,8 +1,8 @@
-"""From messages to token ids, by appended increments; nothing is ever rendered again.
+"""Messages to token ids, by appended increments; nothing is rendered twice.
 
-A conversation is its opening (the template's rendering up to the agent's first message), then alternately the agent's ids,
-as sampled, and the template's text between two agent messages. SFT examples and rollouts consist of the same increments, so
-that a model is trained on exactly the ids it sees in rollouts.
+A conversation starts with its opening: the template's rendering up to the agent's first message. The agent's ids, as
+sampled, then alternate with the template's text between two agent messages. SFT examples and rollouts use the same
+increments, so a model is trained on exactly the ids it sees in rollouts.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ from userrl_core.training.local.tokenizer import rendered
 _REPLY = "reply-marker-7f3a"
 _OBSERVATION = "answer-marker-7f3a"
 _REMEMBERED = 1024
-"""Texts and replies whose coding is kept."""
+"""Number of texts, and of replies, whose encoding is cached."""
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """One conversation of L tokens. turns: [L], index of the agent turn that a token belongs to, -1 for all other tokens."""
+    """One conversation of L tokens. turns: [L], the index of the agent turn a token belongs to, -1 for all other tokens."""
 
     ids: list[int]
     turns: list[int]
 
     @property
     def agent_tokens(self) -> int:
-        """Number of the agent's tokens."""
+        """Return the number of the agent's tokens."""
         return len(self.turns) - self.turns.count(-1)
 
 
 def control_tokens(tokenizer: Any) -> tuple[str, ...]:
-    """All tokens that structure a conversation.
+    """Return all tokens that structure a conversation.
 
-    Not only `all_special_tokens`: that lists tokens with a role (end, padding), which the start of a turn need not have.
+    `all_special_tokens` is not enough: it lists tokens with a role (end, padding), and the start of a turn may have none.
     """
     added = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
     return tuple(sorted(added | set(tokenizer.all_special_tokens)))
 
 
 def harmless(text: str, control: Sequence[str]) -> str:
-    """Untrusted text without control tokens: an end-of-turn token in a user's text must not end a turn."""
+    """Return untrusted text without control tokens. An end-of-turn token in a user's text must not end a turn."""
     for token in control:
         if token in text:
             text = text.replace(token, f"{token[0]} {token[1:]}")
@@ -72,20 +72,20 @@ class ChatFormat:
         self.end_id, self._ending, self._head, self._tail = self._split(between)
 
     def opening(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> list[int]:
-        """Ids up to the agent's first reply."""
+        """Return the ids up to the agent's first reply."""
         safe = [{**message, "content": harmless(str(message["content"]), self._control)} for message in messages]
         return self._encode(rendered(self.tokenizer, safe, list(tools) or None))
 
     def reply(self, text: str) -> list[int]:
-        """The ids of a demonstrated (not sampled) reply with its end token, for supervised training."""
+        """Return the ids of a demonstrated (not sampled) reply with its end token, for supervised training."""
         return [*self._encode(harmless(text.removesuffix(self._ending), self._control)), self.end_id]
 
     def after_reply(self, observation: str) -> list[int]:
-        """The ids between a reply's end token and the next reply: the environment's observation."""
+        """Return the ids between a reply's end token and the next reply: the environment's observation."""
         return self._encode(f"{self._head}{harmless(observation, self._control)}{self._tail}")
 
     def text(self, ids: Sequence[int]) -> str:
-        """A sampled reply as text, without its end token."""
+        """Return a sampled reply as text, without its end token."""
         return self._text_of(tuple(ids))
 
     def _decoded(self, ids: tuple[int, ...]) -> str:
@@ -96,7 +96,7 @@ class ChatFormat:
         return f"{body}{self._ending}" if ended else str(body)
 
     def chat(self, chat: Mapping[str, Any], cutoff: int | None = None) -> Encoded:
-        """A whole conversation (`userrl_core.distill.to_chat`) as ids, cut at cutoff tokens."""
+        """Encode a whole conversation (`userrl_core.distill.to_chat`), cut after cutoff tokens."""
         messages: list[Message] = list(chat["messages"])
         first = next((i for i, m in enumerate(messages) if m["role"] == "assistant"), len(messages))
         ids = self.opening(messages[:first], chat.get("tools") or ())
@@ -119,7 +119,10 @@ class ChatFormat:
         return tuple(self.tokenizer.encode(text, add_special_tokens=False))
 
     def _between(self, role: str) -> str | None:
-        """The template's text after a reply, with an observation of this role; None when it refuses or drops one of the two."""
+        """Return the template's text after a reply, including an observation of this role.
+
+        None: the template refuses the role, or drops the reply or the observation.
+        """
         messages = [
             {"role": "user", "content": "."},
             {"role": "assistant", "content": _REPLY},
@@ -135,7 +138,7 @@ class ChatFormat:
         return after if reply and after.count(_OBSERVATION) == 1 else None
 
     def _split(self, between: str) -> tuple[int, str, str, str]:
-        """The end token's id, the reply's text that it stands for, and the texts before and after the observation."""
+        """Return the end token's id, the reply text it stands for, and the texts before and after the observation."""
         head, _, tail = between.partition(_OBSERVATION)
         ids = self._encode(head.lstrip())
         end = ids[0] if ids else self.tokenizer.eos_token_id

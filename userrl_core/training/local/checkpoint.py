@@ -1,8 +1,9 @@
 """Checkpoint folders: written atomically, verified by hashes, without pickle.
 
-A checkpoint is a Hugging Face model folder with a ``trainer`` folder inside (optimiser, generators, curriculum; see
-`state`). It is written under a temporary name and synced to disk; ``state.json`` is written last, with the SHA-256 of every
-other file, and the folder is renamed. A folder without ``state.json``, or with other hashes, is never loaded.
+A checkpoint is a Hugging Face model folder that contains a ``trainer`` folder (optimiser, generators, curriculum; see
+`state`). It is written under a temporary name and synced to disk. ``state.json`` is written last, with the SHA-256 of
+every other file, and then the folder is renamed. A folder without ``state.json``, or with other hashes, is never
+loaded.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ _NAME = re.compile(r"step-(\d{6,})")
 
 
 class CheckpointState(BaseModel):
-    """``state.json``. files: SHA-256 by path within the folder. sha256: of the weights alone, to compare runs."""
+    """The content of ``state.json``. files: SHA-256 by path within the folder. sha256: hash of the weights alone, to
+    compare runs.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -41,7 +44,7 @@ class CheckpointState(BaseModel):
 
 
 def step_folder(root: Path, step: int) -> Path:
-    """The folder of a step's checkpoint."""
+    """Return the folder of a step's checkpoint."""
     return root / f"step-{step:06d}"
 
 
@@ -54,10 +57,10 @@ def write_checkpoint(
     parent: str | None = None,
     score: float | None = None,
 ) -> CheckpointState:
-    """Write a checkpoint atomically.
+    """Write a checkpoint atomically, replacing an older one of that name.
 
-    fill: writes all files but ``state.json`` into the given folder. An older checkpoint of that name is replaced. Raises
-    CheckpointError when it cannot be written.
+    fill: writes all files except ``state.json`` into the given folder. Raises CheckpointError when the checkpoint
+    cannot be written.
     """
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -97,7 +100,7 @@ def write_checkpoint(
 
 
 def read_state(folder: Path) -> CheckpointState:
-    """A checkpoint's ``state.json``; its files are not verified. Raises CheckpointError when it cannot be read."""
+    """Return a checkpoint's ``state.json`` without verifying its files. Raises CheckpointError when it cannot be read."""
     if not folder.is_dir():
         raise CheckpointError(f"There is no checkpoint at {folder}; give a folder that holds {STATE}.")
     try:
@@ -109,7 +112,7 @@ def read_state(folder: Path) -> CheckpointState:
 
 
 def read_checkpoint(folder: Path) -> CheckpointState:
-    """A checkpoint's ``state.json``, with every file verified. Raises CheckpointError naming the problem."""
+    """Return a checkpoint's ``state.json`` after verifying every file. Raises CheckpointError naming the problem."""
     state = read_state(folder)
     for name, expected in state.files.items():
         path = folder / name
@@ -125,7 +128,7 @@ def read_checkpoint(folder: Path) -> CheckpointState:
 
 
 def newest(root: Path, *, report: Callable[[Path, str], None] | None = None) -> tuple[Path, CheckpointState] | None:
-    """The newest complete checkpoint, None where there is none. report: called for each damaged one that is skipped."""
+    """Return the newest complete checkpoint, or None. report: called for each damaged checkpoint that is skipped."""
     for _, folder in sorted(_steps(root), reverse=True):
         try:
             return folder, read_checkpoint(folder)
@@ -136,7 +139,7 @@ def newest(root: Path, *, report: Callable[[Path, str], None] | None = None) -> 
 
 
 def prune(root: Path, keep: int, best: Path | None) -> list[Path]:
-    """Remove all but the newest ``keep`` checkpoints and the best one; returns the removed ones."""
+    """Remove all checkpoints except the newest ``keep`` and the best one. Return the removed folders."""
     for leftover in root.glob(".step-*.deleted"):  # of a process that was killed during a removal
         shutil.rmtree(leftover, ignore_errors=True)
     removed = []
@@ -151,7 +154,7 @@ def prune(root: Path, keep: int, best: Path | None) -> list[Path]:
 
 
 def read_json(path: Path) -> Any:
-    """JSON of a checkpoint's file; raises CheckpointError when it cannot be read."""
+    """Return the JSON of a checkpoint's file. Raises CheckpointError when it cannot be read."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:

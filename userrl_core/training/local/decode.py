@@ -1,15 +1,15 @@
 """Decoding with a key-value cache that persists over a whole conversation, many conversations in lock-step.
 
-All rows share one column index: new tokens take the next columns of every row, and columns that are empty for a row (left
-padding, rows that have already ended their reply) are masked out. Positions count a row's real tokens only. Rows are removed
+All rows share one column index: new tokens take the next columns of every row. Columns that are empty for a row (left
+padding, a reply that has already ended) are masked out. Positions count a row's real tokens only. Rows are removed
 from the batch when their conversation ends. No token is fed twice.
 
-Over many turns the columns are the sum of each turn's longest piece, far more than any row has tokens. A small cache is left
-like that and doubles. One beyond `DOUBLES_BELOW` is packed instead: each row's tokens move together, to the right, and the cache
-grows by `COLUMNS_AHEAD` columns beyond the longest row.
+Over many turns the columns add up to the longest piece of each turn, far more than the tokens of any row. A small
+cache is left that way and doubles. A cache beyond `DOUBLES_BELOW` is packed: each row's tokens move together, to the
+right, and the cache grows by `COLUMNS_AHEAD` columns beyond the longest row.
 
-`Qwen3Decoder` runs the blocks itself and is the fast path; `GenericDecoder` uses any model's own forward and cache. Both
-return the logits after the last fed column, in float32.
+`Qwen3Decoder` runs the blocks itself and is the fast path. `GenericDecoder` uses any model's own forward and cache.
+Both return the logits after the last fed column, in float32.
 
 Shapes: B rows, n new columns, C columns so far, H query heads, K key heads, D head width.
 """
@@ -28,33 +28,33 @@ from transformers.cache_utils import DynamicLayer
 from userrl_core.training.one_gpu import COLUMNS_AHEAD
 
 DOUBLES_BELOW = 2**30
-"""Bytes of keys and values up to which a cache doubles, without packing: whatever a laptop plays."""
+"""Largest size, in bytes of keys and values, to which a cache doubles without packing. Laptop runs stay below it."""
 
 
 class Decoder(Protocol):
     """A batch of conversations being fed to a model."""
 
     def feed(self, ids_Bn: Tensor, real_Bn: Tensor) -> Tensor:
-        """Append columns; returns logits [B, vocabulary] after the last one. real_Bn: False where a row has no token.
+        """Append columns. Return logits [B, vocabulary] after the last one. real_Bn: False where a row has no token.
 
         The logits of a row whose last column is not real are undefined.
         """
         ...
 
     def keep(self, rows: Tensor) -> None:
-        """Keep these rows only, in this order."""
+        """Keep only these rows, in this order."""
         ...
 
 
 def make_decoder(model: Any, rows: int, columns: int) -> Decoder:
-    """The fastest decoder for this model. columns: the initial capacity; it grows as needed."""
+    """Return the fastest decoder for this model. columns: the initial capacity; it grows as needed."""
     if model.config.model_type == "qwen3" and not getattr(model.config, "use_sliding_window", False):
         return Qwen3Decoder(model, rows, columns)
     return GenericDecoder(model, rows)
 
 
 def column_bytes(model: Any) -> int:
-    """Bytes of one token's keys and values in all layers."""
+    """Return the bytes of one token's keys and values in all layers."""
     config = model.config.get_text_config()
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
@@ -86,7 +86,7 @@ class Qwen3Decoder:
 
     @property
     def capacity(self) -> int:
-        """Columns that the cache has memory for."""
+        """Return the number of columns the cache has memory for."""
         return self._real_BC.shape[1]
 
     @torch.inference_mode()
@@ -152,7 +152,10 @@ class Qwen3Decoder:
         return projected
 
     def _mask(self, start: int, end: int) -> Tensor:
-        """The columns that a new column attends to, [B, 1, n, C]: real ones up to itself, and itself, so that no row is empty."""
+        """Return the columns that a new column attends to, [B, 1, n, C].
+
+        These are the real columns up to itself, and itself, so that no row is empty.
+        """
         columns = torch.arange(end, device=self._real_BC.device)
         new_columns = columns[start:, None]
         real_before = self._real_BC[:, None, None, :end] & (columns <= new_columns)
@@ -167,7 +170,7 @@ class Qwen3Decoder:
         return scaled
 
     def _grow(self, n: int) -> None:
-        """Make room for n columns, if needed: double a small cache; pack a large one, then grow it to what is needed."""
+        """Make room for n columns if needed. A small cache doubles; a large one is packed and then grows to the needed size."""
         if self._used + n <= self.capacity:
             return
         added = max(n, self.capacity)
@@ -178,7 +181,7 @@ class Qwen3Decoder:
         self._replace(lambda cached: F.pad(cached, (0, 0, 0, added)))
 
     def _pack(self) -> None:
-        """Move each row's tokens together, so that as few columns are used as the longest row has tokens."""
+        """Move each row's tokens together, so that the used columns equal the length of the longest row."""
         columns_BC = _real_columns(self._real_BC[:, : self._used])
         self._used = columns_BC.shape[1]
         real_BC = self._real_BC.gather(1, columns_BC)
@@ -188,7 +191,7 @@ class Qwen3Decoder:
             cached[:, :, : self._used] = _take(cached, columns_BC)
 
     def _replace(self, change: Callable[[Tensor], Tensor]) -> None:
-        """Replace the keys and values of one layer after the other, so that only one of them exists twice."""
+        """Replace the keys and values one layer at a time, so that only one layer exists twice."""
         for cache in (self._keys, self._values):
             for index, cached in enumerate(cache):
                 cache[index] = change(cached)
@@ -227,8 +230,10 @@ class GenericDecoder:
         self._real_BC = self._real_BC[rows]
 
     def _pack(self, n: int) -> None:
-        """As `Qwen3Decoder._pack`, when the cache is large and `COLUMNS_AHEAD` columns would be won; not where some layer's
-        cache is of another kind (a sliding window, a state)."""
+        """Pack as in `Qwen3Decoder._pack` when the cache is large and packing frees at least `COLUMNS_AHEAD` columns.
+
+        Skipped where some layer has another kind of cache (a sliding window, a state).
+        """
         rows, columns = self._real_BC.shape
         layers = self._cache.layers
         large = self._column_bytes * rows * (columns + n) > DOUBLES_BELOW
@@ -243,13 +248,15 @@ class GenericDecoder:
 
 
 def _real_columns(real_BC: Tensor) -> Tensor:
-    """Each row's real columns, in order and at the right, filled up at the left with others: as many as the longest row has."""
+    """Return each row's real columns, in order and right-aligned, as many as the longest row has. Shorter rows are
+    filled up on the left with other columns.
+    """
     longest = int(real_BC.sum(1).max())
     return real_BC.to(torch.uint8).argsort(dim=1, stable=True)[:, real_BC.shape[1] - longest :]
 
 
 def _take(cached: Tensor, columns_BC: Tensor) -> Tensor:
-    """Keys or values of those columns; cached: [B, K, C, D]."""
+    """Return the keys or values of those columns; cached: [B, K, C, D]."""
     return cached.gather(2, columns_BC[:, None, :, None].expand(-1, cached.shape[1], -1, cached.shape[3]))
 
 

@@ -1,4 +1,4 @@
-"""Metrics of one step's trajectories, named ``scope/subset/stat``; nulls are left out, never counted as zero.
+"""Metrics of one step's trajectories, named ``scope/subset/stat``. Nulls are left out, never counted as zero.
 
 ``<scope>/return_sum/mean`` is the mean sum of raw rewards, the only reward metric that is comparable between recipes.
 """
@@ -14,7 +14,11 @@ from userrl_core.training.waits import waits
 
 
 def conversation_metrics(trajectories: Sequence[Trajectory], scope: str) -> dict[str, float]:
-    """Rewards, scores, lengths, formats and stop reasons; rewards and scores also per gym and tier where there are several."""
+    """Return rewards, scores, lengths, format validity and stop reasons.
+
+    Rewards and scores are also given per gym where there are several gyms. Scores are also given per tier where a gym
+    has several.
+    """
     metrics = _outcome(trajectories, scope)
     by_gym = _grouped(trajectories, lambda trajectory: trajectory.task.gym)
     for gym, played in by_gym.items():
@@ -38,7 +42,7 @@ def conversation_metrics(trajectories: Sequence[Trajectory], scope: str) -> dict
 
 
 def _grouped(trajectories: Sequence[Trajectory], key: Callable[[Trajectory], str]) -> dict[str, list[Trajectory]]:
-    """By name, sorted."""
+    """Group the trajectories by name, sorted."""
     return {name: [t for t in trajectories if key(t) == name] for name in sorted({key(t) for t in trajectories})}
 
 

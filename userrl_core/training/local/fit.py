@@ -23,11 +23,11 @@ from userrl_core.training.local.state import TrainState
 from userrl_core.training.protocols import Progress
 
 Step = Callable[[int, Sequence[int]], dict[str, float]]
-"""Executes step n (from 1) on these rows and returns its metrics."""
+"""A function that executes step n (from 1) on these rows and returns its metrics."""
 
 
 def own_checkpoint(job: TrainingJob) -> Path | None:
-    """The newest complete checkpoint that this job wrote before."""
+    """Return the newest complete checkpoint that this job wrote, or None."""
     found = newest(_root(job))
     return found[0] if found else None
 
@@ -42,7 +42,9 @@ def fit(
     sink: Sink | None = None,
     progress: Progress | None = None,
 ) -> StageResult:
-    """Run to step `total`, from the job's newest checkpoint if it has one. The state's model must be that checkpoint's."""
+    """Train to step `total`, from the job's newest checkpoint if it has one. The state's model must come from that
+    checkpoint.
+    """
     root = _root(job)
     root.mkdir(parents=True, exist_ok=True)
     checkpoint = own_checkpoint(job)
@@ -74,7 +76,7 @@ def fit(
 
 
 def shuffled_batches(rows: int, size: int, seed: int) -> Iterator[list[int]]:
-    """Endless batches of row numbers: each epoch has its own shuffle, and a batch may span two epochs."""
+    """Yield endless batches of row numbers. Each epoch has its own shuffle, and a batch may span two epochs."""
     pending: list[int] = []
     for epoch in count():
         order = list(range(rows))

@@ -1,12 +1,14 @@
 """Log-probabilities of given tokens, in one forward pass over whole conversations.
 
-Conversations are padded on the right: under a causal mask no token attends to the padding, so that no attention mask is
-needed, and torch is free to take its flash kernels. The output layer is applied to the agent's tokens only; everything after
-it is float32. A real vocabulary makes that layer the largest thing of the update (some 20 bytes per token and entry), so it
-is taken in chunks of tokens, which the backward pass computes again one by one; a micro-batch of the models made here is one
-chunk.
+Conversations are padded on the right. Under a causal mask no token attends to the padding, so no attention mask is
+needed and torch can use its flash kernels. The output layer is applied to the agent's tokens only, and everything
+after it is float32.
 
-Shapes: B conversations, L tokens of the longest one, S agent tokens, s of them in a chunk, H hidden width, V vocabulary.
+With a real vocabulary the output layer takes the most memory of the update, some 20 bytes per token and vocabulary
+entry. It is therefore computed in chunks of tokens, which the backward pass recomputes one by one. A micro-batch of
+the small models made here is one chunk.
+
+Shapes: B conversations, L tokens of the longest one, S agent tokens, s agent tokens of a chunk, H hidden width, V vocabulary.
 """
 
 from __future__ import annotations
@@ -35,10 +37,10 @@ def token_logprobs(
     entropy_grad: bool = False,
     entries: int = HEAD_ENTRIES,
 ) -> tuple[Tensor, Tensor]:
-    """Log-probabilities of the agent's tokens, with gradients, and entropies of their distributions, both [S] in nats.
+    """Return log-probabilities of the agent's tokens, with gradients, and entropies of their distributions, both [S] in nats.
 
-    entropy_grad: the entropies carry gradients too; without, nothing of the size of the vocabulary is kept for them.
-    entries: most entries, tokens times vocabulary, that are held at once, where the architecture's output layer is plain.
+    entropy_grad: let the entropies carry gradients too. Otherwise nothing of vocabulary size is kept for them.
+    entries: the maximum of tokens times vocabulary held at once, for architectures with a plain output layer.
     """
     device = next(model.parameters()).device
     ids_BL, _ = pad(ids, 0, device=device)
@@ -60,7 +62,7 @@ def token_logprobs(
 def reference_logprobs(
     model: Any, ids: Sequence[Sequence[int]], turns: Sequence[Sequence[int]], temperature: float, micro_batch: int
 ) -> list[Tensor]:
-    """Log-probabilities under a frozen model, one tensor per conversation."""
+    """Return log-probabilities under a frozen model, one tensor per conversation."""
     out: list[Tensor] = []
     for start in range(0, len(ids), micro_batch):
         span = slice(start, start + micro_batch)
@@ -70,9 +72,9 @@ def reference_logprobs(
 
 
 def _head(model: Any, ids_BL: Tensor, is_agent: Tensor) -> tuple[Callable[[Tensor], Tensor], Tensor]:
-    """The output layer, and its inputs that predict the agent's tokens, [S, H]; is_agent: [B, L-1].
+    """Return the output layer and its inputs that predict the agent's tokens, [S, H]; is_agent: [B, L-1].
 
-    Of an architecture whose output layer is not plain the rows are logits already, [S, V], of all tokens at once.
+    For an architecture whose output layer is not plain, the second value holds the logits of all tokens, [S, V].
     """
     if model.config.model_type in _PLAIN_HEAD:
         hidden = model.model(input_ids=ids_BL, use_cache=False).last_hidden_state
@@ -84,7 +86,7 @@ def _head(model: Any, ids_BL: Tensor, is_agent: Tensor) -> tuple[Callable[[Tenso
 def _of_chunk(
     head: Callable[[Tensor], Tensor], temperature: float, entropy_grad: bool, rows: Tensor, tokens_s: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Log-probabilities and entropies of some tokens, [s] each."""
+    """Return log-probabilities and entropies of some tokens, [s] each."""
     logits_sV = head(rows).float()
     if temperature != 1.0:
         logits_sV = logits_sV / temperature

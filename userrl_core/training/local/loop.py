@@ -1,8 +1,8 @@
 """One stage of reinforcement learning: rollout, credit, update, validation, checkpoint.
 
-A step draws tasks, plays every task `group` times in lock-step, computes advantages, updates the policy, sometimes validates
-at the run's final horizon, logs, and finally writes a checkpoint. After a restart, whatever was logged after the newest
-checkpoint is voided (``rewind``) and played again, to the same tokens.
+A step draws tasks, plays every task `group` times in lock-step, computes advantages and updates the policy. Some
+steps also validate at the run's final horizon. A step then logs and may write a checkpoint. After a restart,
+everything logged after the newest checkpoint is voided (``rewind``) and played again, with the same tokens.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ from userrl_core.training.protocols import Curriculum, Progress
 
 
 def train_rl(job: RlJob, curriculum: Curriculum, sink: Sink, progress: Progress | None = None) -> StageResult:
-    """Run the stage to its last step; a restart continues from its newest checkpoint, bit for bit.
+    """Run the stage to its last step. A restart continues bit for bit from its newest checkpoint.
 
-    curriculum: newly created; its state is loaded from the checkpoint. Runs its own event loop.
-    Raises CheckpointError for an unusable checkpoint, TrainingError for one that this stage cannot continue.
+    curriculum: newly created; its state is loaded from the checkpoint. The function runs its own event loop. Raises
+    CheckpointError for an unusable checkpoint, TrainingError for one that this stage cannot continue.
     """
     fix_threads(job.threads)
     return asyncio.run(_Stage(job, curriculum, sink, progress).run())
@@ -137,7 +137,7 @@ class _Stage:
         )
 
     def _over(self) -> bool:
-        """Whether the stage has had its last step: by number, or because its time is used up."""
+        """Return True after the stage's last step: the step number or the time limit was reached."""
         job = self.job
         if self.state.step >= job.last_step or job.seconds is None:
             return self.state.step >= job.last_step
@@ -145,7 +145,7 @@ class _Stage:
         return self.clock.used(kind, job.first_step, self.state.step) >= most
 
     def _total(self) -> int:
-        """The run's last step as far as can be told: of a stage in seconds, at the pace so far."""
+        """Return the run's last step. For a stage limited in seconds, estimate it from the pace so far."""
         job, done = self.job, self.state.step - self.job.first_step + 1
         if job.seconds is None:
             return job.total_steps or job.last_step
@@ -154,7 +154,7 @@ class _Stage:
         return job.first_step - 1 + max(done, round(done * most / max(used, 1e-9)))
 
     async def _step(self, step: int) -> dict[str, float]:
-        """One training step; afterwards it is the state's last step."""
+        """Execute one training step; afterwards it is the state's last step."""
         started, cpu_started = time.perf_counter(), time.process_time()
         horizon = self.curriculum.horizon(step, self.state.history)
         tasks = self._tasks_of(step)
@@ -197,14 +197,17 @@ class _Stage:
         }
 
     def _gpu_seconds(self, started: float) -> float:
-        """Seconds on the GPU since then; 0 on a CPU."""
+        """Return the GPU seconds since `started`; 0 on a CPU."""
         if self.job.device == "cpu":
             return 0.0
         torch.cuda.synchronize()
         return time.perf_counter() - started
 
     def _tasks_of(self, step: int) -> int:
-        """How many tasks this step draws: with `batch_tokens` what is owed up to this step, at the last step's price."""
+        """Return the number of tasks this step draws.
+
+        With `batch_tokens`, draw enough tasks to use the token budget up to this step, at the last step's tokens per task.
+        """
         budget = self.config.batch_tokens
         drawn = [(e["tokens"] or 0.0, e["tasks"] or 1.0) for e in self.state.history if "tokens" in e]
         if budget is None or not drawn:
@@ -214,7 +217,10 @@ class _Stage:
         return min(max(round(owed * tasks / tokens), 1), 4 * self.config.batch)
 
     async def _collect(self, step: int, horizon: int, tasks: int) -> tuple[Batch, Credits, int]:
-        """The step's trajectories; with filter resample, groups without a signal are replaced by further draws, up to the limit."""
+        """Return the step's trajectories, their credits, and the number of resampled tasks.
+
+        With filter resample, groups without a signal are replaced by further draws, up to the limit.
+        """
         batch = await self._play(step, horizon, self.curriculum.draw(step, tasks))
         credits = batch.credits(self.job.credit)
         resampled = 0
@@ -243,7 +249,7 @@ class _Stage:
         return batch
 
     async def _validate(self, step: int) -> tuple[float | None, dict[str, float]]:
-        """Play the validation tasks; returns the mean score, None when no trajectory was scored, and the metrics."""
+        """Play the validation tasks. Return the mean score (None when no trajectory was scored) and the metrics."""
         started = time.perf_counter()
         self.sink.tasks(self.job.validation)
         context = self._context(step, "validate")
@@ -278,7 +284,7 @@ class _Stage:
         return trajectories
 
     async def _wait_for_users(self) -> None:
-        """After trajectories that a served user or judge did not answer: wait for it, because further ones would not be scored."""
+        """Wait for a served user or judge that did not answer in the last episodes: further trajectories would not be scored."""
         waited_for = [("user model", server) for server in served_users(self.job.users) if self.user_was_down]
         judge = None if self.job.judge is None else judge_server(self.job.judge)
         if self.judge_was_down and judge is not None:
@@ -318,7 +324,7 @@ class _Stage:
             return reference_logprobs(self.reference, ids, turns, self.config.temperature, self.config.micro_batch)
 
     def _reference_model(self, path: Path) -> Any:
-        """The model that the distance is measured to: below adapters it is there already."""
+        """Return the model for the KL reference. Under adapters the base model already serves as it."""
         base = self.state.base
         if base is not None and Path(base.path).resolve() == path.resolve():
             return self.state.model
@@ -341,7 +347,7 @@ class _Stage:
             self.curriculum.observe(key, sum(successes) / len(group), sum(tokens) / len(group))
 
     def _save(self, score: float | None) -> None:
-        """Write a checkpoint of the state; everything logged so far is on disk before."""
+        """Write a checkpoint of the state, after flushing the log to disk."""
         state, step = self.state, self.state.step
         self.sink.flush()
         if state.curriculum is None:
@@ -357,7 +363,7 @@ class _Stage:
         self.saved, self.parent = saved, saved.id
 
     def _rewind(self) -> None:
-        """After a restart, void what earlier processes of this stage logged after the step that we continue from."""
+        """After a restart, void what earlier processes of this stage logged after the step from which training continues."""
         marker = begun_marker(self.job.out_dir)
         # No rewind for a finished stage, which only returns its result: it would void the log of later stages.
         if marker.exists() and not self._over():
@@ -415,7 +421,7 @@ class _Stage:
         )
 
     def _stage_of(self, step: int) -> str:
-        """The stage of a step in the log."""
+        """Return the stage name of a step in the log."""
         return self.job.stage or self.curriculum.stage_of(max(step, 1))
 
     def _log_skipped(self, folder: Path, reason: str) -> None:
@@ -427,7 +433,7 @@ def _id_of(path: Path) -> str | None:
 
 
 def _best_of(root: Path, earlier: Best | None) -> Best | None:
-    """The best validated checkpoint among those on disk and that of earlier stages."""
+    """Return the best validated checkpoint among those on disk and the best of earlier stages."""
     best = earlier
     for folder in sorted(root.glob("step-*")):
         try:

@@ -1,9 +1,9 @@
-"""LoRA adapters by peft: put into a model, kept beside its base, and folded into its weights (Hu et al. 2021).
+"""LoRA adapters by peft (Hu et al. 2021): added to a model, saved separately from its base, and folded into its weights.
 
-The model stays what it is, a Qwen3 or another causal model, some of whose linear layers also add ``B A x * alpha / rank``.
-B begins with zeros, so an adapted model begins as its base. A checkpoint's weights have the adapters folded in, so that
-everybody loads it as an ordinary model; the adapters themselves lie in ``trainer/adapter`` as peft writes them, and
-``trainer.json`` says which base they belong to, since folded weights cannot be unfolded to the last bit.
+The model stays a Qwen3 or another causal model; some of its linear layers also add ``B A x * alpha / rank``. B starts
+with zeros, so an adapted model starts equal to its base. A checkpoint's weights have the adapters folded in, so it
+loads as an ordinary model. The adapters themselves are saved in ``trainer/adapter`` in peft's format.
+``trainer.json`` records their base, because folded weights cannot be unfolded to the last bit.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NAME, _FILE, _PREFIX = "default", "adapter_model.safetensors", "base_model.mode
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """The model below the adapters. sha256: of its weights, where it is one of our checkpoints."""
+    """The model below the adapters. sha256: hash of its weights, if it is one of our checkpoints."""
 
     path: str
     sha256: str | None
@@ -39,7 +39,7 @@ class Base:
 
     @classmethod
     def at(cls, path: str | Path, settings: LoraSettings) -> Base:
-        """A model that gets new adapters."""
+        """Return the base for new adapters on this model."""
         ours = (Path(path) / STATE).exists()
         return cls(
             str(Path(path).resolve()) if ours else str(path), read_state(Path(path)).sha256 if ours else None, settings
@@ -47,7 +47,9 @@ class Base:
 
     @classmethod
     def below(cls, checkpoint: Path, settings: LoraSettings) -> Base | None:
-        """The base of a checkpoint's adapters; None where it has none. Raises CheckpointError when it is not what it was."""
+        """Return the base of a checkpoint's adapters, or None without adapters. Raises CheckpointError when the base
+        has changed.
+        """
         file = checkpoint / "trainer" / "trainer.json"
         record = read_json(file).get("base") if file.is_file() else None
         if record is None:
@@ -62,14 +64,14 @@ class Base:
         return cls(path, record["sha256"], settings)
 
     def record(self, checkpoint: Path) -> dict[str, str | None]:
-        """As ``trainer.json`` of that checkpoint has it."""
+        """Return the entry that ``trainer.json`` of that checkpoint stores."""
         return {
             "path": os.path.relpath(self.path, checkpoint.resolve()) if self.sha256 else self.path,
             "sha256": self.sha256,
         }
 
     def save(self, model: nn.Module, folder: Path) -> None:
-        """Write the adapters as peft loads them."""
+        """Write the adapters in peft's format."""
         tensors = {_PREFIX + name.replace(f".{_NAME}.", "."): p.detach().cpu() for name, p in trained(model).items()}
         folder.mkdir()
         save_file(tensors, folder / _FILE)
@@ -83,7 +85,7 @@ class Base:
 
 
 def adapt(model: Any, settings: LoraSettings, seed: int) -> None:
-    """Put new adapters into the model, the same for the same seed, and freeze all else.
+    """Add new adapters to the model and freeze everything else. The same seed gives the same adapters.
 
     Raises ConfigError for a model whose layers have other names or kinds.
     """
@@ -102,7 +104,7 @@ def adapt(model: Any, settings: LoraSettings, seed: int) -> None:
 
 
 def load_adapter(model: Any, folder: Path) -> None:
-    """Put a checkpoint's adapters into a model that has adapters of that shape. Raises CheckpointError where it has others."""
+    """Load a checkpoint's adapters into a model with adapters of the same shape. Raises CheckpointError where shapes differ."""
     try:
         tensors = load_file(folder / _FILE)
         with torch.no_grad():
@@ -113,9 +115,9 @@ def load_adapter(model: Any, folder: Path) -> None:
 
 
 def folded(tensors: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:
-    """An adapted model's tensors as those of an ordinary one of its kind. scale: alpha / rank.
+    """Return an adapted model's tensors as tensors of an ordinary model of its kind. scale: alpha / rank.
 
-    The product is taken in float32 and rounded once, to the number format of the weights.
+    The product is computed in float32 and rounded once, to the number format of the weights.
     """
     whole: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
@@ -131,7 +133,7 @@ def folded(tensors: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:
 
 @contextmanager
 def without_adapters(model: nn.Module) -> Iterator[None]:
-    """The model as its base, bit for bit; without effect on a model that has no adapters."""
+    """Use the model as its base, bit for bit. Has no effect on a model without adapters."""
     for layer in _layers(model):
         layer.enable_adapters(False)
     try:

@@ -1,4 +1,4 @@
-"""The model: a small Qwen3 from scratch, or any causal Hugging Face checkpoint in safetensors."""
+"""Model loading: a small Qwen3 from scratch, or any causal Hugging Face checkpoint in safetensors."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 def build_model(config: ModelConfig, tokenizer: Any, seed: int, device: str = "cpu") -> Any:
-    """A Qwen3 of the configured shape with random weights, the same for the same seed; torch's global generator is unchanged.
+    """Return a Qwen3 of the configured shape with random weights. The same seed gives the same weights; torch's
+    global generator is unchanged.
 
-    Embeddings are tied: otherwise half of a model this small would be its vocabulary.
+    Embeddings are tied: otherwise the vocabulary would be half of a model this small.
     """
     shape = Qwen3Config(
         vocab_size=len(tokenizer),
@@ -54,7 +55,7 @@ def build_model(config: ModelConfig, tokenizer: Any, seed: int, device: str = "c
 def load_model(path: str | Path, config: ModelConfig, device: str = "cpu") -> Any:
     """Return a checkpoint's model. Only safetensors are read, and no code of the checkpoint is executed.
 
-    Raises CheckpointError where there is no such model, or its weights are incomplete or not finite.
+    Raises CheckpointError where the model is missing, or its weights are incomplete or not finite.
     """
     try:
         folder = local_folder(path)
@@ -87,9 +88,9 @@ def load_model(path: str | Path, config: ModelConfig, device: str = "cpu") -> An
 def check_elsewhere(path: str | Path) -> None:
     """Raise CheckpointError for a model that another process (verl, a rollout engine) must not load.
 
-    Its files must be whole, its weights safetensors and finite, its chat template must end, and its config must name no
-    attention of its own. A hub's name that was not fetched yet is not checked. Tensors are read one by one, so that no model
-    is too large for this process.
+    Its files must be complete, its weights finite and in safetensors, and its chat template must end. Its config must
+    not name an attention implementation of the checkpoint. A hub name that was not fetched yet is not checked.
+    Tensors are read one by one, so no model is too large for this process.
     """
     folder = local_folder(path)
     if folder is None:
@@ -106,7 +107,7 @@ def check_elsewhere(path: str | Path) -> None:
 
 
 def check_finite(tensors: Mapping[str, Tensor], where: str) -> None:
-    """Raise CheckpointError, naming the first tensor that holds a number that is not finite."""
+    """Raise CheckpointError, naming the first tensor with a value that is not finite."""
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
             raise CheckpointError(
@@ -123,23 +124,25 @@ def _reason(error: Exception) -> str:
 
 
 def card_gb(device: str) -> float | None:
-    """Memory of the GPU that torch computes on; None on a CPU."""
+    """Return the memory in GB of the GPU that torch computes on; None on a CPU."""
     return torch.cuda.get_device_properties(device).total_memory / 1e9 if device.startswith("cuda") else None
 
 
 def context_limit(model: Any) -> int:
-    """Maximum tokens of a conversation."""
+    """Return the maximum number of tokens of a conversation."""
     return int(getattr(model.config, "max_position_embeddings", 0) or 2**31)
 
 
 def parameters(model: Any) -> int:
-    """Number of parameters; tied ones are counted once."""
+    """Return the number of parameters; tied ones are counted once."""
     return sum(p.numel() for p in model.parameters())
 
 
 def _prepare(model: Any, config: ModelConfig, device: str) -> Any:
-    """Move the model to the device, into memory allocated by torch: weights mapped from a file are aligned differently,
-    which may change the last bits of a product."""
+    """Move the model to the device, into memory allocated by torch.
+
+    Weights mapped from a file are aligned differently, which may change the last bits of a product.
+    """
     model.to(device)
     for parameter in model.parameters():
         parameter.data = parameter.data.clone()

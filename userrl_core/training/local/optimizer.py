@@ -1,10 +1,11 @@
 """AdamW, and its state as named tensors.
 
-16-bit weights need 32-bit master weights: a step of 1e-6 is far below the resolution of bfloat16 near 1 and would always be
-rounded away. The optimiser steps the master weights, and the 16-bit weights are rounded from them.
+16-bit weights need 32-bit master weights: a step of 1e-6 is far below the resolution of bfloat16 near 1 and would
+always be rounded away. The optimiser steps the master weights, and the 16-bit weights are rounded from them.
 
-Either way a trained parameter takes 16 bytes at most, and a step works on one tensor at a time (no ``foreach``, which holds
-one or two more copies of the whole model): of 4 billion parameters on one 80 GB card nothing else would fit.
+In both cases a trained parameter takes at most 16 bytes, and a step works on one tensor at a time. ``foreach`` is off
+because it holds one or two more copies of the whole model. With 4 billion parameters on one 80 GB card, these would
+not fit.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ class MasterAdamW(torch.optim.AdamW):
         super().__init__(self.masters.values(), lr=lr, betas=betas, weight_decay=weight_decay, foreach=False)
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """One step of the master weights with the weights' gradients, then round into the weights.
+        """Step the master weights with the weights' gradients, then round them into the weights.
 
-        One parameter after the other, which are independent in AdamW: at no time is there a second gradient of all of them.
+        Parameters are independent in AdamW and are stepped one at a time, so a second copy of all gradients never exists.
         """
         loss = None if closure is None else closure()
         for parameter, master in self.masters.items():
@@ -52,7 +53,7 @@ class MasterAdamW(torch.optim.AdamW):
 
 
 def adamw(module: nn.Module, lr: float, betas: tuple[float, float], weight_decay: float) -> torch.optim.AdamW:
-    """AdamW over all trained parameters, with 32-bit master weights where they have fewer bits."""
+    """Return AdamW over all trained parameters, with 32-bit master weights where they have fewer bits."""
     parameters = trained(module).values()
     if all(parameter.dtype == torch.float32 for parameter in parameters):
         return torch.optim.AdamW(parameters, lr=lr, betas=betas, weight_decay=weight_decay, foreach=False)
@@ -60,7 +61,7 @@ def adamw(module: nn.Module, lr: float, betas: tuple[float, float], weight_decay
 
 
 def trained(module: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters that are trained, by name: under LoRA the adapters', else all."""
+    """Return the trained parameters by name: the adapters under LoRA, otherwise all."""
     return {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
 
 
@@ -71,7 +72,10 @@ def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
 
 
 def clip_and_step(optimizer: torch.optim.Optimizer, parameters: Iterable[Tensor], limit: float) -> float:
-    """One optimiser step with the gradient clipped to the limit; returns its norm before. Skipped when that is not finite."""
+    """Take one optimiser step with the gradient clipped to the limit. Return the norm before clipping.
+
+    The step is skipped when the norm is not finite.
+    """
     norm = float(nn.utils.clip_grad_norm_(list(parameters), limit))
     if norm == norm and norm != float("inf"):
         optimizer.step()
@@ -80,7 +84,7 @@ def clip_and_step(optimizer: torch.optim.Optimizer, parameters: Iterable[Tensor]
 
 
 def optimizer_tensors(module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The optimiser's state as ``<parameter>/<moment>``."""
+    """Return the optimiser's state as ``<parameter>/<moment>``."""
     tensors: dict[str, Tensor] = {}
     for name, parameter in trained(module).items():
         stepped = _stepped(optimizer, parameter)
@@ -92,8 +96,9 @@ def optimizer_tensors(module: nn.Module, optimizer: torch.optim.Optimizer) -> di
 
 
 def load_optimizer_tensors(module: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Load the state that `optimizer_tensors` returned. Raises KeyError with the name of a parameter that the module does
-    not train."""
+    """Load the state that `optimizer_tensors` returned. Raises KeyError with the name of a parameter that the module
+    does not train.
+    """
     parameters = trained(module)
     for key, value in tensors.items():
         name, _, moment = key.rpartition("/")
@@ -108,5 +113,5 @@ def load_optimizer_tensors(module: nn.Module, optimizer: torch.optim.Optimizer, 
 
 
 def _stepped(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> nn.Parameter:
-    """The tensor that the optimiser steps for this parameter: itself or its master weights."""
+    """Return the tensor that the optimiser steps for this parameter: the parameter or its master weights."""
     return optimizer.masters[parameter] if isinstance(optimizer, MasterAdamW) else parameter

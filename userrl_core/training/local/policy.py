@@ -1,7 +1,7 @@
 """A torch model in this process as the policy: many conversations in lock-step over one key-value cache.
 
-Sampled ids are kept, with their exact log-probabilities, and never re-tokenised. The policy has a random generator of its
-own. Conversations that reach the model's context limit end with the score so far.
+Sampled ids are kept with their exact log-probabilities and never re-tokenised. The policy has its own random
+generator. Conversations that reach the model's context limit end with the score so far.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from userrl_core.training.one_gpu import rows_that_fit
 class LocalPolicy:
     """A torch model that plays episodes (`BatchPolicy`).
 
-    temperature: 0 is greedy. top_p: nucleus sampling; log-probabilities are those of the whole distribution. max_tokens: of
-    one reply. max_response_tokens: of a conversation after its opening. max_batch: conversations in one lock-step batch; on a GPU
-    there are fewer where the free memory does not hold their keys and values at full length.
-    generator: on the model's device; created from seed when not given. keep_samples: keep every conversation's tokens until
-    `take_samples`, for training. share_openings: conversations of a batch that begin with the same tokens are read once, for many
-    continuations of one beginning.
+    temperature: 0 is greedy. top_p: nucleus sampling; log-probabilities refer to the whole distribution. max_tokens:
+    limit of one reply. max_response_tokens: limit of a conversation after its opening. max_batch: conversations in
+    one lock-step batch. A GPU plays fewer where the free memory does not hold their keys and values at full length.
+    generator: on the model's device; created from seed when not given. keep_samples: keep every conversation's tokens
+    until `take_samples`, for training. share_openings: read the same opening of several conversations of a batch
+    once, for many continuations of one beginning.
 
-    An episode that was begun before, with turns of its own, is taken up where it stands.
+    An episode that already has turns continues after its last turn.
     """
 
     def __init__(
@@ -89,12 +89,12 @@ class LocalPolicy:
                 self._samples += [row.sample for row in rows]
 
     def take_samples(self) -> list[Sample]:
-        """The tokens of every conversation since the last call, in the order of the episodes."""
+        """Return the tokens of every conversation since the last call, in the order of the episodes."""
         taken, self._samples = self._samples, []
         return taken
 
     def _rows_at_once(self, rows: list[_Row]) -> int:
-        """How many of them are played at once: all on a CPU, on a GPU those whose cache fits into what is free."""
+        """Return the number of rows to play at once: max_batch on a CPU, as many as fit into the free memory on a GPU."""
         if self._device.type != "cuda" or not rows:
             return self._max_batch
         torch.cuda.empty_cache()  # what torch keeps for itself would not count as free
@@ -131,7 +131,7 @@ class LocalPolicy:
             active = [active[index] for index in continuing]
 
     async def _open(self, row: _Row) -> bool:
-        """Start the episode; False when the gym failed, or the opening already fills the context."""
+        """Start the episode. Return False when the gym failed or the opening already fills the context."""
         messages = row.episode.trajectory.messages or await row.episode.begin()
         if row.episode.finished:
             return False
@@ -149,7 +149,7 @@ class LocalPolicy:
         return False
 
     def _extend(self, row: _Row, reply: PolicyReply, observation: str) -> bool:
-        """Append the observation; False when no token of another reply would fit after it."""
+        """Append the observation. Return False when no token of another reply would fit after it."""
         ids = self._format.after_reply(observation)
         if reply.truncated:
             ids = [self._format.end_id, *ids]
@@ -162,9 +162,9 @@ class LocalPolicy:
 
     @torch.inference_mode()
     def _reply(self, decoder: Decoder, rows: list[_Row], opening: list[int] | None = None) -> list[PolicyReply]:
-        """One reply per row. Feeds the pending ids, samples, and leaves the ids that were not fed pending.
+        """Return one reply per row. Feeds the pending ids and samples; ids that were not fed stay pending.
 
-        opening: which of the distinct beginnings each row has, for those to be fed once each.
+        opening: the index of each row's opening among the distinct ones, when each is to be fed once.
         """
         pending = [row.pending for row in rows]
         if opening is not None:
@@ -200,7 +200,7 @@ class LocalPolicy:
     def _record(
         self, row: _Row, ids: list[int], logprobs: list[float], entropies: list[float], steps: int
     ) -> PolicyReply:
-        """Record one row's reply. steps: tokens sampled in this turn, all but the last of which were fed."""
+        """Record one row's reply. steps: tokens sampled in this turn; all but the last were fed."""
         count = len(ids)
         prompt_tokens = len(row.sample.ids)
         row.sample.append_reply(len(row.episode.trajectory.turns), ids, logprobs[:count], entropies[:count])
@@ -219,7 +219,7 @@ class LocalPolicy:
         return min(self._max_tokens, row.limit - len(row.sample.ids))
 
     def _sample(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Token, log-probability and entropy per row."""
+        """Return token, log-probability and entropy per row."""
         greedy = self._temperature == 0.0
         log_BV = torch.log_softmax(logits if greedy else logits / self._temperature, dim=-1)
         prob_BV = log_BV.exp()

@@ -18,9 +18,9 @@ from torch import Tensor
 class Sample:
     """One sampled conversation; four lists of the same length.
 
-    turns: index of the agent turn a token was sampled in, -1 for tokens of the opening, the environment and the template.
-    logprobs: nats under the sampling distribution (its temperature included), 0 where turns is -1. entropies: of the
-    distribution the token was drawn from, in nats.
+    turns: index of the agent turn in which a token was sampled, -1 for tokens of the opening, the environment and the
+    template. logprobs: nats under the sampling distribution (its temperature included), 0 where turns is -1.
+    entropies: entropy in nats of the distribution the token was drawn from.
     """
 
     ids: list[int] = field(default_factory=list)
@@ -46,15 +46,15 @@ class Sample:
 
     @property
     def agent_tokens(self) -> int:
-        """Number of sampled tokens."""
+        """Return the number of sampled tokens."""
         return len(self.turns) - self.turns.count(-1)
 
     def turn_tokens(self, turns: int) -> list[int]:
-        """Sampled tokens per turn."""
+        """Return the number of sampled tokens per turn."""
         return [self.turns.count(turn) for turn in range(turns)]
 
     def of_agent(self, values: Sequence[float]) -> NDArray[np.float32]:
-        """The entries of a per-token list that belong to agent tokens."""
+        """Return the entries of a per-token list that belong to agent tokens."""
         agent_values = [value for value, turn in zip(values, self.turns, strict=True) if turn >= 0]
         return np.asarray(agent_values, dtype=np.float32)
 
@@ -62,7 +62,7 @@ class Sample:
 def pad(
     rows: Sequence[Sequence[int]], fill: int, *, left: bool = False, device: torch.device | str = "cpu"
 ) -> tuple[Tensor, Tensor]:
-    """Rows of ids as a matrix [B, L], and which entries are real; padded on the right unless left."""
+    """Return rows of ids as a matrix [B, L], and a mask of the real entries. Padded on the right unless left is set."""
     longest = max(map(len, rows), default=0)
     ids = np.full((len(rows), longest), fill, dtype=np.int64)
     real = np.zeros((len(rows), longest), dtype=np.bool_)

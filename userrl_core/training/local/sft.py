@@ -1,7 +1,7 @@
 """Supervised fine-tuning on conversations, with the loss on the agent's tokens (UserRL section 4.1, "SFT cold start").
 
-Also writes the first checkpoint of a run: a model from scratch gets its tokenizer here, trained on the same conversations,
-and with ``enabled: false`` the checkpoint is the untrained model.
+It also writes the first checkpoint of a run. A model from scratch gets its tokenizer here, trained on the same
+conversations. With ``enabled: false`` the checkpoint is the untrained model.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from userrl_core.training.protocols import Progress
 
 
 def train_sft(job: SftJob, sink: Sink | None = None, progress: Progress | None = None) -> StageResult:
-    """Run the job to its end; a restart continues from its newest checkpoint, bit for bit.
+    """Run the job to its end. A restart continues bit for bit from its newest checkpoint.
 
-    Raises TrainingError where there are no usable examples, CheckpointError for an unusable checkpoint.
+    Raises TrainingError without usable examples, CheckpointError for an unusable checkpoint.
     """
     fix_threads(job.threads)
     card, shape = card_gb(job.device), known_shape(job.init or job.model.path)
@@ -59,7 +59,7 @@ def train_sft(job: SftJob, sink: Sink | None = None, progress: Progress | None =
 
 
 def encode_chats(chat_format: ChatFormat, chats: Sequence[Mapping[str, Any]], cutoff: int) -> list[Encoded]:
-    """Conversations as ids, without those that have no agent token within the cutoff. Raises TrainingError if none is left."""
+    """Encode conversations, leaving out those without an agent token within the cutoff. Raises TrainingError if none is left."""
     encoded = [chat_format.chat(chat, cutoff) for chat in chats]
     usable = [example for example in encoded if example.agent_tokens]
     if not usable:
@@ -71,7 +71,7 @@ def encode_chats(chat_format: ChatFormat, chats: Sequence[Mapping[str, Any]], cu
 
 
 def learning_rate(config: SftConfig, number: int, total: int) -> float:
-    """The learning rate of step `number` of 1 ... total: a linear warm-up, then the schedule."""
+    """Return the learning rate of step `number` of 1 ... total: a linear warm-up, then the schedule."""
     warmup = round(config.warmup * total) if config.warmup < 1 else int(config.warmup)
     if number <= warmup:
         return config.lr * number / warmup
@@ -82,7 +82,7 @@ def learning_rate(config: SftConfig, number: int, total: int) -> float:
 
 
 def new_model(config: ModelConfig, chats: Sequence[Mapping[str, Any]], seed: int, device: str) -> tuple[Any, Any]:
-    """Model and tokenizer of a new run: from the configured path, or from scratch."""
+    """Return model and tokenizer of a new run: from the configured path, or from scratch."""
     if config.path is not None:
         return load_model(config.path, config, device), load_tokenizer(config.path, config.thinking)
     tokenizer = train_tokenizer(render(chats, config.template), config.vocab_size, config.template)
@@ -90,7 +90,7 @@ def new_model(config: ModelConfig, chats: Sequence[Mapping[str, Any]], seed: int
 
 
 def _start(job: SftJob, chats: Sequence[Mapping[str, Any]]) -> tuple[Any, Any, Base | None]:
-    """Model, tokenizer, and what lies below adapters where only these are trained."""
+    """Return model and tokenizer, and the base model where only adapters are trained."""
     own, lora = own_checkpoint(job), job.sft.lora if job.sft.enabled else None
     start = own or job.init or (Path(job.model.path) if lora and job.model.path else None)
     if start is not None:

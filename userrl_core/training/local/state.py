@@ -1,8 +1,12 @@
 """The complete state of a trainer, and its exact serialisation.
 
-Files of a checkpoint's ``trainer`` folder: ``optimizer.safetensors`` (tensors named ``<parameter>/<moment>``),
-``generators.safetensors`` (generator states as bytes), ``critic.safetensors`` with ``critic_optimizer.safetensors`` where
-there is a critic, ``adapter`` where only adapters are trained (see `lora`), and ``trainer.json`` (step, curriculum, history).
+Files of a checkpoint's ``trainer`` folder:
+
+- ``optimizer.safetensors``: tensors named ``<parameter>/<moment>``;
+- ``generators.safetensors``: generator states as bytes;
+- ``critic.safetensors`` and ``critic_optimizer.safetensors``, where there is a critic;
+- ``adapter``, where only adapters are trained (see `lora`);
+- ``trainer.json``: step, curriculum, history.
 """
 
 from __future__ import annotations
@@ -35,7 +39,8 @@ class TrainState:
     """A model in training.
 
     kind: the kind of training (``sft``, ``rl``); the optimiser of another kind is not continued. curriculum: its
-    `state_dict`. history: one entry per step, oldest first. base: what lies below the model's adapters; None: it has none.
+    `state_dict`. history: one entry per step, oldest first. base: the base of the model's adapters; None without
+    adapters.
     """
 
     model: Any
@@ -79,10 +84,10 @@ class TrainState:
                     raise strayed(f"its update left {name} with numbers that are not finite", stage, step)
 
     def restore(self, folder: Path) -> bool:
-        """Load the trainer files of a checkpoint whose model, or the base of its adapters, is already loaded.
+        """Load the trainer files of a checkpoint. Its model, or the base of its adapters, must already be loaded.
 
         Returns False when it has none of this kind (after a cold start RL begins with a new optimiser). Raises
-        CheckpointError when they belong to another model or algorithm.
+        CheckpointError when the files belong to another model or algorithm.
         """
         trainer = folder / TRAINER
         if not trainer.is_dir():
@@ -109,7 +114,7 @@ class TrainState:
 
 
 def save_model(model: Any, tokenizer: Any, folder: Path, base: Base | None = None) -> None:
-    """A Hugging Face folder: config, safetensors with adapters folded in, tokenizer with its chat template."""
+    """Write a Hugging Face folder: config, safetensors with adapters folded in, tokenizer with its chat template."""
     if base is None:
         model.save_pretrained(folder)
     else:
@@ -118,8 +123,9 @@ def save_model(model: Any, tokenizer: Any, folder: Path, base: Base | None = Non
 
 
 def load_checkpoint(path: Path, config: ModelConfig, device: str) -> tuple[Any, Any]:
-    """Model and tokenizer of one of our checkpoints (hashes checked), of a Hugging Face folder, or by a name such as
-    ``Qwen/Qwen3-0.6B``."""
+    """Return model and tokenizer of a checkpoint of ours (hashes checked), a Hugging Face folder, or a name such as
+    ``Qwen/Qwen3-0.6B``.
+    """
     hub_name = len(path.parts) == 2 and not path.is_absolute() and not path.exists()
     if not hub_name and ((path / STATE).exists() or not (path / "config.json").exists()):
         read_checkpoint(path)
@@ -129,9 +135,10 @@ def load_checkpoint(path: Path, config: ModelConfig, device: str) -> tuple[Any, 
 def load_start(
     start: Path, config: ModelConfig, device: str, lora: LoraSettings | None, *, continued: bool
 ) -> tuple[Any, Any, Base | None]:
-    """The model that training starts with, its tokenizer, and under LoRA the base, which gets adapters next.
+    """Return the model that training starts with, its tokenizer, and under LoRA the base, which gets adapters next.
 
-    continued: the training that wrote ``start`` goes on, on the base of its adapters; else its weights are the base of new ones.
+    continued: the training that wrote ``start`` continues, on the base of its adapters. Otherwise the weights of
+    ``start`` are the base of new adapters.
     """
     if lora is None:
         return *load_checkpoint(start, config, device), None

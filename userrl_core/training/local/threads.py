@@ -1,7 +1,7 @@
 """Thread settings of torch. A training process calls `quiet_threads` first, before torch is imported.
 
-Idle OpenMP threads that spin take the cores from other processes on a laptop: the time of decoding with two threads then
-varies by a factor of twenty. The settings take effect only if they are in the environment before torch is imported.
+On a laptop, idle OpenMP threads that spin take the cores from other processes. The time of decoding with two threads
+then varies by a factor of twenty. The settings take effect only if they are set before torch is imported.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SETTINGS = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0"}
 
 
 def quiet_threads() -> None:
-    """Let idle OpenMP threads sleep. Values that are already in the environment are kept."""
+    """Let idle OpenMP threads sleep. Values already in the environment are kept."""
     if "torch" in sys.modules and any(name not in os.environ for name in SETTINGS):
         raise ConfigError("quiet_threads() comes too late: torch is already imported; call it first in the process.")
     for name, value in SETTINGS.items():

@@ -1,11 +1,14 @@
-"""A tokenizer for a model from scratch, made of the run's own demonstrations. Every byte is a token: any text can be encoded.
+"""A tokenizer for a model from scratch, trained on the run's own demonstrations. Every byte is a token, so any text
+can be encoded.
 
-``chatml``: byte-level BPE with Qwen's special tokens and template, the format of large models. The fixed parts of a tool call
-and of a tool response are pre-tokens, so that BPE learns each as one token; a turn then costs about 14 tokens instead of 60.
+``chatml``: byte-level BPE with Qwen's special tokens and template, the format of large models. The fixed parts of a
+  tool call and of a tool response are pre-tokens, so BPE learns each as one token. A turn then costs about 14 tokens
+  instead of 60.
 
-``lean``: about 5 tokens a turn, for experiments in which turns are many and words few. A call is three tokens: all before its
-content (one token per choice), the content, and all after it, which also ends the turn. What is said to the agent is its words
-and the token that begins the agent's turn. The text of a call stays that of `userrl_core.interact.render_call`.
+``lean``: about 5 tokens a turn, for experiments with many turns and few words. A call is three tokens: the part
+  before its content (one token per choice), the content, and the part after it, which also ends the turn. An
+  observation is its words and the token that begins the agent's turn. The text of a call is the same as in
+  `userrl_core.interact.render_call`.
 """
 
 from __future__ import annotations
@@ -50,15 +53,15 @@ LEAN = """\
 {{- message.content + ('<|im_end|>' if message.role == 'assistant' else '<|im_start|>') }}
 {%- endfor %}
 """
-"""Only who speaks next is marked: the start token hands the turn to the agent, the end token takes it back."""
+"""A template that marks only the change of speaker. The start token hands the turn to the agent; the end token takes it back."""
 
 TEMPLATES: Mapping[Template, str] = {"chatml": TEMPLATE, "lean": LEAN}
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int, template: Template = "chatml") -> PreTrainedTokenizerFast:
-    """A tokenizer with at most vocab_size entries, the same for the same texts.
+    """Return a tokenizer with at most vocab_size entries, the same for the same texts.
 
-    texts: conversations rendered in this template. Raises TrainingError when there is none.
+    texts: conversations rendered in this template. Raises TrainingError when there are none.
     """
     corpus = list(texts)
     if not corpus:
@@ -93,7 +96,9 @@ def _bpe(corpus: list[str], vocab_size: int) -> Tokenizer:
 
 
 def _words(corpus: list[str], vocab_size: int) -> Tokenizer:
-    """Bytes, the heads of calls, and the most frequent words whole: with few words there is nothing for BPE to merge."""
+    """Return a tokenizer of bytes, the heads of calls, and the most frequent whole words. With few words BPE has
+    nothing to merge.
+    """
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE(vocab={byte: index for index, byte in enumerate(alphabet)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -110,7 +115,7 @@ def _words(corpus: list[str], vocab_size: int) -> Tokenizer:
 
 
 def render(chats: Iterable[Mapping[str, Any]], template: Template = "chatml") -> list[str]:
-    """Chats (`userrl_core.distill.to_chat`) as texts for `train_tokenizer`."""
+    """Render chats (`userrl_core.distill.to_chat`) as texts for `train_tokenizer`."""
     renderer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()), chat_template=TEMPLATES[template])
     return [
         str(renderer.apply_chat_template(chat["messages"], tools=chat.get("tools") or None, tokenize=False))
@@ -119,10 +124,11 @@ def render(chats: Iterable[Mapping[str, Any]], template: Template = "chatml") ->
 
 
 def load_tokenizer(path: str | Path, thinking: bool | None = None) -> Any:
-    """The tokenizer of a checkpoint or Hugging Face name. Raises CheckpointError when there is none with a chat template.
+    """Return the tokenizer of a checkpoint or Hugging Face name. Raises CheckpointError without a tokenizer that has
+    one chat template.
 
-    thinking: `ModelConfig.thinking`. It is set within the template, so that whoever reads the checkpoints that are saved with this
-    tokenizer does the same without being told.
+    thinking: `ModelConfig.thinking`. It is set within the template, so that every reader of the checkpoints saved
+    with this tokenizer uses it too.
     """
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(path), trust_remote_code=False)
@@ -143,7 +149,7 @@ def load_tokenizer(path: str | Path, thinking: bool | None = None) -> Any:
 
 
 def _check_template(tokenizer: Any, path: str | Path) -> None:
-    """Raise CheckpointError for a foreign template that does not end or cannot render one message of a user."""
+    """Raise CheckpointError for a foreign template that does not end or cannot render one user message."""
     if tokenizer.chat_template in TEMPLATES.values():
         return
     refuse_endless(tokenizer.chat_template, str(path))
@@ -175,12 +181,14 @@ def rendered(tokenizer: Any, messages: Sequence[Mapping[str, Any]], tools: Any =
 
 
 def _split_pattern() -> str:
-    """The pre-tokens: fixed parts of calls and responses first, then words, single digits, punctuation, white space."""
+    """Return the pattern of pre-tokens: fixed parts of calls and responses first, then words, single digits,
+    punctuation, white space.
+    """
     head, middle, tail = map(re.escape, _call_parts())
     fixed = [head, middle, tail, r"user\n<tool_response>\n", r"\n</tool_response>", r"(?:system|user|assistant)\n"]
     return "|".join([*fixed, r" ?[A-Za-z]+", r" ?[0-9]", r" ?[^\sA-Za-z0-9\"]+", r"\"", r"\s+"])
 
 
 def _call_parts() -> list[str]:
-    """A call's text before the choice, between choice and content, and after the content."""
+    """Return a call's text before the choice, between choice and content, and after the content."""
     return re.split("CHOICE|CONTENT", render_call(InteractCall("CHOICE", "CONTENT")))

@@ -1,10 +1,13 @@
 """The policy update of all algorithms: PPO's clipped surrogate over agent tokens, with optional terms.
 
-Importance ratios are relative to the log-probabilities at sampling. Options and their sources: dual clip (Ye et al. 2020),
-KL term exp(d) - d - 1 (Schulman's k3, "low_var_kl"), entropy bonus, and a mask that restricts the loss to the tokens of
-highest entropy (Wang et al. 2025, used in TARL).
+Importance ratios are relative to the log-probabilities at sampling. Options and their sources:
 
-S agent tokens of a micro-batch.
+- dual clip (Ye et al. 2020);
+- KL term exp(d) - d - 1 (Schulman's k3, "low_var_kl");
+- entropy bonus;
+- a mask that restricts the loss to the tokens of highest entropy (Wang et al. 2025, used in TARL).
+
+Shapes: S agent tokens of a micro-batch.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from userrl_core.training.local.optimizer import clip_and_step
 from userrl_core.training.local.samples import Sample
 
 _RATIO_BOUND = 20.0
-"""Log-ratios are clamped to this, so that exp does not overflow."""
+"""Bound of the log-ratios, so that exp does not overflow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class Item:
 
 
 def items_of(batch: Batch, advantages: Advantages, reference: Sequence[Tensor] | None = None) -> list[Item]:
-    """The trajectories that are trained on."""
+    """Return the trajectories that are trained on."""
     return [
         Item(
             sample,
@@ -57,7 +60,7 @@ def items_of(batch: Batch, advantages: Advantages, reference: Sequence[Tensor] |
 
 
 def minibatches(items: Sequence[Item], config: AlgorithmConfig, seed: int) -> list[list[int]]:
-    """The order of the update: every item once per inner epoch, shuffled, in minibatches of nearly equal size."""
+    """Return the order of the update: every item once per inner epoch, shuffled, in minibatches of nearly equal size."""
     order: list[list[int]] = []
     rng = random.Random(seed)
     for _ in range(config.inner_epochs):
@@ -77,7 +80,7 @@ def update_policy(
     config: AlgorithmConfig,
     order: Sequence[Sequence[int]],
 ) -> dict[str, float]:
-    """One optimiser step per minibatch; returns metrics, averaged over tokens where that applies."""
+    """Take one optimiser step per minibatch. Return metrics, averaged over tokens where that applies."""
     sums: defaultdict[str, float] = defaultdict(float)
     norms: list[float] = []
     logprob_gap = 0.0
@@ -113,7 +116,7 @@ def update_policy(
 
 
 def surrogate(ratio: Tensor, advantage: Tensor, config: AlgorithmConfig) -> Tensor:
-    """The objective per token, to be maximised."""
+    """Return the objective per token, to be maximised."""
     high = config.clip if config.clip_high is None else config.clip_high
     clipped = torch.minimum(ratio * advantage, ratio.clamp(1 - config.clip, 1 + high) * advantage)
     if config.dual_clip is None:
@@ -122,7 +125,7 @@ def surrogate(ratio: Tensor, advantage: Tensor, config: AlgorithmConfig) -> Tens
 
 
 def low_var_kl(other: Tensor, own: Tensor) -> Tensor:
-    """Per-token estimate of the KL divergence from own to other: never negative, zero where they are equal."""
+    """Return a per-token estimate of the KL divergence from own to other: never negative, zero where they are equal."""
     d = (other - own).clamp(-_RATIO_BOUND, _RATIO_BOUND)
     # expm1, not exp(d) - 1: between nearly equal models the rounding of float32 could have either sign.
     return (torch.expm1(d) - d).clamp(min=0)
@@ -131,7 +134,9 @@ def low_var_kl(other: Tensor, own: Tensor) -> Tensor:
 def _backward(
     model: Any, items: Sequence[Item], weights: Sequence[float], config: AlgorithmConfig, threshold: float | None
 ) -> dict[str, float]:
-    """Accumulate the gradient of some trajectories. weights: per trajectory, the weight of a token in the minibatch's loss."""
+    """Accumulate the gradient of some trajectories. weights: for each trajectory, the weight of one token in the
+    minibatch's loss.
+    """
     own, entropy = token_logprobs(
         model,
         [item.sample.ids for item in items],
@@ -173,7 +178,8 @@ def _backward(
 
 
 def token_weights(tokens: Sequence[int], aggregation: str) -> list[float]:
-    """Per trajectory, the weight of one token in the loss: equal per trajectory, or equal per token. All sum to 1.
+    """Return each trajectory's weight of one token in the loss: equal per trajectory, or equal per token. All token
+    weights sum to 1.
 
     tokens: number of agent tokens per trajectory.
     """

@@ -15,13 +15,13 @@ from userrl_core.training.local.algorithms.rloo import rloo
 from userrl_core.training.local.batch import Advantages, Batch
 
 BY_SCORE = {"rloo": rloo, "reinforce_pp": reinforce_pp, "remax": remax}
-"""Algorithms with one advantage per trajectory, the same for all of its tokens."""
+"""Algorithms that give all tokens of a trajectory the same advantage."""
 
 
 def advantages_for(
     config: AlgorithmConfig, batch: Batch, credits: Credits, credit: CreditConfig, critic: nn.Module | None
 ) -> Advantages:
-    """The batch's advantages. Raises ConfigError where the algorithm does not support the credit block."""
+    """Return the batch's advantages. Raises ConfigError where the algorithm does not support the credit block."""
     if config.name == "grpo":
         return grpo(batch, credits, credit)
     if config.name == "ppo":

@@ -1,7 +1,7 @@
-"""GRPO with multi-turn credit (UserRL section 3): the trajectories of a task are compared with each other.
+"""GRPO with multi-turn credit (UserRL section 3): trajectories of the same task are compared with each other.
 
-Shaping, scoring and the form of the advantage are those of the recipe's `credit` block; a group whose scores are all equal
-carries no signal and is dropped from the batch, unless the block's filter keeps it.
+The recipe's `credit` block sets shaping, scoring and the form of the advantage. A group with equal scores carries no
+signal. It is dropped from the batch unless the block's filter keeps it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,6 @@ from userrl_core.training.local.batch import Advantages, Batch, from_turns
 
 
 def grpo(batch: Batch, credits: Credits, config: CreditConfig) -> Advantages:
-    """Group-normalised advantages per turn."""
+    """Return group-normalised advantages per turn."""
     trains = credits.admitted if config.filter == "keep" else credits.signal
     return from_turns(batch, [np.asarray(row) for row in credits.advantages], trains.copy(), {})

@@ -1,9 +1,14 @@
 """PPO with a critic (Schulman et al. 2017; TARL section 2.2 for the placement of multi-turn rewards).
 
-The critic is a copy of the initial policy's backbone with a scalar head. The rewards of a trajectory are placed on the last
-token of the turn that earned them (``turn``), or all of them on the last token (``trajectory``); ``group`` places there the
-score, normalised within its group as in GRPO (TARL section 5.1), so that with gamma = lambda = 1 it is the return of every
-token. Time steps are the agent's tokens; the environment's are skipped. Advantages are whitened over the batch.
+The critic is a copy of the initial policy's backbone with a scalar head. The setting ``assignment`` places the
+rewards of a trajectory:
+
+- ``turn``: each on the last token of the turn that earned it;
+- ``trajectory``: their sum on the last token;
+- ``group``: the score, normalised within its group as in GRPO, on the last token (TARL section 5.1). With gamma =
+  lambda = 1 it is then the return of every token.
+
+Time steps are the agent's tokens; environment tokens are skipped. Advantages are whitened over the batch.
 """
 
 from __future__ import annotations
@@ -24,10 +29,10 @@ from userrl_core.training.local.samples import Sample, pad
 
 
 class Critic(nn.Module):
-    """The expected sum of future rewards before each token."""
+    """A value model: the expected sum of future rewards before each token."""
 
     def __init__(self, model: Any) -> None:
-        """A copy of the model's backbone; the new head is initialised with zeros, so that all first values are 0."""
+        """Copy the model's backbone. The new head is initialised with zeros, so all first values are 0."""
         super().__init__()
         self.backbone = copy.deepcopy(model.base_model)
         weight = next(self.backbone.parameters())
@@ -36,7 +41,7 @@ class Critic(nn.Module):
         nn.init.zeros_(self.head.bias)
 
     def forward(self, ids: Sequence[Sequence[int]], turns: Sequence[Sequence[int]]) -> Tensor:
-        """Values before each agent token, trajectories concatenated, [S] in float32."""
+        """Return the values before each agent token, trajectories concatenated, [S] in float32."""
         device = self.head.weight.device
         ids_BL, _ = pad(ids, 0, device=device)
         turns_BL, _ = pad(turns, -1, device=device)
@@ -46,9 +51,9 @@ class Critic(nn.Module):
 
 
 def ppo(batch: Batch, credits: Credits, critic: Critic, config: AlgorithmConfig, terms: OptionalTerms) -> Advantages:
-    """Advantages from the critic; only admitted trajectories with at least one turn are trained on.
+    """Return advantages from the critic. Only admitted trajectories with at least one turn are trained on.
 
-    credits: of the same trajectories; only ``group`` uses their normalised scores.
+    credits: credits of the same trajectories; only the assignment ``group`` uses their normalised scores.
     """
     adjusted = [adjusted_rewards(trajectory, terms) for trajectory in batch.trajectories]
     scored = [t.return_sum is not None and None not in r for t, r in zip(batch.trajectories, adjusted, strict=True)]
@@ -72,7 +77,7 @@ def ppo(batch: Batch, credits: Credits, critic: Critic, config: AlgorithmConfig,
 
 
 def place_rewards(rewards: Sequence[float], turn_tokens: Sequence[int], assignment: str) -> Tokens:
-    """Token rewards [S] from turn rewards [T]. The reward of a turn without tokens is placed on the token before it."""
+    """Return token rewards [S] from turn rewards [T]. The reward of a turn without tokens is placed on the token before it."""
     reward_S = np.zeros(sum(turn_tokens), dtype=np.float32)
     ends = np.cumsum(turn_tokens) - 1
     if assignment != "turn":
@@ -84,10 +89,10 @@ def place_rewards(rewards: Sequence[float], turn_tokens: Sequence[int], assignme
 
 
 def gae(reward_S: Tokens, value_S: Tokens, gamma: float, lam: float) -> tuple[Tokens, Tokens]:
-    """Generalised advantage estimates and the critic's targets, [S] each (Schulman et al. 2016).
+    """Return generalised advantage estimates and the critic's targets, [S] each (Schulman et al. 2016).
 
-    With gamma = lambda = 1 the target is the sum of rewards from the token on, and the advantage is its difference to the
-    critic's value.
+    With gamma = lambda = 1 the target is the sum of the rewards from this token on, and the advantage is the target
+    minus the critic's value.
     """
     advantage = np.zeros_like(value_S, dtype=np.float64)
     next_advantage, next_value = 0.0, 0.0
@@ -135,7 +140,7 @@ def _values(critic: Critic, samples: Sequence[Sample], micro_batch: int) -> list
 
 
 def _whiten(rows: Sequence[Tokens], trains: np.ndarray) -> list[Tokens]:
-    """Mean 0 and deviation 1 over all training tokens of the batch."""
+    """Normalise to mean 0 and standard deviation 1 over all training tokens of the batch."""
     kept = [row for row, train in zip(rows, trains, strict=True) if train]
     if not kept:
         return [np.zeros_like(row) for row in rows]
@@ -155,7 +160,7 @@ def _turn_means(tokens: Tokens, sample: Sample, turns: int) -> np.ndarray:
 
 
 def _critic_metrics(values: Sequence[Tokens], returns: Sequence[Tokens], trains: np.ndarray) -> dict[str, float]:
-    """Mean value, and the share of the returns' variance that the critic explains: 1 for all, 0 for a constant."""
+    """Return the mean value and the explained variance of the returns: 1 for a perfect critic, 0 for a constant."""
     kept = [(v, r) for v, r, train in zip(values, returns, trains, strict=True) if train]
     if not kept:
         return {}

@@ -1,6 +1,6 @@
-"""REINFORCE++ (Hu et al. 2025): no groups, no critic; scores are normalised over the whole batch of a step.
+"""REINFORCE++ (Hu et al. 2025): scores are normalised over the whole batch of a step, without groups or a critic.
 
-Tasks of different difficulty share one baseline, in contrast to GRPO.
+In contrast to GRPO, tasks of different difficulty share one baseline.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ EPSILON = 1e-6
 
 
 def reinforce_pp(batch: Batch, credits: Credits, config: CreditConfig) -> Advantages:
-    """Batch-normalised advantages, one per trajectory. A batch whose scores are all equal is not trained on."""
+    """Return batch-normalised advantages, one per trajectory. A batch with equal scores is not trained on."""
     score_N = credits.scores[credits.admitted]
     mean, std = (float(score_N.mean()), float(score_N.std(ddof=0))) if score_N.size else (0.0, 0.0)
     trains = credits.admitted & (std >= EPSILON)

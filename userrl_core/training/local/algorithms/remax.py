@@ -1,7 +1,7 @@
-"""ReMax (Li et al. 2023): each trajectory is compared with what the policy does greedily at the same task.
+"""ReMax (Li et al. 2023): each trajectory is compared with a greedy conversation of the policy on the same task.
 
-The advantage S_i - S_greedy needs no group and no critic, but one more conversation per task and step. It keeps the scale of
-the rewards.
+The advantage S_i - S_greedy needs no group and no critic, but one more conversation per task and step. It keeps the
+scale of the rewards.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from userrl_core.rewards import CreditConfig, Credits
 from userrl_core.training.local.batch import Advantages, Batch, from_scores
 
 EPSILON = 1e-6
-"""A smaller difference counts as none, as a group's smaller deviation does."""
+"""Smaller differences count as zero, like a group's standard deviation below this."""
 
 
 def remax(batch: Batch, credits: Credits, config: CreditConfig) -> Advantages:
-    """Return score minus greedy score, one per trajectory. A trajectory without one of the two is not trained on.
+    """Return score minus greedy score, one per trajectory. Trajectories that lack one of the two are not trained on.
 
-    With filter drop a task all of whose trajectories score what the greedy one does leaves the batch.
+    With filter drop, a task leaves the batch when all its trajectories score the same as the greedy one.
     """
     if batch.baselines is None:
         raise ConfigError("remax needs the scores of greedy conversations; play one per task.")
@@ -34,14 +34,14 @@ def remax(batch: Batch, credits: Credits, config: CreditConfig) -> Advantages:
 
 
 def baseline_metrics(baselines: np.ndarray) -> dict[str, float]:
-    """Return the metrics of a step's greedy conversations. baselines: their scores, NaN for one that has none."""
+    """Return the metrics of a step's greedy conversations. baselines: their scores, NaN where there is no score."""
     known = baselines[np.isfinite(baselines)]
     metrics = {"credit/baseline_missing/count": float(len(baselines) - len(known))}
     return metrics | ({"credit/baseline/mean": float(known.mean())} if known.size else {})
 
 
 def _repeated(group_N: np.ndarray) -> np.ndarray:
-    """True for every trajectory of a group but its first."""
+    """Return True for every trajectory of a group except its first."""
     repeated = np.ones(len(group_N), dtype=np.bool_)
     repeated[np.unique(group_N, return_index=True)[1]] = False
     return repeated

@@ -1,6 +1,7 @@
 """RLOO (Ahmadian et al. 2024): each trajectory is compared with the mean of the other trajectories of its group.
 
-The advantage S_i - mean of the others' S is unbiased and keeps the scale of the rewards: no division by a deviation.
+The advantage, S_i minus the mean of the others' S, is unbiased. It is not divided by a deviation, so it keeps the
+scale of the rewards.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from userrl_core.training.local.batch import Advantages, Batch, from_scores
 
 
 def rloo(batch: Batch, credits: Credits, config: CreditConfig) -> Advantages:
-    """Leave-one-out advantages, one per trajectory."""
+    """Return leave-one-out advantages, one per trajectory."""
     group_N = np.asarray(batch.groups, dtype=np.int64)
     score_N = np.where(credits.admitted, credits.scores, 0.0)
     count_N = np.bincount(group_N, weights=credits.admitted)[group_N]
