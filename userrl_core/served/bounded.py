@@ -1,6 +1,6 @@
-"""What a server sends is read up to a limit: a reply of a few kilobytes may unpack to gigabytes, or never end.
+"""A size limit on replies of servers: a reply of a few kilobytes may unpack to gigabytes, or never end.
 
-Of every client that talks to a server that is not ours: served models, environment servers, web search.
+Used by every client of a foreign server: served models, environment servers, web search.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 import httpx2
 
 MOST_BYTES = 32 * 2**20
-"""Of one reply: a chat completion of a million tokens is a tenth of it."""
+"""Maximum size of one reply. A chat completion of a million tokens takes a tenth of it."""
 PLAIN = {"Accept-Encoding": "identity"}
 """Headers of a client with these hooks."""
 
@@ -20,9 +20,9 @@ class Unbounded(httpx2.RemoteProtocolError):
 
 
 async def bounded(response: httpx2.Response) -> None:
-    """Event hook of an HTTP client that asks for plain replies: a packed one is refused, a long one is cut off.
+    """Refuse a compressed reply and cut off a long one. An event hook for an HTTP client that asks for plain replies.
 
-    Raises Unbounded, which whoever reads may also do.
+    Raises Unbounded. Reading the response may raise it too.
     """
     if _packed(response):
         await response.aclose()
@@ -32,7 +32,7 @@ async def bounded(response: httpx2.Response) -> None:
 
 
 def bounded_blocking(response: httpx2.Response) -> None:
-    """The same, of a client that blocks."""
+    """Do the same for a blocking client."""
     if _packed(response):
         response.close()
         raise Unbounded("sent a compressed reply, though a plain one was asked for")

@@ -1,9 +1,9 @@
-"""The client of every OpenAI-compatible server, for simulated users, judges and served policies.
+"""A client for OpenAI-compatible servers: simulated users, judges and served policies.
 
-A `ChatClient` is shared by all callers of the same server within one event loop; it limits concurrency, retries transient
-failures (429, 5xx, time-outs, lost connections, JSON that is unreadable or does not fit the schema), and writes one ledger
-row per call. A permanent failure is raised as the error of the calling role, so that a dead server gives a null reward and
-never a zero.
+All callers of the same server within one event loop share a `ChatClient`. It limits concurrency and retries transient
+failures: 429, 5xx, time-outs, lost connections, and JSON that is unreadable or does not fit the schema. It writes one
+ledger row per call. A permanent failure is raised as the error of the calling role, so a dead server gives a null
+reward and never a zero.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Role = Literal["user", "judge", "policy"]
 
 
 def _as_json(value: Any) -> Any:
-    """A mapping as JSON with sorted keys: a `ChatServer` must be hashable."""
+    """Return a mapping as JSON with sorted keys, because a `ChatServer` must be hashable."""
     if isinstance(value, str):
         try:
             value = orjson.loads(value)
@@ -61,19 +61,19 @@ class ChatServer(BaseModel):
     """The model's name on the server (paper: gpt-4o)."""
 
     base_url: str | None = None
-    """The server's ``/v1`` address; None means OPENAI_BASE_URL or OpenAI itself."""
+    """The server's ``/v1`` address; None uses OPENAI_BASE_URL or OpenAI itself."""
 
     api_key_env: str = Field(default="OPENAI_API_KEY", pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
-    """Name of the environment variable that holds the key; a server with a base_url needs none."""
+    """Name of the environment variable with the key; not needed with a base_url."""
 
     temperature: float | None = Field(default=0.0, ge=0.0, le=2.0)
-    """Sampling temperature (released code: 0.0); None takes the server's default."""
+    """Sampling temperature (released code: 0.0); None uses the server's default."""
 
     max_tokens: int | None = Field(default=2048, gt=0)
     """Maximum tokens of a reply (released code: 2048)."""
 
     timeout: float = Field(default=30.0, gt=0)
-    """Seconds that one HTTP attempt may take."""
+    """Maximum seconds of one HTTP attempt."""
 
     retries: int = Field(default=5, ge=0)
     """HTTP attempts after the first."""
@@ -85,28 +85,29 @@ class ChatServer(BaseModel):
     """Structured outputs: used until the server refuses them (auto), always, or never."""
 
     backoff: float = Field(default=0.5, ge=0)
-    """Seconds of the first pause between attempts; doubles each time, with jitter, up to 30."""
+    """Seconds of the first pause between attempts. It doubles each time, with jitter, up to 30."""
 
     top_p: float | None = Field(default=None, gt=0.0, le=1.0)
-    """Nucleus of sampling; None takes the server's default."""
+    """Nucleus sampling threshold; None uses the server's default."""
 
     token_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     """The request field of the token limit (OpenAI's reasoning models accept only the second)."""
 
     tool_choice: Literal["auto", "required"] = "auto"
-    """Whether a request with tools demands a call (UserBench appendix C: required)."""
+    """Set to required, a request with tools demands a call (UserBench appendix C: required)."""
 
     extra_body: Annotated[str | None, BeforeValidator(_as_json)] = None
-    """Further fields of every request: a mapping or a JSON object, stored as JSON. ``{"chat_template_kwargs":
-    {"enable_thinking": false}}`` makes vLLM and SGLang serve Qwen3 without thinking."""
+    """Additional fields of every request: a mapping or a JSON object, stored as JSON. ``{"chat_template_kwargs":
+    {"enable_thinking": false}}`` makes vLLM and SGLang serve Qwen3 without thinking.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class ChatAnswer:
     """One usable answer.
 
-    text: the message's content, "" with tool calls; of users and judges without the reasoning. parsed: an instance of the
-    requested schema, else None. tool_calls: as the API returned them. truncated: cut at the token limit.
+    text: the message's content, "" with tool calls; without the reasoning for users and judges. parsed: an instance
+    of the requested schema, else None. tool_calls: as the API returned them. truncated: cut at the token limit.
     """
 
     text: str
@@ -118,18 +119,18 @@ class ChatAnswer:
 
 
 class ToolsRefused(PolicyError):
-    """The server answered 400 to a request with tools, not for its length; a request without tools may succeed."""
+    """A 400 reply to a request with tools, not caused by its length. A request without tools may succeed."""
 
 
 ERRORS: dict[Role, type[UserRLError]] = {"user": UserError, "judge": JudgeError, "policy": PolicyError}
 
 _clients_lock = threading.Lock()
-"""A judge has a thread and an event loop of its own."""
+"""Needed because a judge has its own thread and event loop."""
 _clients: dict[asyncio.AbstractEventLoop, dict[ChatServer, ChatClient]] = {}
 
 
 def client_for(server: ChatServer) -> ChatClient:
-    """The shared client of this server in the running event loop. Raises ConfigError when the key is missing."""
+    """Return the shared client of this server in the running event loop. Raises ConfigError when the key is missing."""
     # The connections of a closed loop cannot be closed any more, only dropped.
     with _clients_lock:
         for loop in [loop for loop in _clients if loop.is_closed()]:
@@ -172,12 +173,12 @@ class ChatClient:
         max_tokens: int | None = None,
         tools: Sequence[dict[str, Any]] | None = None,
     ) -> ChatAnswer:
-        """One answer, with as many attempts as the server's settings allow.
+        """Return one answer, with as many attempts as the server's settings allow.
 
-        schema: the reply must be JSON that fits it; a reply that does not is retried with the reason. ledger: gets exactly
-        one row, also on failure and on cancellation. temperature, max_tokens: override the server's. role: the reasoning of
-        a user or judge is removed (`final_answer`); a policy's text is unchanged.
-        Raises UserError, JudgeError or PolicyError by role, ToolsRefused for a server without tools.
+        schema: the reply must be JSON that fits it; otherwise the request is retried with the reason. ledger: gets
+        exactly one row, also on failure and on cancellation. temperature, max_tokens: override the server's. role:
+        for users and judges the reasoning is removed (`final_answer`); a policy's text is unchanged. Raises
+        UserError, JudgeError or PolicyError by role, ToolsRefused for a server without tools.
         """
         call = ModelCall(role=role, model=self.server.model, attempts=0, error="Cancelled")
         if role != "policy":  # what a policy is asked is the conversation itself
@@ -244,9 +245,11 @@ class ChatClient:
         return ChatAnswer(text, parsed, calls, usage[0], usage[1], truncated)
 
     async def _send(self, fields: dict[str, Any], call: ModelCall, whole_context: bool) -> bytes:
-        """The body of the server's reply. Where none comes, what was sent is counted, unless the server refused it.
+        """Return the body of the server's reply. Without a reply the sent tokens are counted, unless the server
+        refused the request.
 
-        whole_context: leave out the limit of tokens, which still bounds what is counted: there is less room than that.
+        whole_context: omit the token limit from the request because the context has less room. The limit still bounds
+        the counted tokens.
         """
         call.attempts += 1
         sent = Sent()
@@ -272,7 +275,7 @@ class ChatClient:
             raise
 
     def _fields(self, request: _Request) -> dict[str, Any]:
-        """The request's fields in the API."""
+        """Return the request's fields in the API."""
         server = self.server
         messages = request.messages
         if request.schema is not None and not request.structured:
@@ -307,7 +310,7 @@ class ChatClient:
 
 @dataclass(slots=True)
 class _Request:
-    """The request of one `complete`; what has a default, and ``structured``, changes between attempts."""
+    """The request of one `complete`. ``structured`` and the fields with a default change between attempts."""
 
     messages: list[Message]
     schema: type[BaseModel] | None
@@ -331,7 +334,7 @@ def _key(server: ChatServer) -> str:
 
 
 def connect(url: str | None, key: str, timeout: float) -> tuple[AsyncOpenAI, tuple[type[Exception], ...]]:
-    """The HTTP client, and the exceptions that it raises for external reasons. url: None for OpenAI's. timeout: seconds."""
+    """Return the HTTP client and the exceptions it raises for external reasons. url: None for OpenAI's. timeout: seconds."""
     # Imported here for start-up time: the library takes most of a second to load, and rule users never need it.
     from openai import AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError
 
@@ -350,7 +353,7 @@ def connect(url: str | None, key: str, timeout: float) -> tuple[AsyncOpenAI, tup
 
 
 def _json(body: bytes) -> Any:
-    """What a body holds, None where it is no JSON."""
+    """Parse a body; None where it is not JSON."""
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -358,7 +361,7 @@ def _json(body: bytes) -> Any:
 
 
 def _message(value: Any) -> tuple[str, list[dict[str, Any]] | None, bool]:
-    """The first choice's text and tool calls, and whether it was cut; by hand, because servers differ."""
+    """Return the first choice's text and tool calls, and True if it was cut. Parsed by hand because servers differ."""
     try:
         choice = value["choices"][0]
         message, reason = choice["message"], choice.get("finish_reason")
@@ -376,13 +379,13 @@ def _message(value: Any) -> tuple[str, list[dict[str, Any]] | None, bool]:
 
 
 def _names_a_function(call: Any) -> bool:
-    """Whether this is a tool call: its shape is the server's, what it says of the tool is the model's."""
+    """Return True for a tool call. The server sets its shape; the model writes the name and arguments."""
     function = call.get("function") if isinstance(call, dict) else None
     return isinstance(function, dict) and isinstance(function.get("name"), str)
 
 
 def _text(content: Any) -> str:
-    """A message's content: a text, or a list of parts whose texts are joined (parts of another kind are no words)."""
+    """Return a message's text. In a list of parts the texts are joined; other kinds of parts are skipped."""
     if content is None or isinstance(content, str):
         return content or ""
     parts = content if isinstance(content, list) else [content]
@@ -394,14 +397,16 @@ def _text(content: Any) -> str:
 
 BYTES_PER_TOKEN = 4
 OVERHEAD = 1024
-"""Tokens of a chat template, which no text shows."""
+"""Tokens allowed for a chat template, which no text shows."""
 
 
 def _count(call: ModelCall, fields: Mapping[str, Any], received: int, stated: Any = None) -> tuple[int, int]:
-    """Add the tokens of one request to the call: (prompt, completion), by the server's word or estimated from the texts.
+    """Add the tokens of one request to the call. Return (prompt, completion), as the server states or estimated from
+    the texts.
 
-    received: bytes of the reply. stated: the server's ``usage``. A token is at least a byte, so no prompt has more tokens than
-    the request has bytes; a completion may hold reasoning that is not sent, but no more than its limit.
+    received: bytes of the reply. stated: the server's ``usage``. A token has at least one byte, so a prompt cannot
+    have more tokens than the request has bytes. A completion may include reasoning that is not sent, but no more than
+    its limit.
     """
     sent, limit = _size(fields), _limit(fields)
     usage = stated if isinstance(stated, dict) else {}
@@ -417,10 +422,12 @@ def _count(call: ModelCall, fields: Mapping[str, Any], received: int, stated: An
 
 
 def _size(value: Any) -> int:
-    """Bytes as JSON, with escapes: so a sign of a script with a token or more per sign counts as such."""
+    """Return the bytes as JSON, with escapes. A character of a script with one or more tokens per character then
+    counts fully.
+    """
     return len(json.dumps(value, default=str))
 
 
 def _limit(fields: Mapping[str, Any]) -> int:
-    """The most tokens that the request allows the reply; a million where it says nothing."""
+    """Return the maximum reply tokens of the request; a million where it sets no limit."""
     return int(fields.get("max_tokens") or fields.get("max_completion_tokens") or 10**6)

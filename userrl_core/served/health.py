@@ -17,7 +17,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 
 
 def served_user(users: Any, gym: str) -> ChatServer | None:
-    """The server of a gym's user; None for other users."""
+    """Return the server of a gym's user; None for other users."""
     user = users.get(gym, "rule") if isinstance(users, Mapping) else users
     if isinstance(user, str):
         return ChatServer() if user == "openai" else None
@@ -28,13 +28,13 @@ def served_user(users: Any, gym: str) -> ChatServer | None:
 
 
 def served_users(users: Any) -> set[ChatServer]:
-    """The servers of all users of a stage."""
+    """Return the servers of all users of a stage."""
     gyms = list(users) if isinstance(users, Mapping) else [""]
     return {server for server in (served_user(users, gym) for gym in gyms) if server is not None}
 
 
 def user_was_down(trajectory: Trajectory) -> bool:
-    """Whether the trajectory was rejected because its user or judge gave no usable reply."""
+    """Return True if the trajectory was rejected because its user or judge gave no usable reply."""
     reason = trajectory.reject_reason or ""
     return not trajectory.admitted and reason.startswith(("user:", "judge:"))
 
@@ -46,7 +46,7 @@ def check_users(users: Any, tries: int = 3) -> None:
 
 
 def check_server(server: ChatServer, what: str, tries: int = 3) -> None:
-    """Probe a server. what: its part, for the sentence. Raises ConfigError for one that is down, or has no key."""
+    """Probe a server. what: its role, for the error message. Raises ConfigError for a server that is down or has no key."""
     for attempt in range(1, tries + 1):
         try:
             asyncio.run(probe(server, what))
@@ -75,7 +75,7 @@ async def probe(server: ChatServer, what: str = "user model") -> None:
 
 
 async def until_it_answers(server: ChatServer, deadline: float) -> bool:
-    """Wait for the server; True once it answers, False when ``deadline`` (monotonic seconds) passes first."""
+    """Wait for the server. Return True once it answers, False when ``deadline`` (monotonic seconds) passes first."""
     pause = FIRST_PAUSE
     while time.monotonic() < deadline:
         try:

@@ -1,8 +1,8 @@
-"""A served model under supervision: vLLM's OpenAI server in an interpreter of its own, for users, evaluation, distillation.
+"""A supervised model server: vLLM's OpenAI server in its own interpreter, for users, evaluation and distillation.
 
-vLLM and Prefect cannot share an environment, so the server is a process that is spoken to over HTTP and nothing else. The
-supervisor waits until it is healthy, restarts it with growing pauses when it dies or stops answering, and stops it with
-whoever asked for it. Conversations that meet a pause wait (see `userrl_core.served.health`) or are not scored.
+vLLM and Prefect cannot share an environment, so the server is a separate process reached only over HTTP. The
+supervisor waits until it is healthy, restarts it with growing pauses when it dies or stops answering, and stops it
+with the caller. Conversations during a pause wait (see `userrl_core.served.health`) or are not scored.
 """
 
 from __future__ import annotations
@@ -24,23 +24,24 @@ from userrl_core import processes
 from userrl_core.errors import ConfigError, UserError
 
 OUTPUT = "server.txt"
-"""What the server says, in its folder."""
+"""File of the server's output, in its folder."""
 
 VLLM_PYTHON = "USERRL_VLLM_PYTHON"
 """Environment variable that names vLLM's interpreter."""
 
 PAUSES = (1.0, 60.0)
-"""Seconds before the first restart, and the most before any; each failure in a row doubles them."""
+"""Seconds before the first restart, and the maximum. Each failure in a row doubles the pause."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """What is served, and how. command: another server in place of vLLM's; ``{port}`` in it becomes the port.
+    """The model to serve and the server's options.
 
-    python: vLLM's interpreter. start_timeout: seconds until the first healthy answer. give_up: failed starts in a row
-    after which there is no further one. tool_parser: how vLLM reads tool calls out of what the model says, such as hermes (the
-    Qwen models); without one it answers requests with tools by 400. extra: more arguments for vLLM. gpus: CUDA_VISIBLE_DEVICES
-    of the server. tensor_parallel: GPUs of one copy; copies: how many there are behind the one address.
+    command: another server instead of vLLM; ``{port}`` in it becomes the port. python: vLLM's interpreter.
+    start_timeout: seconds until the first healthy answer. give_up: failed starts in a row before the supervisor gives
+    up. tool_parser: vLLM's parser for tool calls in the model's text, such as hermes (the Qwen models). Without it
+    vLLM answers requests with tools by 400. extra: more arguments for vLLM. gpus: CUDA_VISIBLE_DEVICES of the server.
+    tensor_parallel: GPUs per copy. copies: number of copies behind the one address.
     """
 
     model: str
@@ -63,12 +64,12 @@ class ServeOptions:
 
     @property
     def base_url(self) -> str:
-        """What a client is given."""
+        """Return the URL for clients."""
         host = "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host
         return f"http://{host}:{self.port}/v1"
 
     def argv(self) -> list[str]:
-        """The server's command line. Raises ConfigError for a command that cannot be read."""
+        """Return the server's command line. Raises ConfigError for a command that cannot be read."""
         if self.command is not None:
             try:
                 return [part.replace("{port}", str(self.port)) for part in shlex.split(self.command)]
@@ -78,7 +79,7 @@ class ServeOptions:
         return [self.python, "-m", "vllm.entrypoints.openai.api_server", *given, *self.extra]
 
     def flags(self) -> list[tuple[str, str | None, str]]:
-        """vLLM's arguments: flag, value, and why."""
+        """Return vLLM's arguments: flag, value, and reason."""
         flags: list[tuple[str, str | None, str]] = [
             ("--model", self.model, "hardware.user_model, or --model"),
             ("--served-model-name", self.model, "clients ask for the name that the recipe says"),
@@ -102,7 +103,7 @@ class ServeOptions:
 
 @dataclass(slots=True)
 class Supervisor:
-    """Keeps one server alive. `start`, then `watch` (blocking) or `serving`; `stop` from any thread."""
+    """A supervisor that keeps one server alive. `start`, then `watch` (blocking) or `serving`; `stop` from any thread."""
 
     options: ServeOptions
     folder: Path
@@ -113,7 +114,7 @@ class Supervisor:
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     def start(self) -> None:
-        """Start the server and wait until it answers, trying again as `options` allow.
+        """Start the server and wait until it answers, retrying as `options` allow.
 
         Raises ConfigError when the port is taken or the command does not exist, UserError when no start succeeds.
         """
@@ -125,7 +126,7 @@ class Supervisor:
         self._until_healthy()
 
     def watch(self) -> None:
-        """Keep the server alive until `stop`. Raises UserError when it cannot be brought back."""
+        """Keep the server alive until `stop`. Raises UserError when it cannot be restarted."""
         missed = 0
         while not self._stopped.wait(self.options.every):
             status = self._child.process.poll() if self._child is not None else None
@@ -163,7 +164,7 @@ class Supervisor:
         )
 
     def _launch(self) -> bool:
-        """One start; True once it answers."""
+        """Start the server once. Return True once it answers."""
         argv, gpus = self.options.argv(), self.options.gpus
         env = {} if gpus is None else {"CUDA_VISIBLE_DEVICES": gpus}
         try:
@@ -188,7 +189,7 @@ class Supervisor:
 
 
 def answers(options: ServeOptions, timeout: float = 5.0) -> bool:
-    """Whether a server on that port says that it is healthy."""
+    """Return True if a server on that port reports that it is healthy."""
     url = options.base_url.removesuffix("/v1") + options.health
     try:
         with urllib.request.urlopen(url, timeout=timeout) as reply:
@@ -199,9 +200,9 @@ def answers(options: ServeOptions, timeout: float = 5.0) -> bool:
 
 @contextlib.contextmanager
 def serving(options: ServeOptions, folder: Path, say: Callable[[str], None] = lambda text: None) -> Iterator[str]:
-    """A served model for as long as the block lasts; yields its base URL. Watched from a thread.
+    """Serve a model while the block runs; yields its base URL. A thread watches the server.
 
-    A server that cannot be brought back ends nothing by itself: its clients see that it is down, and say so.
+    A server that cannot be restarted does not end the block. Its clients see that it is down and report it.
     """
     supervisor = Supervisor(options, folder, say)
     supervisor.start()
@@ -222,5 +223,5 @@ def serving(options: ServeOptions, folder: Path, say: Callable[[str], None] = la
 
 
 def default_python() -> str:
-    """vLLM's interpreter: ``$USERRL_VLLM_PYTHON``, else this one's."""
+    """Return vLLM's interpreter: ``$USERRL_VLLM_PYTHON``, else this one."""
     return os.environ.get(VLLM_PYTHON) or sys.executable

@@ -12,7 +12,7 @@ _DATED = re.compile(r"-\d{4}-\d{2}-\d{2}$")
 
 
 def price_of(model: str, prompt_tokens: int, completion_tokens: int) -> float | None:
-    """US dollars for one call at list price; None where the model's price is not known."""
+    """Return the list price of one call in US dollars; None where the model's price is not known."""
     table = _table()
     row = table.get(model) or table.get(_DATED.sub("", model))
     if row is None:

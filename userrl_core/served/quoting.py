@@ -1,7 +1,7 @@
-"""Untrusted text in prompts: an agent's text is quoted as data in a user's or judge's prompt, never as instructions.
+"""Untrusted text in prompts: a user's or judge's prompt quotes an agent's text as data, never as instructions.
 
-A fence carries an id that the text does not contain, and anything in the text that looks like a fence or like a chat
-template's control token is broken up. `DATA_RULE` explains fences to the model; every prompt of ours includes it.
+A fence carries an id that the text does not contain. Anything in the text that looks like a fence or a control token
+of a chat template is broken up. `DATA_RULE` explains fences to the model; every prompt of ours includes it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _INVISIBLE = re.compile(r"[\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\x00-\x0
 
 
 def quote(text: str) -> str:
-    """The text inside a fence that it cannot close.
+    """Return the text inside a fence that it cannot close.
 
-    Invisible and control characters are dropped, the ``<`` of fence-like and template-like marks becomes ``‹``; the rest of
-    the text is unchanged. The id is a hash of the text, so that the same text always gives the same prompt.
+    Invisible and control characters are dropped. The ``<`` of fence-like and template-like marks becomes ``‹``. The
+    rest of the text is unchanged. The id is a hash of the text, so the same text always gives the same prompt.
     """
     clean = _INVISIBLE.sub("", text)
     clean = _CONTROL.sub(r"‹\1", _FENCE.sub(r"‹\1", clean))

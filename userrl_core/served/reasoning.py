@@ -1,4 +1,4 @@
-"""Separates a reasoning model's final answer from its reasoning: only the answer of a user or judge is used."""
+"""Extraction of a reasoning model's final answer: only the answer of a user or judge is used."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _HINT = (
 
 
 def final_answer(text: str) -> str:
-    """The text after the last ``</think>``; the whole text where there is no reasoning.
+    """Return the text after the last ``</think>``; the whole text where there is no reasoning.
 
-    The opening tag may be missing: some chat templates put it into the prompt. Raises Failure (retryable, with a hint) for
-    reasoning that is not closed, and for an empty answer.
+    The opening tag may be missing, because some chat templates put it into the prompt. Raises Failure (retryable,
+    with a hint) for reasoning that is not closed, and for an empty answer.
     """
     _, closing_tag, answer = text.rpartition(_CLOSE)
     if _OPEN in answer or not answer.strip():

@@ -1,4 +1,4 @@
-"""Which failures of a model server are retried, and after how long."""
+"""Retries of failed requests to a model server: which failures are retried, and after how long."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _KEY = re.compile(r"\b(?:sk|key|hf|xai|gsk)[-_][A-Za-z0-9*_\-]{6,}")
 _TOO_LONG = re.compile(
     r"context[ _-]?(?:length|window|size)|max_model_len|max_(?:completion_)?tokens is too large", re.IGNORECASE
 )
-"""How OpenAI, vLLM, SGLang and llama.cpp refuse more tokens than they have room for."""
+"""The wording of OpenAI, vLLM, SGLang and llama.cpp for a request that exceeds the context."""
 _RETRYABLE_STATUS = frozenset({408, 409, 425, 429})
 MAX_PAUSE = 30.0
-"""Seconds; also when a server asks for more, because the episode has a time-out of its own."""
+"""Maximum seconds, even when a server asks for more, because the episode has its own time-out."""
 
 # Only spreads retries in time: no result of an experiment depends on it.
 _jitter = random.Random()
@@ -23,8 +23,8 @@ _jitter = random.Random()
 class Failure(Exception):
     """A failed HTTP attempt. kind: its name in the ledger. hint: a message to the model for the next attempt.
 
-    refused: the server does not take a field of the request. too_long: prompt and limit do not fit into the model's context.
-    sent: whether the server may have worked on the request, and be paid for it.
+    refused: the server does not accept a field of the request. too_long: prompt and limit do not fit into the model's
+    context. sent: the server may have worked on the request and may charge for it.
     """
 
     def __init__(
@@ -50,9 +50,9 @@ class Failure(Exception):
 
 
 def read_failure(error: Exception, *, sent: bool) -> Failure:
-    """The failure for an exception of the HTTP client. Never holds a header or a request, so never a key.
+    """Convert an exception of the HTTP client to a failure. It never holds a header or a request, so never a key.
 
-    sent: whether the request went out whole.
+    sent: True if the whole request was sent.
     """
     # Imported late as in the client: whoever calls this has loaded the library.
     from openai import APIConnectionError, APIStatusError, APITimeoutError
@@ -86,13 +86,15 @@ def read_failure(error: Exception, *, sent: bool) -> Failure:
 
 
 def pause_before(failures: int, first: float, retry_after: float | None) -> float:
-    """Seconds before the next attempt: doubling with jitter, and never less than the server asked for, up to the maximum."""
+    """Return the seconds before the next attempt. The pause doubles with jitter, and is at least what the server
+    asked for, up to the maximum.
+    """
     backoff = min(MAX_PAUSE, first * 2.0 ** (failures - 1)) * _jitter.uniform(0.5, 1.0)
     return backoff if retry_after is None else min(MAX_PAUSE, max(retry_after, backoff))
 
 
 def redact(text: str, key: str) -> str:
-    """The text without the key, and without anything that looks like one: servers may echo it."""
+    """Remove the key, and anything that looks like one, from the text: servers may echo it."""
     if len(key) > 4:
         text = text.replace(key, "***")
     return _KEY.sub("***", text)

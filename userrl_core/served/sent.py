@@ -1,4 +1,4 @@
-"""Whether a request's last byte went out: one that was cancelled or refused a connection before cost nothing."""
+"""Detection of sent requests: a request that was cancelled or refused a connection before its last byte cost nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Sent:
-    """Of the request that the running task makes next; true once it was sent whole."""
+    """A flag for the next request of the running task; true once it was sent whole."""
 
     def __init__(self) -> None:
         self._whole = False
@@ -20,7 +20,7 @@ class Sent:
         return self._whole
 
     async def note(self, event: str, info: object) -> None:
-        """What the transport did."""
+        """Record an event of the transport."""
         self._whole = self._whole or event.endswith(".send_request_body.complete")
 
 
@@ -28,5 +28,5 @@ _current: ContextVar[Sent] = ContextVar("sent")
 
 
 async def watched(request: httpx2.Request) -> None:
-    """Event hook of an HTTP client: the transport tells the task's `Sent` what it does."""
+    """Connect the transport's events to the task's `Sent`. An event hook of an HTTP client."""
     request.extensions["trace"] = _current.get().note

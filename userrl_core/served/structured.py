@@ -1,4 +1,4 @@
-"""JSON from a language model: by structured outputs where the server has them, else found in the text."""
+"""JSON from a language model: by structured outputs where the server has them, else extracted from the text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ANNOTATIONS = ("title", "default", "examples")
 
 
 def response_format(schema: type[BaseModel]) -> dict[str, Any]:
-    """The request field for structured outputs, in strict form: closed objects, every property required."""
+    """Return the request field for structured outputs, in strict form: closed objects, every property required."""
     return {
         "type": "json_schema",
         "json_schema": {"name": schema.__name__, "schema": _strict(schema.model_json_schema()), "strict": True},
@@ -23,7 +23,7 @@ def response_format(schema: type[BaseModel]) -> dict[str, Any]:
 
 
 def instruct(messages: Sequence[Message], schema: type[BaseModel]) -> list[Message]:
-    """The messages with the schema in the prompt, for a server without structured outputs."""
+    """Add the schema to the prompt, for a server without structured outputs."""
     text = (
         "Reply with one JSON object and nothing around it. It must fit this JSON schema:\n"
         f"{json.dumps(_strict(schema.model_json_schema()), ensure_ascii=False)}"
@@ -34,10 +34,10 @@ def instruct(messages: Sequence[Message], schema: type[BaseModel]) -> list[Messa
 
 
 def fit(text: str, schema: type[BaseModel]) -> BaseModel:
-    """The first JSON object in the text that fits the schema.
+    """Return the first JSON object in the text that fits the schema.
 
-    Raises Failure (retryable, with a hint for the model) when there is none. The hint names fields, never values: text of
-    the reply must not return to the model as if it were ours.
+    Raises Failure (retryable, with a hint for the model) when there is none. The hint names fields, never values:
+    text of the reply must not return to the model as if we had written it.
     """
     problem = "there is no JSON object in it"
     for value in _objects(text):
@@ -52,7 +52,7 @@ def fit(text: str, schema: type[BaseModel]) -> BaseModel:
 
 
 def _objects(text: str) -> list[dict[str, Any]]:
-    """Every JSON object that starts in the text outside of an earlier one, in order."""
+    """Return every JSON object that starts in the text outside an earlier one, in order."""
     decoder, objects, start = json.JSONDecoder(), [], text.find("{")
     while start >= 0:
         try:

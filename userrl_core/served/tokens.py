@@ -1,7 +1,7 @@
-"""Token in, token out: a served model that continues given ids and says which ids it sampled (vLLM's ``/v1/completions``).
+"""Token in, token out: a served model continues given ids and returns the sampled ids (vLLM's ``/v1/completions``).
 
-A chat server renders and reads messages by its own template and parser. A model that was trained on ids is measured on ids, so
-nothing of what it is shown or says is rendered or read again on the way.
+A chat server renders and parses messages with its own template and parser. A model that was trained on ids is
+measured on ids, so its input and output are never rendered or parsed on the way.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from userrl_core.served.retry import Failure, pause_before, read_failure
 from userrl_core.served.sent import Sent
 
 FIRST_PAUSE = 0.5
-"""Seconds before a request is repeated; doubles each time."""
+"""Seconds before the first repeat of a request; doubles each time."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenServer:
-    """A served model. timeout: seconds of one request. patience: seconds for which a server that went away is waited for, such
-    as one that is being started again: a request that is repeated costs nothing but time."""
+    """A served model. timeout: seconds of one request. patience: seconds to wait for a server that went away, for
+    example during a restart. A repeated request costs only time.
+    """
 
     model: str
     base_url: str
@@ -48,9 +49,9 @@ class TokenClient:
     async def sample(
         self, ids: Sequence[int], *, end_id: int, most: int, temperature: float, top_p: float, seed: int
     ) -> list[int]:
-        """What the model says after ids: up to ``most`` tokens, end_id the last one unless it was cut there.
+        """Sample a continuation of ids: up to ``most`` tokens, ending with end_id unless it was cut.
 
-        temperature: 0 is greedy. Raises PolicyError when no reply comes within the server's patience, or it refuses.
+        temperature: 0 is greedy. Raises PolicyError when no reply comes within the server's patience, or the server refuses.
         """
         fields = {
             "model": self._server.model,
@@ -89,7 +90,7 @@ class TokenClient:
 
 
 def _reply(body: bytes) -> tuple[list[int], str]:
-    """The sampled ids, and why the server stopped."""
+    """Return the sampled ids and the server's stop reason."""
     try:
         choice = orjson.loads(body)["choices"][0]
         ids, reason = choice.get("token_ids"), str(choice.get("finish_reason"))

@@ -1,8 +1,8 @@
-"""Limits on chat templates. A template is a program that a checkpoint brings, and it may loop for ever.
+"""Limits on chat templates. A template is a program from the checkpoint, and it may loop for ever.
 
-`refuse_endless` renders a template once in a process with limits on time and memory, before it is rendered here: nothing
-else ends a power of huge numbers or a string of terabytes. `within` ends a rendering in this process, in any thread: a
-template may loop on some conversations only.
+`refuse_endless` first renders a template in a process with limits on time and memory. Nothing else ends a power of
+huge numbers or a string of terabytes. `within` ends a rendering in this process, in any thread, because a template
+may loop on some conversations only.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from userrl_core.errors import CheckpointError, UserRLError
 T = TypeVar("T")
 
 SECONDS = 5
-"""Seconds of a rendering, which takes milliseconds where nothing is wrong."""
+"""Time limit of one rendering, which normally takes milliseconds."""
 
 _BYTES, _CHARACTERS, _WALL = 2**30, 10**6, 60.0
-"""Of the process that tries a template: memory, output, and seconds on a busy machine."""
+"""Limits of the process that tries a template: memory, output, and seconds on a busy machine."""
 
 _USER = {"role": "user", "content": "Hi."}
 _ASSISTANT = {"role": "assistant", "content": "Hello."}
@@ -39,7 +39,9 @@ _CONVERSATIONS: list[list[dict[str, str]]] = [
 
 @lru_cache(64)
 def refuse_endless(template: str, where: str) -> None:
-    """Raise CheckpointError for a template whose rendering needs too much time, memory or output. where: of the message."""
+    """Raise CheckpointError for a template whose rendering needs too much time, memory or output. where: its place,
+    for the message.
+    """
     with suppress(subprocess.TimeoutExpired):
         tried = subprocess.run(
             [sys.executable, "-m", __name__], input=json.dumps(template), text=True, capture_output=True, timeout=_WALL
@@ -53,13 +55,13 @@ def refuse_endless(template: str, where: str) -> None:
 
 
 class _TimeIsUp(BaseException):
-    """Raised within a rendering. No `Exception`, which a template's caller may catch."""
+    """An exception raised within a rendering. Not an `Exception`, which a template's caller may catch."""
 
 
 def within(seconds: float, error: UserRLError, function: Callable[[], T]) -> T:
-    """Return what the function returns; raise the error in its place once it has taken so long.
+    """Call the function and return its result; raise the error when it takes longer than `seconds`.
 
-    Unlike a signal this works in every thread. It ends Python code alone: one long call of C runs to its end.
+    Unlike a signal this works in every thread. It ends Python code only: one long call of C runs to its end.
     """
     thread = ctypes.c_ulong(threading.get_ident())
     lock = threading.Lock()
@@ -89,7 +91,7 @@ def within(seconds: float, error: UserRLError, function: Callable[[], T]) -> T:
 
 
 def _try(template: str) -> int:
-    """Render the template as transformers does; 0 where it ends, even with an error, which its first use will tell."""
+    """Render the template as transformers does. Return 0 where it ends, even with an error, which its first use will report."""
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
     resource.setrlimit(resource.RLIMIT_AS, (_BYTES, _BYTES))
     try:
@@ -107,7 +109,7 @@ def _render_all(template: str) -> None:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class Generation(Extension):
-        """The block with which templates mark the agent's tokens."""
+        """The block by which templates mark the agent's tokens."""
 
         tags = {"generation"}  # noqa: RUF012  jinja declares it so
 

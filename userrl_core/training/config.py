@@ -1,4 +1,4 @@
-"""What a recipe may say about the model, the cold start, the algorithm and the machines. No torch here: recipes load quickly."""
+"""Recipe settings of the model, the cold start, the algorithm and the machines. No torch here, so recipes load quickly."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from userrl_core.settings import MOST, Count, Settings
 Template = Literal["chatml", "lean"]
 Projection = Literal["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 MOST_WEIGHTS = 10**9
-"""Of a model from scratch: more has neither memory nor data on a machine of one process."""
+"""Maximum weights of a model from scratch. A machine with one process has neither memory nor data for more."""
 
 
 class ModelConfig(Settings):
-    """The model that is trained: a checkpoint, or the shape of one made from scratch (Qwen3 architecture)."""
+    """The model to train: a checkpoint, or the shape of a model from scratch (Qwen3 architecture)."""
 
     path: str | None = None
     """A Hugging Face checkpoint (folder or name, safetensors only); None makes a model from scratch."""
@@ -48,33 +48,34 @@ class ModelConfig(Settings):
     """From scratch: inner width of the feed-forward part."""
 
     initializer_range: PositiveFloat = 0.08
-    """From scratch: deviation of the initial weights. At half a million parameters 0.02 stalls and 0.08 learns."""
+    """From scratch: standard deviation of the initial weights. At half a million parameters 0.02 stalls and 0.08 learns."""
 
     vocab_size: int = Field(default=512, ge=300)
-    """From scratch: most entries of the byte-level BPE that is trained on the run's own demonstrations."""
+    """From scratch: maximum entries of the byte-level BPE that is trained on the run's own demonstrations."""
 
     max_context: Count = 1024
-    """From scratch: most tokens of a conversation. A checkpoint has its own limit."""
+    """From scratch: maximum tokens of a conversation. A checkpoint has its own limit."""
 
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Number format of weights and arithmetic; log-probabilities are always taken in float32."""
+    """Number format of weights and arithmetic; log-probabilities are always computed in float32."""
 
     prompt_style: PromptStyle = "full"
-    """How conversations open: full (goal, tool and choices in a system message) or brief (one short user message)."""
+    """Opening of conversations: full (goal, tool and choices in a system message) or brief (one short user message)."""
 
     template: Template = "chatml"
     """From scratch: chatml (Qwen's format, about 14 tokens a turn) or lean (about 5; brief prompts only)."""
 
     thinking: bool | None = None
-    """Whether a checkpoint that can think before it speaks does (Qwen3's enable_thinking); none: as its chat template says.
-    Thoughts count towards max_tokens, and a reply that is cut in one ends the conversation."""
+    """Turns a checkpoint's thinking on or off (Qwen3's enable_thinking); none follows its chat template. Thinking
+    tokens count towards max_tokens, and a reply cut while thinking ends the conversation.
+    """
 
     gradient_checkpointing: bool = False
-    """Recompute activations in the backward pass: slower, and needed for billions of parameters on one GPU."""
+    """Recompute activations in the backward pass: slower, but needed for billions of parameters on one GPU."""
 
     @property
     def weights(self) -> int:
-        """Of a model from scratch."""
+        """Return the number of weights of a model from scratch."""
         attention = self.head_dim * 2 * (self.heads + self.kv_heads)
         return self.hidden_size * (self.layers * (attention + 3 * self.mlp) + self.vocab_size)
 
@@ -103,48 +104,48 @@ NO_ADAPTERS = (
     "adapters change a model that exists: name it as model.path, or set cold_start.lora to null and train all weights of "
     "the model from scratch."
 )
-"""Why a cold start from scratch is refused with `cold_start.lora`."""
+"""The refusal of a cold start from scratch with `cold_start.lora`."""
 
 
 class LoraSettings(Settings):
-    """LoRA (Hu et al. 2021): the weights stay as they are, and each adapted layer learns a product of two thin matrices."""
+    """LoRA (Hu et al. 2021): the weights are frozen, and each adapted layer learns a product of two thin matrices."""
 
     rank: int = Field(default=16, ge=1, le=512)
-    """Width of the two matrices: how many directions a layer can learn."""
+    """Width of the two matrices: the number of directions a layer can learn."""
 
     alpha: int = Field(default=32, ge=1, le=4096)
-    """The product counts alpha / rank times, so that a learning rate serves several ranks."""
+    """The product is scaled by alpha / rank, so one learning rate serves several ranks."""
 
     targets: Literal["all-linear"] | Annotated[tuple[Projection, ...], Field(min_length=1)] = "all-linear"
-    """Which layers are adapted: all-linear (all of a block's, not the output layer) or a list such as [q_proj, v_proj]."""
+    """The adapted layers: all-linear (all linear layers of a block, not the output layer) or a list such as [q_proj, v_proj]."""
 
 
 class SftConfig(Settings):
-    """The supervised cold start on demonstrations (UserRL section 4.1; values of its appendix E by default)."""
+    """The supervised cold start on demonstrations (UserRL section 4.1; defaults from its appendix E)."""
 
     enabled: bool = True
     """False starts reinforcement learning from the untrained model."""
 
     data: str | None = None
-    """File of conversations in place of distilled demonstrations: ShareGPT, or chats of messages; JSON or JSON lines."""
+    """File of conversations to use instead of distilled demonstrations: ShareGPT, or chats of messages; JSON or JSON lines."""
 
     epochs: Annotated[float, Field(gt=0.0, le=MOST)] = 3.0
     """Passes over the demonstrations; ignored where steps is set."""
 
     steps: Count | None = None
-    """Optimiser steps instead of epochs."""
+    """Number of optimiser steps; replaces epochs."""
 
     lr: PositiveFloat = 1e-5
     """Peak learning rate."""
 
     schedule: Literal["cosine", "linear", "constant"] = "cosine"
-    """How the rate falls after the warm-up; cosine and linear reach zero after the last step."""
+    """Decay of the rate after the warm-up; cosine and linear reach zero after the last step."""
 
     warmup: NonNegativeFloat = 0.1
-    """Share of the steps with a rising rate when below 1, else a number of steps."""
+    """Length of the linear warm-up: a share of the steps when below 1, else a number of steps."""
 
     cutoff: PositiveInt = 16384
-    """Longest demonstration in tokens; what lies beyond is cut off."""
+    """Maximum tokens of a demonstration; the rest is cut off."""
 
     batch: Count = 32
     """Demonstrations per optimiser step."""
@@ -156,36 +157,39 @@ class SftConfig(Settings):
     """Decoupled weight decay of AdamW."""
 
     betas: tuple[float, float] = (0.9, 0.98)
-    """Moments of AdamW."""
+    """Moment decay rates of AdamW."""
 
     grad_norm: PositiveFloat = 1.0
-    """Gradients longer than this are scaled down to it."""
+    """Maximum gradient norm; larger gradients are scaled down to it."""
 
     lora: LoraSettings | None = None
-    """Only adapters are trained, on a model that exists (model.path); none trains all weights."""
+    """Train only adapters, on an existing model (model.path); none trains all weights."""
 
 
 class AlgorithmConfig(Settings):
-    """The reinforcement learning step: who is compared with whom, how far a step may go, how losses are averaged."""
+    """The reinforcement learning step: advantage estimation, limits of an update, and averaging of the loss."""
 
     name: Literal["grpo", "rloo", "ppo", "reinforce_pp", "remax"] = "grpo"
-    """grpo: groups with mean and deviation; rloo: leave-one-out mean; ppo: a critic; reinforce_pp: the batch's mean; remax: a
-    greedy conversation at the same task."""
+    """The baseline of the advantage. grpo: mean and deviation of the group; rloo: leave-one-out mean; ppo: a critic;
+    reinforce_pp: the batch's mean; remax: a greedy conversation on the same task.
+    """
 
     clip: PositiveFloat = 0.2
-    """The importance ratio counts only within 1 - clip and 1 + clip (PPO)."""
+    """Clip range of the importance ratio: 1 - clip to 1 + clip (PPO)."""
 
     clip_high: PositiveFloat | None = None
-    """Upper side of the clip where it differs from the lower one (DAPO); None takes clip."""
+    """Upper clip range where it differs from the lower one (DAPO); None uses clip."""
 
     dual_clip: float | None = Field(default=None, gt=1.0)
-    """Bounds the loss of a bad token whose ratio ran away, to dual_clip times its advantage (Ye et al. 2020)."""
+    """For tokens with a negative advantage, bounds the objective at dual_clip times the advantage (Ye et al. 2020)."""
 
     kl_coef: NonNegativeFloat = 0.0
-    """Weight of the distance to the reference model, estimated per token by exp(d) - d - 1 (low_var_kl); 0 turns it off."""
+    """Weight of the KL term to the reference model, estimated per token by exp(d) - d - 1 (low_var_kl); 0 turns it off."""
 
     kl_reward_coef: NonNegativeFloat = 0.0
-    """Weight of a KL penalty taken off the turn rewards before credit is assigned (verl alone: algorithm.kl_ctrl.kl_coef)."""
+    """Weight of a KL penalty subtracted from the turn rewards before credit assignment (verl only:
+    algorithm.kl_ctrl.kl_coef).
+    """
 
     entropy_coef: NonNegativeFloat = 0.0
     """Weight of an entropy bonus; 0 turns it off."""
@@ -197,8 +201,9 @@ class AlgorithmConfig(Settings):
     """Tasks per step."""
 
     batch_tokens: PositiveInt | None = None
-    """Tokens per step, openings and observations included, in place of a number of tasks: as many tasks are drawn as come
-    nearest over the steps so far, so that equal tokens are equal updates whatever the horizon (local backend)."""
+    """Target tokens per step, openings and observations included, instead of a fixed number of tasks (local backend). Each step
+    draws as many tasks as bring the total over all steps closest to the target. Equal tokens then mean equal updates, whatever
+    the horizon."""
 
     minibatches: PositiveInt = 1
     """Optimiser steps per pass over a batch."""
@@ -216,58 +221,62 @@ class AlgorithmConfig(Settings):
     """Learning rate of the critic (ppo)."""
 
     critic_warmup: NonNegativeInt = 0
-    """First steps in which only the critic learns (ppo)."""
+    """Number of first steps in which only the critic learns (ppo)."""
 
     warmup_steps: NonNegativeInt = 0
-    """Steps over which the rate rises from zero."""
+    """Steps over which the learning rate rises from zero."""
 
     betas: tuple[float, float] = (0.9, 0.95)
-    """Moments of AdamW."""
+    """Moment decay rates of AdamW."""
 
     weight_decay: NonNegativeFloat = 0.0
     """Decoupled weight decay of AdamW."""
 
     grad_norm: PositiveFloat = 1.0
-    """Gradients longer than this are scaled down to it."""
+    """Maximum gradient norm; larger gradients are scaled down to it."""
 
     loss_aggregation: Literal["trajectory_mean", "token_mean"] = "trajectory_mean"
-    """trajectory_mean: tokens are averaged within a trajectory, then trajectories (the papers'); token_mean: all tokens alike."""
+    """trajectory_mean: average the tokens within a trajectory, then the trajectories (the papers'); token_mean:
+    average all tokens.
+    """
 
     entropy_mask: float | None = Field(default=None, gt=0.0, le=1.0)
-    """Only this share of a batch's tokens, those drawn at the highest entropy, carries the policy loss (0.2 in TARL)."""
+    """Share of a batch's tokens, those drawn at the highest entropy, that carry the policy loss (0.2 in TARL)."""
 
     gae_gamma: float = Field(default=1.0, ge=0.0, le=1.0)
     """Discount per token of the critic's returns (ppo)."""
 
     gae_lambda: float = Field(default=1.0, ge=0.0, le=1.0)
-    """Mixing of long and short returns (ppo); 1 takes the whole return."""
+    """GAE's lambda (ppo); 1 uses the whole return."""
 
     assignment: Literal["turn", "trajectory", "group"] = "turn"
-    """Where ppo's rewards lie: on the last token of each turn, their sum on the trajectory's last token, or the score
-    normalised within its group on the last token (TARL section 3.2, trajectory-level)."""
+    """Placement of ppo's rewards: turn (the last token of each turn), trajectory (their sum on the last token) or
+    group (the score normalised within its group, on the last token; TARL section 3.2, trajectory-level).
+    """
 
     temperature: NonNegativeFloat = 1.0
-    """Of sampling in training."""
+    """Sampling temperature in training."""
 
     top_p: float = Field(default=1.0, gt=0.0, le=1.0)
-    """Nucleus of sampling in training; 1 keeps the whole distribution."""
+    """Nucleus sampling threshold in training; 1 keeps the whole distribution."""
 
     lora: LoraSettings | None = None
-    """Only adapters of the policy are trained, at a higher lr than all weights bear; none trains all weights. A critic (ppo)
-    trains all of its weights."""
+    """Train only adapters of the policy; they need a higher lr than full training. none trains all weights. A critic
+    (ppo) trains all its weights.
+    """
 
     max_prompt_tokens: PositiveInt = 1152
-    """Most tokens of the opening messages (verl: data.max_prompt_length)."""
+    """Maximum tokens of the opening messages (verl: data.max_prompt_length)."""
 
     max_tokens: PositiveInt = 1024
-    """Most tokens of one reply; a longer one is cut."""
+    """Maximum tokens of one reply; a longer one is cut."""
 
     max_response_tokens: PositiveInt = 8192
-    """Most tokens of a conversation after its opening; a longer one ends with the score reached so far."""
+    """Maximum tokens of a conversation after its opening; a longer one ends with the score so far."""
 
     @property
     def conversations(self) -> int:
-        """Conversations per step, the greedy ones of remax among them."""
+        """Return the conversations per step, including remax's greedy ones."""
         return self.batch * (self.group + (self.name == "remax"))
 
     @model_validator(mode="after")
@@ -301,93 +310,96 @@ GPU_MEMORY = {"A100": 80.0, "H100": 80.0, "H200": 141.0, "B200": 180.0}
 
 
 class Cluster(Settings):
-    """The machines that verl trains on, and how the model is cut up there."""
+    """The machines that verl trains on, and the distribution of the model over them."""
 
     gpus: NonNegativeInt = 0
-    """GPUs per node for RL; 0 is CPU."""
+    """GPUs per node for RL; 0 trains on CPU."""
 
     nodes: PositiveInt = 1
-    """Nodes; more than one needs a running Ray cluster (ray_address)."""
+    """Number of nodes; more than one needs a running Ray cluster (ray_address)."""
 
     sft_gpus: NonNegativeInt = 0
-    """GPUs of the cold start, on one node; 0 takes as many as RL."""
+    """GPUs of the cold start, on one node; 0 uses as many as RL."""
 
     gpu: str | None = None
-    """The kind of GPU the source used."""
+    """The kind of GPU that the source used."""
 
     gpu_memory: PositiveFloat | None = None
-    """Memory of one GPU in GB, where the kind of GPU does not say it."""
+    """Memory of one GPU in GB, for kinds of GPU that are not in the table."""
 
     tensor_parallel: PositiveInt = 1
-    """GPUs that serve one copy of the policy in rollouts."""
+    """GPUs per copy of the policy in rollouts."""
 
     sequence_parallel: PositiveInt = 1
     """GPUs that share one long conversation in verl's update (Ulysses)."""
 
     offload: bool = False
-    """Training state waits in host memory while conversations are played (verl)."""
+    """Move training state to host memory during rollouts (verl)."""
 
     attention: Literal["auto", "flash_attention_2", "sdpa"] = "auto"
-    """How verl's models compute attention; auto: flash_attention_2 where the trainer's interpreter imports flash_attn, else
-    sdpa. sdpa cannot share a conversation among GPUs (sequence_parallel)."""
+    """Attention implementation of verl's models. auto: flash_attention_2 where the trainer's interpreter imports
+    flash_attn, else sdpa. sdpa cannot split a conversation over GPUs (sequence_parallel).
+    """
 
     engine: str = "vllm"
     """verl's rollout engine, such as vllm or sglang."""
 
     engine_memory: Literal["auto"] | Annotated[float, Field(gt=0.0, lt=1.0)] = 0.5
-    """Share of a GPU's memory that verl's rollout engine may take; auto: what the card holds beside the training state, by
-    arithmetic, at most 0.8."""
+    """Share of a GPU's memory for verl's rollout engine. auto: computed from the memory left by the training state,
+    at most 0.8.
+    """
 
     micro_tokens: Literal["auto"] | PositiveInt | None = None
-    """Most tokens of one forward pass of verl's update, per GPU; none: one conversation of full length; auto: up to four of
-    them, as the card holds by arithmetic (RL alone)."""
+    """Maximum tokens of one forward pass of verl's update, per GPU. none: one conversation of full length; auto: up
+    to four of them, computed from the GPU's memory (RL only).
+    """
 
     workers: PositiveInt = 8
     """Processes that play conversations under verl; each logs its own turns."""
 
     device: str = "cuda"
-    """Accelerator as verl names it, such as cuda or npu."""
+    """Accelerator by verl's name, such as cuda or npu."""
 
     python: str | None = None
-    """Interpreter of verl's own environment on this host; none: the one that runs the flow."""
+    """Interpreter of verl's own environment on this host; none uses the one that runs the flow."""
 
     ray_address: str | None = None
-    """A running Ray cluster (auto); none: one is started for each stage."""
+    """Address of a running Ray cluster (auto); none starts one for each stage."""
 
     overrides: tuple[str, ...] = ()
-    """More verl overrides, key=value; they have the last word."""
+    """Additional verl overrides, key=value; they take precedence."""
 
     sft_overrides: tuple[str, ...] = ()
-    """More overrides for verl's SFT trainer."""
+    """Additional overrides for verl's SFT trainer."""
 
     @property
     def engine_share(self) -> float:
-        """`engine_memory` as a number; half where auto could not be computed."""
+        """Return `engine_memory` as a number; half where auto could not be computed."""
         return 0.5 if self.engine_memory == "auto" else self.engine_memory
 
     @property
     def pass_tokens(self) -> int | None:
-        """`micro_tokens` as a number; None where auto could not be computed."""
+        """Return `micro_tokens` as a number; None where auto could not be computed."""
         return None if self.micro_tokens == "auto" else self.micro_tokens
 
     @property
     def node_gpus(self) -> int:
-        """Processes of RL on one node: one per GPU, and one on a CPU."""
+        """Return the RL processes on one node: one per GPU, or one on a CPU."""
         return max(self.gpus, 1)
 
     @property
     def all_gpus(self) -> int:
-        """Processes of RL on all nodes."""
+        """Return the RL processes on all nodes."""
         return self.node_gpus * self.nodes
 
     @property
     def cold_start_gpus(self) -> int:
-        """Processes of the cold start."""
+        """Return the processes of the cold start."""
         return self.sft_gpus or self.node_gpus
 
     @property
     def memory_gb(self) -> float:
-        """Memory of one GPU; an H200's where nothing says it. Raises ConfigError for a kind of GPU that is not known."""
+        """Return the memory of one GPU; an H200's where no GPU is named. Raises ConfigError for an unknown kind of GPU."""
         if self.gpu_memory is not None or self.gpu is None:
             return self.gpu_memory or GPU_MEMORY["H200"]
         for kind, memory in GPU_MEMORY.items():

@@ -1,6 +1,6 @@
 """A checkpoint behind a rollout engine as the policy: `LocalPolicy` with another decoder, the same ids in and out.
 
-Each conversation goes on by itself, so that the engine's batch stays full while users and gyms answer.
+Conversations run independently, so the engine's batch stays full while users and gyms answer.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from userrl_core.training.local.chat import ChatFormat
 
 
 class EnginePolicy:
-    """Plays episodes on a served checkpoint (`BatchPolicy`).
+    """A policy that plays episodes on a served checkpoint (`BatchPolicy`).
 
-    context: most tokens of a conversation, the engine's. temperature: 0 is greedy. max_tokens: of one reply.
-    max_response_tokens: of a conversation after its opening. concurrency: conversations at once.
+    context: maximum tokens of a conversation, set by the engine. temperature: 0 is greedy. max_tokens: limit of one
+    reply. max_response_tokens: limit of a conversation after its opening. concurrency: conversations at once.
 
-    What is sampled follows from the episode's seed and the number of its turn, as far as the engine keeps to seeds.
+    Samples depend on the episode's seed and its turn number, as far as the engine respects seeds.
     """
 
     def __init__(
@@ -49,7 +49,9 @@ class EnginePolicy:
         self._concurrency = concurrency
 
     async def play(self, episodes: Sequence[Episode]) -> None:
-        """Play every episode to its end. One whose engine gives no reply is not scored; what else fails ends all."""
+        """Play every episode to its end. An episode without a reply from the engine is not scored; any other failure
+        ends all.
+        """
         free = asyncio.Semaphore(self._concurrency)
         engine = TokenClient(self._server)
 

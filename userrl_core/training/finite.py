@@ -1,4 +1,4 @@
-"""Training stops at the first step whose numbers are not finite: what follows would be noise, and every later score .000."""
+"""A stop at the first step with numbers that are not finite. Later steps would be noise, with scores of zero."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from userrl_core.errors import TrainingError
 
 
 def check_losses(losses: Mapping[str, float | None], stage: str, step: int) -> None:
-    """Raise TrainingError where a loss of the step is not finite; None is how verl's log writes such a number."""
+    """Raise TrainingError where a loss of the step is not finite; verl's log writes such a number as None."""
     for name, loss in losses.items():
         if loss is None or not math.isfinite(loss):
             raise strayed(f"{name} is {'not finite' if loss is None else loss}", stage, step)
 
 
 def strayed(what: str, stage: str, step: int) -> TrainingError:
-    """Return the error of a step that is not finite. what: of it, as a clause."""
+    """Return the error of a step that is not finite. what: a clause that describes it."""
     return TrainingError(
         f"Training stopped at step {step} of {stage}: {what}. Nothing of this step was saved; start a new run with a lower "
         f"learning rate ({'cold_start' if stage.startswith('sft') else 'algorithm'}.lr)."

@@ -1,4 +1,4 @@
-"""One piece of training as data: what a flow hands to a training process, and what it gets back. JSON both ways; no torch."""
+"""Training jobs as data: the input that a flow hands to a training process, and its result. JSON both ways; no torch."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ User = str | tuple[str, dict[str, Any]]
 
 
 class TrainingJob(Settings):
-    """What all trainings share."""
+    """The settings that all kinds of training share."""
 
     model: ModelConfig
-    """The model; its path is used only where no checkpoint is given."""
+    """The model; its path is used only without a checkpoint."""
 
     out_dir: Path
-    """Folder of this job alone; its checkpoints lie here, and a job started again continues from the newest."""
+    """Folder of this job only. It holds the job's checkpoints; a restarted job continues from the newest."""
 
     seed: int = 0
-    """Fixes every random draw."""
+    """Seed of every random draw."""
 
     device: str = "cpu"
-    """Where torch computes: cpu, cuda or cuda:0."""
+    """Device of torch: cpu, cuda or cuda:0."""
 
     threads: PositiveInt = 2
     """Threads of one operation; a resume is exact only with the same number."""
@@ -48,18 +48,19 @@ class TrainingJob(Settings):
     """Steps between two checkpoints; the last step always has one."""
 
     keep_checkpoints: PositiveInt = 2
-    """Newest checkpoints that are kept, besides the best one."""
+    """Number of newest checkpoints to keep, in addition to the best one."""
 
 
 class SftJob(TrainingJob):
     """Supervised training on chats: the cold start, and rejection-sampling self-training."""
 
     sft: SftConfig
-    """Optimisation."""
+    """Optimisation settings."""
 
     chats: Path | None = None
-    """JSONL of conversations as `userrl_core.distill.write_chats` writes them; needed to train, and for the tokenizer of a
-    model from scratch."""
+    """JSONL of conversations in the format of `userrl_core.distill.write_chats`; needed for training, and for the
+    tokenizer of a model from scratch.
+    """
 
     init: Path | None = None
     """A checkpoint to start from instead of `model`."""
@@ -82,20 +83,21 @@ class RlJob(TrainingJob):
     """One stage of reinforcement learning: steps first_step to last_step of a run."""
 
     stage: str | None = None
-    """Name in records; None: the curriculum's name of each step, for a job that spans several stages."""
+    """Name in records. None: the curriculum's name of each step, for a job that spans several stages."""
 
     algorithm: AlgorithmConfig
-    """The update."""
+    """Settings of the update."""
 
     credit: CreditConfig = CreditConfig()
     """Shaping, scoring and filtering."""
 
     init: Path
-    """Checkpoint to start from: the cold start's for the first stage, the stage before for the others (its optimiser,
-    generators and curriculum go on)."""
+    """Checkpoint to start from: the cold start's for the first stage, the previous stage's for the others (with its
+    optimiser, generators and curriculum).
+    """
 
     reference: Path | None = None
-    """Model that the distance is measured to (kl_coef, `policy/kl_reference/mean`): normally the cold start's."""
+    """Reference model of the KL term (kl_coef, `policy/kl_reference/mean`): normally the cold start's."""
 
     first_step: PositiveInt = 1
     """Global number of the stage's first step, from 1."""
@@ -104,49 +106,53 @@ class RlJob(TrainingJob):
     """Global number of the stage's last step."""
 
     total_steps: PositiveInt | None = None
-    """Steps of the whole run, for progress; last_step when not given."""
+    """Steps of the whole run, for progress; None uses last_step."""
 
     seconds: tuple[Literal["cpu", "gpu"], PositiveFloat] | None = None
-    """The stage ends once its steps have used this much time on the processor or the GPU, validations apart; last_step at most."""
+    """End the stage once its steps have used this much processor or GPU time, validation excluded, and at last_step
+    at the latest.
+    """
 
     timed: bool = False
-    """Whether what a step took decides anything: then it is written down, and a step that is played again took the same."""
+    """Set when step times decide anything. Each step's time is then written down, and a repeated step uses the recorded time."""
 
     validation: list[Task] = Field(default_factory=list)
-    """Tasks that checkpoints are chosen on; none turns validation off."""
+    """Tasks for choosing checkpoints; an empty list turns validation off."""
 
     validate_every: PositiveInt = 10
     """Steps between two validations; the first stage also validates before its first step."""
 
     validation_horizon: PositiveInt = 16
-    """The run's final horizon, so that checkpoints of all stages compare."""
+    """The run's final horizon, so that checkpoints of all stages are comparable."""
 
     validation_temperature: NonNegativeFloat = 0.0
-    """Of sampling in validation; 0 is greedy. Draws come from a generator of their own, the same for every validation."""
+    """Sampling temperature in validation; 0 is greedy. Validation has its own generator, which makes the same draws
+    every time.
+    """
 
     validation_top_p: float = Field(default=1.0, gt=0.0, le=1.0)
-    """Nucleus of sampling in validation; 1 keeps the whole distribution."""
+    """Nucleus sampling threshold in validation; 1 keeps the whole distribution."""
 
     gym_config: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Options per gym."""
 
     users: User | dict[str, User] = "rule"
-    """Who answers: a kind, (kind, options), or one of those per gym."""
+    """The users: a kind, (kind, options), or one of those per gym."""
 
     on_format_error: Literal["end", "continue"] = "end"
-    """What a reply without a readable call does to a conversation."""
+    """The effect on a conversation of a reply without a readable call."""
 
     judge: JudgeConfig | None = None
-    """Judges the turns of training's conversations; None: the gyms' rewards alone."""
+    """Judge of the turns in training conversations; None uses the gyms' rewards only."""
 
     intervention: InterventionConfig | None = None
-    """Interrupts wrong steps of training's conversations; None: all are carried out."""
+    """Interruption of wrong steps in training conversations; None executes all steps."""
 
     max_rollout: PositiveInt = 256
-    """Most conversations in one lock-step batch; more are played one batch after the other."""
+    """Maximum conversations in one lock-step batch; the rest are played in further batches."""
 
     patience: NonNegativeFloat = 1800.0
-    """Seconds that training waits for a served user that went away, before it gives up."""
+    """Seconds to wait for a served user that went away before training gives up."""
 
     best: Best | None = None
     """The best checkpoint of earlier stages."""
@@ -174,9 +180,9 @@ class Best(BaseModel):
 
 
 class StageResult(BaseModel):
-    """What a finished job left behind.
+    """The result of a finished job.
 
-    checkpoint, id, sha256, step: the last checkpoint; sha256 is that of its weights. metrics: the last step's.
+    checkpoint, id, sha256, step: the last checkpoint; sha256 is the hash of its weights. metrics: the last step's.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -190,8 +196,11 @@ class StageResult(BaseModel):
 
 
 def begun_marker(out_dir: Path) -> Path:
-    """The file that says that a job of this folder began before, and logged. Beside the folder, not in it: who deletes the
-    folder to have the work done again must not make what was logged count twice."""
+    """Return the marker file of a folder in which a job has begun and logged.
+
+    The marker is next to the folder, not inside. Deleting the folder to repeat the work must not make the logged
+    steps count twice.
+    """
     return out_dir.with_name(f".{out_dir.name}.begun")
 
 

@@ -1,6 +1,6 @@
-"""What a model's folder must be before transformers reads it: one sentence for each thing that is wrong with it.
+"""Checks of a model's folder before transformers reads it, with one sentence for each problem.
 
-A folder from elsewhere may be cut off, or lead its reader elsewhere: an index may name pickled weights or files outside.
+A folder from elsewhere may be incomplete or unsafe: an index may name pickled weights or files outside the folder.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ INDEX = "model.safetensors.index.json"
 
 
 def local_folder(path: str | Path) -> Path | None:
-    """Return the folder that a model's files are in: of a hub's name that of the cache, None where nothing was fetched."""
+    """Return the folder of a model's files. A hub name gives its cache folder, None where nothing was fetched."""
     if Path(path).is_dir():
         return Path(path)
     config = try_to_load_from_cache(str(path), "config.json") if str(path).count("/") == 1 else None
@@ -26,7 +26,9 @@ def local_folder(path: str | Path) -> Path | None:
 
 
 def check_files(folder: Path) -> None:
-    """Raise CheckpointError for a folder whose config, index or weights cannot be read, or name weights in another format."""
+    """Raise CheckpointError for a folder whose config, index or weights are unreadable, or that names weights in
+    another format.
+    """
     if not (folder / "config.json").is_file():
         raise CheckpointError(
             f"No model can be loaded from {folder}: it has no config.json; give the folder of a model."
@@ -47,7 +49,7 @@ def check_files(folder: Path) -> None:
 
 
 def check_attention(folder: Path) -> None:
-    """Raise CheckpointError where config.json names an attention of its own: verl's workers would load it from a hub."""
+    """Raise CheckpointError where config.json names a custom attention: verl's workers would load it from a hub."""
     named = _object(folder / "config.json").get("_attn_implementation")
     if named not in (None, "eager", "sdpa", "flash_attention_2"):
         raise CheckpointError(
@@ -57,7 +59,7 @@ def check_attention(folder: Path) -> None:
 
 
 def template_of(folder: Path) -> str | None:
-    """Return the chat template in a model's folder; None where there is none that is one text."""
+    """Return the chat template in a model's folder; None unless it has a single template text."""
     file = folder / "chat_template.jinja"
     try:
         if file.is_file():

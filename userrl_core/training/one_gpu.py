@@ -1,13 +1,13 @@
-"""What the local backend needs of its one GPU, computed before it is held: a doomed run is refused by ``--dry-run``.
+"""The GPU memory that the local backend needs, computed in advance so that ``--dry-run`` refuses a run that cannot fit.
 
-A trained parameter takes 16 bytes in either number format: weights and gradients (in bfloat16 2 + 2, and 4 of float32 master
-weights) and AdamW's two moments in float32. In the update they lie beside the activations of one micro-batch of
-conversations of full length and a chunk of the output layer, or beside what the optimiser needs for its largest tensor. While
-conversations are played the gradients are gone, and keys and values take a share of what is free. A checkpoint's evaluation has
-the card to itself.
+A trained parameter takes 16 bytes in either number format: weights and gradients (in bfloat16 2 + 2, and 4 for
+float32 master weights) and AdamW's two moments in float32. An update also needs the activations of one micro-batch of
+full-length conversations and a chunk of the output layer, or the optimiser's memory for its largest tensor. During
+rollouts the gradients are freed, and keys and values take a share of the free memory. A checkpoint's evaluation has
+the GPU to itself.
 
-All of it is arithmetic and coarse (a tenth either way), and none of it was measured on a GPU; only what a layer keeps for the
-backward pass was counted. Numbers are bytes where nothing says GB.
+The arithmetic is coarse (a tenth either way), and none of it was measured on a GPU. Only the activations that a layer
+keeps for the backward pass were counted. Numbers are bytes unless GB is stated.
 """
 
 from __future__ import annotations
@@ -20,17 +20,19 @@ from userrl_core.training.shapes import ModelShape, shape_of
 
 GB = 1e9
 RESERVED = 2.5
-"""GB that CUDA, its libraries and the allocator's fragments take."""
+"""GB for CUDA, its libraries and the allocator's fragments."""
 HEAD_ENTRIES, ENTRY_BYTES = 2**26, 20
-"""Most entries of the output layer that are held at once, tokens times vocabulary, and what each takes: 441 tokens of Qwen3's."""
+"""Maximum entries of the output layer held at once (tokens times vocabulary), and bytes per entry: 441 tokens of
+Qwen3's vocabulary.
+"""
 STEP_BYTES = 12
-"""What AdamW takes beside the state for each entry of the tensor that it steps."""
+"""Bytes that AdamW needs, in addition to its state, per entry of the tensor it steps."""
 CACHE_SHARE = 0.6
-"""Of free memory, for keys and values; the rest is for reading prompts, for logits and for what cannot be used."""
+"""Share of free memory for keys and values; the rest is for reading prompts, logits and unusable fragments."""
 COLUMNS_AHEAD = 256
-"""Columns that a large cache gets beyond what is needed."""
+"""Columns by which a large cache exceeds its current need."""
 MOST_ROWS = 256
-"""Conversations in one lock-step batch at most."""
+"""Maximum conversations in one lock-step batch."""
 
 Rows = list[tuple[str, str]]
 
@@ -38,9 +40,9 @@ Rows = list[tuple[str, str]]
 def check_one_gpu(
     model: ModelConfig, algorithm: AlgorithmConfig, cold_start: SftConfig, card: float, path: str | Path | None = None
 ) -> Rows:
-    """What cold start, RL and evaluation need of a GPU of `card` GB, as label and value; what ``--dry-run`` prints.
+    """Return the memory that cold start, RL and evaluation need on a GPU of `card` GB, as label and value, for ``--dry-run``.
 
-    path: where the model lies, if it is not model.path. Raises ConfigError, with what to change, where it goes beyond the card.
+    path: folder of the model, if not model.path. Raises ConfigError, with remedies, where the need exceeds the GPU's memory.
     """
     shape = known_shape(path or model.path)
     if shape is None:
@@ -52,7 +54,7 @@ def check_one_gpu(
 
 
 def known_shape(path: str | Path | None) -> ModelShape | None:
-    """The shape of a model by folder or published name; None where it is not known, and so nothing can be computed."""
+    """Return the shape of a model by folder or published name; None where it is unknown and memory cannot be computed."""
     try:
         return None if path is None else shape_of(path)
     except ConfigError:
@@ -60,7 +62,7 @@ def known_shape(path: str | Path | None) -> ModelShape | None:
 
 
 def check_cold_start(shape: ModelShape, model: ModelConfig, sft: SftConfig, card: float) -> Rows:
-    """What supervised training needs; ConfigError where it goes beyond the card."""
+    """Return the memory of supervised training. Raises ConfigError where it exceeds the GPU's."""
     state = _state(shape, _width(model), sft.lora)
     needed = _update(shape, model, state, sft.micro_batch * sft.cutoff)
     if needed > card * GB:
@@ -72,7 +74,7 @@ def check_cold_start(shape: ModelShape, model: ModelConfig, sft: SftConfig, card
 
 
 def check_rl(shape: ModelShape, model: ModelConfig, algorithm: AlgorithmConfig, card: float) -> Rows:
-    """What a step of RL needs, its rollout and its update; ConfigError where it goes beyond the card."""
+    """Return the memory of an RL step, rollout and update. Raises ConfigError where it exceeds the GPU's."""
     width, longest = _width(model), algorithm.max_prompt_tokens + algorithm.max_response_tokens
     critics = 1 if algorithm.name == "ppo" else 0  # another model of this size, all of whose weights are trained
     state = _state(shape, width, algorithm.lora) + 16 * shape.parameters * critics
@@ -102,9 +104,9 @@ def check_rl(shape: ModelShape, model: ModelConfig, algorithm: AlgorithmConfig, 
 
 
 def check_evaluation(shape: ModelShape, model: ModelConfig, algorithm: AlgorithmConfig, card: float) -> tuple[str, str]:
-    """What the local decoder has room for beside a checkpoint's weights; ConfigError where it is no conversation.
+    """Return how many conversations fit next to a checkpoint's weights in evaluation. Raises ConfigError where none fits.
 
-    A checkpoint of verl is evaluated by it too, on one GPU, where no interpreter of vLLM is named.
+    The local decoder also evaluates a checkpoint of verl, on one GPU, unless an interpreter for vLLM is named.
     """
     width, longest = _width(model), algorithm.max_prompt_tokens + algorithm.max_response_tokens
     weights = width * shape.parameters
@@ -119,9 +121,9 @@ def check_evaluation(shape: ModelShape, model: ModelConfig, algorithm: Algorithm
 
 
 def rows_that_fit(free: int, token_bytes: int, tokens: int) -> int:
-    """How many conversations one batch may have: as many as a share of the free memory holds at full length.
+    """Return the number of full-length conversations whose cache fits into the cache's share of free memory.
 
-    free: bytes of the device. token_bytes: of one token's keys and values. tokens: most of one conversation.
+    free: bytes of the device. token_bytes: bytes of one token's keys and values. tokens: maximum tokens of one conversation.
     """
     return int(free * CACHE_SHARE) // (token_bytes * (tokens + COLUMNS_AHEAD))
 
@@ -131,13 +133,15 @@ def _conversations(shape: ModelShape, width: int, free: float, longest: int) -> 
 
 
 def _update(shape: ModelShape, model: ModelConfig, held: int, tokens: int) -> float:
-    """All that an update takes. held: training state and reference. tokens: of one forward pass, padding included."""
+    """Return all memory of an update. held: training state and reference. tokens: tokens of one forward pass, padding
+    included.
+    """
     embeddings = shape.vocab * shape.hidden
     return held + max(_pass(shape, model, tokens), STEP_BYTES * embeddings) + RESERVED * GB
 
 
 def _pass(shape: ModelShape, model: ModelConfig, tokens: int) -> int:
-    """Activations, and the largest chunk of the output layer with two more gradients of its matrix."""
+    """Return the memory of activations, and of the largest chunk of the output layer with two more gradients of its matrix."""
     width, attention = _width(model), (shape.heads + shape.kv_heads) * shape.head_dim
     # What a block keeps of a token, counted on Qwen3 with flash kernels; its norms and rotations are float32 in either format.
     block = width * (4 * shape.hidden + 4 * shape.mlp + 3 * attention) + 8 * shape.hidden + 4 * attention
@@ -148,7 +152,7 @@ def _pass(shape: ModelShape, model: ModelConfig, tokens: int) -> int:
 
 
 def _state(shape: ModelShape, width: int, lora: LoraSettings | None) -> int:
-    """Weights, gradients, master weights and moments; under LoRA the frozen weights have but themselves."""
+    """Return the memory of weights, gradients, master weights and moments. Under LoRA, frozen weights count once."""
     adapters = shape.adapters(lora)
     return width * shape.parameters + 16 * adapters if adapters else 16 * shape.parameters
 
@@ -158,7 +162,9 @@ def _width(model: ModelConfig) -> int:
 
 
 def _remedies(model: ModelConfig, block: str, settings: AlgorithmConfig | SftConfig, *shorter: tuple[str, bool]) -> str:
-    """What makes an update smaller and is not done yet. shorter: further ways, and whether they are open."""
+    """Return the settings that would make an update smaller and are not set yet. shorter: further ways, and True for
+    those available.
+    """
     ways = [
         (f"lower {block}.micro_batch ({settings.micro_batch})", settings.micro_batch > 1),
         *shorter,

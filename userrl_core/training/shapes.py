@@ -1,4 +1,6 @@
-"""What memory and time depend on of a model. Shapes of published models stand here, since no network may be at hand."""
+"""The shape of a model, from which memory and time are computed. Published shapes are listed here because no network
+may be available.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from userrl_core.training.config import LoraSettings, Projection
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """What memory depends on. tied: input and output embeddings are one matrix."""
+    """The sizes that determine memory. tied: input and output embeddings are one matrix."""
 
     hidden: int
     layers: int
@@ -26,17 +28,17 @@ class ModelShape:
 
     @property
     def layer_parameters(self) -> int:
-        """Of one transformer block: attention, gated feed-forward, norms."""
+        """Return the parameters of one transformer block: attention, gated feed-forward, norms."""
         attention = self.hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
         return attention + 3 * self.hidden * self.mlp + 2 * self.hidden
 
     @property
     def parameters(self) -> int:
-        """Of the whole model."""
+        """Return the parameters of the whole model."""
         return self.layers * self.layer_parameters + self.vocab * self.hidden * (1 if self.tied else 2) + self.hidden
 
     def adapters(self, lora: LoraSettings | None) -> int:
-        """Parameters of LoRA adapters: the rank times in + out of each adapted layer."""
+        """Return the parameters of LoRA adapters: the rank times in + out of each adapted layer."""
         if lora is None:
             return 0
         query, key = self.heads * self.head_dim, self.kv_heads * self.head_dim
@@ -54,7 +56,7 @@ class ModelShape:
 
     @property
     def kv_bytes(self) -> int:
-        """Of one token in the key-value cache, bfloat16."""
+        """Return the bytes of one token in the key-value cache, bfloat16."""
         return 4 * self.layers * self.kv_heads * self.head_dim
 
 
@@ -68,11 +70,11 @@ SHAPES = {
     "Qwen2.5-3B": ModelShape(2048, 36, 16, 2, 128, 11008, 151936, True),
     "Qwen2.5-7B": ModelShape(3584, 28, 28, 4, 128, 18944, 152064, False),
 }
-"""From the models' published config.json."""
+"""Shapes from the models' published config.json."""
 
 
 def shape_of(model: str | Path) -> ModelShape:
-    """The shape of a model by folder (its config.json) or published name. Raises ConfigError when it is not known."""
+    """Return the shape of a model by folder (its config.json) or published name. Raises ConfigError when it is not known."""
     config = Path(model) / "config.json"
     if config.is_file():
         try:

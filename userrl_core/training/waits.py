@@ -1,4 +1,4 @@
-"""How often a reply corrects itself, by the word that TARL counts (tables 1 and 2)."""
+"""Count of a reply's self-corrections, by the word that TARL counts (tables 1 and 2)."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ _WAIT = re.compile(r"\bwait\b", re.IGNORECASE | re.ASCII)
 
 
 def waits(reply: str) -> int:
-    """How often a reply holds the word "wait", in any case; the query `replies` counts the same."""
+    """Return how often a reply contains the word "wait", in any case; the query `replies` counts the same."""
     return len(_WAIT.findall(reply))
