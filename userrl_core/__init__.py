@@ -1,1 +1,1 @@
-"""What a gym, a user, an agent, a turn and a reward are; rollout; training."""
+"""The core: gyms, users, agents, turns and rewards; rollout; training."""

@@ -1,7 +1,7 @@
-"""Selection of demonstrations, and the chats made of them (UserRL section 4.1: the best of every gym, one total).
+"""Selection of demonstrations and their conversion to chats (UserRL section 4.1: the best of every gym, one total).
 
-No side effects but the file of chats: the rollout plays demonstrations and the trainer trains on them. The tasks of kept
-demonstrations are excluded from RL: `Selection.task_keys`.
+The rollout plays demonstrations and the trainer trains on them. This module only selects them and writes the file of
+chats. The tasks of kept demonstrations are excluded from RL: `Selection.task_keys`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DropReason = Literal["not_admitted", "format_error", "no_turns", "failed", "belo
 
 @dataclass(frozen=True, slots=True)
 class GymCount:
-    """Demonstrations of one gym: how many were played and kept, the mean score of both, the lowest score kept (cut)."""
+    """The demonstrations of one gym: number played (seen) and kept, mean score of both, and the lowest score kept (cut)."""
 
     seen: int
     kept: int
@@ -36,7 +36,9 @@ class GymCount:
 
 @dataclass(frozen=True)
 class Selection:
-    """kept: best first within each gym, gyms in order of appearance. dropped: number of trajectories per reason."""
+    """The selected demonstrations. kept: best first within each gym, gyms in order of appearance. dropped: number of
+    trajectories per reason.
+    """
 
     kept: list[Trajectory]
     dropped: dict[str, int]
@@ -44,15 +46,16 @@ class Selection:
 
     @cached_property
     def task_keys(self) -> frozenset[str]:
-        """Tasks of the kept demonstrations; they are excluded from the RL task set."""
+        """Return the tasks of the kept demonstrations; they are excluded from the RL task set."""
         return frozenset(trajectory.task.key for trajectory in self.kept)
 
 
 def select_top_k(trajectories: Iterable[Trajectory], top_k: int, *, successes: bool = False) -> Selection:
-    """The best demonstrations of every gym, top_k in total. successes: those that succeeded alone.
+    """Return the best demonstrations of every gym, top_k in total. successes: keep only successful ones.
 
-    The total is shared evenly; what one gym cannot fill goes to the others. Ties are broken by content (fewer turns, task
-    key, attempt, seed), so that the order of arrival does not matter. Raises ConfigError for a top_k below 1.
+    The total is shared evenly; the share that one gym cannot fill goes to the others. Ties are broken by content
+    (fewer turns, task key, attempt, seed), so the order of arrival does not matter. Raises ConfigError for a top_k
+    below 1.
     """
     if top_k < 1:
         raise ConfigError(f"top_k is the number of demonstrations to keep; give 1 or more, not {top_k}.")
@@ -82,11 +85,11 @@ def select_top_k(trajectories: Iterable[Trajectory], top_k: int, *, successes: b
 
 
 def to_chat(trajectory: Trajectory) -> dict[str, Any]:
-    """A trajectory in the chat format of SFT.
+    """Return a trajectory in the chat format of SFT.
 
-    ``messages``: system / user / assistant / tool, the assistant's calls as Hermes text; the last observation is left out,
-    because no reply follows it. ``tools``: the tool with the gym's choices (empty for a brief prompt, which has no system
-    message). ``gym``, ``task`` (its key), ``score`` and ``traj_id`` identify the trajectory.
+    ``messages``: system / user / assistant / tool, the assistant's calls as Hermes text. The last observation is left
+      out because no reply follows it. ``tools``: the tool with the gym's choices (empty for a brief prompt, which has
+      no system message). ``gym``, ``task`` (its key), ``score`` and ``traj_id`` identify the trajectory.
     """
     messages: list[Message] = [dict(message) for message in trajectory.messages]
     for turn in trajectory.turns:
@@ -105,14 +108,14 @@ def to_chat(trajectory: Trajectory) -> dict[str, Any]:
 
 
 def tools_for(gym: str, opening: Sequence[Message]) -> list[dict[str, Any]]:
-    """The tools argument of a chat template: the tool with the gym's choices, or none without a system message."""
+    """Return the tools argument of a chat template: the tool with the gym's choices, or none without a system message."""
     if not any(message["role"] == "system" for message in opening):
         return []
     return [tool_schema(gym_class(gym).choices())]
 
 
 def write_chats(path: Path, trajectories: Iterable[Trajectory]) -> int:
-    """Write chats as JSON lines, atomically; returns their number."""
+    """Write chats as JSON lines, atomically. Return their number."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.partial")
     count = 0
@@ -139,7 +142,7 @@ def read_chats(path: Path) -> list[dict[str, Any]]:
 
 
 def read_chat(chat: Any, where: str) -> dict[str, Any]:
-    """One chat, validated. Raises a TaskError that begins with ``where``."""
+    """Validate and return one chat. Raises a TaskError that begins with ``where``."""
     messages = chat.get("messages") if isinstance(chat, dict) else None
     if not isinstance(messages, list) or not messages:
         raise TaskError(f"{where}: field 'messages' must be a list with at least one message.")
@@ -178,7 +181,7 @@ def _rank(trajectory: Trajectory) -> tuple[float, int, str, int, int]:
 
 
 def _quota(available: Mapping[str, int], total: int) -> dict[str, int]:
-    """Number of demonstrations per gym: even shares, assigned to the smallest gyms first."""
+    """Return the number of demonstrations per gym: even shares, assigned to the smallest gyms first."""
     quota: dict[str, int] = {}
     unassigned = total
     for gyms_left, gym in zip(
@@ -190,7 +193,9 @@ def _quota(available: Mapping[str, int], total: int) -> dict[str, int]:
 
 
 def _reply_text(trajectory: Trajectory, index: int) -> str:
-    """The reply in the format of the local model: unchanged if it is Hermes text with one call, else rendered from the call."""
+    """Return the reply in the format of the local model. Hermes text with one call is unchanged; anything else is
+    rendered from the call.
+    """
     turn = trajectory.turns[index]
     if turn.choice is None or turn.content is None:
         return turn.message

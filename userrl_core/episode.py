@@ -1,9 +1,9 @@
 """One conversation as a state machine, independent of how tokens are generated.
 
-The caller (an HTTP client, the local model in lock-step, verl's agent loop) calls `begin` (or `start`) once, then `submit` with
-each reply, and passes the returned messages to its model. The episode parses the reply, steps the gym, counts turns against
-the horizon, logs, and decides when and why the conversation ends. A failure of user, judge or gym becomes a null reward,
-never a zero.
+The caller (an HTTP client, the local model in lock-step, verl's agent loop) calls `begin` (or `start`) once. It then
+calls `submit` with each reply and passes the returned messages to its model. The episode parses the reply, steps the
+gym, counts turns against the horizon, logs, and decides when and why the conversation ends. A failure of user, judge
+or gym becomes a null reward, never a zero.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from userrl_core.sink import Sink
 class EpisodeRules:
     """A recipe's settings for every episode.
 
-    horizon: maximum number of turns, all of which are executed. on_format_error: ``end`` as published, or ``continue``.
-    step_timeout: seconds that gym and user may take for one turn. prompt_style: see `gyms.prompt`.
+    horizon: maximum number of turns, all of which are executed. on_format_error: ``end`` as published, or
+    ``continue``. step_timeout: maximum seconds of gym and user for one turn. prompt_style: see `gyms.prompt`.
     """
 
     horizon: int
@@ -46,13 +46,15 @@ class EpisodeRules:
 
 
 class Verifier(Protocol):
-    """Looks at a step before it is carried out. most: interruptions per turn. text: what the agent finds in place of an answer."""
+    """A check of each step before it is executed. most: interruptions per turn. text: shown to the agent instead of
+    an observation.
+    """
 
     most: int
     text: str
 
     async def objects(self, trajectory: Trajectory, step: Turn, ledger: list[ModelCall]) -> bool:
-        """Whether the step is to be tried again."""
+        """Return True if the agent must try the step again."""
         ...
 
 
@@ -77,10 +79,10 @@ class Episode:
         self.on_end: Callable[[Trajectory], None] | None = None
         """Called once, when the trajectory is complete and logged."""
         self.verifier: Verifier | None = None
-        """May interrupt a step before it is carried out."""
+        """An optional check that may interrupt a step before it is executed."""
         self._sink = sink
         self._interrupted: list[Turn] = []
-        """Attempts at the present turn that were not carried out."""
+        """Attempts at the current turn that were not executed."""
         self.trajectory = Trajectory(
             task=gym.task,
             attempt=attempt,
@@ -92,11 +94,13 @@ class Episode:
         )
 
     def start(self) -> list[Message]:
-        """Reset the gym and return the opening messages; empty when the gym failed, which ends the episode without a score."""
+        """Reset the gym and return the opening messages. A failure of the gym returns none and ends the episode
+        without a score.
+        """
         return self._begun(*self._reset())
 
     async def begin(self) -> list[Message]:
-        """`start`, in which other episodes go on while a gym's reset waits for another process."""
+        """Do the same as `start`, but let other episodes run while a gym's reset waits for another process."""
         if not self.gym.blocking:
             return self.start()
         resetting = asyncio.ensure_future(asyncio.to_thread(self._reset))
@@ -122,7 +126,7 @@ class Episode:
         return messages
 
     async def submit(self, reply: PolicyReply, policy_seconds: float = 0.0) -> list[Message]:
-        """Execute one agent message; returns the new messages for the agent, empty when the episode has ended."""
+        """Execute one agent message. Return the new messages for the agent, empty when the episode has ended."""
         if self.finished:
             raise GymError(f"The episode of {self.trajectory.task.key} is over; start a new one to submit a reply.")
         parsed = parse_tool_calls(reply.text, reply.tool_calls) if reply.tool_calls else parse_text(reply.text)
@@ -144,21 +148,22 @@ class Episode:
         return [{"role": "tool", "content": self.shown(turn), **({"audio": spoken} if spoken else {})}]
 
     def shown(self, turn: Turn) -> str:
-        """What the agent is shown after a turn."""
+        """Return the text shown to the agent after a turn."""
         rewarded = self.rules.prompt_style == "released" and turn.reward is not None
         return f"{turn.observation}\nReward: {turn.reward}" if rewarded else turn.observation
 
     def fail(self, error: Exception, calls: Sequence[ModelCall] = ()) -> None:
-        """The policy gave no reply: end without a score. The turns so far stay in the log; the trajectory is not admitted.
+        """End without a score because the policy gave no reply. The turns so far stay in the log; the trajectory is
+        not admitted.
 
-        calls: what the reply that did not come has cost.
+        calls: the cost of the missing reply.
         """
         if not self.finished:
             self.trajectory.unfinished_calls.extend(calls)
             self._finish("error", _reason("policy", error))
 
     def out_of_tokens(self) -> None:
-        """The conversation has reached the model's context limit: end with the score so far."""
+        """End with the score so far because the conversation has reached the model's context limit."""
         if self.finished:
             return
         if self._interrupted:  # what was sampled belongs to a turn, though none came about
@@ -227,7 +232,7 @@ class Episode:
         return None, None
 
     async def _interrupts(self, verifier: Verifier, turn: Turn) -> bool:
-        """Whether this attempt is kept from being carried out."""
+        """Return True if the verifier stops this attempt."""
         if turn.choice is None or len(self._interrupted) >= verifier.most:
             return False
         objects = await verifier.objects(self.trajectory, turn, turn.model_calls)
@@ -264,7 +269,9 @@ class Episode:
 
 
 def _reason(source: str, error: Exception) -> str:
-    """``source: ErrorName: first line``, short enough for a column; never a whole response body, which may hold a key."""
+    """Return ``source: ErrorName: first line``, short enough for a column. Never a whole response body, which may
+    contain a key.
+    """
     lines = str(error).splitlines()
     prefix = "" if isinstance(error, (UserError, JudgeError, PolicyError)) else f"{type(error).__name__}: "
     return f"{source}: {prefix}{lines[0][:200] if lines else type(error).__name__}"

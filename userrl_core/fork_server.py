@@ -1,8 +1,8 @@
-"""A process that has imported what a worker needs and forks one for each job: torch is imported once a run, not once a stage.
+"""A process that imports a worker's modules once and forks a worker per job: torch is imported once a run, not once a stage.
 
-A forked worker is what a started one is: a process of its own in a session of its own, with its own output, its own tag and its
-own exit status; it may be killed without harm to the others. Importing starts no thread of OpenMP, so the copy computes the
-same sums. For Linux and processors alone: a CUDA context does not survive a fork.
+A forked worker behaves like a started one: it is a separate process with its own session, output, tag and exit
+status, and killing it does not harm the others. Importing starts no OpenMP thread, so the copy computes the same
+sums. Linux and CPU only: a CUDA context does not survive a fork.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ from userrl_core.processes import TAGS, spawn, stop_group
 AVAILABLE = sys.platform.startswith("linux") and hasattr(os, "pidfd_open")
 
 _ROOM = "0" * 32
-"""Where a fork's tag is written: `processes.tagged` reads what the kernel says of a process's environment, and that is the memory
-which the fork has from its parent."""
+"""A placeholder in the environment, overwritten with a fork's tag. `processes.tagged` reads a process's environment
+from the kernel, which shows memory that the fork inherited from its parent.
+"""
 
 _MOST_BYTES, _MOST_DESCRIPTORS = 1 << 20, 64
 _PID, _STATUS = struct.Struct("i"), struct.Struct("i")
@@ -39,7 +40,7 @@ _ENV_START, _ENV_END = 49, 50
 
 
 class Fork:
-    """A worker that was forked elsewhere, with the part of `subprocess.Popen` that `processes` uses."""
+    """A forked worker, with the part of `subprocess.Popen` that `processes` uses."""
 
     def __init__(self, pid: int, status: socket.socket) -> None:
         self.pid = pid
@@ -47,7 +48,7 @@ class Fork:
         self._code: int | None = None
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its exit status, negative for a signal. Raises subprocess.TimeoutExpired."""
+        """Return its exit status, negative for a signal. Raises subprocess.TimeoutExpired."""
         if self._code is None:
             if not select.select([self._status], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired("worker", timeout or 0.0)
@@ -58,7 +59,7 @@ class Fork:
         return self._code
 
     def poll(self) -> int | None:
-        """Its exit status, None while it runs."""
+        """Return its exit status, None while it runs."""
         try:
             return self.wait(0.0)
         except subprocess.TimeoutExpired:
@@ -66,9 +67,10 @@ class Fork:
 
 
 class ForkServer:
-    """Forks of ``module``: each calls its ``main(arguments)``. ``preload()`` of the module is called once, before the first.
+    """A server of forks of ``module``: each fork calls its ``main(arguments)``. ``preload()`` of the module is called
+    once, before the first.
 
-    The constructor returns at once; a fork that is asked for earlier waits until everything is imported.
+    The constructor returns at once. A fork requested earlier waits until everything is imported.
     """
 
     def __init__(self, module: str, env: Mapping[str, str]) -> None:
@@ -87,7 +89,9 @@ class ForkServer:
         tag: str,
         keep_open: Sequence[int] = (),
     ) -> Fork:
-        """As `processes.spawn`; of the command only the last word counts, the worker's argument. Raises OSError when it is gone."""
+        """Fork a worker, with the interface of `processes.spawn`. Only the command's last word is used, as the
+        worker's argument. Raises OSError when the server is gone.
+        """
         environment = {**os.environ, **(env or {})}
         environment[TAGS] = " ".join([*environment.get(TAGS, "").split(), tag])
         request = json.dumps({"arguments": list(command[-1:]), "environment": environment, "tag": tag}).encode()
@@ -101,18 +105,18 @@ class ForkServer:
         return Fork(_PID.unpack(told)[0], ours)
 
     def close(self) -> None:
-        """End it, and whatever fork is left."""
+        """End the server and all remaining forks."""
         self._requests.close()
         stop_group(self._process, 0.0)
 
 
 def serve(descriptor: int, main: Callable[[list[str]], int]) -> None:
-    """Fork for every request that comes, until whoever asks is gone. Call with everything imported and no thread started."""
+    """Fork for every request until the requester is gone. Call with everything imported and no thread started."""
     gc.collect()
     gc.freeze()  # the collector would otherwise write to, and so copy, what forks share
     requests = socket.socket(fileno=descriptor)
     told: dict[int, tuple[int, socket.socket]] = {}
-    """By the descriptor that becomes readable when a fork ends: its id, and where its status goes."""
+    """Keyed by the descriptor that becomes readable when a fork ends: its process id and the socket for its status."""
     with selectors.DefaultSelector() as ready:
         ready.register(requests, selectors.EVENT_READ)
         while True:
@@ -151,7 +155,7 @@ def _tell(where: socket.socket, words: bytes) -> None:
 
 
 def _become(request: Mapping[str, Any], sink: int, main: Callable[[list[str]], int]) -> None:
-    """The fork's life; never returns."""
+    """Run the fork; never returns."""
     code = 1
     try:
         os.setsid()
@@ -177,7 +181,7 @@ def _become(request: Mapping[str, Any], sink: int, main: Callable[[list[str]], i
 
 
 def _write_tag(tag: str) -> None:
-    """Put the tag where the kernel looks for this process's environment."""
+    """Write the tag where the kernel reads this process's environment."""
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()  # from the third field on
     start, end = int(fields[_ENV_START - 2]), int(fields[_ENV_END - 2])
     at = ctypes.string_at(start, end - start).find(f"{_ROOM}\0".encode())

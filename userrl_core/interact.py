@@ -1,7 +1,7 @@
 """The one tool every agent has: ``interact_with_env(choice, content)`` (UserRL section 2, "Standardized Tool Interface").
 
-The call, its JSON schema, and the parser for the two formats in which models write it: Hermes/Qwen ``<tool_call>`` JSON
-in the text, and OpenAI tool calls next to the text.
+It defines the call, its JSON schema, and the parser for two formats: Hermes/Qwen ``<tool_call>`` JSON in the text,
+and OpenAI tool calls next to the text.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _HINT = f'Reply with one call: <tool_call>{{"name": "{TOOL_NAME}", "arguments": 
 
 
 def tool_schema(choices: Iterable[str] = CHOICES) -> dict[str, Any]:
-    """The tool as OpenAI function JSON, with ``choice`` restricted to the choices of a gym."""
+    """Return the tool as OpenAI function JSON, with ``choice`` restricted to the choices of a gym."""
     return {
         "type": "function",
         "function": {
@@ -80,7 +80,7 @@ def tool_schema(choices: Iterable[str] = CHOICES) -> dict[str, Any]:
 
 
 def render_call(call: InteractCall, thought: str = "") -> str:
-    """The call as Hermes text, the format of demonstrations and of the local model."""
+    """Return the call as Hermes text, the format of demonstrations and of the local model."""
     arguments = json.dumps({"choice": str(call.choice), "content": call.content}, ensure_ascii=False)
     body = f'<tool_call>\n{{"name": "{TOOL_NAME}", "arguments": {arguments}}}\n</tool_call>'
     return f"{thought}\n{body}" if thought else body
@@ -90,8 +90,9 @@ def render_call(call: InteractCall, thought: str = "") -> str:
 def parse_text(text: str) -> ParsedReply:
     """Parse a reply with ``<tool_call>`` JSON in its text. Never raises.
 
-    A missing closing tag is tolerated (the model ended its message early); anything else than a JSON object with this
-    tool's name and two string arguments is a format error; a number as content is taken as its text.
+    A missing closing tag is tolerated because the model may end its message early. The call must be a JSON object
+    with this tool's name and two string arguments; anything else is a format error. A number as content is taken as
+    its text.
     """
     blocks = _CALL.findall(text)
     start = text.find("<tool_call>")
@@ -102,7 +103,7 @@ def parse_text(text: str) -> ParsedReply:
 
 
 def parse_tool_calls(content: str | None, tool_calls: Sequence[Mapping[str, Any]] | None) -> ParsedReply:
-    """Parse an OpenAI chat message: its ``tool_calls`` when there are any, else its text. Never raises.
+    """Parse an OpenAI chat message: its ``tool_calls`` if it has any, else its text. Never raises.
 
     tool_calls: ``[{"function": {"name": str, "arguments": JSON str}}, ...]`` as the API returns them.
     """
@@ -119,7 +120,7 @@ def parse_tool_calls(content: str | None, tool_calls: Sequence[Mapping[str, Any]
 
 
 def _keep_first(parsed: list[InteractCall | str], thought: str) -> ParsedReply:
-    """The reply with its first call. parsed: per call the call itself, or why it is unreadable."""
+    """Return the reply with its first call. parsed: for each call, the call itself or why it is unreadable."""
     first, extra = parsed[0], len(parsed) - 1
     if isinstance(first, str):
         return ParsedReply(None, thought, f"{first} {_HINT}", extra)
@@ -157,7 +158,7 @@ def _parse_call(name: object, arguments: object) -> InteractCall | str:
 
 
 def _valid_unicode(text: str) -> str:
-    """The text with lone surrogates replaced by U+FFFD: JSON can encode them, and model servers refuse them."""
+    """Replace lone surrogates by U+FFFD: JSON can encode them, but model servers refuse them."""
     try:
         text.encode()
     except UnicodeEncodeError:

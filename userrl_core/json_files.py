@@ -1,4 +1,4 @@
-"""JSON on disk: an object that is there whole or not at all, its checksum, and lines that another process still writes."""
+"""JSON on disk: atomically written objects, their checksums, and lines that another process still writes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CHECKSUM = "crc"
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """A JSON object, None where there is no readable one."""
+    """Return a JSON object, None where it is missing or unreadable."""
     try:
         value = json.loads(path.read_text())
     except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: no JSON, or no text
@@ -23,7 +23,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Whole or not at all, and on disk when this returns."""
+    """Write a JSON file atomically; it is on disk when this returns."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.{get_ident()}.tmp")
     with partial.open("w") as file:
@@ -34,13 +34,13 @@ def write_json(path: Path, value: object) -> None:
 
 
 def with_checksum(value: Mapping[str, Any]) -> dict[str, Any]:
-    """An object with the checksum of its values, as JSON holds them, under one more key."""
+    """Add the checksum of the object's values, as JSON stores them, under one more key."""
     plain: dict[str, Any] = json.loads(json.dumps(value, default=str))
     return plain | {_CHECKSUM: _checksum(plain)}
 
 
 def unchanged(value: Mapping[str, Any]) -> bool | None:
-    """Whether an object that was read has the values that were written; None when it has no checksum."""
+    """Return True if an object still has the values that were written; None when it has no checksum."""
     if _CHECKSUM not in value:
         return None
     return bool(value[_CHECKSUM] == _checksum({key: each for key, each in value.items() if key != _CHECKSUM}))
@@ -51,10 +51,12 @@ def _checksum(plain: Mapping[str, Any]) -> str:
 
 
 class GrowingLines:
-    """Iterating gives the objects that were added since the last time, each once; a torn last line waits for its end."""
+    """A JSON-lines file that another process appends to. Each iteration yields the new objects once; an incomplete
+    last line waits for its end.
+    """
 
     def __init__(self, path: Path, *, from_end: bool = False) -> None:
-        """from_end: what the file holds already is passed over. The file need not exist yet."""
+        """Open the file, which need not exist yet. from_end: skip its present content."""
         self.path = path
         self._at = path.stat().st_size if from_end and path.exists() else 0
 

@@ -1,4 +1,4 @@
-"""Write scores and intervals as text, by the same rules on every face: three decimals, a dash for null, U+2212 as minus."""
+"""Scores and intervals as text, by the same rules everywhere: three decimals, a dash for null, U+2212 as minus."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ class Limits(Protocol):
 
 
 def number(value: float | None, digits: int = 3, *, sign: bool = False) -> str:
-    """Return ``0.125``, with a sign ``+0.125``; a dash for null, nan and the infinite. What rounds to zero has no sign."""
+    """Return ``0.125``, with a sign ``+0.125``; a dash for null, nan and the infinite. A value that rounds to zero
+    has no sign.
+    """
     if value is None or not math.isfinite(value):
         return NULL
     text = f"{value:z.{digits}f}"
@@ -39,7 +41,7 @@ def with_error(value: float | None, error: float | None, digits: int = 3) -> str
 
 
 def with_limits(interval: Limits, digits: int = 3, *, sign: bool = False) -> str:
-    """Return ``0.125 [0.100, 0.150]``; dashes for limits that a single task or seed does not have."""
+    """Return ``0.125 [0.100, 0.150]``, with dashes for the limits that a single task or seed lacks."""
     return f"{number(interval.estimate, digits, sign=sign)} {limits(interval, digits, sign=sign)}"
 
 

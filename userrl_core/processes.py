@@ -1,9 +1,9 @@
-"""Child processes that cannot be lost: whoever started them may be killed at any moment, and they must not linger.
+"""Child processes that cannot be lost: their parent may be killed at any moment, and they must not linger.
 
-A child leads a session of its own, writes to a file that is tailed here, and carries a random tag in its environment. Its
-descendants inherit the tag, also those that leave its process group (Ray starts daemons in sessions of their own). The tag is
-written down before the child starts, so that whoever comes next finds every leftover by the tag alone: a recycled process id
-never carries it.
+A child leads its own session, writes to a file that is tailed here, and carries a random tag in its environment. Its
+descendants inherit the tag, even those that leave its process group (Ray starts daemons in their own sessions). The
+tag is written to disk before the child starts. The next process then finds every leftover by the tag alone: a
+recycled process id never carries it.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from userrl_core.errors import TrainingError
 from userrl_core.json_files import read_json, write_json
 
 TAGS = "USERRL_CHILD_TOKEN"
-"""The environment variable that holds a process's tags: those of the processes around it, then its own."""
+"""The environment variable with a process's tags: those of the enclosing processes, then its own."""
 
 RECORD = "child.json"
-"""In the folder of a child: its tag, and what is to be removed with it."""
+"""A file in a child's folder with its tag and the scratch folder to remove with it."""
 
 _LAST_BYTES = 16384
 _RAISED = re.compile(r"\b(?:\w+\.)*\w*(?:Error|Exception): \S.*$")
@@ -41,21 +41,21 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Started(Protocol):
-    """What is asked of a process that was started, such as subprocess.Popen. It leads a group of its own."""
+    """The interface of a started process, such as subprocess.Popen. It leads its own process group."""
 
     @property
     def pid(self) -> int:
-        """Its id."""
+        """Return its id."""
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its exit status, negative for a signal. Raises subprocess.TimeoutExpired."""
+        """Return its exit status, negative for a signal. Raises subprocess.TimeoutExpired."""
 
     def poll(self) -> int | None:
-        """Its exit status, None while it runs."""
+        """Return its exit status, None while it runs."""
 
 
 class Spawn(Protocol):
-    """A way to start a tagged process: `spawn`, or a fork of one that has imported everything."""
+    """A way to start a tagged process: `spawn`, or a fork of a process that has imported everything."""
 
     def __call__(
         self,
@@ -66,11 +66,11 @@ class Spawn(Protocol):
         tag: str,
         keep_open: Sequence[int],
     ) -> Started:
-        """Start it; its words are added to ``output``."""
+        """Start the process and append its output to ``output``."""
 
 
 class ProcessDied(TrainingError):
-    """The child ended without saying why (killed, out of memory, a bug): starting it again may help."""
+    """The child ended without an error message (killed, out of memory, a bug): starting it again may help."""
 
 
 def run(
@@ -87,15 +87,16 @@ def run(
     poll: float = 0.2,
     by: Spawn | None = None,
 ) -> None:
-    """Run a command to its end, its record and ``output.txt`` in ``folder``; nothing that it started outlives this call.
+    """Run a command to its end, with its record and ``output.txt`` in ``folder``. Nothing that it started outlives this call.
 
-    name: of the child, in sentences. env: variables besides this process's own. on_tick: called every ``poll`` seconds while it
-    runs; an exception from it stops the child too. keep_open: descriptors that it inherits (its slot's lock). scratch: a folder
-    of its own, removed with it. grace: seconds between TERM and KILL when this process is interrupted. stall: seconds without
-    any output after which it counts as stuck. by: how it is started. Leftovers of an earlier child of the same folder are killed
-    first.
-    Raises TrainingError with the child's own sentence when it ends with a status other than 0, or when it is stuck,
-    ProcessDied when it gave no sentence.
+    name: of the child, in error messages. env: variables in addition to this process's own. on_tick: called every
+    ``poll`` seconds while it runs; an exception from it stops the child too. keep_open: descriptors that it inherits
+    (its slot's lock). scratch: its scratch folder, removed with it. grace: seconds between TERM and KILL when this
+    process is interrupted. stall: seconds without any output after which it counts as stuck. by: the way to start it.
+    Leftovers of an earlier child of the same folder are killed first.
+
+    Raises TrainingError with the child's own error message when it ends with a status other than 0, or when it is
+    stuck. Raises ProcessDied when it left no message.
     """
     child = start(command, folder, env=env, keep_open=keep_open, scratch=scratch, by=by)
     silent_since, size = time.monotonic(), child.began
@@ -125,7 +126,7 @@ def run(
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A process with a record in ``folder``. began: where in the file ``output`` its words begin."""
+    """A process with a record in ``folder``. began: offset of its output in the file ``output``."""
 
     process: Started
     folder: Path
@@ -133,7 +134,7 @@ class Child:
     began: int
 
     def stop(self, grace: float) -> None:
-        """TERM, KILL after ``grace`` seconds, and nothing of it is left."""
+        """Send TERM, then KILL after ``grace`` seconds, and remove everything it left."""
         stop_group(self.process, grace)
         reap(self.folder)
 
@@ -148,7 +149,7 @@ def start(
     scratch: Path | None = None,
     by: Spawn | None = None,
 ) -> Child:
-    """Start a tagged child and leave its record; leftovers of an earlier one of the same folder are killed first."""
+    """Start a tagged child and write its record; leftovers of an earlier one of the same folder are killed first."""
     folder.mkdir(parents=True, exist_ok=True)
     reap(folder)
     tag = secrets.token_hex(16)
@@ -174,10 +175,10 @@ def spawn(
     keep_open: Sequence[int] = (),
     with_parent: bool = False,
 ) -> subprocess.Popen[bytes]:
-    """Start a process in a session of its own, so that Ctrl-C reaches it through its parent alone.
+    """Start a process in its own session, so that Ctrl-C reaches it through its parent only.
 
-    output: a file that its words are added to; None: where this process's go. with_parent: the kernel ends it when the thread
-    that called this does; for programs that do not call `die_with_parent` themselves.
+    output: a file to append its output to; None uses this process's output. with_parent: the kernel ends the process
+    with the thread that called this. It is for programs that do not call `die_with_parent` themselves.
     """
     environment = {**os.environ, **(env or {})}
     if tag is not None:
@@ -197,7 +198,7 @@ def spawn(
 
 
 def die_with_parent() -> None:
-    """In a child: be terminated by the kernel when the parent dies (Linux; elsewhere `reap` alone does the work)."""
+    """In a child: be terminated by the kernel when the parent dies (Linux; elsewhere only `reap` does this)."""
     if not sys.platform.startswith("linux"):
         return
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
@@ -206,7 +207,7 @@ def die_with_parent() -> None:
 
 
 def stop_group(process: Started, grace: float) -> None:
-    """TERM the process's group, wait up to ``grace`` seconds for the process, KILL what is left of the group."""
+    """Send TERM to the process's group, wait up to ``grace`` seconds for the process, then KILL the rest of the group."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
     with contextlib.suppress(subprocess.TimeoutExpired):
@@ -217,7 +218,7 @@ def stop_group(process: Started, grace: float) -> None:
 
 
 def reap(folder: Path, grace: float = 0.0) -> int:
-    """Kill what a child of this folder left behind, and remove its scratch folder; returns how many processes that were.
+    """Kill the leftovers of this folder's child and remove its scratch folder. Return the number of killed processes.
 
     grace: seconds between TERM and KILL.
     """
@@ -232,13 +233,13 @@ def reap(folder: Path, grace: float = 0.0) -> int:
 
 
 def living(folder: Path) -> bool:
-    """Whether anything of a child of this folder is there."""
+    """Return True if any process of this folder's child is alive."""
     record = read_json(folder / RECORD)
     return bool(record and "token" in record and tagged(str(record["token"])))
 
 
 def tagged(tag: str) -> list[psutil.Process]:
-    """Living processes of this user that carry the tag; never this one."""
+    """Return living processes of this user that carry the tag; never this one."""
     processes = []
     for process in psutil.process_iter():
         try:
@@ -251,7 +252,7 @@ def tagged(tag: str) -> list[psutil.Process]:
 
 
 def is_alive(pid: int) -> bool:
-    """Not gone, and not merely waiting to be collected by its parent. A recycled id counts as alive."""
+    """Return True if the process exists and is not a zombie. A recycled id counts as alive."""
     try:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
@@ -259,7 +260,7 @@ def is_alive(pid: int) -> bool:
 
 
 def last_words(output: Path, began: int = 0, count: int = 12) -> str:
-    """The last exception in a child's output, where all of it lies, and its last lines."""
+    """Return the last exception in a child's output, the path of the whole output, and its last lines."""
     lines = _lines(output, began)
     if not lines:
         return f"Its output ({output}) is empty."
@@ -270,14 +271,14 @@ def last_words(output: Path, began: int = 0, count: int = 12) -> str:
 
 
 def _lines(output: Path, began: int) -> list[str]:
-    """The lines at the end of a file that are not empty."""
+    """Return the last lines of a file that are not empty."""
     with output.open("rb") as file:
         file.seek(max(began, output.stat().st_size - _LAST_BYTES))
         return [line.rstrip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
 
 
 def _kill(tag: str, grace: float) -> int:
-    """End every process with the tag, and what they start while they are being ended."""
+    """End every process with the tag, and processes that they start while being ended."""
     killed: set[int] = set()
     for _ in range(5):
         processes = tagged(tag)

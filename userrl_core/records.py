@@ -13,10 +13,11 @@ from typing import Any, Literal
 
 StopReason = Literal["success", "horizon", "format", "gave_up", "length", "error"]
 Phase = Literal["distill", "train", "baseline", "validate", "evaluate", "play"]
-"""What a conversation is for; ``baseline``: a greedy one that training compares others with, and does not learn from."""
+"""The purpose of a conversation. ``baseline``: a greedy one that training compares others with, and does not learn from."""
 Message = dict[str, Any]
-"""A chat message: ``{"role": "system" | "user" | "assistant" | "tool", "content": str}``; ``audio`` beside the content is
-the path of the sound that the content was heard in."""
+"""A chat message: ``{"role": "system" | "user" | "assistant" | "tool", "content": str}``. An additional ``audio`` is
+the path of the recording of the content.
+"""
 
 
 class Flag(IntFlag):
@@ -24,11 +25,11 @@ class Flag(IntFlag):
 
     NONE = 0
     FORMAT_ERROR = 1
-    """The reply holds no readable tool call."""
+    """The reply has no readable tool call."""
     DISALLOWED = 2
     """The call names a choice that the gym does not allow."""
     EXTRA_CALLS = 4
-    """The reply holds more than one call; only the first was executed."""
+    """The reply has more than one call; only the first was executed."""
     LENGTH = 8
     """The reply was cut at its token limit."""
     TIMEOUT = 16
@@ -40,9 +41,9 @@ class Task:
     """One problem of a gym.
 
     id: unique within the gym and never changed (a content hash for our tasks, the published id for imported ones).
-    payload: JSON-serialisable, everything the gym needs, including the hidden answer.
-    source: ``ours``, ``published:<where>``, or the package that makes the problem (``minigrid``).
-    tier: difficulty tier where the gym has tiers, else "".
+    payload: JSON-serialisable; everything the gym needs, including the hidden answer. source: ``ours``,
+    ``published:<where>``, or the package that creates the problem (``minigrid``). tier: difficulty tier where the gym
+    has tiers, else "".
     """
 
     gym: str
@@ -54,7 +55,7 @@ class Task:
 
     @property
     def key(self) -> str:
-        """``gym/id``: unique across gyms."""
+        """Return ``gym/id``: unique across gyms."""
         return f"{self.gym}/{self.id}"
 
 
@@ -62,10 +63,10 @@ class Task:
 class ModelCall:
     """One call of a served model, successful or not: a row of the cost ledger.
 
-    role: ``policy``, ``user`` or ``judge``. price: US dollars, None where the model's price is not known.
-    attempts: HTTP attempts made, 1 when the first succeeded. error: the last error's name when all failed, else None.
-    estimated: some of the tokens are estimated from the texts, since no reply came or the server gave no count that can be
-    true. prompt: the messages sent to a user or judge. reply: what it answered, as it came.
+    role: ``policy``, ``user`` or ``judge``. price: US dollars, None where the model's price is not known. attempts:
+    HTTP attempts made, 1 when the first succeeded. error: the last error's name when all failed, else None.
+    estimated: some token counts are estimated from the texts, because no reply came or the server's count cannot be
+    true. prompt: the messages sent to a user or judge. reply: the user's or judge's answer, unchanged.
     """
 
     role: str
@@ -85,9 +86,9 @@ class ModelCall:
 class PolicyReply:
     """One agent message.
 
-    text: the message as text (with a Hermes tool call in it), or the content next to the tool calls. tool_calls: OpenAI
-    tool calls where the server returned them. token_ids / logprobs: sampled ids and their log-probabilities in nats, same
-    length. truncated: the message was cut at its token limit.
+    text: the message as text (with a Hermes tool call in it), or the content next to the tool calls. tool_calls:
+    OpenAI tool calls where the server returned them. token_ids / logprobs: sampled ids and their log-probabilities in
+    nats, same length. truncated: the message was cut at its token limit.
     """
 
     text: str
@@ -105,9 +106,9 @@ class Turn:
     """One agent message and the environment's response.
 
     number: from 1. thought: the text before the call. message: the agent's reply, unchanged. reward: raw reward; None
-    means scoring did not run.
-    token_ids / logprobs: the sampled tokens and their log-probabilities (nats), where the policy knows them; never
-    re-tokenised. policy_seconds / env_seconds: wall time in the policy, and in gym and user together.
+    means scoring did not run. token_ids / logprobs: the sampled tokens and their log-probabilities (nats), where the
+    policy knows them; never re-tokenised. policy_seconds / env_seconds: wall time of the policy, and of gym and user
+    together.
     """
 
     number: int
@@ -130,11 +131,11 @@ class Turn:
 
 @dataclass(slots=True)
 class Judgement:
-    """What a judge of turns said about a trajectory, and the rewards that training takes in place of the gym's (TARL 3.2).
+    """The verdict of a turn judge on a trajectory, with the rewards that training uses instead of the gym's (TARL 3.2).
 
-    judge: ``rule``, a model's name, or "" for a gym whose turns are not judged. scores: -1, 0 or 1 per turn; None where the judge
-    gave no usable scores. rule_scores: those of the rule judge. category: see `rewards.judge`. rewards: [T], None leaves the
-    trajectory out of training. calls: of the judge's model.
+    judge: ``rule``, a model's name, or "" for a gym whose turns are not judged. scores: -1, 0 or 1 per turn; None
+    where the judge gave no usable scores. rule_scores: scores of the rule judge. category: see `rewards.judge`.
+    rewards: [T], None leaves the trajectory out of training. calls: calls of the judge's model.
     """
 
     judge: str
@@ -149,9 +150,9 @@ class Judgement:
 class RolloutContext:
     """The part of a run that a rollout belongs to.
 
-    stage: ``distill``, ``sft``, ``explore-1``, ``sft-1`` ..., ``rl-1`` ... ``rl-n``,
-    ``evaluate``. step: global RL step from 1, 0 before the first.
-    policy: the acting policy's name in reports. checkpoint: id of the acting checkpoint, None where there is none.
+    stage: ``distill``, ``sft``, ``explore-1``, ``sft-1`` ..., ``rl-1`` ... ``rl-n``, ``evaluate``. step: global RL
+    step from 1, 0 before the first. policy: the acting policy's name in reports. checkpoint: id of the acting
+    checkpoint, or None.
     """
 
     stage: str = "play"
@@ -165,12 +166,12 @@ class RolloutContext:
 class Trajectory:
     """All turns of one conversation about one task.
 
-    attempt: 0-based index within the group of the task. group: id of the group (one task in one step).
-    score: the gym's metric for the whole trajectory; None when it is not admitted. messages: opening messages (before
-    turn 1), so that the conversation can be rebuilt. traj_id: assigned by the sink, None without one.
-    admitted: False when scoring did not run; such a trajectory is never trained or averaged on, and reject_reason says why.
-    unfinished_calls: calls of served models in a turn that never came about; they cost what the others cost.
-    judgement: what a judge of turns said, where the recipe has one.
+    attempt: 0-based index within the group of the task. group: id of the group (one task in one step). score: the
+    gym's metric for the whole trajectory; None when it is not admitted. messages: opening messages (before turn 1),
+    so that the conversation can be rebuilt. traj_id: assigned by the sink, None without one. admitted: False when
+    scoring did not run. Such a trajectory is never trained or averaged on, and reject_reason gives the cause.
+    unfinished_calls: calls of served models in a turn that was not completed; they also count as cost. judgement: the
+    verdict of a turn judge, where the recipe has one.
     """
 
     task: Task
@@ -192,12 +193,12 @@ class Trajectory:
 
     @property
     def rewards(self) -> list[float | None]:
-        """Raw turn rewards, shape [T]."""
+        """Return the raw turn rewards, shape [T]."""
         return [turn.reward for turn in self.turns]
 
     @property
     def return_sum(self) -> float | None:
-        """Sum of raw turn rewards; None when any of them is null or the trajectory is not admitted."""
+        """Return the sum of raw turn rewards; None when any of them is null or the trajectory is not admitted."""
         total = 0.0
         for turn in self.turns:
             if turn.reward is None:
@@ -220,6 +221,6 @@ class CheckpointRecord:
 
 
 def branch_of(stage: str) -> str:
-    """The branch of a run that a stage's name says (``rl-2-a``: a), "" for a stage that all branches share."""
+    """Return the branch in a stage's name (``rl-2-a``: a), "" for a stage that all branches share."""
     found = re.fullmatch(r"rl-\d+-([a-z][a-z0-9]*)", stage)
     return found[1] if found else ""

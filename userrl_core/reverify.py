@@ -1,9 +1,9 @@
-"""Stored conversations scored again under another judge or other rules: what was said stays as it was.
+"""Rescoring of stored conversations under another judge or other rules; the words of the conversation do not change.
 
-Every stored call is given to a new gym with the task and the seed of the conversation. The user says what it said then, and
-judges anew. Where a judge or a rule ends the conversation earlier, what follows is left out; where it would have gone on, the
-score is that of what was said. A turn that comes out otherwise though nobody judged it depended on state that was not stored:
-that conversation gets no score.
+Every stored call is given to a new gym with the task and the seed of the conversation. The user repeats its stored
+words and judges anew. If a judge or a rule ends the conversation earlier, later turns are dropped. If it would have
+continued, the score covers the stored turns. A turn may come out differently although nobody judged it. It then
+depended on state that was not stored, and the conversation gets no score.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from userrl_core.records import Flag, StopReason, Task, Trajectory, Turn
 from userrl_core.seeding import derive_seed
 
 SPOKEN = frozenset({"reply", "reveal", "chat"})
-"""What a user says to the agent, of its methods; all others judge."""
+"""The methods by which a user speaks to the agent; all other methods judge."""
 
 
 @dataclass(slots=True)
 class Reverified:
     """A conversation under the new rules.
 
-    trajectory: with the new rewards, score and user. cut: the new verdict would have let it go on. refused: why it has no
-    score, "" where it has one.
+    trajectory: with the new rewards, score and user. cut: the new verdict would have let the conversation continue.
+    refused: why it has no score, "" where it has one.
     """
 
     trajectory: Trajectory
@@ -38,7 +38,7 @@ class Reverified:
 
 
 def judges(gym: str, task: Task, user: Any = "rule") -> tuple[str, ...]:
-    """The methods by which a gym's user judges; none where the score follows from the calls alone."""
+    """Return the methods by which a gym's user judges; empty where the score follows from the calls alone."""
     made = make_user(gym_class(gym), task, user)
     return () if made is None else tuple(name for name in _methods(made) if name not in SPOKEN)
 
@@ -46,8 +46,8 @@ def judges(gym: str, task: Task, user: Any = "rule") -> tuple[str, ...]:
 async def reverify(stored: Trajectory, judge: Any, config: dict[str, Any], judge_name: str) -> Reverified:
     """Score a stored conversation again.
 
-    stored: with its turns and stop reason. judge: a user kind, or kind and options. config: the gym's, with what is changed.
-    Raises ConfigError and TaskError for what no conversation of the gym could be scored with.
+    stored: with its turns and stop reason. judge: a user kind, or kind and options. config: the gym's config with the
+    changes. Raises ConfigError and TaskError for settings under which no conversation of the gym could be scored.
     """
     gym_type = gym_class(stored.task.gym)
     user = make_user(gym_type, stored.task, judge)
@@ -104,7 +104,7 @@ _ERROR: StopReason = "error"
 
 
 def _same(now: str, then: str) -> bool:
-    """Whether the agent would have seen the same; a note on further calls stands behind the observation."""
+    """Return True if the agent would have seen the same text. A note on further calls may follow the stored observation."""
     return then.strip() == now.strip() or then.startswith(now.strip() + "\nOnly the first of ")
 
 
@@ -113,9 +113,9 @@ def _methods(user: Any) -> Sequence[str]:
 
 
 class _Recorded:
-    """A user that says what is stored, and judges by another user.
+    """A user that repeats the stored words, and judges by another user.
 
-    judged: whether it was asked for a verdict, or for words, since the last `say`.
+    judged: True if it was asked for a verdict, or for words, since the last `say`.
     """
 
     def __init__(self, judge: Any) -> None:
@@ -123,12 +123,12 @@ class _Recorded:
         self.judged = False
 
     def say(self, text: str) -> None:
-        """What the user says next, as it was."""
+        """Set the stored text that the user says next."""
         self._said, self.judged = text, False
 
     @property
     def ledger(self) -> Any:
-        """The judge's calls."""
+        """Return the judge's calls."""
         return getattr(self._judge, "ledger", None)
 
     @ledger.setter

@@ -45,15 +45,16 @@ async def run_episodes(
     judge: TurnJudge | None = None,
     verifier: Verifier | None = None,
 ) -> list[Trajectory]:
-    """Play every task n times; returns n trajectories per task, in the order of the tasks. Those that are expected to take
-    longest start first.
+    """Play every task n times. Return n trajectories per task, in the order of the tasks.
 
-    n: of every task, or by gym.
-    user: a user kind, ``(kind, options)``, or a mapping of those by gym. gym_config: options by gym. seed: determines, with
-    the task's key, the step and the attempt, every random draw, so that the order of execution does not matter.
-    concurrency: episodes in flight at once. progress: called once per finished trajectory. skip: task keys with attempts (from
-    0) that were played before and are left out. judge: judges every trajectory from the moment it ends, while others are played.
-    verifier: looks at every step before it is carried out.
+    The episodes with the longest expected duration start first.
+
+    n: for every task, or by gym. user: a user kind, ``(kind, options)``, or a mapping of those by gym. gym_config:
+    options by gym. seed: with the task's key, the step and the attempt it determines every random draw, so the order
+    of execution does not matter. concurrency: episodes in flight at once. progress: called once per finished
+    trajectory. skip: task keys with attempts (from 0) that were played before and are left out. judge: judges every
+    trajectory once it ends, while others are played. verifier: checks every step before it is executed.
+
     Raises ConfigError for bad arguments and LogError when the sink cannot write; nothing else ends the batch.
     """
     fewest = min(n.values(), default=1) if isinstance(n, Mapping) else n
@@ -123,7 +124,7 @@ def build_episodes(
     gym_config: Mapping[str, Mapping[str, Any]] | None = None,
     skip: Collection[tuple[str, int]] = (),
 ) -> list[Episode]:
-    """n new episodes per task, or by gym, grouped by task, not started; without those of ``skip``."""
+    """Create n new episodes per task, or by gym, grouped by task and without those of ``skip``. They are not started."""
     return [
         build_episode(task, attempt, rules, sink=sink, user=user, context=context, seed=seed, gym_config=gym_config)
         for task in tasks
@@ -143,7 +144,7 @@ def build_episode(
     seed: int = 0,
     gym_config: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Episode:
-    """One new episode, not started. Every random draw follows from seed, phase, step, task and attempt."""
+    """Create one new episode, not started. Every random draw follows from seed, phase, step, task and attempt."""
     context = context or RolloutContext()
     gym_user = user.get(task.gym, "rule") if isinstance(user, Mapping) else user
     return Episode(
@@ -181,7 +182,7 @@ async def drive(episode: Episode, policy: Policy, timeout: float) -> None:
 
 
 def _open_calls(session: Session | None) -> Sequence[ModelCall]:
-    """The served model's calls for a reply that did not come; of local models there are none."""
+    """Return the served model's calls for a missing reply; local models have none."""
     calls: Sequence[ModelCall] = getattr(session, "open_calls", ())
     return calls
 
@@ -195,14 +196,14 @@ async def _close(gym: Gym[Any]) -> None:
 
 
 def _group(context: RolloutContext, task: Task) -> str:
-    """Id of the trajectories that are compared with each other: one task, one step and, in an evaluation, one actor."""
+    """Return the id of trajectories that are compared with each other: one task, one step and, in an evaluation, one actor."""
     # The demonstrator and the cold start are both evaluated at step 0 and must not share a group.
     actor = (context.policy, context.checkpoint) if context.phase == "evaluate" else ()
     return "/".join([context.stage, str(context.step), *filter(None, actor), task.key])
 
 
 def user_name(user: Any) -> str:
-    """What the log calls a user: its kind, or the model's name."""
+    """Return a user's name in the log: its kind, or the model's name."""
     if isinstance(user, str):
         return user
     if isinstance(user, tuple):

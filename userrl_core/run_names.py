@@ -1,4 +1,4 @@
-"""Which run a person means: one rule for the command line, the flows and SQL."""
+"""Lookup of a run by a person's text: one rule for the command line, the flows and SQL."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from userrl_core.errors import ConfigError
 from userrl_core.suggest import nearest
 
 _ABOUT_ANOTHER = re.compile(r"evaluate-|distill$|claim-")
-"""How the flows ``evaluate``, ``distill`` and ``reproduce`` name their runs."""
+"""Names that the flows ``evaluate``, ``distill`` and ``reproduce`` give their runs."""
 
 
 class RunName(NamedTuple):
-    """What a run is known by. created: Unix seconds."""
+    """The identifiers of a run. created: Unix seconds."""
 
     id: str
     name: str
@@ -23,10 +23,10 @@ class RunName(NamedTuple):
 
 
 def choose_run(text: str, runs: Iterable[RunName], where: Path) -> str:
-    """The id of the run with this id, this name (the newest), this beginning of an id (if only one has it), or ``latest``.
+    """Return the id of a run by its id, its name (the newest), a unique beginning of its id, or ``latest``.
 
-    latest: the newest one, but for evaluations, demonstrations on their own and claims, which are about other runs.
-    Raises ConfigError naming the nearest where there is none or several. where: they lie, for the sentence.
+    latest: the newest run, except evaluations, separate demonstrations and claims, which concern other runs. where:
+    folder of the runs, for the error message. Raises ConfigError naming the nearest id when no run or several match.
     """
     ordered = sorted(runs, key=lambda run: (run.created, run.id))
     if not ordered:

@@ -10,13 +10,13 @@ Split = Literal["train", "validation", "test"]
 
 
 def derive_seed(*parts: object) -> int:
-    """A 63-bit seed from the parts' JSON: the same parts give the same seed on every machine and Python version."""
+    """Return a 63-bit seed from the parts' JSON: the same parts give the same seed on every machine and Python version."""
     digest = hashlib.blake2b(json.dumps(parts, sort_keys=True, default=str).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
 
 
 def content_hash(value: object) -> str:
-    """16 hex digits over the canonical JSON of a value; the id of a task of ours."""
+    """Return 16 hex digits over the canonical JSON of a value; the id of a task of ours."""
     return hashlib.blake2b(_canonical(value).encode(), digest_size=8).hexdigest()
 
 
@@ -24,7 +24,7 @@ _canonical = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",
 
 
 def split_of(content: str, *, test: float = 0.2, validation: float = 0.05) -> Split:
-    """The split of a task of ours with this content hash: 20 % test, 5 % of the rest validation."""
+    """Return the split of a task of ours with this content hash: 20 % test, 5 % of the rest validation."""
     draw = derive_seed("split", content) / 2**63
     if draw < test:
         return "test"
@@ -32,5 +32,5 @@ def split_of(content: str, *, test: float = 0.2, validation: float = 0.05) -> Sp
 
 
 def validation_of(content: str, share: float = 0.05) -> Split:
-    """Train or validation for a task outside the test split; checkpoints are chosen on the 5 % (UserRL section 4.1)."""
+    """Return train or validation for a task outside the test split; checkpoints are chosen on the 5 % (UserRL section 4.1)."""
     return "validation" if derive_seed("validation", content) / 2**63 < share else "train"

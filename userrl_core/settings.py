@@ -1,4 +1,4 @@
-"""What every block of settings is: a frozen pydantic model that refuses unknown keys."""
+"""The base of all settings: a frozen pydantic model that refuses unknown keys."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 MOST = 10**6
 Count = Annotated[int, Field(gt=0, le=MOST)]
-"""How many of something are played or trained on: a run of more than a million never ends, or does not fit into memory."""
+"""A number of things to play or train on. A run with more than a million never ends, or does not fit into memory."""
 
 
 class Settings(BaseModel):
@@ -26,7 +26,7 @@ class Settings(BaseModel):
     )
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """As pydantic's, but without what a `cached_property` has computed from the values that are replaced."""
+        """Copy as pydantic does, but drop `cached_property` values computed from the replaced fields."""
         copy = super().model_copy(update=update, deep=deep)
         for name in copy.__dict__.keys() - type(self).model_fields.keys():
             del copy.__dict__[name]

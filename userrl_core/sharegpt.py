@@ -1,7 +1,7 @@
-"""Released SFT data in place of demonstrations: ShareGPT conversations and chats of messages, one JSON list or JSON lines.
+"""Released SFT data instead of demonstrations: ShareGPT conversations and chats of messages, one JSON list or JSON lines.
 
-A ``function_call`` turn of ShareGPT holds the bare JSON of a call, or of a list of calls. It becomes the Hermes text that the
-agent is to write, with call tags: `interact.parse_text` reads it back.
+A ``function_call`` turn of ShareGPT holds the bare JSON of a call, or of a list of calls. It becomes the Hermes text
+that the agent must write, with call tags: `interact.parse_text` reads it back.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from userrl_core.interact import TOOL_NAME, parse_text, render_call
 from userrl_core.records import Message
 
 ROLES = {"human": "user", "gpt": "assistant", "function_call": "assistant", "observation": "tool", "system": "system"}
-"""ShareGPT's names of who speaks."""
+"""ShareGPT's names of the speakers."""
 
 
 _THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
@@ -30,8 +30,8 @@ _THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
 def read_conversations(path: Path, gyms: Collection[str] = ()) -> list[dict[str, Any]]:
     """Return the chats of a file.
 
-    gyms: the gyms that the agent is to play. Raises TaskError naming the file, the entry and the problem, and for a file in
-    which no assistant turn is a call that one of these gyms allows.
+    gyms: the gyms that the agent will play. Raises TaskError naming the file, the entry and the problem. Also raises
+    it when no assistant turn is a call that one of these gyms allows.
     """
     chats = [
         read_chat(_messages(row, f"{path}, entry {n}"), f"{path}, entry {n}")
@@ -46,7 +46,7 @@ def read_conversations(path: Path, gyms: Collection[str] = ()) -> list[dict[str,
 
 
 def _calls(gyms: Collection[str]) -> Callable[[str], bool]:
-    """Return a test of a reply: whether it is a call that one of the gyms allows."""
+    """Return a predicate: True for a reply that is a call allowed by one of the gyms."""
     choices = {choice for gym in map(gym_class, gyms) for choice in (*gym.choices(), *gym.aliases)}
 
     def is_call(reply: str) -> bool:
@@ -61,7 +61,7 @@ def _replies(chats: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _messages(row: Any, where: str) -> Any:
-    """Return a ShareGPT row as a chat of messages; a row that holds messages already is returned unchanged."""
+    """Return a ShareGPT row as a chat of messages; a row that has messages already is unchanged."""
     if not isinstance(row, dict) or "conversations" not in row:
         return row
     messages: list[Message] = [{"role": "system", "content": row["system"]}] if row.get("system") else []
@@ -86,7 +86,7 @@ def _messages(row: Any, where: str) -> Any:
 
 
 def _as_hermes(text: str, where: str) -> str:
-    """Return a ``function_call`` turn with call tags; a turn that has them is returned unchanged."""
+    """Return a ``function_call`` turn with call tags; a turn that has them is unchanged."""
     if "<tool_call>" in text:
         return text
     thought = match[0].strip() if (match := _THOUGHT.match(text)) else ""
@@ -102,7 +102,7 @@ def _as_hermes(text: str, where: str) -> str:
 
 
 def _tagged(call: Mapping[str, Any]) -> str:
-    """Return one call between tags: in the words of demonstrations where it is a call of our tool, else as it is."""
+    """Return one call between tags: in the format of demonstrations for a call of our tool, else unchanged."""
     arguments = call.get("arguments")
     if isinstance(arguments, str):
         with suppress(ValueError, RecursionError):  # text that is no JSON stays text

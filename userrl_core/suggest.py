@@ -7,6 +7,6 @@ from collections.abc import Iterable
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """`` (did you mean 'x'?)`` or an empty string when nothing is near."""
+    """Return `` (did you mean 'x'?)``, or an empty string when nothing is near."""
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
     return f" (did you mean '{close[0]}'?)" if close else ""

@@ -1,7 +1,8 @@
-"""Which of many waiting episodes starts when a slot is free: the longest expected one.
+"""Choice of the waiting episode to start when a slot is free: the one with the most expected turns.
 
-A long conversation that starts last keeps one slot busy while all others idle. Started longest first (list scheduling, Graham
-1969), conversations of different gyms end nearly together, and no gym waits for another one's end.
+A long conversation that starts last keeps one slot busy while all others idle. Started longest first (list
+scheduling, Graham 1969), conversations of different gyms end nearly together, and no gym waits for the end of
+another.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from userrl_core.episode import Episode
 
 
 class WaitingEpisodes:
-    """Episodes that have not started, by gym and tier. Expectations are in turns, not seconds: with the same replies they are
-    the same again, and so is the order.
+    """Episodes that have not started, by gym and tier. Expectations are in turns, not seconds, so the same replies
+    give the same order again.
     """
 
     def __init__(self, episodes: Sequence[Episode], horizon: int) -> None:
@@ -23,12 +24,12 @@ class WaitingEpisodes:
             self._groups.setdefault(_key(episode), _Group(horizon)).waiting.append(episode)
 
     def next(self) -> Episode | None:
-        """The first of those that are expected to take longest; None when all have started."""
+        """Return the first episode of the group with the most expected turns; None when all have started."""
         groups = [group for group in self._groups.values() if group.waiting]
         return max(groups, key=lambda group: group.expected).waiting.popleft() if groups else None
 
     def ended(self, episode: Episode) -> None:
-        """Learn from how many turns one took."""
+        """Update the expectation by the turns of an ended episode."""
         group = self._groups[_key(episode)]
         group.turns += len(episode.trajectory.turns)
         group.ended += 1
@@ -44,7 +45,7 @@ class _Group:
 
     @property
     def expected(self) -> float:
-        """Turns that one is expected to take."""
+        """Return the expected turns of one episode."""
         return self.turns / self.ended
 
 
