@@ -30,6 +30,7 @@ COMMANDS = {
     "runs": "runs",
     "recipe": "training.recipe",
     "tasks": "tasks",
+    "model": "models",
     "sql": "looking.sql",
     "warehouse": "warehouse",
     "server": "server",

@@ -3,8 +3,9 @@
 import pytest
 
 from curricula import Recipe
+from userrl.machine.hashes import file_hash
 from userrl.run.job import Actor, Inputs, ProgressWriter, StageJob
-from userrl.run.results import TrainResult, file_hash
+from userrl.run.results import TrainResult
 from userrl.run.run import RunDescription, all_runs, claim, delete, find, identity, of_flow_run
 from userrl_core.errors import ConfigError
 from userrl_core.json_files import GrowingLines

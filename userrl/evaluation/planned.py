@@ -11,6 +11,8 @@ from curricula import Recipe
 from curricula.host import AUTO
 from curricula.options import check_url
 from curricula.suites import Suite, load_suite
+from userrl.machine.hashes import file_hash
+from userrl.machine.pretrained import model_path
 from userrl.reports.run_report import Evaluated, RunReport
 from userrl.reports.write_report import write_report
 from userrl.run.budget import check_budget
@@ -19,7 +21,7 @@ from userrl.run.job import Actor, StageJob, server_of
 from userrl.run.plan import RunPlan, plan_run
 from userrl.run.readiness import refuse_missing_key, resolve
 from userrl.run.request import EvaluateRequest, TrainRequest
-from userrl.run.results import EvaluateResult, Result, chosen_so_far, file_hash
+from userrl.run.results import EvaluateResult, Result, chosen_so_far
 from userrl.run.run import Run, find
 from userrl.run.suites import BASE, settings_of
 from userrl.stages.execution import execute
@@ -154,7 +156,7 @@ def actor_of(checkpoint: str, model: str | None = None, base_url: str | None = N
         return Actor(label=model, kind="served", path=model, options={"base_url": base_url} if base_url else {})
     if checkpoint == "demonstrator":
         return Actor(label="demonstrator", kind="demonstrator")
-    folder = Path(checkpoint)
+    folder = Path(model_path(checkpoint))
     label = folder.name
     if not folder.exists() and "/" not in checkpoint:
         run = find(checkpoint)

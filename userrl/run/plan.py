@@ -13,6 +13,7 @@ from curricula import Recipe
 from curricula.shown import replacement
 from userrl.machine.engine import who_plays
 from userrl.machine.home import check_writable, home, warehouse_dir
+from userrl.machine.pretrained import model_path
 from userrl.machine.slots import alone
 from userrl.run.alarms import alarm_rules
 from userrl.run.estimate import one_gpu, step_rows, warning
@@ -73,7 +74,7 @@ class RunPlan:
         """The checkpoint to start from, as a stage's result; None where the recipe's model is used."""
         path = self.init_from or (None if "sft" in self.stages else self.recipe.model.path)
         name = self.start_name or path
-        return None if path is None else TrainResult(checkpoint=Path(path), sha256=name or "", id=name)
+        return None if path is None else TrainResult(checkpoint=Path(model_path(path)), sha256=name or "", id=name)
 
     @property
     def start_name(self) -> str | None:

@@ -24,6 +24,7 @@ from curricula.host import AUTO, Host, choose_profile, needs
 from curricula.schedule import SPENT
 from curricula.spec import FOLDER
 from userrl.machine.home import published_data
+from userrl.machine.pretrained import model_path
 from userrl.machine.slots import named, slots
 from userrl.run.estimate import one_gpu
 from userrl.run.request import Backend
@@ -41,7 +42,9 @@ from userrl_core.training.verl.step_plan import refuse_stage
 PACKAGES = ("verl", "vllm", "sglang")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 Kind = Literal["runs", "composes", "refused"]
-Reason = Literal["", "environment", "judge", "settings", "backend", "package", "machine", "data", "key", "user"]
+Reason = Literal[
+    "", "environment", "judge", "settings", "backend", "package", "machine", "data", "key", "user", "model"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +179,11 @@ def _refuse_settings(recipe: Recipe, backend: Backend, init_from: str, trained: 
             _refuse_gates(recipe)
     except ConfigError as error:
         raise _Refusal("settings", str(error)) from error
+    if recipe.model.path is not None and not init_from and recipe.hardware.ray_address is None:
+        try:
+            model_path(recipe.model.path)
+        except ConfigError as error:
+            raise _Refusal("model", str(error)) from error
     if backend == "local" and recipe.algorithm.kl_reward_coef > 0:
         raise _Refusal(
             "backend",

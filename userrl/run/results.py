@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from userrl.machine.hashes import file_hash
 from userrl.machine.home import in_this_home
 from userrl_core.distill import GymCount
 from userrl_core.json_files import GrowingLines, read_json
@@ -170,9 +170,3 @@ def validation_scores(run_folder: Path) -> tuple[float | None, float | None]:
         if written is not None and (chosen := written["value"].get("best")):
             best = float(chosen["score"])
     return best, last
-
-
-def file_hash(path: Path) -> str:
-    """SHA-256 of a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

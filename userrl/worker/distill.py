@@ -11,8 +11,9 @@ from typing import Any
 
 from curricula.pool import MOST_OF_A_GYM
 from curricula.recipe import Recipe
+from userrl.machine.hashes import file_hash
 from userrl.run.job import ProgressWriter, StageJob
-from userrl.run.results import DistillResult, file_hash
+from userrl.run.results import DistillResult
 from userrl.run.tasks import demonstrated_gyms, demonstration_tasks, gym_config, users_of
 from userrl_core.distill import Selection, select_top_k, write_chats
 from userrl_core.errors import TrainingError

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from curricula.recipe import PlannedStage
+from userrl.machine.hashes import file_hash
+from userrl.machine.pretrained import in_home
 from userrl.machine.slots import threads
 from userrl.run.job import ProgressWriter, StageJob
-from userrl.run.results import TrainResult, file_hash
+from userrl.run.results import TrainResult
 from userrl.run.tasks import gym_config, users_of, validation_tasks
 from userrl.worker.curriculum import RecipeCurriculum, timed_gates
 from userrl.worker.device import device
@@ -54,7 +56,7 @@ def sft_job(kind: type[S], job: StageJob, **backend: Any) -> S:
     """The cold start as a trainer's job. backend: what only one of the trainers has."""
     recipe, distilled, init = job.recipe, job.inputs.distill, job.inputs.init
     return kind(
-        model=recipe.model,
+        model=in_home(recipe.model),
         sft=recipe.cold_start,
         out_dir=job.folder,
         seed=job.seed,
@@ -74,7 +76,7 @@ def rl_job(kind: type[R], job: StageJob, **backend: Any) -> R:
     planned, ahead = _planned(job), _ahead(job)
     budget = planned.stage.cpu_seconds or planned.stage.gpu_seconds
     return kind(
-        model=recipe.model,
+        model=in_home(recipe.model),
         algorithm=recipe.algorithm,
         credit=recipe.credit,
         out_dir=job.folder,

