@@ -1,13 +1,13 @@
-"""verl's agent loop around our episode: same gyms, users, horizon rule and records as everywhere else.
+"""verl's agent loop around our episode: the same gyms, users, horizon rule and records as everywhere else.
 
-verl makes one `GymAgentLoop` per trajectory. It plays it token by token through verl's continuous-token calls
-(history is only ever appended to, never rendered again), lays each turn's raw reward on the turn's last token, and logs
-every turn from the process that saw it.
+verl creates one `GymAgentLoop` per trajectory. It plays the trajectory through verl's continuous-token calls: history
+is appended to and never rendered again. It places each turn's raw reward on the turn's last token, and logs every
+turn from its own process.
 
-A trajectory whose scoring did not run is not admitted: its whole response mask is zero, which keeps it out of the loss,
-and the estimator finds no turn in it, which keeps it out of its group's mean. Where a served user was the cause, the
-trajectory first waits until the user answers again and is played again. Anything unexpected is written to the stage's
-``fatal`` file, since verl would train on what is left of the group without a word.
+A trajectory whose scoring did not run is not admitted. Its response mask is all zero, which keeps it out of the loss.
+The estimator finds no turn in it, which keeps it out of its group's mean. If a served user was down, the trajectory
+waits until the user answers and is played again. Any other error is written to the stage's ``fatal`` file. Without it
+verl would silently train on the rest of the group.
 """
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ from userrl_core.training.verl.step_plan import decided_horizon, read_tasks
 from userrl_core.training.waits import waits
 
 NAME = "userrl"
-"""As the parquet column ``agent_name`` and the agents file call this loop."""
+"""Name of this loop in the parquet column ``agent_name`` and in the agents file."""
 
 REPLAYS = 3
-"""How often a trajectory is played again: a user that answers probes but not this conversation is not an outage."""
+"""Maximum replays of a trajectory: a user that answers probes but not this conversation is not an outage."""
 
 QUICK = 5.0
 """Seconds after which a user that does not answer is reported as down."""
 
 GROUP_PAUSE = 0.1
-"""Seconds between two questions whether the group is complete."""
+"""Seconds between two checks for a complete group."""
 
 DECISION = 600.0
-"""Seconds for which the horizon of a step is waited for."""
+"""Maximum seconds to wait for the horizon of a step."""
 
 GREEDY = {"temperature": 0.0, "top_p": 1.0, "top_k": -1}
-"""How the engine samples where nothing is left to chance."""
+"""Greedy sampling parameters of the engine."""
 
 STEP_FIELDS = ("min_global_steps", "max_global_steps")
 
@@ -70,14 +70,14 @@ STEP_FIELDS = ("min_global_steps", "max_global_steps")
 class TurnRewards(AgentLoopOutput):  # type: ignore[misc]  # verl has no types
     """One trajectory with a reward at the end of each turn.
 
-    turn_ends: index into the response of each turn's last token. turn_rewards: what lies there.
+    turn_ends: index into the response of each turn's last token. turn_rewards: the rewards at these tokens.
     """
 
     turn_ends: list[int] = Field(default_factory=list)
     turn_rewards: list[float] = Field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        """verl's fields, with dense ``rm_scores`` in place of one number on the last token."""
+        """Return verl's fields, with dense ``rm_scores`` instead of one number on the last token."""
         output: dict[str, Any] = super().as_dict()
         output.pop("turn_ends", None)
         output.pop("turn_rewards", None)
@@ -90,9 +90,9 @@ class TurnRewards(AgentLoopOutput):  # type: ignore[misc]  # verl has no types
 
 @dataclass(slots=True)
 class _Tokens:
-    """The conversation so far. ids: prompt and response. mask and logprobs cover the response alone.
+    """The conversation so far. ids: prompt and response. mask and logprobs cover the response only.
 
-    ends, counts, turns: of each reply its last place in the response, its tokens, and the number of the turn that it belongs to.
+    ends, counts, turns: for each reply, its last index in the response, its number of tokens, and its turn number.
     """
 
     ids: list[int]
@@ -107,7 +107,7 @@ class _Tokens:
 
 
 class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
-    """Plays one trajectory. Named in the agents file with ``stage_file``, the path of a `StageFile`."""
+    """A player of one trajectory. The agents file names it with ``stage_file``, the path of a `StageFile`."""
 
     def __init__(self, *arguments: Any, stage_file: str, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
@@ -121,7 +121,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         self._verifier = None if watched is None else StepVerifier(watched, self.stage.gym_config)
 
     async def run(self, sampling_params: dict[str, Any], **columns: Any) -> TurnRewards:
-        """Play the trajectory that a parquet row and verl's step describe; always exactly one output."""
+        """Play the trajectory of a parquet row at verl's step; always returns exactly one output."""
         try:
             return await self._run(sampling_params, columns)
         except Exception as error:
@@ -147,7 +147,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
     async def _conversation(
         self, task: Task, attempt: int, where: RolloutContext, horizon: int, sampling_params: dict[str, Any]
     ) -> tuple[Trajectory, _Tokens]:
-        """Play one conversation to its end, again where a served user was down, and have its turns judged."""
+        """Play one conversation to its end, again if a served user was down, and have its turns judged."""
         for replay in range(REPLAYS + 1):
             episode = self._episode(task, attempt, where, horizon)
             try:
@@ -164,7 +164,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
     async def _leave_baseline(
         self, uid: str, task: Task, where: RolloutContext, horizon: int, sampling_params: dict[str, Any]
     ) -> None:
-        """Play the group's task greedily, and leave the score with the credit actor before verl sees the group."""
+        """Play the group's task greedily, and send the score to the credit actor before verl sees the group."""
         trajectory, tokens = await self._conversation(task, 0, where, horizon, sampling_params | GREEDY)
         rewards = _per_reply(_turn_rewards(trajectory, self.stage), tokens.turns)
         score = float(credit([rewards], [uid], self.stage.credit).scores[0])
@@ -173,7 +173,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
             await actor.baseline.remote(uid, None if math.isnan(score) else score)
 
     async def _wait_for(self, server: ChatServer) -> None:
-        """Wait until a served user answers again; raises TrainingError when it does not within the stage's patience."""
+        """Wait until a served user answers again. Raises TrainingError when it does not within the stage's patience."""
         began, address = time.monotonic(), server.base_url or "its default address"
         if await until_it_answers(server, began + min(QUICK, self.stage.patience)):  # one lost answer is no outage
             return
@@ -187,7 +187,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
             )
 
     async def _judge_turns(self, trajectory: Trajectory) -> None:
-        """While this trajectory's judge reads, others are played."""
+        """Judge this trajectory's turns while other trajectories are played."""
         if self._judge is None or trajectory.context.phase not in ("train", "baseline"):
             return
         trajectory.judgement = await self._judgement(self._judge, trajectory)
@@ -195,7 +195,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
             self.stage.sink.open().judgement(trajectory)
 
     async def _judgement(self, judge: TurnJudge, trajectory: Trajectory) -> Judgement | None:
-        """A judge that is down is waited for, and asked once more."""
+        """Return the judgement. Wait for a judge that is down, and ask it once more."""
         judged = await judge.judge(trajectory)
         if judged is None or judged.category != UNJUDGED or judge.served is None:
             return judged
@@ -205,9 +205,9 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         return again and replace(again, calls=[*judged.calls, *again.calls])
 
     async def _horizon(self, where: RolloutContext) -> int:
-        """Of this step. Where it depends on the step before, the launcher says it a moment after that one has ended.
+        """Return the horizon of this step. If it depends on the previous step, wait until the launcher announces it.
 
-        Raises TrainingError where it does not.
+        Raises TrainingError when the launcher does not.
         """
         stage = self.stage
         if where.phase == "validate":
@@ -263,7 +263,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         return tokens
 
     async def _reply(self, tokens: _Tokens, request: str, sampling: dict[str, Any]) -> PolicyReply:
-        """Let the model speak, and add what it said to the conversation."""
+        """Generate one reply and add it to the conversation."""
         prompt = len(tokens.ids)
         began = time.perf_counter()
         try:
@@ -302,7 +302,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
     async def _listen(
         self, tokens: _Tokens, reply: str, new: list[Message], tools: list[dict[str, Any]] | None
     ) -> bool:
-        """Add what came back; False, and nothing added, when no reply would fit after it."""
+        """Add the observation. Return False, and add nothing, when no reply would fit after it."""
         before: list[Message] = [*tokens.messages, {"role": "assistant", "content": reply}]
         after = [*before, *new]
         merged, mask, logprobs = await self.ct_merge_context_msg(
@@ -315,10 +315,11 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         return True
 
     async def _placed(self, uid: str, trajectory: Trajectory) -> list[float]:
-        """What verl is given per turn: `_turn_rewards`; or 0, and on the last turn the score normalised within its group.
+        """Return verl's reward per turn: `_turn_rewards`, or under assignment group the normalised score on the last
+        turn and 0 elsewhere.
 
-        For that it waits until the rest of the group was played. verl plays a whole batch at once, so none of them waits for a
-        place of this one.
+        The normalised score needs the rest of the group, so it waits for it. verl plays a whole batch at once, so the
+        other trajectories never wait for this one's slot.
         """
         rewards = _turn_rewards(trajectory, self.stage)
         actor = find_credit_actor()
@@ -366,9 +367,9 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         )
 
     async def _announce(self, uid: str, trajectory: Trajectory, tokens: _Tokens) -> None:
-        """Tell the credit actor what this trajectory looked like, before verl can see its output.
+        """Send this trajectory's summary to the credit actor, before verl can see its output.
 
-        The last trajectory of a step that no estimator of ours will see also writes down the step.
+        The last trajectory of a step that none of our estimators sees also records the step.
         """
         credit_actor = find_credit_actor()
         if credit_actor is None or trajectory.context.phase != "train":
@@ -397,7 +398,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
             record_step(self.stage, whole)
 
     def _cap_text_prompt_length(self, prompt_ids: list[int]) -> list[int]:
-        """verl's would cut off the beginning of an opening that is too long, with a warning. Raises ConfigError instead."""
+        """Raise ConfigError for an opening that is too long. verl would cut off its beginning with only a warning."""
         most = self.rollout_config.prompt_length
         if len(prompt_ids) > most:
             raise ConfigError(
@@ -406,7 +407,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         return prompt_ids
 
     def _text(self, ids: Sequence[int]) -> str:
-        """A sampled reply as text, without its end token."""
+        """Return a sampled reply as text, without its end token."""
         body = ids[:-1] if ids and ids[-1] == self.tokenizer.eos_token_id else ids
         return str(self.tokenizer.decode(body, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
@@ -419,12 +420,12 @@ def _phase(row: dict[str, Any]) -> Phase:
 
 
 def _is_trained(trajectory: Trajectory, stage: StageFile) -> bool:
-    """Whether it has a score, and marks where a recipe leaves out what its judge could not judge."""
+    """Return True if the trajectory has a score, and marks where a recipe leaves out what its judge could not judge."""
     return trajectory.admitted and None not in adjusted_rewards(trajectory, stage.terms)
 
 
 def _turn_rewards(trajectory: Trajectory, stage: StageFile) -> list[float]:
-    """Reward per turn, the recipe's optional terms applied; all of it on the last turn where the recipe wants that.
+    """Return the reward per turn with the recipe's optional terms, all on the last turn under assignment trajectory.
 
     Empty when the trajectory has no score.
     """
@@ -438,12 +439,14 @@ def _turn_rewards(trajectory: Trajectory, stage: StageFile) -> list[float]:
 
 
 def _last_replies(turns: Sequence[int]) -> list[int]:
-    """Of each turn the place of the reply that was carried out: the last one. turns: of each reply, ascending from 1."""
+    """Return the index of each turn's last reply, the one that was executed. turns: the turn number of each reply,
+    ascending from 1.
+    """
     return [i for i, turn in enumerate(turns) if i + 1 == len(turns) or turns[i + 1] != turn]
 
 
 def _per_reply(rewards: Sequence[float], turns: Sequence[int]) -> list[float]:
-    """Rewards of turns as rewards of replies: an interrupted attempt has none of its own."""
+    """Convert rewards of turns to rewards of replies; an interrupted attempt gets 0."""
     if not rewards:
         return []
     spread = [0.0] * len(turns)
@@ -453,7 +456,7 @@ def _per_reply(rewards: Sequence[float], turns: Sequence[int]) -> list[float]:
 
 
 def _keep_steps(extra: dict[str, Any], new: dict[str, Any]) -> None:
-    """The weights' versions that the conversation was spoken with: the first of the first, the last of the last."""
+    """Keep the first and the last version of the weights that generated the conversation."""
     if not extra:
         extra.update(new)
     elif new.get(STEP_FIELDS[1]) is not None:

@@ -1,8 +1,9 @@
-"""verl's checkpoint folders as ours: found, hashed, described, pruned.
+"""Access to verl's checkpoint folders: find, hash, describe and prune them.
 
-``global_step_N/actor/huggingface`` is the model that everyone can load; beside it lie the shards that verl resumes from,
-and in ``global_step_N`` itself our ``userrl.json`` (id, hash, score) and the curriculum's state. Under LoRA verl writes base and
-adapters there under peft's names, which no other program loads: they are folded together before the checkpoint is described.
+``global_step_N/actor/huggingface`` is the model that everyone can load, next to the shards that verl resumes from.
+``global_step_N`` itself holds our ``userrl.json`` (id, hash, score) and the curriculum's state. Under LoRA verl
+writes base and adapters under peft's names, which no other program loads. They are folded together before the
+checkpoint is described.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _SHARD = re.compile(r"model_world_size_(\d+)_rank_0\.pt\Z")
 
 @dataclass(frozen=True, slots=True)
 class CheckpointCard:
-    """What is known of a checkpoint. sha256: of the weights. parent: id of the one it came from."""
+    """The description of a checkpoint. sha256: hash of the weights. parent: id of the checkpoint it continues."""
 
     id: str
     stage: str
@@ -40,19 +41,19 @@ class CheckpointCard:
 
 
 def hf_folder(folder: Path) -> Path:
-    """The Hugging Face folder of a checkpoint: below ``actor`` for RL, directly inside for SFT."""
+    """Return the Hugging Face folder of a checkpoint: below ``actor`` for RL, directly inside for SFT."""
     below = folder / "actor" / "huggingface"
     return below if below.is_dir() else folder / "huggingface"
 
 
 def step_of(folder: Path) -> int | None:
-    """N of ``global_step_N``; None for any other folder."""
+    """Return N of ``global_step_N``; None for any other folder."""
     match = _STEP.search(folder.name)
     return int(match[1]) if match else None
 
 
 def owner(model: Path) -> Path | None:
-    """The verl checkpoint that a Hugging Face folder belongs to; None for a model from elsewhere."""
+    """Return the verl checkpoint that contains a Hugging Face folder; None for a model from elsewhere."""
     for folder in (model, model.parent, model.parent.parent):
         if step_of(folder) is not None:
             return folder
@@ -60,7 +61,7 @@ def owner(model: Path) -> Path | None:
 
 
 def newest(root: Path) -> Path | None:
-    """The newest complete checkpoint: the one that verl's tracker names, since verl writes the tracker last."""
+    """Return the newest complete checkpoint: the one in verl's tracker file, which verl writes last."""
     try:
         step = int((root / TRACKER).read_text())
     except (FileNotFoundError, ValueError):
@@ -70,18 +71,18 @@ def newest(root: Path) -> Path | None:
 
 
 def settled(root: Path) -> Path | None:
-    """The newest checkpoint that has a card: its step was logged and validated too, so a restart may go on from it."""
+    """Return the newest checkpoint with a card. Its step was logged and validated too, so a restart may continue from it."""
     known = [folder for folder in root.glob("global_step_*") if read_card(folder) is not None and weights(folder)]
     return max(known, key=lambda folder: step_of(folder) or 0, default=None)
 
 
 def weights(folder: Path) -> list[Path]:
-    """The safetensors files of a checkpoint, sorted; empty when it has none."""
+    """Return the safetensors files of a checkpoint, sorted; empty when it has none."""
     return sorted(hf_folder(folder).glob("*.safetensors"))
 
 
 def world_size(folder: Path) -> int | None:
-    """How many GPUs wrote the shards; None when there are none to resume from."""
+    """Return the number of GPUs that wrote the shards; None without shards."""
     actor = folder / "actor"
     for path in sorted(actor.iterdir()) if actor.is_dir() else []:
         match = _SHARD.search(path.name)
@@ -91,7 +92,7 @@ def world_size(folder: Path) -> int | None:
 
 
 def weights_hash(folder: Path) -> str:
-    """SHA-256 over the weight files in their order. Raises CheckpointError when there are none."""
+    """Return the SHA-256 over the weight files in their order. Raises CheckpointError when there are none."""
     files = weights(folder)
     if not files:
         raise CheckpointError(f"{folder} holds no Hugging Face weights; the checkpoint is not complete.")
@@ -99,7 +100,7 @@ def weights_hash(folder: Path) -> str:
 
 
 def hash_of(files: Sequence[Path]) -> str:
-    """One file: its own SHA-256, as other tools show it. Several: that of their hashes, in this order."""
+    """Return the SHA-256 of one file, as other tools show it. For several files, hash their hashes in this order."""
     parts = []
     for path in files:
         with path.open("rb") as file:
@@ -108,7 +109,7 @@ def hash_of(files: Sequence[Path]) -> str:
 
 
 def describe(folder: Path, stage: str, parent: str | None, score: float | None = None) -> CheckpointCard:
-    """Fold in adapters, hash a complete checkpoint and leave its card; read the card where there is one."""
+    """Fold in adapters, hash a complete checkpoint and write its card. Return the existing card if there is one."""
     known = read_card(folder)
     if known is not None:
         return known
@@ -123,13 +124,13 @@ def describe(folder: Path, stage: str, parent: str | None, score: float | None =
 
 
 def read_card(folder: Path) -> CheckpointCard | None:
-    """The card that `describe` left; None without one."""
+    """Return the card that `describe` wrote; None without one."""
     values = read_json(folder / CARD)
     return CheckpointCard(**values) if values is not None else None
 
 
 def best_of(root: Path, earlier: Best | None) -> Best | None:
-    """The checkpoint with the highest validation score among those on disk and the best of earlier stages."""
+    """Return the checkpoint with the highest validation score among those on disk and the best of earlier stages."""
     best = earlier
     for folder in sorted(root.glob("global_step_*"), key=lambda f: step_of(f) or 0):
         card = read_card(folder)
@@ -139,7 +140,7 @@ def best_of(root: Path, earlier: Best | None) -> Best | None:
 
 
 def prune(root: Path, keep: int, best: Best | None) -> None:
-    """Remove all but the newest ``keep`` checkpoints and the best one."""
+    """Remove all checkpoints except the newest ``keep`` and the best one."""
     folders = sorted((f for f in root.glob("global_step_*") if read_card(f)), key=lambda f: step_of(f) or 0)
     for folder in folders[:-keep]:
         if best is None or hf_folder(folder) != best.path:
@@ -147,15 +148,17 @@ def prune(root: Path, keep: int, best: Best | None) -> None:
 
 
 def save_curriculum(folder: Path, state: Mapping[str, Any]) -> None:
-    """Leave the curriculum's state for the next stage."""
+    """Write the curriculum's state for the next stage."""
     write_json(folder / CURRICULUM, dict(state))
 
 
 def read_curriculum(folder: Path) -> dict[str, Any] | None:
-    """The state that the stage before left, None without one."""
+    """Return the previous stage's curriculum state, None without one."""
     return read_json(folder / CURRICULUM)
 
 
 def forget_dataloader(folder: Path) -> None:
-    """Remove verl's dataloader state: a stage's file holds what is left, in order (and that state crashes on another file)."""
+    """Remove verl's dataloader state. A stage's file already holds the remaining rows in order, and the state crashes
+    on another file.
+    """
     (folder / "data.pt").unlink(missing_ok=True)

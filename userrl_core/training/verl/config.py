@@ -1,14 +1,14 @@
-"""A recipe's stage as verl's own configuration: a list of overrides that can be printed, saved and compared.
+"""A recipe's stage as verl's configuration: a list of overrides that can be printed, saved and compared.
 
-Values and their reasons are in `flags`. Order is fixed; what a cluster adds comes last and wins.
+Values and their reasons are in `flags`. The order is fixed; the cluster's overrides come last and win.
 
-Traps that the list avoids (seen in verl 0.9.1):
-- ``trainer.total_training_steps`` is absolute and also overwrites the learning-rate horizon: the rate is constant after
-  an absolute number of warm-up steps, so a longer run changes nothing.
-- the dataloader's state crashes when data set or batch size change: rows are read in order, without shuffling, from a
-  file that holds exactly the steps that are left (see `data`), and the saved state is removed.
-- ``rollout_rs`` rewrites the response mask, from which turns are recovered: it stays off.
-- without ``attn_implementation`` every model is loaded with flash attention, which is no part of verl's environment.
+The list avoids these problems of verl 0.9.1:
+- ``trainer.total_training_steps`` is absolute and also overwrites the learning-rate horizon. The rate is therefore
+  constant after an absolute number of warm-up steps, so a longer run changes nothing.
+- the dataloader's state crashes when data set or batch size change. Rows are read in order, without shuffling, from a
+  file with exactly the remaining steps (see `data`), and the saved state is removed.
+- ``rollout_rs`` rewrites the response mask, from which turns are recovered. It stays off.
+- without ``attn_implementation`` every model is loaded with flash attention, which is not part of verl's environment.
 - weights are also saved as a Hugging Face folder, which another number of GPUs, an evaluation or a next stage can load.
 """
 
@@ -29,18 +29,18 @@ _PLAIN = re.compile(r"[A-Za-z0-9_./:@+-]+\Z")
 
 
 def rl_overrides(job: VerlJob, folder: Path, resume: Resume, attention: str = FLASH) -> list[str]:
-    """verl's overrides for one RL stage. attention: what the trainer's interpreter has (`attention.chosen_attention`).
+    """Return verl's overrides for one RL stage. attention: the result of `attention.chosen_attention`.
 
-    Raises ConfigError for what verl cannot do.
+    Raises ConfigError for settings that verl does not support.
     """
     refuse_what_verl_cannot(job)
     return merged(written(rl_flags(job, folder, resume, attention)), job.cluster.overrides)
 
 
 def sft_overrides(job: VerlSftJob, folder: Path, model: str, rows: int, attention: str = FLASH) -> list[str]:
-    """verl's overrides for the cold start; rows: conversations in the training file.
+    """Return verl's overrides for the cold start. rows: conversations in the training file.
 
-    Raises ConfigError when there are fewer of them than one step takes.
+    Raises ConfigError when they do not fill one step.
     """
     sft, cluster = job.sft, job.cluster
     gpus = cluster.cold_start_gpus
@@ -58,12 +58,12 @@ def sft_overrides(job: VerlSftJob, folder: Path, model: str, rows: int, attentio
 
 
 def written(flags: Flags) -> list[str]:
-    """Flags as hydra's overrides."""
+    """Return flags as hydra's overrides."""
     return [f"{key}={literal(flag.value)}" for key, flag in flags.items()]
 
 
 def agents_file(stage_file: Path) -> str:
-    """verl's list of agent loops, as YAML (JSON is YAML)."""
+    """Return verl's list of agent loops, as YAML (JSON is YAML)."""
     loop = {
         "name": "userrl",
         "_target_": "userrl_core.training.verl.agent_loop.GymAgentLoop",
@@ -73,7 +73,7 @@ def agents_file(stage_file: Path) -> str:
 
 
 def refuse_what_verl_cannot(job: VerlJob) -> None:
-    """Raise ConfigError, with what to change, for settings that verl would take another way than the recipe means."""
+    """Raise ConfigError, with a remedy, for settings that verl would interpret differently from the recipe."""
     algorithm = job.algorithm
     if job.intervention is not None and job.credit.shaping != "equalized":
         raise ConfigError(
@@ -101,7 +101,7 @@ def refuse_what_verl_cannot(job: VerlJob) -> None:
 
 
 def compose(overrides: Sequence[str], *, name: str = "ppo_trainer") -> Any:
-    """verl's whole configuration under these overrides, checked by verl's own rules. Needs verl; starts nothing.
+    """Return verl's whole configuration under these overrides, checked by verl's own rules. Needs verl; starts nothing.
 
     Raises ConfigError with verl's first sentence.
     """
@@ -126,7 +126,7 @@ def compose(overrides: Sequence[str], *, name: str = "ppo_trainer") -> Any:
 
 
 def literal(value: Value) -> str:
-    """A value in the grammar of hydra's command line."""
+    """Return a value in the grammar of hydra's command line."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -142,7 +142,7 @@ def literal(value: Value) -> str:
 
 
 def merged(overrides: Sequence[str], more: Sequence[str]) -> list[str]:
-    """One list in which a key occurs once: the last value counts, at the first one's place."""
+    """Merge two lists so that each key occurs once: the last value, at the first one's position."""
     by_key: dict[str, str] = {}
     for override in (*overrides, *more):
         key, equals, _ = override.partition("=")

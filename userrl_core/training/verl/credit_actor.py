@@ -1,11 +1,11 @@
-"""Brings credits back to the trajectories they belong to.
+"""An actor that assigns credits to their trajectories.
 
-verl's estimator sees a group id and numbers, but no trajectory; the agent loops, in other processes, know the ids that the
-turn log gave. A small Ray actor holds, per group, what each trajectory looked like. The estimator asks it, logs shaped credit
-and advantage under the right id, and appends one line per step with what the batch held (`steps.jsonl`).
+verl's estimator sees a group id and numbers, but no trajectory. The agent loops, in other processes, know the ids
+from the turn log. A small Ray actor holds a summary of each trajectory per group. The estimator queries it, logs
+shaped credit and advantage under the right id, and appends one line per step about the batch (`steps.jsonl`).
 
-verl calls its own estimator for PPO, whatever is registered, and shows a critic's values to no other. There the agent loop
-that ends a step's last trajectory takes the step from the actor and appends the line.
+For PPO verl always calls its own estimator, and shows a critic's values to no other. There the agent loop that ends a
+step's last trajectory takes the step from the actor and appends the line.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ class TrajectorySummary:
     return_sum: float | None
     turns: int
     waits: int = 0
-    """How often it said wait, over all turns."""
+    """Number of times the agent wrote "wait", over all turns."""
     reply_tokens: int = 0
-    """Tokens that it sampled."""
+    """Number of sampled tokens."""
     interruptions: int = 0
-    """Attempts that were not carried out."""
+    """Number of attempts that were not executed."""
     last_replies: tuple[int, ...] = ()
-    """Of each turn the place of the reply that was carried out; none: every reply was."""
+    """For each turn, the index of the executed reply; empty when every reply was executed."""
 
 
 ByGroup = dict[str, list[TrajectorySummary]]
-"""By group id."""
+"""Trajectories by group id."""
 
 
 class CreditActor:
-    """Trajectories per group id, until their group's credits are known. Lives in a Ray actor of the stage's driver."""
+    """A store of trajectories per group id, until their group's credits are known. A Ray actor of the stage's driver."""
 
     def __init__(self) -> None:
         self._by_group: defaultdict[str, list[TrajectorySummary]] = defaultdict(list)
@@ -66,7 +66,7 @@ class CreditActor:
         self._baselines: dict[str, float | None] = {}
 
     def put(self, uid: str, trajectory: TrajectorySummary, whole: int = 0) -> ByGroup | None:
-        """A trajectory is over. Where a step has ``whole`` of them, the last one takes all; they are forgotten here."""
+        """Add a finished trajectory. When a step has ``whole`` of them, return and forget them all."""
         self._by_group[uid].append(trajectory)
         if not whole:
             return None
@@ -79,13 +79,15 @@ class CreditActor:
         )
 
     def offer(self, uid: str, rewards: list[float]) -> int:
-        """A trajectory's turn rewards, none without a score, for the others of its group; returns its place among them."""
+        """Add a trajectory's turn rewards, empty without a score, for its group. Return its index in the group."""
         group = self._offered.setdefault(uid, [])
         group.append(rewards)
         return len(group) - 1
 
     def offered(self, uid: str, whole: int) -> list[list[float]] | None:
-        """All rewards of a group of so many trajectories, None before it is complete; forgotten once each of them asked."""
+        """Return all rewards of a group of ``whole`` trajectories, None until it is complete. They are forgotten once
+        each trajectory has asked.
+        """
         group = self._offered[uid]
         if len(group) < whole:
             return None
@@ -95,20 +97,20 @@ class CreditActor:
         return group
 
     def baseline(self, uid: str, score: float | None) -> None:
-        """The score of a group's greedy conversation (remax), None for one without a score."""
+        """Store the score of a group's greedy conversation (remax), None without a score."""
         self._baselines[uid] = score
 
     def baselines(self, uids: Sequence[str]) -> dict[str, float | None]:
-        """The scores of these groups' greedy conversations, where there were any; they are forgotten here."""
+        """Return and forget the scores of these groups' greedy conversations."""
         return {uid: self._baselines.pop(uid) for uid in uids if uid in self._baselines}
 
     def take(self, uids: Sequence[str]) -> ByGroup:
-        """All trajectories of these groups; they are forgotten here."""
+        """Return and forget all trajectories of these groups."""
         return {uid: self._by_group.pop(uid, []) for uid in uids}
 
 
 def find_credit_actor() -> Any:
-    """The running actor's handle, or None outside of a stage."""
+    """Return the running actor's handle, or None outside a stage."""
     import ray
 
     if not ray.is_initialized():
@@ -120,7 +122,7 @@ def find_credit_actor() -> Any:
 
 
 def take_baselines(uids: Sequence[str]) -> dict[str, float | None]:
-    """Return the scores of these groups' greedy conversations. Raises ConfigError outside of a stage, which plays them."""
+    """Return the scores of these groups' greedy conversations. Raises ConfigError outside a stage, which plays them."""
     import ray
 
     actor = find_credit_actor()
@@ -163,7 +165,7 @@ def record_credits(
 
 
 def record_step(stage: StageFile, by_group: ByGroup) -> None:
-    """The numbers of a step whose advantages nobody tells us: its groups are compared by their sums of rewards."""
+    """Record the numbers of a step whose advantages are not reported to us. Its groups are compared by their sums of rewards."""
     rows = [(uid, trajectory) for uid, trajectories in by_group.items() for trajectory in trajectories]
     credits = credit(
         [[reward for reward, _ in trajectory.signature] for _, trajectory in rows],
@@ -176,7 +178,9 @@ def record_step(stage: StageFile, by_group: ByGroup) -> None:
 
 
 def _closest(trajectories: Sequence[TrajectorySummary], key: Signature) -> TrajectorySummary | None:
-    """The trajectory with these tokens per turn and the nearest rewards: the same ones, but for a KL penalty on them."""
+    """Return the trajectory with these tokens per turn and the nearest rewards. Only a KL penalty can make the
+    rewards differ.
+    """
     tokens = [n for _, n in key]
     alike = [t for t in trajectories if [n for _, n in t.signature] == tokens]
 
@@ -189,7 +193,7 @@ def _closest(trajectories: Sequence[TrajectorySummary], key: Signature) -> Traje
 
 
 def _append(path: Path, trajectories: Sequence[TrajectorySummary], numbers: Mapping[str, float]) -> None:
-    """One JSON line: the step, its groups' diagnostics, and success, score and raw return over admitted trajectories."""
+    """Append one JSON line: the step, its groups' diagnostics, and success, score and raw return over admitted trajectories."""
     if not trajectories:
         return
     admitted = [t for t in trajectories if t.admitted]

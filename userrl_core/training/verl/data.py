@@ -1,8 +1,8 @@
 """Parquet files for verl: tasks for RL (gyms and single-turn problems in one schema) and conversations for SFT.
 
-A stage's training file holds exactly its rows in the order of its steps, ``batch`` rows a step, and verl reads them
-without shuffling. Which task comes in which step is thereby the recipe's decision alone, and a resumed stage gets a file of
-the steps that are left; verl's own dataloader state is never needed.
+A stage's training file holds exactly its rows in the order of its steps, ``batch`` rows a step. verl reads them
+without shuffling, so only the recipe decides which task comes in which step. A resumed stage gets a file of the
+remaining steps, so verl's own dataloader state is never needed.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ RL_SCHEMA = pa.schema(
         ("userrl", pa.string()),
     ]
 )
-"""One schema for all tasks, so that gyms can be mixed in one file; ``userrl`` is JSON: where the task lies, and the phase."""
+"""One schema for all tasks, so that one file can mix gyms. ``userrl`` is JSON with the task's location and the phase."""
 
 
 def rl_row(task: Task, index: int, phase: Phase, tasks_file: Path) -> dict[str, Any]:
-    """One task as a row. The prompt column only names the task: the gym writes the opening when it is reset."""
+    """Return one task as a row. The prompt column only names the task: the gym writes the opening when it is reset."""
     return {
         "prompt": [{"role": "user", "content": task.key}],
         "data_source": task.gym,
@@ -48,7 +48,7 @@ def rl_row(task: Task, index: int, phase: Phase, tasks_file: Path) -> dict[str, 
 
 
 def write_rl_parquet(path: Path, tasks: Sequence[Task], phase: Phase, tasks_file: Path) -> int:
-    """Write rows in this order, each naming a task of ``tasks_file``; returns how many. Raises TaskError when there is none."""
+    """Write rows in this order, each naming a task of ``tasks_file``. Return their number. Raises TaskError without tasks."""
     if not tasks:
         raise TaskError(f"There are no tasks for {path.name}; verl needs at least one row.")
     rows = [rl_row(task, index, phase, tasks_file) for index, task in enumerate(tasks)]
@@ -57,9 +57,9 @@ def write_rl_parquet(path: Path, tasks: Sequence[Task], phase: Phase, tasks_file
 
 
 def write_sft_parquet(path: Path, chats: Iterable[Mapping[str, Any]]) -> int:
-    """Conversations (`userrl_core.distill.to_chat`) as verl's SFT trainer reads them; returns how many.
+    """Write conversations (`userrl_core.distill.to_chat`) in the format of verl's SFT trainer. Return their number.
 
-    Raises TaskError when there is no conversation.
+    Raises TaskError without conversations.
     """
     rows = [{"messages": [_plain(message) for message in chat["messages"]], "tools": _tools(chat)} for chat in chats]
     if not rows:

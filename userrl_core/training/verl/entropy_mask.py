@@ -1,5 +1,6 @@
-"""The entropy mask over verl's matrices. A token without advantage adds nothing to the clipped surrogate, and counts in the
-averages as before: the same loss as the local backend's.
+"""The entropy mask on verl's matrices. The loss is the same as the local backend's.
+
+A token without advantage adds nothing to the clipped surrogate, and still counts in the averages.
 
 Shape suffixes: N rows, L response tokens.
 """
@@ -22,9 +23,9 @@ def masked_advantages(
     share: float,
     compared: bool,
 ) -> tuple[torch.Tensor, float]:
-    """Advantages that are zero below the batch's threshold, and the share of tokens that carry the loss.
+    """Return advantages that are zero below the batch's threshold, and the share of tokens that carry the loss.
 
-    groups: [N]. compared: only tokens of groups with an advantage somewhere are in the update, and count in the threshold.
+    groups: [N]. compared: only groups with a nonzero advantage are in the update, so only their tokens set the threshold.
     """
     trained_NL = mask_NL > 0
     if compared:

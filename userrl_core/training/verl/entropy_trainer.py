@@ -1,10 +1,10 @@
 """A trainer for verl: its synchronous one with the entropy mask.
 
-verl's policy losses are never shown entropies (`verl.workers.utils.losses.ppo_loss`), but its trainer measures those of all
-sampled tokens before the update. Trainers are registered by name; this one takes the advantage off the tokens of lower entropy
-before the losses see it. Distance to the reference, entropy bonus and critic keep all tokens.
+verl's policy losses never see entropies (`verl.workers.utils.losses.ppo_loss`), but its trainer measures those of all
+sampled tokens before the update. Trainers are registered by name. This one sets the advantage of low-entropy tokens
+to zero before the losses see it. KL term, entropy bonus and critic use all tokens.
 
-Loaded in the processes of a stage that asks for it alone (``VERL_USE_EXTERNAL_MODULES``).
+Only the processes of a stage that uses it load it (``VERL_USE_EXTERNAL_MODULES``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FIELDS = ["uid", "response_mask", "entropy", "advantages"]
 
 @register_trainer(MASKING_TRAINER)
 class EntropyMaskTrainer(PPOTrainerSync):  # type: ignore[misc]  # verl has no types
-    """Reads ``algorithm.entropy_mask`` (share, compared) of verl's configuration."""
+    """verl's synchronous trainer, configured by ``algorithm.entropy_mask`` (share, compared)."""
 
     # verl asks for its mode by this name wherever the modes differ.
     trainer_mode = property(lambda self: "sync", lambda self, value: None)

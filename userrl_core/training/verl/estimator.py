@@ -1,9 +1,9 @@
 """verl's advantage estimator ``userrl``: the same function of turn rewards that the local trainer and the SQL views use.
 
-verl hands over two matrices, rewards and response mask, and one group id per row. Turns are recovered as runs of ones in
-the mask (between two agent messages there is always context); a turn's raw reward is the sum over its tokens, since the
-agent loop lays it on the last one. A row without any turn has no score: a null-reward trajectory, whose whole mask the
-agent loop zeroes, or padding. It counts in no mean and carries no gradient.
+verl passes two matrices, rewards and response mask, and one group id per row. Turns are recovered as runs of ones in
+the mask, because context always separates two agent messages. A turn's raw reward is the sum over its tokens, because
+the agent loop places it on the last one. A row without any turn has no score: a null-reward trajectory, whose mask
+the agent loop sets to zero, or padding. It counts in no mean and carries no gradient.
 
 Shape suffixes: N rows, L response tokens.
 """
@@ -32,10 +32,10 @@ def estimate(
     index: Sequence[Any] | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Advantages and returns (the same), shape [N, L], float32, zero outside of the agent's tokens.
+    """Return advantages and returns (identical), shape [N, L], float32, zero outside the agent's tokens.
 
-    token_level_rewards, response_mask: [N, L]. config: verl's algorithm block; its ``userrl`` entry holds `CreditConfig`
-    fields and, as ``stage_file``, where the stage's settings lie. index: group id per row (verl's uid).
+    token_level_rewards, response_mask: [N, L]. config: verl's algorithm block; its ``userrl`` entry holds
+    `CreditConfig` fields and ``stage_file``, the path of the stage's settings. index: group id per row (verl's uid).
     """
     batch = read_batch(token_level_rewards, response_mask, config, index)
     turns = [row.tolist() for row in batch.credits.advantages]
@@ -46,9 +46,9 @@ def estimate(
 
 @dataclass(frozen=True, slots=True)
 class TurnBatch:
-    """What verl's matrices say about trajectories. Lists are per trajectory, [M] of them: verl's padding is none.
+    """The trajectories in verl's matrices. Lists are per trajectory, M of them; verl's padding rows are left out.
 
-    rows: where the trajectory lies in the matrices. spans, rewards, tokens: ragged, per turn; empty without a score.
+    rows: row of each trajectory in the matrices. spans, rewards, tokens: ragged, per turn; empty without a score.
     """
 
     shape: tuple[int, ...]
@@ -61,7 +61,7 @@ class TurnBatch:
     stage_file: str | None
 
     def spread(self, turns: Sequence[Sequence[float]]) -> torch.Tensor:
-        """One number per turn as one per token, [N, L] in float32 and zero outside of the agent's tokens."""
+        """Spread one number per turn over its tokens, [N, L] in float32, zero outside the agent's tokens."""
         spread_NL = torch.zeros(self.shape, dtype=torch.float32)
         for row, spans, values in zip(self.rows, self.spans, turns, strict=True):
             for (begin, end), value in zip(spans, values, strict=True):
@@ -69,14 +69,14 @@ class TurnBatch:
         return spread_NL
 
     def turn_means(self, tokens_NL: torch.Tensor) -> list[list[float]]:
-        """The mean over each turn's tokens, ragged."""
+        """Return the mean over each turn's tokens, ragged."""
         return [
             [float(tokens_NL[row, begin:end].mean()) for begin, end in spans]
             for row, spans in zip(self.rows, self.spans, strict=True)
         ]
 
     def record(self, turns: Sequence[Sequence[float]], numbers: Mapping[str, float] | None = None) -> None:
-        """Log shaped credit and these advantages per turn, and the step's numbers, where the stage is known."""
+        """Log shaped credit, these advantages per turn, and the step's numbers, if the stage is known."""
         if self.stage_file is None:
             return
         record_credits(
@@ -92,7 +92,7 @@ class TurnBatch:
 
 
 def read_batch(rewards_NL: torch.Tensor, mask_NL: torch.Tensor, config: Any, index: Sequence[Any] | None) -> TurnBatch:
-    """The trajectories in what verl hands to an estimator. Raises ConfigError without group ids."""
+    """Return the trajectories in an estimator's arguments. Raises ConfigError without group ids."""
     if index is None:
         raise ConfigError(
             "Estimator userrl compares trajectories at one task and needs group ids; keep verl's uid column."
@@ -116,7 +116,9 @@ def read_batch(rewards_NL: torch.Tensor, mask_NL: torch.Tensor, config: Any, ind
 
 
 def read_config(config: Any) -> tuple[CreditConfig, str | None]:
-    """Credit settings and the stage file's path from verl's algorithm block; defaults where it has no ``userrl`` entry."""
+    """Return credit settings and the stage file's path from verl's algorithm block; defaults where it has no
+    ``userrl`` entry.
+    """
     block = config.get(NAME) if config is not None else None
     values: dict[str, Any] = {str(key): block[key] for key in block} if isinstance(block, Mapping) or block else {}
     stage_file = values.pop("stage_file", None)
@@ -126,7 +128,7 @@ def read_config(config: Any) -> tuple[CreditConfig, str | None]:
 def recover_turns(
     rewards_NL: torch.Tensor, mask_NL: torch.Tensor
 ) -> tuple[list[list[tuple[int, int]]], list[list[float]], list[list[int]]]:
-    """Per row, ragged: where its turns lie, their raw rewards in float64, and how many tokens each has."""
+    """Return, ragged per row: the spans of its turns, their raw rewards in float64, and the number of tokens of each."""
     rewards = rewards_NL.detach().to("cpu", torch.float64).numpy()
     mask = mask_NL.detach().to("cpu").numpy() > 0
     spans = [turn_spans(row) for row in mask]
@@ -135,25 +137,25 @@ def recover_turns(
 
 
 def as_paid(reward: float) -> float:
-    """Return the reward that a gym paid: the shortest decimal that float32 cannot tell from this number.
+    """Return the gym's original reward: the shortest decimal that float32 cannot tell from this number.
 
-    verl carries rewards in float32, where 0.15 becomes 0.15000000596. A mean that is a tie at the fifth digit would then be
-    rounded to the other side than the gym's own rewards. A number that is no float32, such as a reward less a penalty per
-    token, is returned unchanged.
+    verl carries rewards in float32, where 0.15 becomes 0.15000000596. A mean that is a tie at the fifth digit would
+    then be rounded differently from the gym's own rewards. A number that is not a float32, such as a reward minus a
+    penalty per token, is returned unchanged.
     """
     carried = np.float32(reward)
     return float(str(carried)) if float(carried) == reward else reward
 
 
 def turn_spans(mask_L: NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Runs of ones as half-open ranges, from left to right."""
+    """Return runs of ones as half-open ranges, from left to right."""
     edges = np.diff(np.concatenate(([0], mask_L.astype(np.int8), [0])))
     return list(zip(np.flatnonzero(edges == 1).tolist(), np.flatnonzero(edges == -1).tolist(), strict=True))
 
 
 def signature(rewards: Sequence[float], tokens: Sequence[int]) -> tuple[tuple[float, int], ...]:
-    """What tells trajectories of one group apart: turn rewards in float32, and tokens per turn.
+    """Return a key that distinguishes trajectories of one group: turn rewards in float32, and tokens per turn.
 
-    Two trajectories with the same signature have the same credits, so it does not matter which of the two gets which.
+    Two trajectories with the same signature have the same credits, so they may be exchanged.
     """
     return tuple((float(np.float32(r)), int(n)) for r, n in zip(rewards, tokens, strict=True))

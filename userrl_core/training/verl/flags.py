@@ -1,8 +1,8 @@
-"""Every setting that a stage gives verl, and through it vLLM: its key, its value and why it has it.
+"""Every setting that a stage passes to verl, and through it to vLLM: key, value and reason.
 
-A value stands here once, beside its reason; `config` writes the list as verl's overrides, and docs/verl-flags.md shows it for
-each profile (``python scripts/verl_flags.py``). Paths are the stage folder's, so two stages of one recipe differ in few lines.
-A leading ``+`` is hydra's word for a key that verl's own files do not have.
+Each value appears once, next to its reason. `config` writes the list as verl's overrides, and docs/verl-flags.md
+shows it for each profile (``python scripts/verl_flags.py``). Paths are in the stage's folder, so two stages of one
+recipe differ in few lines. In hydra, a leading ``+`` marks a key that verl's own files do not have.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Value = str | int | float | bool | None | Sequence[str] | Sequence[float]
 
 
 class VerlFlag(NamedTuple):
-    """One setting. why: the recipe's key that it comes from, or the reason for a fixed value."""
+    """One setting. why: the recipe key it comes from, or the reason for a fixed value."""
 
     value: Value
     why: str
@@ -34,18 +34,20 @@ ESTIMATORS = {
     "reinforce_pp": "userrl_reinforce_pp",
     "remax": "userrl_remax",
 }
-"""Ours, in which trajectories without a score do not count; verl's own where a critic values tokens, which it shows to no other."""
+"""verl's estimator per algorithm. Ours leave out trajectories without a score. ppo uses verl's own, the only one that
+sees the critic's values.
+"""
 
 AGGREGATIONS = {"trajectory_mean": "seq-mean-token-mean", "token_mean": "token-mean"}
 
 NO_DUAL_CLIP = 1e9
-"""verl's dual clip cannot be switched off; a bound that no loss reaches does it."""
+"""verl's dual clip cannot be switched off, so the bound is set where no loss reaches it."""
 
 MASKING_TRAINER = "userrl_entropy_mask"
-"""verl's synchronous trainer with the entropy mask, as `entropy_trainer` registers it."""
+"""verl's synchronous trainer with the entropy mask, registered by `entropy_trainer`."""
 
 ENDLESS = 1_000_000
-"""Epochs: the number of steps decides, not the number of passes over a file that holds only what is left."""
+"""Epochs. The number of steps decides, not the number of passes over a file with only the remaining rows."""
 
 SAVED = ["model", "optimizer", "extra", "hf_model"]
 
@@ -62,7 +64,7 @@ WHY_STEPS = "the number of steps decides, not passes over a file that holds only
 
 
 def rl_flags(job: VerlJob, folder: Path, resume: Resume, attention: str) -> Flags:
-    """Of one RL stage. attention: what `attention.chosen_attention` chose."""
+    """Return the flags of one RL stage. attention: the result of `attention.chosen_attention`."""
     return {
         **_data(job, folder),
         **_algorithm(job, folder),
@@ -76,7 +78,7 @@ def rl_flags(job: VerlJob, folder: Path, resume: Resume, attention: str) -> Flag
 
 
 def sft_flags(job: VerlSftJob, folder: Path, model: str, per_epoch: int, attention: str) -> Flags:
-    """Of the cold start. per_epoch: whole steps in one pass over the demonstrations."""
+    """Return the flags of the cold start. per_epoch: whole steps in one pass over the demonstrations."""
     sft, cluster = job.sft, job.cluster
     gpus = cluster.cold_start_gpus
     steps = sft.steps or max(round(sft.epochs * per_epoch), 1)
@@ -206,7 +208,7 @@ def _algorithm(job: VerlJob, folder: Path) -> Flags:
 
 
 def lora_flags(model: str, lora: LoraSettings | None, key: str) -> Flags:
-    """Adapters of the model below this key of verl's; none where all weights are trained."""
+    """Return the flags for adapters of the model under this verl key; empty when all weights are trained."""
     if lora is None:
         return {}
     targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
@@ -358,8 +360,10 @@ def _trainer(job: VerlJob, folder: Path, resume: Resume) -> Flags:
 
 
 def _save_every(job: VerlJob) -> int:
-    """Steps between two checkpoints: every validation has one, and none comes sooner than checkpoint_every after the last, unless
-    validations do."""
+    """Return the steps between two checkpoints.
+
+    Every validation has a checkpoint. Otherwise checkpoints are at least checkpoint_every steps apart.
+    """
     every = job.validate_every
     if not job.validation:
         return job.checkpoint_every
@@ -373,7 +377,7 @@ def _ray(cluster: Cluster) -> Flags:
 
 
 def micro_tokens(job: VerlJob) -> int:
-    """Tokens of one forward pass per GPU: at least one conversation of full length over its sequence-parallel group."""
+    """Return the tokens of one forward pass per GPU: at least one full-length conversation over its sequence-parallel group."""
     longest = job.algorithm.max_prompt_tokens + job.algorithm.max_response_tokens
     least = -(-longest // job.cluster.sequence_parallel)
     chosen = job.cluster.pass_tokens or least

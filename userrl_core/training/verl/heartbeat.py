@@ -1,8 +1,8 @@
-"""Whether the processes that play conversations are still there.
+"""Liveness of the processes that play conversations.
 
-verl waits for ever for the prompts of a rollout worker that was killed (its status stays ``running``), and says so once a
-minute, so that it does not even fall silent. Each worker therefore leaves a file with its host and process id and touches
-it while it lives; the launcher looks at the process where it is on the same host, and at the file's age elsewhere.
+verl waits for ever for the prompts of a rollout worker that was killed (its status stays ``running``). It logs this
+once a minute, so its output does not even stop. Each worker therefore writes a file with its host and process id and
+touches it while it lives. The launcher checks the process on the same host, and the file's age elsewhere.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ LOST = 300.0
 """Seconds without a touch after which a worker on another host counts as dead: clocks and file systems may lag."""
 
 GRACE = 15.0
-"""Seconds that a worker must be dead before it counts: at the end of a stage workers go a little before the driver."""
+"""Seconds that a worker must be dead before it counts: at the end of a stage workers exit a little before the driver."""
 
 
 @lru_cache(maxsize=8)
 def start_heartbeat(folder: str) -> None:
-    """Leave this process's heartbeat file in ``folder`` and touch it for as long as the process lives. Once per folder."""
+    """Write this process's heartbeat file in ``folder`` and touch it while the process lives. Once per folder."""
     path = Path(folder) / f"{socket.gethostname()}-{os.getpid()}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"host": socket.gethostname(), "pid": os.getpid()}))
@@ -43,7 +43,7 @@ def start_heartbeat(folder: str) -> None:
 
 
 class HeartbeatWatch:
-    """Looks at the heartbeats in a folder; knows since when each worker is missed."""
+    """A watch on the heartbeats in a folder; it remembers since when each worker has been missing."""
 
     def __init__(self, folder: Path, *, grace: float = GRACE) -> None:
         self._folder = folder
@@ -53,7 +53,7 @@ class HeartbeatWatch:
             heartbeat.unlink()
 
     def dead(self) -> list[str]:
-        """Workers (``host-pid``) that have been gone for longer than the grace."""
+        """Return the workers (``host-pid``) that have been missing for longer than the grace."""
         now = time.monotonic()
         for heartbeat in self._folder.glob("*.json"):
             if _is_beating(heartbeat):

@@ -1,4 +1,4 @@
-"""One verl stage as data: what a flow hands over, and what the processes of the stage read. No verl, torch or Ray here."""
+"""One verl stage as data: the job that a flow passes on, and the file that the stage's processes read. No verl, torch or Ray."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ SINKS = "userrl.sinks"
 """Entry point group of sinks: a name and ``module:callable`` that opens one from keyword options."""
 
 STAGE_ENV = "USERRL_STAGE_ENV"
-"""Names, as a JSON list, of the environment variables that every process of a stage must have, wherever it runs."""
+"""JSON list of the environment variables that every process of a stage must have, on any host."""
 
 HEARTBEATS = "alive"
-"""Folder in a stage's own in which its rollout workers leave their heartbeats."""
+"""Folder of the workers' heartbeats, in the stage's folder."""
 
 OUTAGES = "outages.jsonl"
-"""File in a stage's own in which its rollout workers say that a served user is down and waited for."""
+"""File in which rollout workers report a served user that is down, in the stage's folder."""
 
 
 class SinkSpec(Settings):
-    """How a worker process opens its turn log: an entry point of group ``userrl.sinks`` and its options."""
+    """The turn log of a worker process: an entry point of group ``userrl.sinks`` and its options."""
 
     name: str
     """Name of the entry point."""
@@ -46,7 +46,7 @@ class SinkSpec(Settings):
     """Keyword options."""
 
     def open(self) -> Sink:
-        """This process's sink, the same one for the same spec. Raises ConfigError when there is no such entry point."""
+        """Return this process's sink, the same one for the same spec. Raises ConfigError when there is no such entry point."""
         return _open(self.name, json.dumps(self.options, sort_keys=True))
 
 
@@ -62,7 +62,7 @@ def _open(name: str, options: str) -> Sink:
 
 
 class VerlJob(RlJob):
-    """One stage of reinforcement learning on verl. `RlJob.init` is a HF folder: the cold start's, or the stage before's."""
+    """One stage of reinforcement learning on verl. `RlJob.init` is a HF folder: the cold start's, or the previous stage's."""
 
     stage: str = "rl-1"
     """Name in records."""
@@ -71,29 +71,29 @@ class VerlJob(RlJob):
     """Machines."""
 
     sink: SinkSpec | None = None
-    """Where worker processes log turns; None logs nothing."""
+    """Turn log of the worker processes; None logs nothing."""
 
     policy: str = "policy"
-    """Who acts, as reports name it."""
+    """The acting policy's name in reports."""
 
     step_timeout: PositiveFloat = 120.0
-    """Seconds that gym and user may take for one turn."""
+    """Maximum seconds of gym and user for one turn."""
 
     policy_timeout: PositiveFloat = 600.0
-    """Seconds that the rollout engine may take for one reply."""
+    """Maximum seconds of the rollout engine for one reply."""
 
     stall: PositiveFloat = 14400.0
     """Seconds without a finished step after which the stage counts as stuck."""
 
     first_stall: PositiveFloat = 5400.0
-    """The same before the first step of a start, in which engines come up and the starting point is validated."""
+    """The same limit before the first step of a start, while engines start and the initial policy is validated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Where a stage starts. model: a HF folder or name. path: a verl checkpoint folder ``global_step_N``, or None.
+    """The start of a stage. model: a HF folder or name. path: a verl checkpoint folder ``global_step_N``, or None.
 
-    weights_only: take the step from the folder's name and nothing else; weights come from model, the optimizer is new.
+    weights_only: take only the step from the folder's name; weights come from model, and the optimizer is new.
     """
 
     model: str
@@ -112,7 +112,7 @@ class VerlSftJob(SftJob):
 
 
 class HorizonFrom(Settings):
-    """From this step on, conversations may have this many turns."""
+    """The horizon of conversations from one step on."""
 
     step: PositiveInt
     """Global step, from 1."""
@@ -122,62 +122,63 @@ class HorizonFrom(Settings):
 
 
 class StageFile(Settings):
-    """What every process of a stage reads, as one plain JSON file: no recipe and no flow is needed to play."""
+    """The settings that every process of a stage reads, as one JSON file: playing needs no recipe and no flow."""
 
     stage: str
     """Name in records."""
 
     seed: int = 0
-    """Fixes every random draw of gyms and users."""
+    """Seed of every random draw of gyms and users."""
 
     horizons: tuple[HorizonFrom, ...]
-    """Ascending steps."""
+    """Horizons by ascending steps."""
 
     decided: bool = False
-    """Whether further horizons are decided as the stage goes on, and read from its folder (`step_plan.decided_horizon`)."""
+    """True if further horizons are decided during the stage, and read from its folder (`step_plan.decided_horizon`)."""
 
     greedy_baseline: bool = False
-    """Whether one more conversation is played greedily for each group, for its others to be compared with (remax)."""
+    """True if each group also plays one greedy conversation as its baseline (remax)."""
 
     validation_horizon: PositiveInt
-    """In validation."""
+    """Horizon in validation."""
 
     on_format_error: Literal["end", "continue"] = "end"
-    """What a reply without a readable call does."""
+    """The effect of a reply without a readable call."""
 
     prompt_style: PromptStyle = "full"
-    """How conversations open."""
+    """The opening of conversations."""
 
     gym_config: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Options per gym."""
 
     users: User | dict[str, User] = "rule"
-    """Who answers."""
+    """The users, as in `RlJob.users`."""
 
     policy: str = "policy"
-    """Who acts, as reports name it."""
+    """The acting policy's name in reports."""
 
     max_tokens: PositiveInt
-    """Most tokens of one reply."""
+    """Maximum tokens of one reply."""
 
     assignment: Literal["turn", "trajectory", "group"] = "turn"
-    """Where rewards lie: on the last token of each turn, all on the last token of the last turn, or there the score normalised
-    within its group (PPO)."""
+    """Placement of rewards (PPO): on the last token of each turn, their sum on the last token, or there the score
+    normalised within its group.
+    """
 
     group: PositiveInt = 1
-    """Trajectories of a group."""
+    """Trajectories per group."""
 
     credit: CreditConfig = CreditConfig()
-    """How a group's scores are made and normalised."""
+    """Scoring and normalisation of a group."""
 
     judge: JudgeConfig | None = None
-    """Judges the turns of training's conversations, each as it ends."""
+    """Judge of the turns of training conversations, each after its end."""
 
     intervention: InterventionConfig | None = None
-    """Interrupts wrong steps of training's conversations."""
+    """Interruption of wrong steps in training conversations."""
 
     attempts: NonNegativeInt = 0
-    """Trajectories after which a step's numbers are written, where no estimator of ours sees the step; 0: one does."""
+    """Number of trajectories after which a step's numbers are written, if none of our estimators sees the step; 0 otherwise."""
 
     terms: OptionalTerms = OptionalTerms()
     """Optional reward terms of the recipe; the log keeps raw rewards."""
@@ -192,13 +193,13 @@ class StageFile(Settings):
     """Seconds that a trajectory waits for its served user."""
 
     sink: SinkSpec | None = None
-    """Where turns are logged."""
+    """The turn log."""
 
     folder: Path
-    """Where workers leave what ends the stage (``fatal``) and what each step held (``steps.jsonl``)."""
+    """Folder for errors that end the stage (``fatal``) and for each step's statistics (``steps.jsonl``)."""
 
     def horizon(self, step: int) -> int:
-        """The horizon of a step: a pure function, so that a resumed run cannot see another one."""
+        """Return the horizon of a step: a pure function, so a resumed run sees the same one."""
         turns = self.horizons[0].turns
         for piece in self.horizons:
             if step < piece.step:
@@ -207,19 +208,19 @@ class StageFile(Settings):
         return turns
 
     def write(self, path: Path) -> None:
-        """Put the file where the processes read it."""
+        """Write the file to the path that the processes read."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(self.model_dump_json(indent=1))
 
 
 @lru_cache(maxsize=8)
 def read_stage_file(path: str) -> StageFile:
-    """The stage file, read once per process."""
+    """Return the stage file, read once per process."""
     return StageFile.model_validate_json(Path(path).read_text())
 
 
 def horizons_of(steps: Mapping[int, int]) -> tuple[HorizonFrom, ...]:
-    """Step -> horizon as its changes only."""
+    """Convert step -> horizon to the list of its changes."""
     pieces: list[HorizonFrom] = []
     for step in sorted(steps):
         if not pieces or pieces[-1].turns != steps[step]:

@@ -1,7 +1,7 @@
 """The driver process of an RL stage: ``python -m userrl_core.training.verl.main STAGE_FOLDER``.
 
-Composes and checks the configuration, starts (or joins) Ray, asks every node whether our plugin is loaded, and only then
-runs verl's stock ``verl.trainer.main_ppo``, which finds Ray running. Nothing of verl is replaced.
+It composes and checks the configuration, starts (or joins) Ray, and checks that every node has our plugin. Only then
+it runs verl's stock ``verl.trainer.main_ppo``, which finds Ray running. Nothing of verl is replaced.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ READY = "userrl: plugin registered"
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Exit status 0 when verl's driver returned, 1 with one ``error:`` line for what was refused before it began."""
+    """Run the driver. Return 0 when verl's driver returned, 1 with one ``error:`` line for a refusal before it began."""
     arguments = sys.argv[1:] if argv is None else argv
     if len(arguments) != 1:
         print("usage: python -m userrl_core.training.verl.main STAGE_FOLDER", file=sys.stderr)
@@ -59,7 +59,7 @@ def check_driver() -> None:
 
 
 def facts_of_process() -> dict[str, Any]:
-    """What this process knows of our plugin; ``why`` says what keeps it from loading. Runs on every node."""
+    """Return what this process knows of our plugin; ``why`` is the reason it does not load. Runs on every node."""
     try:
         from userrl_core.training.verl.plugin import registered
 
@@ -69,7 +69,7 @@ def facts_of_process() -> dict[str, Any]:
 
 
 def worker_facts(folder: str) -> dict[str, Any]:
-    """`facts_of_process` in a Ray worker, which must also see the stage file and be able to open its sink."""
+    """Return `facts_of_process` of a Ray worker, which must also read the stage file and open its sink."""
     import socket
 
     # verl alone, as its own workers import it: the estimator must come in through the entry point.
@@ -91,7 +91,7 @@ def worker_facts(folder: str) -> dict[str, Any]:
 
 
 def start_ray(config: Any) -> Any:
-    """Start or join Ray as verl's own driver would, and the credit actor beside it; returns its handle."""
+    """Start or join Ray as verl's own driver would, and start the credit actor. Return its handle."""
     import ray
     from omegaconf import OmegaConf
     from verl.trainer.constants_ppo import get_ppo_ray_runtime_env

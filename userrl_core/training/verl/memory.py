@@ -1,12 +1,12 @@
-"""What a configuration needs of a GPU, computed before one is held: a doomed one is refused by ``--dry-run``.
+"""The GPU memory that a configuration needs, computed in advance so that ``--dry-run`` refuses a run that cannot fit.
 
-Two moments decide. In the update the sharded training state (float32 weights, gradients and both Adam moments: 16 bytes a
-parameter) lies beside one gathered layer, the activations of one forward pass and the logits. While conversations are
-played, weights and moments (12 bytes) lie beside the rollout engine's share, unless they are offloaded; and that share must
-hold the bfloat16 weights and the key-value cache of at least one conversation of full length. Under LoRA the frozen weights
-are 4 bytes a parameter, the 16 bytes are the adapters' alone, and the reference model is what lies below them.
+Two phases decide. The update holds the sharded training state (float32 weights, gradients and both Adam moments: 16
+bytes a parameter), one gathered layer, the activations of one forward pass, and the logits. A rollout holds weights
+and moments (12 bytes), unless they are offloaded, and the rollout engine's share. That share must hold the bfloat16
+weights and the key-value cache of at least one full-length conversation. Under LoRA the frozen weights are 4 bytes a
+parameter, only the adapters take 16 bytes, and the frozen base is the reference model.
 
-The estimate is coarse (a tenth either way); it says no only where the sum is beyond the card, not where it is close.
+The estimate is coarse (a tenth either way). It refuses only a sum beyond the card, not a close one.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from userrl_core.training.verl.flags import micro_tokens
 from userrl_core.training.verl.job import VerlJob, VerlSftJob
 
 SPARE, MOST_SHARE = 3.0, 0.8
-"""GB that are left free where an engine's share is proposed, for new weights on their way to it; and the most proposed."""
+"""GB left free when an engine's share is proposed, for new weights in transfer, and the largest share proposed."""
 FILLED, MOST_CONVERSATIONS = 0.9, 4
-"""Share of the update's free memory that micro_tokens auto fills, and the most conversations of full length in a pass."""
+"""Share of the update's free memory that micro_tokens auto fills, and the maximum full-length conversations in a pass."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """GB per GPU, and what the engine has room for.
+    """GB per GPU, and the capacity of the engine.
 
-    state: sharded weights, gradients, moments. activations: of one forward and backward pass, logits apart.
-    update: the sum of the update's moment. rollout: the sum of the other. conversations: full-length ones that the
-    engine's cache holds at once, per copy of the policy.
+    state: sharded weights, gradients, moments. activations: of one forward and backward pass, without logits. update:
+    the sum in the update. rollout: the sum in the rollout. conversations: full-length conversations that the engine's
+    cache holds at once, per copy of the policy.
     """
 
     parameters: float
@@ -55,7 +55,7 @@ class Estimate:
     best_share: float
 
     def table(self) -> list[tuple[str, str]]:
-        """Label and value, as ``--dry-run`` prints them."""
+        """Return labels and values for ``--dry-run``."""
         return [
             ("parameters", f"{self.parameters / 1e9:.2f} B"),
             ("weights, gradients, Adam", f"{self.state:.1f} GB"),
@@ -72,13 +72,13 @@ class Estimate:
         ]
 
     def _share(self) -> str:
-        """What the recipe sets, and what the card would hold beside the training state."""
+        """Return the recipe's share, and the share that the card would hold next to the training state."""
         rest = f"the card holds {self.best_share:.2f} beside weights and moments ({self.rollout - self.engine:.1f} GB)"
         return f"{self.engine_share:.2f}" + (f"; {rest}" if round(self.best_share, 2) > self.engine_share else "")
 
 
 def estimate(job: VerlJob, shape: ModelShape) -> Estimate:
-    """What the job needs on each GPU of its cluster."""
+    """Return the job's need on each GPU of its cluster."""
     cluster, algorithm = job.cluster, job.algorithm
     gpus = cluster.all_gpus
     parameters = shape.parameters
@@ -116,10 +116,11 @@ def estimate(job: VerlJob, shape: ModelShape) -> Estimate:
 
 
 def settle(job: VerlJob, model: str | Path | None = None) -> VerlJob:
-    """The job with numbers in place of auto, for hardware.engine_memory and hardware.micro_tokens.
+    """Replace auto in hardware.engine_memory and hardware.micro_tokens by numbers.
 
-    A larger pass wastes fewer of the GPU's operations and changes only rounding; a larger engine plays more conversations at
-    once. Neither may turn what fits into what does not, so both leave some of the card free.
+    A larger pass wastes fewer of the GPU's operations and changes only rounding. A larger engine plays more
+    conversations at once. Neither may turn a fitting configuration into one that does not fit, so both leave some
+    memory free.
     """
     cluster = job.cluster
     if "auto" not in (cluster.engine_memory, cluster.micro_tokens):
@@ -139,7 +140,7 @@ def settle(job: VerlJob, model: str | Path | None = None) -> VerlJob:
 
 
 def check_memory(job: VerlJob, model: str | Path | None = None) -> Estimate:
-    """The estimate, or ConfigError with what to change where it goes beyond the card."""
+    """Return the estimate. Raises ConfigError, with remedies, where it exceeds the card."""
     job = settle(job, model)
     needs = estimate(job, shape_of(model or job.model.path or job.init))
     cluster = job.cluster
@@ -162,7 +163,7 @@ def check_memory(job: VerlJob, model: str | Path | None = None) -> Estimate:
 
 
 def check_sft_memory(job: VerlSftJob, model: str | Path) -> tuple[str, str]:
-    """What the cold start needs of each GPU, as label and value; ConfigError where it goes beyond the card."""
+    """Return the cold start's need of each GPU, as label and value. Raises ConfigError where it exceeds the card."""
     shape, cluster = shape_of(model), job.cluster
     gpus = cluster.cold_start_gpus
     tokens = max(cluster.pass_tokens or 0, -(-job.sft.cutoff // cluster.sequence_parallel))
@@ -176,19 +177,19 @@ def check_sft_memory(job: VerlSftJob, model: str | Path) -> tuple[str, str]:
 
 
 def _state(shape: ModelShape, lora: LoraSettings | None) -> int:
-    """Bytes of the policy's weights, gradients and moments on all GPUs together."""
+    """Return the bytes of the policy's weights, gradients and moments on all GPUs together."""
     adapters = shape.adapters(lora)
     return 4 * shape.parameters + 16 * adapters if adapters else 16 * shape.parameters
 
 
 def _gathered(shape: ModelShape) -> float:
-    """GB of one layer and the embeddings, put together from all shards, with gradients."""
+    """Return the GB of one layer and the embeddings, gathered from all shards, with gradients."""
     embeddings = shape.vocab * shape.hidden * (1 if shape.tied else 2)
     return (2 * 2 * shape.layer_parameters + 2 * embeddings) / GB
 
 
 def _pass(shape: ModelShape, tokens: int) -> tuple[float, float]:
-    """GB of activations and of logits in one forward and backward pass."""
+    """Return the GB of activations and of logits in one forward and backward pass."""
     # Checkpointed: one hidden state a layer, and the working set of the layer that is being computed again.
     working = 18 * shape.hidden + 8 * shape.mlp
     activations = tokens * (2 * shape.hidden * shape.layers + working) / GB
@@ -198,9 +199,9 @@ def _pass(shape: ModelShape, tokens: int) -> tuple[float, float]:
 def check_machine(
     model: ModelConfig, cluster: Cluster, algorithm: AlgorithmConfig, credit: CreditConfig, cold_start: SftConfig
 ) -> list[tuple[str, str]]:
-    """What a recipe's cold start and RL need of each GPU, as label and value; what ``--dry-run`` prints for backend verl.
+    """Return the need of a recipe's cold start and RL on each GPU, as label and value, for ``--dry-run`` with backend verl.
 
-    Raises ConfigError, with what to change, where it goes beyond the card or where verl cannot do what the recipe asks.
+    Raises ConfigError, with remedies, where it exceeds the card or verl does not support the recipe.
     """
     rl = _planned(model, cluster, algorithm, credit)
     refuse_what_verl_cannot(rl)
@@ -216,12 +217,12 @@ def check_machine(
 
 
 def settled(model: ModelConfig, cluster: Cluster, algorithm: AlgorithmConfig) -> Cluster:
-    """A recipe's machine with numbers in place of auto (see `settle`)."""
+    """Return a recipe's cluster with numbers instead of auto (see `settle`)."""
     return settle(_planned(model, cluster, algorithm, CreditConfig())).cluster
 
 
 def _planned(model: ModelConfig, cluster: Cluster, algorithm: AlgorithmConfig, credit: CreditConfig) -> VerlJob:
-    """A stage before there is a run: what is estimated depends on no path, and on the stage through settings that all share."""
+    """Return a stage before the run exists. The estimate depends on no path, and uses only settings that all stages share."""
     nowhere = Path("unused")
     return VerlJob(
         model=model,

@@ -26,10 +26,10 @@ RENAMED = {
     "timing_s/step": "seconds/step/sum",
     "response_length/mean": "rollout/response_tokens/mean",
 }
-"""What the local trainer measures too has its name; the rest keeps verl's, under ``verl/``.
+"""Our names for metrics that the local trainer measures too; the others keep verl's name, under ``verl/``.
 
-verl's own mean of scores is no mean of returns: trajectories that were not admitted count in it as 0, and credit.terms changed
-the others.
+verl's own mean of scores is not the mean return: trajectories that were not admitted count in it as 0, and
+credit.terms changed the others.
 """
 
 LOSSES = ("actor/pg_loss", "actor/loss", "actor/kl_loss", "critic/vf_loss")
@@ -38,7 +38,7 @@ LOSSES = ("actor/pg_loss", "actor/loss", "actor/kl_loss", "critic/vf_loss")
 def step_metrics(
     data: Mapping[str, Any], stats: Mapping[str, Any] | None, score: float | None = None
 ) -> dict[str, float]:
-    """All numbers of a step. data: verl's. stats: what the credit actor left for the step. score: of the validation."""
+    """Return all numbers of a step. data: verl's. stats: the credit actor's line for the step. score: the validation score."""
     metrics: dict[str, float] = {}
     for key, value in data.items():
         if isinstance(value, (int, float)) and math.isfinite(value):
@@ -55,7 +55,8 @@ def step_metrics(
 
 
 def validation_score(data: Mapping[str, Any], tasks: Sequence[Task]) -> float | None:
-    """Mean score over validation tasks; gyms count by their number of tasks. None where verl did not validate.
+    """Return the mean score over validation tasks; gyms are weighted by their number of tasks. None where verl did
+    not validate.
 
     verl averages per gym, over the trajectories that have a score: those that were not admitted report none.
     """

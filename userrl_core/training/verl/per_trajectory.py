@@ -1,7 +1,7 @@
 """RLOO, REINFORCE++ and ReMax on verl: its own formulas, over the trajectories that have a score.
 
-verl counts a trajectory that was not admitted as one that scored 0, which moves the others' baseline. Here such rows never
-reach the formula. What it gives is logged like the grouped credits of `estimator.estimate`.
+verl counts a trajectory that was not admitted as one that scored 0, which moves the others' baseline. Here such rows
+never reach the formula. The result is logged like the grouped credits of `estimator.estimate`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RLOO = "userrl_rloo"
 REINFORCE_PP = "userrl_reinforce_pp"
 REMAX = "userrl_remax"
 EPSILON = 1e-6
-"""A smaller distance from the greedy conversation counts as none, as on the local backend."""
+"""Smaller differences from the greedy conversation count as zero, as on the local backend."""
 
 
 def estimate_rloo(
@@ -31,10 +31,11 @@ def estimate_rloo(
     index: Sequence[Any] | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Score minus the mean of the group's others, on every token of a trajectory; advantages and returns alike, [N, L].
+    """Return the score minus the mean of the other scores in the group, on every token of a trajectory; advantages
+    and returns alike, [N, L].
 
-    Arguments are those of `estimator.estimate`. A trajectory that is alone with its score has nothing to be compared with:
-    zero, as in a group without a signal.
+    Arguments are those of `estimator.estimate`. A trajectory whose group has no other score gets zero, as in a group
+    without a signal.
     """
     batch = read_batch(token_level_rewards, response_mask, config, index)
     credits = batch.credits
@@ -61,10 +62,10 @@ def estimate_reinforce_pp(
     index: Sequence[Any] | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Discounted rewards to go, whitened over the batch's tokens; and those before whitening, [N, L] each.
+    """Return discounted rewards to go, whitened over the batch's tokens, and the same before whitening, [N, L] each.
 
-    Arguments are those of `estimator.estimate`; ``config.gamma`` discounts per token. A batch without two agent tokens
-    has no deviation: all zero.
+    Arguments are those of `estimator.estimate`; ``config.gamma`` discounts per token. A batch with fewer than two
+    agent tokens has no deviation: all zero.
     """
     batch = read_batch(token_level_rewards, response_mask, config, index)
     scored = [row for row, spans in zip(batch.rows, batch.spans, strict=True) if spans]
@@ -84,10 +85,11 @@ def estimate_remax(
     index: Sequence[Any] | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Score minus that of the task's greedy conversation, on every token of a trajectory; advantages and returns alike, [N, L].
+    """Return the score minus the task's greedy score, on every token of a trajectory; advantages and returns alike, [N, L].
 
-    Arguments are those of `estimator.estimate`. verl's synchronous trainer plays no greedy conversations: the agent loops do, and
-    leave the scores with the credit actor. Where the greedy conversation has no score the group has no advantage.
+    Arguments are those of `estimator.estimate`. verl's synchronous trainer plays no greedy conversations: the agent
+    loops do, and send the scores to the credit actor. Where the greedy conversation has no score, the group has no
+    advantage.
     """
     batch = read_batch(token_level_rewards, response_mask, config, index)
     known = take_baselines(batch.groups)
@@ -106,7 +108,7 @@ def estimate_remax(
 
 
 def _verls(name: str) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
-    """verl's own estimator. Asked for late: verl loads this module while it is being imported itself."""
+    """Return verl's own estimator. Looked up late, because verl loads this module while it is being imported itself."""
     from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 
     estimator: Callable[..., tuple[torch.Tensor, torch.Tensor]] = get_adv_estimator_fn(name)

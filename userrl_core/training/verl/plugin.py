@@ -1,6 +1,6 @@
-"""What verl loads in the driver and in every Ray worker: entry point ``userrl`` of group ``verl.plugins``.
+"""The plugin that verl loads in the driver and in every Ray worker: entry point ``userrl`` of group ``verl.plugins``.
 
-verl swallows an import error here, so `registered` is asked before a step is spent (`main.check_workers`).
+verl swallows an import error here, so `registered` is checked before a step is spent (`main.check_workers`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ load_critics_as_configured()
 
 
 def registered() -> dict[str, Any]:
-    """Whether this process knows our estimators, and which versions it runs."""
+    """Return the plugin's state in this process: our estimators are known or not, and the versions."""
     import os
     import socket
 

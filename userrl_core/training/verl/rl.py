@@ -1,12 +1,12 @@
-"""One RL stage on verl, from a job to a checkpoint: what `train_rl` is for the local backend.
+"""One RL stage on verl, from a job to a checkpoint: the counterpart of the local backend's `train_rl`.
 
-Stages are sequential runs by default: each is a process of its own that starts from the stage before, so a stage can be
-reused, repeated or stopped by itself, may use another number of GPUs, and frees the cluster for an evaluation in between.
-The horizon is read from the stage file by global step in either case, so one run over all steps (first_step 1, last_step
-the recipe's) sees the same horizons as the sequence.
+Stages are sequential runs by default. Each is a separate process that starts from the previous stage. A stage can
+therefore be reused, repeated or stopped by itself, may use another number of GPUs, and frees the cluster for an
+evaluation in between. The horizon is read from the stage file by global step in either case. One run over all steps
+(first_step 1, last_step the recipe's) thus sees the same horizons as the sequence.
 
-What verl does not check itself is checked here: the plugin answers on every node before a step is spent; exit status 0
-without the last step's checkpoint is a failure; nothing that was started outlives the call.
+This module adds checks that verl lacks. The plugin must answer on every node before a step is spent. Exit status 0
+without the last step's checkpoint is a failure. No started process outlives the call.
 """
 
 from __future__ import annotations
@@ -52,20 +52,21 @@ from userrl_core.training.verl.metrics import LOSSES, step_metrics, validation_s
 from userrl_core.training.verl.step_plan import HORIZONS, StepPlan, decide_horizon, plan_steps, write_tasks
 
 ENTROPY_MASK = "userrl_core.training.verl.entropy_trainer"
+"""Module that registers the trainer of a recipe with an entropy mask; no other stage loads it."""
 
 RAY_LATE = "The current node timed out during startup"
-"""What Ray says when its own daemon is not up after 30 s, a limit that cannot be set; a busy host may need longer."""
+"""Ray's message when its own daemon is not up after 30 s. This limit cannot be set, and a busy host may need longer."""
 
 RAY_STARTS = 3
-"""How often a stage starts Ray before it gives up."""
-"""Registers the trainer of a recipe with an entropy mask; no other stage loads it."""
+"""Number of Ray starts before a stage gives up."""
 
 
 def run_rl(job: VerlJob, curriculum: Curriculum, sink: Sink, progress: Progress | None = None) -> StageResult:
-    """Run the stage to its last step; started again, it goes on from its newest checkpoint.
+    """Run the stage to its last step; a restart continues from its newest checkpoint.
 
-    curriculum: as it was made; the state that the stage before left is loaded. sink: this process's; workers open theirs
-    by ``job.sink``. The result's checkpoint is a Hugging Face folder.
+    curriculum: newly created; the previous stage's state is loaded. sink: this process's; workers open theirs by
+    ``job.sink``. The result's checkpoint is a Hugging Face folder.
+
     Raises ConfigError before anything starts, CheckpointError for an unusable start, TrainingError when verl fails.
     """
     return _StageStart(job, curriculum, sink, progress).run()
@@ -109,7 +110,7 @@ class _StageStart:
         return self._result()
 
     def _prepare(self, plan: StepPlan) -> None:
-        """Write what the processes of the stage read."""
+        """Write the files that the processes of the stage read."""
         from userrl_core.training.local.model import check_elsewhere
 
         job, folder = self.job, self.folder
@@ -130,7 +131,7 @@ class _StageStart:
             files.forget_dataloader(self.resume.path)
 
     def _train(self) -> None:
-        """Run verl, and tell what it does while it does it."""
+        """Run verl and report its progress."""
         job = self.job
         count = len(list(self.folder.glob("metrics-*.jsonl")))
         metrics = GrowingLines(self.folder / f"metrics-{count}.jsonl")
@@ -143,7 +144,7 @@ class _StageStart:
         moved = time.monotonic()
 
         def read() -> int:
-            """Go through what was written since; returns how many steps were finished."""
+            """Process new lines. Return the number of finished steps."""
             done = list(metrics)
             for line in steps:  # the credit actor's line of a step is there before verl's
                 stats[int(line["step"])] = line
@@ -206,7 +207,7 @@ class _StageStart:
         return processes.last_words(self.folder / "output.txt")
 
     def _step(self, step: int, data: Mapping[str, Any], stats: Mapping[str, Any] | None) -> None:
-        """A step is complete: its numbers, its gates, its checkpoint."""
+        """Process a complete step: its numbers, its gates, its checkpoint."""
         job = self.job
         check_losses({name: data[name] for name in LOSSES if name in data}, job.stage, step)
         score = validation_score(data, job.validation)
@@ -232,7 +233,7 @@ class _StageStart:
             self.progress(step, job.total_steps or job.last_step, self.metrics)
 
     def _result(self) -> StageResult:
-        """The last checkpoint, if the stage did what it was asked to do."""
+        """Return the last checkpoint, after checking that the stage trained all its steps."""
         job = self.job
         folder = files.newest(self.root)
         reached = files.step_of(folder) if folder is not None else None
@@ -261,7 +262,7 @@ class _StageStart:
         )
 
     def _replay_statistics(self) -> None:
-        """What earlier starts of this stage saw, up to where it goes on."""
+        """Give the curriculum the statistics of earlier starts of this stage, up to the resumed step."""
         seen = {int(line["step"]): line for line in GrowingLines(self.folder / "steps.jsonl")}
         for step in sorted(seen):
             if step <= self.at:
@@ -280,7 +281,7 @@ class _StageStart:
             self.curriculum.observe(task, success)
 
     def _decide(self, step: int) -> None:
-        """Say the horizon of a step whose predecessors are recorded, where the agent loops wait for it."""
+        """Announce the horizon of a step whose predecessors are recorded, where the agent loops wait for it."""
         if self.decides and step <= self.job.last_step:
             decide_horizon(self.folder, step, self.curriculum.horizon(step, ()))
 
@@ -288,7 +289,7 @@ class _StageStart:
         return files.best_of(self.root, self.job.best)
 
     def _void_earlier_start(self) -> None:
-        """An earlier start of this stage logged steps that are played again: those rows do not count."""
+        """Void the rows that an earlier start of this stage logged for steps that are played again."""
         marker = begun_marker(self.job.out_dir)
         if marker.exists():
             validates_again = self.at == 0 and self.job.first_step == 1
@@ -298,11 +299,11 @@ class _StageStart:
 
 
 def starting_point(job: VerlJob, root: Path) -> tuple[Resume, int]:
-    """Where verl starts, and the step that is behind it.
+    """Return verl's starting point and the last completed step.
 
-    Its own newest checkpoint; else that of the stage before; else the model itself. Shards can be resumed only by as many
-    GPUs as wrote them: on another number, weights come from the Hugging Face folder and the optimizer starts anew.
-    Raises CheckpointError where the stage cannot go on from what is there.
+    The starting point is the stage's newest checkpoint, else the previous stage's, else the model itself. Shards can
+    be resumed only by as many GPUs as wrote them. On another number, weights come from the Hugging Face folder and
+    the optimizer is new. Raises CheckpointError where the stage cannot continue.
     """
     own = files.settled(root)
     folder = own or stage_before(job)
@@ -336,7 +337,9 @@ def starting_point(job: VerlJob, root: Path) -> tuple[Resume, int]:
 
 
 def stage_before(job: VerlJob) -> Path | None:
-    """The verl checkpoint that this stage continues; None for a run's first stage, to which any checkpoint is just a model."""
+    """Return the verl checkpoint that this stage continues; None for a run's first stage, which treats any checkpoint
+    as a plain model.
+    """
     return files.owner(job.init) if job.first_step > 1 else None
 
 
@@ -358,7 +361,7 @@ def check_gpus(job: VerlJob) -> None:
 
 
 def stage_file(job: VerlJob, plan: StepPlan, folder: Path, sink: Sink | None = None) -> StageFile:
-    """What the processes of the stage read. sink: workers join its incarnation of the run, where it has one."""
+    """Return the settings for the processes of the stage. sink: if it has an incarnation of the run, workers join it."""
     spec = job.sink
     incarnation = getattr(sink, "incarnation", None)
     if spec is not None and incarnation is not None:
@@ -392,7 +395,7 @@ def stage_file(job: VerlJob, plan: StepPlan, folder: Path, sink: Sink | None = N
 
 
 def _entry(root: Path, step: int) -> Path:
-    """An empty checkpoint folder that only tells verl the step, for weights that come from elsewhere."""
+    """Create an empty checkpoint folder that only tells verl the step, for weights that come from elsewhere."""
     folder = root.parent / "entry" / f"global_step_{step}"
     (folder / "actor").mkdir(parents=True, exist_ok=True)
     return folder

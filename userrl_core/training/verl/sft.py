@@ -1,4 +1,4 @@
-"""The cold start on verl's SFT trainer: the chats that distillation wrote, full fine-tuning under FSDP."""
+"""The cold start on verl's SFT trainer: full fine-tuning under FSDP on the distilled chats."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ NAMES = {"train/loss": "sft/loss/mean", "train/grad_norm": "sft/grad_norm/mean",
 
 
 def run_sft(job: VerlSftJob, sink: Sink, progress: Progress | None = None) -> StageResult:
-    """Train to the last step; started again, it goes on from its newest checkpoint.
+    """Train to the last step; a restart continues from its newest checkpoint.
 
-    The result's checkpoint is a Hugging Face folder that an RL stage starts from.
-    Raises TaskError for unreadable chats, ConfigError for too few, TrainingError when verl fails or stops short.
+    The result's checkpoint is a Hugging Face folder that an RL stage starts from. Raises TaskError for unreadable
+    chats, ConfigError for too few, TrainingError when verl fails or stops short.
     """
     folder = job.out_dir / "verl"
     root = folder / "checkpoints"
@@ -69,7 +69,7 @@ def run_sft(job: VerlSftJob, sink: Sink, progress: Progress | None = None) -> St
 
 
 def _untrained(model: str) -> StageResult:
-    """The model as it is, where the recipe has no cold start."""
+    """Return the unchanged model, for a recipe without a cold start."""
     parts = sorted(Path(model).glob("*.safetensors")) if Path(model).is_dir() else []
     sha256 = files.hash_of(parts) if parts else hashlib.sha256(model.encode()).hexdigest()
     return StageResult(checkpoint=Path(model), id=f"base-{sha256[:12]}", sha256=sha256, step=0)

@@ -1,9 +1,9 @@
-"""What a stage will train on, written down once: tasks of every step, and the horizons that are known when it begins.
+"""A stage's plan, written down once: tasks of every step, and the horizons that are known when it begins.
 
-verl reads a file and asks nobody, so the curriculum is asked for the whole stage when it begins. A stage that is started
-again reads the same plan, whatever became of the curriculum meanwhile. Tasks lie beside the plan, each once; a row of the
-training file only names its task. A horizon that depends on how the stage itself goes is decided as the step before ends, by
-the process that started verl, and left in a file that the agent loops read.
+verl reads a file and cannot ask the curriculum, so the curriculum plans the whole stage when it begins. A restarted
+stage reads the same plan, whatever happened to the curriculum in between. The tasks are stored next to the plan, each
+once; a row of the training file only names its task. A horizon may depend on the progress of the stage itself. The
+process that started verl decides it when the previous step ends, and writes it to a file that the agent loops read.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from userrl_core.records import Task
 from userrl_core.training.protocols import Curriculum, History
 
 HORIZONS = "horizons.jsonl"
-"""File in a stage's folder with the horizons that were decided while it went on."""
+"""File in a stage's folder with the horizons that were decided during the stage."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """horizons: of the steps where it is known when the stage begins. steps: per step, the keys of its tasks in order.
+    """The plan of a stage. horizons: of the steps where it is known when the stage begins. steps: the keys of each
+    step's tasks, in order.
 
-    tasks: by key. state: the curriculum's, after.
+    tasks: by key. state: the curriculum's state after the plan.
     """
 
     horizons: Mapping[int, int]
@@ -39,18 +40,18 @@ class StepPlan:
 
     @property
     def decided(self) -> bool:
-        """Whether horizons are decided while the stage goes on."""
+        """Return True if some horizons are decided during the stage."""
         return len(self.horizons) < len(self.steps)
 
     def tasks_from(self, step: int) -> list[Task]:
-        """Tasks of this step and all later ones, in order."""
+        """Return the tasks of this step and all later ones, in order."""
         return [self.tasks[key] for s in sorted(self.steps) if s >= step for key in self.steps[s]]
 
 
 def plan_steps(folder: Path, curriculum: Curriculum, first: int, last: int, batch: int) -> StepPlan:
-    """The plan of steps first to last: read where an earlier start left it, else drawn and written.
+    """Return the plan of steps first to last: read from an earlier start, else drawn and written.
 
-    Raises ConfigError where a step's tasks would depend on how the stage itself goes: verl cannot be told in between.
+    Raises ConfigError where a step's tasks would depend on the progress of the stage itself: verl cannot be told in between.
     """
     path = folder / "plan.json"
     if path.exists():
@@ -76,10 +77,10 @@ def plan_steps(folder: Path, curriculum: Curriculum, first: int, last: int, batc
 
 
 def refuse_stage(stage_of: Callable[[int, History], object], first: int, last: int) -> None:
-    """Raise ConfigError, before anything was spent, where `plan_steps` would for these steps.
+    """Raise ConfigError in advance where `plan_steps` would for these steps.
 
-    stage_of: what a step's tasks are drawn by, under a history. When a stage begins, all steps before it are recorded and none
-    of its own.
+    stage_of: the source of a step's tasks, given a history. When a stage begins, all earlier steps are recorded and
+    none of its own.
     """
     before: list[dict[str, float | None]] = [{"step": float(step), "success": 0.0} for step in range(1, first)]
     for step in range(first, last + 1):
@@ -97,19 +98,19 @@ def _not_yet(step: int, error: ConfigError) -> ConfigError:
 
 
 def decide_horizon(folder: Path, step: int, turns: int) -> None:
-    """Tell the agent loops the horizon of a step."""
+    """Announce the horizon of a step to the agent loops."""
     with (folder / HORIZONS).open("a") as file:
         file.write(json.dumps({"step": step, "turns": turns}) + "\n")
 
 
 def decided_horizon(folder: Path, step: int) -> int | None:
-    """The horizon that was decided for a step, the newest word; None before there is one."""
+    """Return the last horizon decided for a step; None before there is one."""
     turns = [int(line["turns"]) for line in GrowingLines(folder / HORIZONS) if int(line["step"]) == step]
     return turns[-1] if turns else None
 
 
 def read_step_plan(folder: Path) -> StepPlan:
-    """The plan that lies in a stage's folder."""
+    """Return the plan in a stage's folder."""
     written = json.loads((folder / "plan.json").read_text())
     return StepPlan(
         {int(step): int(turns) for step, turns in written["horizons"].items()},
@@ -120,7 +121,7 @@ def read_step_plan(folder: Path) -> StepPlan:
 
 
 def write_tasks(path: Path, tasks: Any) -> None:
-    """Tasks as JSON lines, whole or not at all."""
+    """Write tasks as JSON lines, atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
     with partial.open("w", encoding="utf-8") as file:
@@ -131,7 +132,7 @@ def write_tasks(path: Path, tasks: Any) -> None:
 
 @lru_cache(maxsize=8)
 def read_tasks(path: str) -> Mapping[str, Task]:
-    """Tasks by key; read once per process."""
+    """Return tasks by key; read once per process."""
     with Path(path).open(encoding="utf-8") as file:
         tasks = [Task(**json.loads(line)) for line in file]
     return {task.key: task for task in tasks}

@@ -1,8 +1,9 @@
-"""How verl's models compute attention.
+"""Choice of the attention implementation of verl's models.
 
-verl 0.9.1 loads every model with flash attention unless ``override_config.attn_implementation`` says otherwise, and
-flash-attn is no part of its environment. `sdpa` is torch's own; packed conversations give the same as separate ones with it.
-Sequence parallelism is patched into the flash path alone: with sdpa each GPU would attend to its own part and say nothing.
+verl 0.9.1 loads every model with flash attention unless ``override_config.attn_implementation`` says otherwise, but
+flash-attn is not part of its environment. `sdpa` is torch's own, and gives the same result for packed conversations
+as for separate ones. Sequence parallelism is patched into the flash path only: with sdpa each GPU would silently
+attend to its own part.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ PATIENCE = 300.0
 
 
 def chosen_attention(cluster: Cluster) -> str:
-    """What the stage's models are loaded with: the recipe's word, or for ``auto`` what the trainer's interpreter imports.
+    """Return the attention of the stage's models: the recipe's choice, or for ``auto`` what the trainer's interpreter
+    can import.
 
-    Raises ConfigError where it cannot share a conversation among GPUs and the recipe wants that.
+    Raises ConfigError where sequence parallelism needs another one.
     """
     chosen: str = cluster.attention
     if chosen == "auto":
@@ -34,7 +36,9 @@ def chosen_attention(cluster: Cluster) -> str:
 
 
 def imports_flash(python: str | None) -> bool:
-    """Whether the interpreter (none: this one) imports flash_attn: one that was built for another torch is there and does not."""
+    """Return True if the interpreter (None: this one) can import flash_attn. A version built for another torch is
+    installed but does not import.
+    """
     command = [python or sys.executable, "-c", "import flash_attn"]
     try:
         return subprocess.run(command, capture_output=True, timeout=PATIENCE).returncode == 0
@@ -47,7 +51,7 @@ def imports_flash(python: str | None) -> bool:
 
 
 def refuse_split_sdpa(attention: str, cluster: Cluster) -> None:
-    """Raise ConfigError for sdpa with sequence parallelism, which verl would compute wrongly without a word."""
+    """Raise ConfigError for sdpa with sequence parallelism, which verl would silently compute wrongly."""
     if attention == SDPA and cluster.sequence_parallel > 1:
         raise ConfigError(
             f"Attention sdpa cannot share a conversation among {cluster.sequence_parallel} GPUs; install flash-attn in the "
@@ -56,9 +60,9 @@ def refuse_split_sdpa(attention: str, cluster: Cluster) -> None:
 
 
 def load_critics_as_configured() -> None:
-    """Let verl load ppo's critic with the attention of its configuration: 0.9.1 names flash attention in its code.
+    """Let verl load ppo's critic with the configured attention: 0.9.1 hard-codes flash attention.
 
-    In place of ``verl.utils.model.load_valuehead_model``, which is looked up when a critic is built.
+    This replaces ``verl.utils.model.load_valuehead_model``, which verl looks up when it builds a critic.
     """
     from verl.utils import model
 

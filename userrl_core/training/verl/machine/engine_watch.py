@@ -1,7 +1,7 @@
-"""Whether the rollout engine still lives, by what it says when it dies.
+"""Detection of a dead rollout engine, by its last output.
 
-vLLM's engine is a process of its own below a Ray actor. One that dies while it takes new weights leaves verl waiting for its
-answer without a word; the engine itself says so in the stage's output, in the words below (vLLM 0.24 and Ray 2.60).
+vLLM's engine is a separate process below a Ray actor. If it dies while it takes new weights, verl waits silently for
+its answer. The engine itself reports its death in the stage's output, in the words below (vLLM 0.24 and Ray 2.60).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 GRACE = 10.0
-"""Seconds after the engine's last words in which verl may end by itself, with a sentence that says more."""
+"""Seconds after the engine's last output in which verl may end by itself with a better error message."""
 
 DIED = re.compile(
     r"EngineCore (?:failed to start|encountered (?:a fatal error|an issue))"
@@ -25,17 +25,17 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class EngineWatch:
-    """Reads what a stage's output gains; knows since when the engine is dead."""
+    """A reader of new output of a stage; it remembers since when the engine is dead."""
 
     def __init__(self, output: Path, *, grace: float = GRACE) -> None:
-        """What the file holds already is of an earlier start."""
+        """Skip the file's present content, which belongs to an earlier start."""
         self._output = output
         self._at = output.stat().st_size if output.exists() else 0
         self._grace = grace
         self._died: tuple[float, str] | None = None
 
     def dead(self) -> str | None:
-        """The line that said so, once the grace is over; None while the engine lives."""
+        """Return the line that reported the death, once the grace is over; None while the engine lives."""
         for line in self._new_lines():
             if self._died is None and DIED.search(line):
                 self._died = time.monotonic(), _COLOURS.sub("", line).strip()
@@ -44,7 +44,7 @@ class EngineWatch:
         return self._died[1]
 
     def _new_lines(self) -> list[str]:
-        """Whole lines that were added since the last call."""
+        """Return complete lines that were added since the last call."""
         try:
             if self._output.stat().st_size <= self._at:
                 return []

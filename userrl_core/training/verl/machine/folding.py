@@ -1,7 +1,7 @@
-"""verl's Hugging Face folder of a LoRA checkpoint, made an ordinary model.
+"""Conversion of verl's Hugging Face folder of a LoRA checkpoint to an ordinary model.
 
-verl 0.9.1 writes base and adapters there side by side under peft's names, which neither vLLM nor transformers nor our evaluation
-loads as the trained model. In memory it takes what verl took to write it.
+verl 0.9.1 writes base and adapters there side by side under peft's names. Neither vLLM nor transformers nor our
+evaluation loads this as the trained model. The conversion needs as much memory as verl needed to write it.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from userrl_core.errors import CheckpointError
 from userrl_core.json_files import read_json
 
 ADAPTED = "lora_train_meta.json"
-"""Beside the folder: verl's note of rank (r) and lora_alpha."""
+"""verl's note of rank (r) and lora_alpha, next to the folder."""
 
 
 def fold_adapters(model: Path) -> None:
-    """Fold the adapters of this Hugging Face folder into its weights; without effect where there are none, or none any more.
+    """Fold the adapters of this Hugging Face folder into its weights. Does nothing where there are none left.
 
     The folder is replaced by a complete one, so that a kill leaves no mixture.
     """

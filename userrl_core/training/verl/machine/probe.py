@@ -1,8 +1,9 @@
-"""What the trainer's environment has, asked in its own interpreter by ``userrl doctor --trainer``.
+"""Checks of the trainer's environment, run in its own interpreter by ``userrl doctor --trainer``.
 
     python -m userrl_core.training.verl.machine.probe '{"model": "Qwen/Qwen3-8B", "engine": "vllm", "device": "cuda"}'
 
-Prints one JSON line a check: what, whether it is ok, what was found or what to do next. A check that fails ends no other.
+Prints one JSON line a check: its name, its success, and the finding or the next step. A failed check does not stop
+the others.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ VERL = "0.9.1"
 
 
 class Missing(Exception):
-    """What a check did not find, and what to do next."""
+    """The result of a failed check: what is missing, and the next step."""
 
 
 def main() -> int:
-    """Exit status 0 whatever was found; the answers are on the output, everything else on the error stream."""
+    """Run all checks and exit with status 0. Answers go to standard output, everything else to standard error."""
     asked = json.loads(sys.argv[1])
     with contextlib.redirect_stdout(sys.stderr):
         answers = [answer(what, check, asked) for what, check in CHECKS.items()]
@@ -40,7 +41,7 @@ def main() -> int:
 
 
 def answer(what: str, check: Callable[[dict[str, Any]], str], asked: dict[str, Any]) -> dict[str, Any]:
-    """One check as a line."""
+    """Return the line of one check."""
     try:
         return {"what": what, "ok": True, "said": check(asked)}
     except Missing as missing:
@@ -50,7 +51,7 @@ def answer(what: str, check: Callable[[dict[str, Any]], str], asked: dict[str, A
 
 
 def gpus(asked: dict[str, Any]) -> str:
-    """The GPUs that torch may use, with the memory that is free."""
+    """Return the GPUs that torch may use, with their free memory."""
     import torch
 
     if asked["device"] == "cpu":
@@ -74,7 +75,7 @@ def gpus(asked: dict[str, Any]) -> str:
 
 
 def verl(asked: dict[str, Any]) -> str:
-    """The trainer."""
+    """Return verl's version."""
     found = _version("verl", "install the trainer's environment (docs/gpu.md)")
     import_module("verl.trainer.main_ppo")
     if found != VERL:
@@ -83,7 +84,7 @@ def verl(asked: dict[str, Any]) -> str:
 
 
 def engine(asked: dict[str, Any]) -> str:
-    """The rollout engine."""
+    """Return the rollout engine's version."""
     name = asked["engine"]
     found = _version(name, f"install verl[{name}] with -c constraints-gpu.txt, or change hardware.engine")
     import_module(name)
@@ -91,7 +92,7 @@ def engine(asked: dict[str, Any]) -> str:
 
 
 def plugin(asked: dict[str, Any]) -> str:
-    """Our estimator, known to this process once verl is imported."""
+    """Check that our estimator is known to this process once verl is imported."""
     import_module("verl")
     from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY
 
@@ -101,7 +102,7 @@ def plugin(asked: dict[str, Any]) -> str:
 
 
 def plugin_in_worker(asked: dict[str, Any]) -> str:
-    """The same in a Ray worker: of the cluster that the recipe names, else of one that is started for this."""
+    """Check the same in a Ray worker: in the recipe's cluster, else in one started for this check."""
     import ray
 
     address = asked.get("ray_address")
@@ -120,7 +121,7 @@ def plugin_in_worker(asked: dict[str, Any]) -> str:
 
 
 def attention(asked: dict[str, Any]) -> str:
-    """What the models are loaded with."""
+    """Return the attention that models are loaded with."""
     if asked["device"] == "cpu":
         return "sdpa, as on every CPU"
     try:
@@ -137,7 +138,7 @@ def attention(asked: dict[str, Any]) -> str:
 
 
 def template(asked: dict[str, Any]) -> str:
-    """Whether a conversation is only appended to: what was sampled is trained on token by token, never rendered again."""
+    """Check that a conversation is only appended to: training uses the sampled tokens, which are never rendered again."""
     if not asked["model"]:
         return "not asked: the recipe makes its model from scratch"
     from transformers import AutoConfig, AutoTokenizer

@@ -1,7 +1,7 @@
-"""How long a step will take, by arithmetic: operations over the card's peak, bytes over its memory's bandwidth.
+"""An estimate of a step's duration: operations over the card's peak, bytes over its memory bandwidth.
 
-Nothing here was measured. The shares of peak and bandwidth are assumed; stragglers, the network between GPUs and nodes and the
-user's thinking come on top. It serves to compare machines and to see what is slowest.
+Nothing here was measured. The shares of peak and bandwidth are assumed. Stragglers, the network between GPUs and
+nodes, and the user's thinking add to the estimate. It serves to compare machines and to find the slowest part.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from userrl_core.training.shapes import ModelShape, shape_of
 
 @dataclass(frozen=True, slots=True)
 class GpuCard:
-    """flops: bfloat16 operations a second, dense. bandwidth: bytes a second from its memory."""
+    """The speed of a GPU. flops: dense bfloat16 operations a second. bandwidth: bytes a second from its memory."""
 
     flops: float
     bandwidth: float
@@ -27,23 +27,23 @@ CARDS = {
     "H200": GpuCard(989e12, 4.8e12),
     "B200": GpuCard(2250e12, 8.0e12),
 }
-"""From the makers' data sheets, by the name that profiles use."""
+"""Values of the makers' data sheets, by the name that profiles use."""
 
 COMPUTED, READ = 0.4, 0.8
-"""Shares of peak and of bandwidth that are reached."""
+"""Assumed shares of peak operations and of bandwidth."""
 LAUNCH = 0.002
-"""Seconds that one decoding step takes beside reading weights and cache."""
+"""Seconds of one decoding step in addition to reading weights and cache."""
 AROUND = 15.0
-"""Seconds of a step in which the engine wakes, takes the new weights and sleeps, and batches are put together."""
+"""Seconds of a step for waking the engine, sending it new weights, putting it to sleep, and assembling batches."""
 AT_ONCE = 256
-"""Most conversations that one copy of an engine decodes at once (vLLM's and verl's max_num_seqs)."""
+"""Maximum conversations that one copy of an engine decodes at once (vLLM's and verl's max_num_seqs)."""
 USER_MEMORY = 0.9
 """Share of its GPUs that the user's server takes (`serve-user --memory`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConversationTokens:
-    """What is assumed of a conversation, in tokens. role: what the user's model reads besides (its part and its rules)."""
+    """The assumed tokens of a conversation. role: additional tokens that the user's model reads (its role and rules)."""
 
     turns: int = 12
     opening: int = 600
@@ -53,13 +53,13 @@ class ConversationTokens:
 
     @property
     def tokens(self) -> int:
-        """At its end."""
+        """Return the tokens at its end."""
         return self.opening + self.turns * (self.reply + self.answer)
 
 
 @dataclass(frozen=True, slots=True)
 class ServedCopies:
-    """A model behind an engine. per_copy: GPUs of one copy (tensor parallel). memory: GB per GPU that the engine takes."""
+    """A model behind an engine. per_copy: GPUs of one copy (tensor parallel). memory: GB per GPU for the engine."""
 
     shape: ModelShape
     gpus: int
@@ -78,12 +78,12 @@ class StepTime:
 
     @property
     def step(self) -> float:
-        """In all: policy and user answer at the same time, so the slower of them counts."""
+        """Return the total: policy and user answer at the same time, so the slower of them counts."""
         return self.train + max(self.rollout, self.user or 0.0) + self.around
 
     @property
     def longest(self) -> str:
-        """The part to shorten first."""
+        """Return the part to shorten first."""
         parts = {"train": self.train, "rollout": self.rollout, "user": self.user or 0.0, "sync": self.around}
         return max(parts, key=parts.__getitem__)
 
@@ -96,9 +96,9 @@ def step_time(
     user: ServedCopies | None = None,
     talk: ConversationTokens = ConversationTokens(),
 ) -> StepTime | None:
-    """One step of RL on the cluster; None for a card whose speed is not known.
+    """Estimate one step of RL on the cluster; None for a card of unknown speed.
 
-    user: the model that plays users, on GPUs of the same kind (`user_server`).
+    user: the model of the users, on GPUs of the same kind (`user_server`).
     """
     card = card_of(cluster.gpu)
     if card is None:
@@ -120,24 +120,25 @@ def step_time(
 
 
 def user_server(model: str | Path, gpus: int, memory: float) -> ServedCopies:
-    """The user's model on GPUs of ``memory`` GB, as `serve-user` cuts it up."""
+    """Return the user's model on GPUs of ``memory`` GB, distributed as by `serve-user`."""
     shape = shape_of(model)
     per_copy = gpus_per_copy(shape, gpus, memory)
     return ServedCopies(shape, gpus // per_copy * per_copy, per_copy, USER_MEMORY * memory)
 
 
 def card_of(gpu: str | None) -> GpuCard | None:
-    """Its speed; an H200's where nothing says it, None where the name is not known."""
+    """Return the card's speed; an H200's for no name, None for an unknown name."""
     if gpu is None:
         return CARDS["H200"]
     return next((card for name, card in CARDS.items() if name.lower() in gpu.lower()), None)
 
 
 def gpus_per_copy(shape: ModelShape, gpus: int, memory: float) -> int:
-    """Over how many GPUs one copy of a served model is cut: as few as leave a third of the memory to its cache.
+    """Return the GPUs per copy of a served model: as few as leave a third of the memory to its cache.
 
-    Copies do not wait for each other, a cut model does at every layer; GPUs that are left over stay idle. The model's heads are
-    divided evenly; where nothing leaves so much memory, as many GPUs as that allows. memory: GB of one GPU.
+    Copies do not wait for each other, but a split model does at every layer. Remaining GPUs stay idle. The model's
+    heads are divided evenly. Where no number leaves so much memory, use the most GPUs that divide the heads. memory:
+    GB of one GPU.
     """
     even = [count for count in range(1, gpus + 1) if shape.heads % count == 0]
     fits = (n for n in even if 2 * shape.parameters / 1e9 / n <= 2 / 3 * USER_MEMORY * memory)
@@ -145,17 +146,20 @@ def gpus_per_copy(shape: ModelShape, gpus: int, memory: float) -> int:
 
 
 def _forward(shape: ModelShape, length: int) -> float:
-    """Operations per token of one forward pass: two a weight, and attention to half of the conversation on average."""
+    """Return the operations per token of one forward pass: two per weight, and attention to half of the conversation
+    on average.
+    """
     return 2 * shape.parameters + 4 * shape.heads * shape.head_dim * shape.layers * length / 2
 
 
 def _played(
     served: ServedCopies, card: GpuCard, conversations: int, talk: ConversationTokens, spoken: int, read: int = 0
 ) -> float:
-    """Seconds in which an engine says ``spoken`` tokens a turn in all conversations, having read all else once.
+    """Return the seconds in which an engine generates ``spoken`` tokens a turn in all conversations and reads
+    everything else once.
 
-    Decoding reads the weights once a step for all conversations that fit the cache at once, and each one's cache; those that
-    do not fit wait.
+    Decoding reads the weights once a step for all conversations that fit the cache at once, and each one's cache. The
+    other conversations wait.
     """
     shape, copies = served.shape, served.gpus / served.per_copy
     mine = conversations / copies
