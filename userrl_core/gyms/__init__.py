@@ -1,4 +1,4 @@
-"""The gyms: environments with tasks and a simulated user (UserRL section 2 and appendix C), one folder each."""
+"""Gyms: environments with tasks and a simulated user (UserRL section 2 and appendix C). Each gym has its own folder."""
 
 from userrl_core.gyms.base import Gym, GymConfig, Reply, RewardBounds, StepResult
 from userrl_core.gyms.registry import (

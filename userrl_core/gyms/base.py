@@ -1,7 +1,7 @@
-"""The base class of all gyms (UserRL section 2, "General Gym Components"): dispatch, turn count, rewards, random generator.
+"""The base class of all gyms (UserRL section 2, "General Gym Components").
 
 A gym's methods named ``action``, ``search`` and ``answer`` are the choices it allows. A gym object holds the state of one
-episode; all of its random draws come from `Gym.rng`, which `reset(seed)` seeds.
+episode. All its random draws come from `Gym.rng`, which `reset(seed)` seeds.
 """
 
 from __future__ import annotations
@@ -20,22 +20,23 @@ from userrl_core.records import ModelCall, Task, Turn
 
 
 class GymConfig(BaseModel):
-    """Reward values, thresholds and penalties of a gym; a gym with fields of its own subclasses it."""
+    """Reward values, thresholds and penalties of a gym. A gym with more fields subclasses it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     reward_scale: float = 1.0
-    """Every turn reward is multiplied by this (released code: 1)."""
+    """Factor of every turn reward (released code: 1)."""
 
     step_penalty: float = 0.0
-    """Subtracted from every turn's reward (released code: 0)."""
+    """Amount subtracted from every turn's reward (released code: 0)."""
 
 
 @dataclass(slots=True)
 class Reply:
-    """What a gym's method returns for one call.
+    """The return value of a gym's method for one call.
 
-    reward: None means scoring did not run. success: None derives it from the score when the episode is done (full score).
+    reward: None means that scoring did not run. success: None derives it from the score at the end of the episode
+    (full score).
     """
 
     observation: str
@@ -47,7 +48,10 @@ class Reply:
 
 @dataclass(slots=True)
 class StepResult:
-    """What `Gym.step` returns. info holds ``success`` on the last turn, ``disallowed`` for a choice the gym does not allow."""
+    """The result of `Gym.step`.
+
+    info holds ``success`` on the last turn, and ``disallowed`` for a choice that the gym does not allow.
+    """
 
     observation: str
     reward: float | None
@@ -58,8 +62,8 @@ class StepResult:
 class RewardBounds(NamedTuple):
     """Bounds of the reward of a single turn, before scale and step penalty.
 
-    answer: the smallest positive reward of an answer; 0.0 where it can be arbitrarily small, infinity where answers earn
-    nothing.
+    answer: the smallest positive reward of an answer. It is 0.0 if that reward can be arbitrarily small, and infinity
+    if answers earn nothing.
     """
 
     low: float
@@ -68,46 +72,46 @@ class RewardBounds(NamedTuple):
 
     @classmethod
     def of_answers(cls, *values: float) -> RewardBounds:
-        """Bounds of a gym in which an answer earns one of these values and every other turn 0."""
+        """Return the bounds of a gym in which an answer earns one of these values and every other turn earns 0."""
         return cls(min(0.0, *values), max(0.0, *values), min((v for v in values if v > 0.0), default=math.inf))
 
 
 class Grounds(Protocol):
-    """What a judge of turns knows of a task (TARL appendix C)."""
+    """The knowledge about a task that a judge of turns needs (TARL appendix C): its reference solution and rules."""
 
     @property
     def policy(self) -> str:
-        """The rules that the agent was given."""
+        """The rules given to the agent."""
         ...
 
     @property
     def instruction(self) -> str:
-        """What the user was told, which the agent does not see."""
+        """The instruction given to the user, which the agent does not see."""
         ...
 
     @property
     def gold(self) -> Sequence[tuple[str, dict[str, Any]]]:
-        """The calls that solve the task, name and arguments."""
+        """The calls that solve the task, as pairs of name and arguments."""
         ...
 
     def departures(self, turns: Sequence[Turn]) -> list[int]:
-        """Numbers of the turns that depart from the gold calls, ascending."""
+        """Return the numbers of the turns that deviate from the gold calls, ascending."""
         ...
 
     def departs(self, turns: Sequence[Turn], answer: str) -> bool:
-        """Whether an answer after these turns would depart from the gold calls."""
+        """Return whether an answer after these turns would deviate from the gold calls."""
         ...
 
     def origin(self, turns: Sequence[Turn], departure: int) -> int:
-        """Return the number of the turn that led to this departure: an earlier one that refused or offered it, or itself."""
+        """Return the number of the turn that led to this deviation: an earlier turn that refused or offered it, or itself."""
         ...
 
     def by_products(self, turns: Sequence[Turn], origin: int) -> list[int]:
-        """Return the numbers of later turns that only repeat the deviation, or report it as settled."""
+        """Return the numbers of later turns that only repeat the deviation or report it as settled."""
         ...
 
     def slips(self, turns: Sequence[Turn]) -> list[int]:
-        """Return the numbers of turns that broke a rule of the policy without changing what is written."""
+        """Return the numbers of turns that broke a rule of the policy without a change to the written data."""
         ...
 
 
@@ -118,41 +122,41 @@ class Gym(Generic[C]):
     """One episode of one task. Single-use: `reset` once, `step` until done, `aclose`."""
 
     name: ClassVar[str]
-    """The registry's name."""
+    """Name in the registry."""
     config_type: ClassVar[type[GymConfig]] = GymConfig
     reward_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    """Lowest and highest raw reward of a single turn, before scale and penalty, of a gym without reward fields."""
+    """Lowest and highest raw reward of a single turn, before scale and penalty, for a gym without reward fields."""
     full_score: ClassVar[float] = 1.0
-    """The metric's value of a perfect trajectory."""
+    """Value of the metric for a perfect trajectory."""
     metric: ClassVar[str]
     """The paper's name of the metric (UserRL table 2)."""
     success_rule: ClassVar[str] = "the full score when the conversation ends"
-    """What counts as a success, for pass^k and the like: never a partial score. `Gym.succeeded` follows it."""
+    """Definition of success, for pass^k and similar metrics. A partial score is never a success. `Gym.succeeded` follows it."""
     min_turns: Any = 1
     """Fewest turns in which a full-skill agent solves a task without luck: a number, or a staticmethod (task, config) -> int."""
     users: ClassVar[Mapping[str, Any]] = {}
-    """The users that the gym has, by kind (``rule``, ``openai``, ``human``): factories (task, rng, **options) -> user."""
+    """The gym's users by kind (``rule``, ``openai``, ``human``), as factories (task, rng, **options) -> user."""
     goal: ClassVar[str] = ""
-    """The gym's goal in the agent's system message: one or two sentences, our words."""
+    """The gym's goal in the agent's system message: one or two sentences in our words."""
     hint: ClassVar[str] = ""
-    """How to go about it, in one sentence; shown in prompt style ``paper`` alone (UserRL figure 16)."""
+    """One sentence of advice, shown in prompt style ``paper`` only (UserRL figure 16)."""
     choice_help: ClassVar[Mapping[str, str]] = {}
-    """Per allowed choice: what it does and what its content looks like, as the system message shows it."""
+    """The effect and the content format of each allowed choice, as shown in the system message."""
 
     aliases: ClassVar[Mapping[str, str]] = {}
-    """Other names of allowed choices, which prompts of other code use; they are taken and never offered."""
+    """Other names of allowed choices, from prompts of other code. They are accepted but never offered."""
 
     elsewhere: ClassVar[bool] = False
-    """Whether its episodes are played by a server that its configuration has to name."""
+    """Whether a server named in the configuration runs the episodes."""
 
     irreproducible: ClassVar[str] = ""
-    """Why the same calls need not bring the same observations again; "" where they do."""
+    """The reason why the same calls may bring different observations; "" if they do not."""
 
     slow: ClassVar[bool] = False
-    """Whether a turn takes a good part of a second: a suite over every gym leaves it out."""
+    """Whether a turn takes a good part of a second. A suite over all gyms omits slow gyms."""
 
     blocking: ClassVar[bool] = False
-    """Whether `reset` waits for another process: it is then called in a thread, so that other episodes go on."""
+    """Whether `reset` waits for another process. It is then called in a thread, so that other episodes continue."""
 
     _methods: ClassVar[tuple[str, ...]] = ()
 
@@ -161,7 +165,7 @@ class Gym(Generic[C]):
         cls._methods = tuple(str(c) for c in CHOICES if callable(getattr(cls, str(c), None)))
 
     def __init__(self, task: Task, user: Any = None, config: C | None = None) -> None:
-        """task: a task of this gym. user: a user object of this gym, or None. config: None takes the papers' values."""
+        """Prepare the episode. user: a user object of this gym, or None. config: None takes the papers' values."""
         self.task = task
         self.user = user
         self.config: C = config if config is not None else self.config_type()  # type: ignore[assignment]
@@ -169,7 +173,7 @@ class Gym(Generic[C]):
         self.turns = 0
         self.rewards: list[float | None] = []
         self.ledger: list[ModelCall] = []
-        """Model calls of the current step; the episode moves them into the turn."""
+        """Model calls of the current step. The episode moves them into the turn."""
         self.succeeded = False
         self._state = "new"
         if user is not None and hasattr(user, "ledger"):
@@ -177,34 +181,37 @@ class Gym(Generic[C]):
 
     @classmethod
     def choices(cls) -> tuple[str, ...]:
-        """The choices this gym allows, in the tool's order."""
+        """Return the choices that this gym allows, in the tool's order."""
         return cls._methods
 
     @classmethod
     def unavailable(cls) -> str:
-        """Why this gym cannot be played on this machine, as a sentence that says what to do; "" where it can."""
+        """Return why this gym cannot run on this machine, as a sentence with the remedy; "" if it can."""
         return ""
 
     def help_for(self, choice: str) -> str:
-        """What a choice does, as the system message shows it."""
+        """Return the description of a choice for the system message."""
         return self.choice_help.get(choice, "allowed")
 
     def native_tools(self) -> list[dict[str, Any]]:
-        """OpenAI function schemas of the gym's own protocol, in which plain words go to the user: one for each other choice."""
+        """Return the OpenAI function schemas of the gym's native protocol.
+
+        In that protocol plain text goes to the user, so there is one function for each choice other than ``action``.
+        """
         return [native_tool(choice, self.help_for(choice)) for choice in self._methods if choice != "action"]
 
     def native_call(self, name: str, arguments: Mapping[str, Any]) -> InteractCall | None:
-        """The interact call that a call of a native tool means; None for one that cannot be read."""
+        """Translate a native tool call into an interact call; return None for an unreadable call."""
         content = arguments.get("content")
         return InteractCall(name, content) if name in self._methods and isinstance(content, str) else None
 
     @classmethod
     def reward_bounds(cls, config: Any) -> RewardBounds:
-        """Bounds of a turn's reward under a config of this gym; a gym with reward fields computes them from those."""
+        """Return the bounds of a turn's reward under a config. A gym with reward fields computes them from those fields."""
         return RewardBounds(*cls.reward_range, 0.0 if "answer" in cls._methods else math.inf)
 
     def reset(self, seed: int | None = None) -> str:
-        """Start the episode; returns the opening observation (the user's first message). Raises GymError when called twice."""
+        """Start the episode and return the opening observation, the user's first message. Raises GymError when called twice."""
         if self._state != "new":
             raise GymError(f"This {self.name} gym was already used; make a new one for another episode.")
         self._state = "running"
@@ -213,7 +220,7 @@ class Gym(Generic[C]):
         return self.opening()
 
     async def step(self, call: InteractCall) -> StepResult:
-        """Execute one call. Raises GymError before `reset` and after the end; UserError and JudgeError pass through."""
+        """Execute one call. Raises GymError before `reset` and after the end. UserError and JudgeError pass through."""
         if self._state != "running":
             if self._state == "new":
                 raise GymError(f"This {self.name} gym has not been reset; call reset() before step().")
@@ -242,7 +249,7 @@ class Gym(Generic[C]):
         return StepResult(reply.observation, reward, reply.done, info)
 
     def last_words(self, text: str) -> str:
-        """What the user said in its last message, from what the agent saw of it."""
+        """Extract the user's words from the last observation that the agent saw."""
         return text
 
     @property
@@ -251,15 +258,15 @@ class Gym(Generic[C]):
         return self._state == "done"
 
     def opening(self) -> str:
-        """The user's first message. Called once, by `reset`, after seeding."""
+        """Return the user's first message. `reset` calls it once, after seeding."""
         raise NotImplementedError
 
     def brief(self) -> str:
-        """A short opening for models of laptop size; the full opening unless the gym defines one."""
+        """Return a short opening for models of laptop size; by default the full opening."""
         return self.opening()
 
     def score(self) -> float | None:
-        """The gym's metric so far; the sum of turn rewards unless the gym defines another. None once a reward is null."""
+        """Return the gym's metric so far: by default the sum of turn rewards. None once a reward is null."""
         total = 0.0
         for reward in self.rewards:
             if reward is None:
@@ -269,7 +276,7 @@ class Gym(Generic[C]):
 
     @classmethod
     def grounds(cls, task: Task, config: C) -> Grounds | None:
-        """What a judge of turns knows of the task; None for a gym whose turns are not judged."""
+        """Return the knowledge that a judge of turns needs; None for a gym whose turns are not judged."""
         return None
 
     async def aclose(self) -> None:
@@ -278,14 +285,14 @@ class Gym(Generic[C]):
 
 
 def native_tool(name: str, description: str) -> dict[str, Any]:
-    """The function schema of a tool that takes one text."""
+    """Return the function schema of a tool that takes one text."""
     properties = {"content": {"type": "string", "description": description}}
     parameters = {"type": "object", "properties": properties, "required": ["content"]}
     return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}
 
 
 def parse_config(gym_type: type[Gym[Any]], options: Mapping[str, Any]) -> GymConfig:
-    """The gym's config from keyword options. Raises ConfigError naming the wrong key and the known ones."""
+    """Build the gym's config from keyword options. Raises ConfigError with the wrong key and the known keys."""
     known = gym_type.config_type.model_fields
     for key in options:
         if key not in known:

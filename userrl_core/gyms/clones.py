@@ -1,7 +1,7 @@
-"""One folder of published data, made from clones of the released repositories (`userrl tasks import --from CLONE ...`).
+"""Import of published data from clones of the released repositories (`userrl tasks import --from CLONE ...`).
 
-Data files are copied. tau-bench has its tasks and tool schemas as Python source only: they are parsed, and what is not a
-literal is refused; nothing of a clone is ever run.
+Data files are copied. tau-bench has its tasks and tool schemas as Python source only. That source is parsed, and anything
+but a literal is refused. No code of a clone ever runs.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ COPIED = {
     "agentgym": ("LICENSE*", "agentenv-textcraft/agentenv_textcraft/recipes/*.json"),
     "agentgym/searchqa": ("*/train.jsonl", "*/dev.jsonl", "*/test.jsonl"),
 }
-"""The files of a clone that are kept, under the paths that they have there."""
+"""The files of a clone that are copied. They keep their paths."""
 DOMAINS = ("retail", "airline")
 RECORDS = ("Task", "Action")
-"""The records of tau-bench's task files: calls with keywords, read as mappings."""
+"""The record types of tau-bench's task files: calls with keywords, read as mappings."""
 
 
 def import_clone(clone: Path, folder: Path) -> str:
-    """Add what a clone holds to a folder of published data; returns the part that it became.
+    """Copy a clone's data into a folder of published data; return the name of the new part.
 
-    Raises TaskError, naming file and line, for a source that holds more than literals, and for a folder of no known kind.
+    Raises TaskError for a folder of an unknown kind, and for a source with more than literals (file and line are named).
     """
     if (clone / "tau_bench" / "envs").is_dir():
         part = "tau-bench"
@@ -56,7 +56,7 @@ def import_clone(clone: Path, folder: Path) -> str:
 
 
 def _import_domain(source: Path, target: Path) -> None:
-    """A domain's tables, policy, tools and tasks."""
+    """Import the tables, policy, tools and tasks of a domain."""
     for path in (*sorted((source / "data").glob("*.json")), source / "wiki.md"):
         if path.is_file():
             _copy(path, target / path.name)
@@ -79,7 +79,7 @@ def _task(number: int, row: Any) -> dict[str, Any]:
 
 
 def _tools(folder: Path) -> list[Any]:
-    """The schemas that the tools' ``get_info`` return, in the order in which the domain lists its tools."""
+    """Return the schemas in the tools' ``get_info``, in the order in which the domain lists its tools."""
     schemas: dict[str, Any] = {}
     for path in sorted(folder.glob("*.py")):
         for tool in (node for node in _module(path).body if isinstance(node, ast.ClassDef)):
@@ -102,7 +102,7 @@ def _listed(path: Path) -> list[ast.expr]:
 
 
 def _assigned(path: Path, prefix: str) -> list[Any]:
-    """The list that the module assigns to a name that begins with the prefix."""
+    """Return the list that the module assigns to a name with this prefix."""
     for node in _module(path).body:
         targets = (
             node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
@@ -116,7 +116,7 @@ def _assigned(path: Path, prefix: str) -> list[Any]:
 
 
 def _literal(node: ast.AST | None, path: Path) -> Any:
-    """The value of literals and of the records of tau-bench's files. Raises TaskError for everything else."""
+    """Return the value of a literal or of a record of tau-bench's files. Raises TaskError for everything else."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in RECORDS and not node.args:
         return {str(word.arg): _literal(word.value, path) for word in _named(node, path)}
     if isinstance(node, (ast.List, ast.Tuple)):

@@ -1,8 +1,9 @@
-"""Our gyms as Gymnasium environments: ``gymnasium.make("userrl/Travel-v0")``, synchronous, with text actions and observations.
+"""Our gyms as Gymnasium environments: ``gymnasium.make("userrl/Travel-v0")``, synchronous, with text actions and
+observations.
 
 An action is an agent's message: ``[choice] content`` as in the released gyms (``[finish]`` gives up), or a reply with a
-``<tool_call>``. Importing this module registers every gym; so does the id with the module in it,
-``gymnasium.make("userrl_core.gyms.gymnasium_env:userrl/Travel-v0")`` (Gymnasium no longer loads plugins by entry point).
+``<tool_call>``. Importing this module registers every gym. So does an id that contains the module:
+``gymnasium.make("userrl_core.gyms.gymnasium_env:userrl/Travel-v0")``. Gymnasium no longer loads plugins by entry point.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _LETTERS = "".join(
     map(chr, [*range(0xA0, 0x250), *range(0x370, 0x530), *range(0x2010, 0x2028), *range(0x2030, 0x205F)])
 )
 CHARSET = frozenset(string.printable + _LETTERS + "€£→←−≤≥≠×÷∞…✓\ufffd")
-"""The characters of the observation space; any other character becomes U+FFFD."""
+"""The characters of the observation space. Any other character becomes U+FFFD."""
 MAX_ACTION_LENGTH = 20_000
 MAX_OBSERVATION_LENGTH = 200_000
 _BRACKET = re.compile(r"\s*\[(\w+)\]\s*(.*)\Z", re.DOTALL)
@@ -36,10 +37,10 @@ _BRACKET = re.compile(r"\s*\[(\w+)\]\s*(.*)\Z", re.DOTALL)
 class UserRLEnv(gymnasium.Env[str, str]):  # type: ignore[misc, unused-ignore]
     """One gym behind Gymnasium's synchronous interface.
 
-    gym: the registry's name. task: the task of every episode; None draws one of ``split`` at every reset. task_options: of
-    the task set, such as ``{"tier": "tiny"}``. user: as for `userrl_core.gyms.make`. horizon: turns until truncation (16 in
-    the papers' runs). config: fields of the gym's config. Where scoring did not run, the reward is NaN and the episode is
-    truncated; UserError and JudgeError pass through.
+    gym: name in the registry. task: the task of every episode; None draws one of ``split`` at every reset.
+    task_options: options of the task set, such as ``{"tier": "tiny"}``. user: as for `userrl_core.gyms.make`.
+    horizon: turns until truncation (16 in the papers' runs). config: fields of the gym's config. If scoring did not
+    run, the reward is NaN and the episode is truncated. UserError and JudgeError pass through.
     """
 
     metadata = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012  Gymnasium's own attribute
@@ -55,7 +56,7 @@ class UserRLEnv(gymnasium.Env[str, str]):  # type: ignore[misc, unused-ignore]
         render_mode: str | None = None,
         **config: Any,
     ) -> None:
-        """Raises ConfigError for an unknown gym, split, user or option, and for a horizon below 1."""
+        """Check the arguments. Raises ConfigError for an unknown gym, split, user or option, and for a horizon below 1."""
         if horizon < 1:
             raise ConfigError(f"Horizon {horizon} allows no turn; give 1 or more.")
         self.name = gym
@@ -72,7 +73,7 @@ class UserRLEnv(gymnasium.Env[str, str]):  # type: ignore[misc, unused-ignore]
         self.observation_space = spaces.Text(max_length=MAX_OBSERVATION_LENGTH, min_length=0, charset=CHARSET)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Start a new episode. options: ``{"task": Task}`` plays that task. info: task id, split and allowed choices."""
+        """Start a new episode. options: ``{"task": Task}`` selects that task. info: task id, split and allowed choices."""
         super().reset(seed=seed)
         self._close_gym()
         task = (options or {}).get("task")
@@ -103,7 +104,7 @@ class UserRLEnv(gymnasium.Env[str, str]):  # type: ignore[misc, unused-ignore]
         return _encodable(observation), float(reward), terminated, truncated, self._info(info)
 
     def render(self) -> str | None:  # type: ignore[override, unused-ignore]
-        """The conversation so far, for render mode ``ansi``."""
+        """Return the conversation so far, for render mode ``ansi``."""
         return "\n".join(self._lines) if self.render_mode == "ansi" else None
 
     def close(self) -> None:
@@ -129,18 +130,18 @@ def _parse(action: str) -> tuple[InteractCall | None, str]:
 
 
 def _encodable(text: str) -> str:
-    """The text within the observation space: other characters replaced, cut at the maximum length."""
+    """Fit a text into the observation space: replace other characters and cut it at the maximum length."""
     replaced = text if CHARSET.issuperset(text) else "".join(c if c in CHARSET else "\ufffd" for c in text)
     return replaced[:MAX_OBSERVATION_LENGTH]
 
 
 def environment_id(name: str) -> str:
-    """``userrl/Travel-v0`` for ``travel``."""
+    """Return the Gymnasium id of a gym: ``userrl/Travel-v0`` for ``travel``."""
     return f"userrl/{gym_class(name).__name__.removesuffix('Gym')}-v0"
 
 
 def register_all() -> None:
-    """Register every gym with Gymnasium; gyms that are registered already are skipped."""
+    """Register every gym with Gymnasium. Gyms that are registered already are skipped."""
     for name in names():
         if environment_id(name) not in gymnasium.registry:
             gymnasium.register(id=environment_id(name), entry_point=f"{__name__}:UserRLEnv", kwargs={"gym": name})

@@ -1,8 +1,8 @@
-"""A person as a gym's user; the questions to the person are in the gym's own ``human_user.py``.
+"""A person as a gym's user. The questions to the person are in each gym's ``human_user.py``.
 
-As in the paper's study (appendix F) the person sees the ground truth, judges the agent's questions and answers against it,
-and is asked not to reveal it. Input blocks the thread: a person answers one conversation at a time. Each answer is a row of
-`model_calls` with the seconds that it took, as a served user's is.
+As in the paper's study (appendix F), the person sees the ground truth, judges the agent's questions and answers
+against it, and is asked not to reveal it. Input blocks the thread, so a person answers one conversation at a time.
+Each answer is a row of `model_calls` with its duration in seconds, like the reply of a served user.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ KEEP_QUIET = "Judge honestly against it, and do not give it away."
 
 
 class Console:
-    """Where a person reads and types. ask: like ``input``. show: like ``print``.
+    """A terminal for a person. ask: like ``input``. show: like ``print``.
 
-    answered: told the seconds that each answer took.
+    answered: callback that gets the duration of each answer in seconds.
     """
 
     def __init__(self, ask: Callable[[str], str] = input, show: Callable[[str], None] = print) -> None:
@@ -33,7 +33,7 @@ class Console:
         self._shown_once: set[str] = set()
 
     def show_once(self, text: str) -> None:
-        """Show a text at the first call with it, and never again."""
+        """Show a text the first time only."""
         if text not in self._shown_once:
             self._shown_once.add(text)
             self._show(text)
@@ -55,11 +55,11 @@ class Console:
                 return text
 
     def call(self, choices: Sequence[str]) -> str:
-        """Read what the person does as the agent, ``choice: content``. Raises EOFError at the end of the input."""
+        """Read the person's call as the agent, ``choice: content``. Raises EOFError at the end of the input."""
         return self._ask(f"{choices[0]}> " if len(choices) == 1 else f"({' | '.join(choices)}): ")
 
     def choose(self, prompt: str, options: Sequence[str]) -> int:
-        """Read a choice, typed as its number or the beginning of its text; returns its index."""
+        """Read a choice, typed as its number or the beginning of its text. Return its index."""
         self._show("\n".join(f"  {i}. {text}" for i, text in enumerate(options, 1)))
         while True:
             typed = self.line(prompt).lower()
@@ -81,7 +81,7 @@ class Console:
 
 
 class HumanUser:
-    """Base class of the gyms' human users: the task and the console."""
+    """Base class of the gyms' human users, with the task and the console."""
 
     def __init__(self, task: Task, rng: random.Random, *, console: Console | None = None) -> None:
         self.task = task

@@ -1,6 +1,6 @@
-"""User factories that import their module on first use: a gym with rule users then never loads a model server's client.
+"""User factories that import their module on first use. A gym with rule users then never loads the model server's client.
 
-This and the registry are the only places where the core imports its own modules late, for the time of start-up.
+For start-up time only. This file and the registry are the only places where the core imports its own modules late.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ UserFactory = Callable[..., Any]
 
 
 def lazily(path: str) -> UserFactory:
-    """A factory ``(task, rng, **options) -> user`` for the class at ``module:Class``, imported when it is first called."""
+    """Return a factory ``(task, rng, **options) -> user`` for the class at ``module:Class``, imported at the first call."""
 
     def make(task: Task, rng: random.Random, **options: Any) -> Any:
         module, _, name = path.partition(":")

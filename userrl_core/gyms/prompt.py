@@ -1,11 +1,12 @@
-"""The opening messages of every gym, from one template (structure: UserRL figure 16; the wording is ours).
+"""The opening messages of all gyms, from one template (structure: UserRL figure 16; the wording is ours).
 
-``full`` is for pretrained models: a system message with the goal, the tool and what each choice does, then the user's
-opening. ``paper`` adds what figure 16 asks for and ``full`` leaves open: reasoning first, in think tags, in every message, and
-the gym's hint. ``released`` is the prompt of the task's released row (``full`` where a task has none), with the reward after
-every observation, as the released trainer shows it. ``native`` knows no interact tool: the model talks in plain words and has the
-gym's own tools (`policies.native`). ``brief`` is for a model of laptop size trained from scratch: the shortest
-user message that states the task.
+- ``full`` is for pretrained models: a system message with the goal, the tool and the choices, then the user's opening.
+- ``paper`` adds two items of figure 16 that ``full`` omits: reasoning first in think tags in every message, and the
+  gym's hint.
+- ``released`` is the prompt of the task's released row, or ``full`` if it has no such prompt. Every observation shows
+  its reward, as in the released trainer.
+- ``native`` has no interact tool: the model writes plain text and calls the gym's native tools (`policies.native`).
+- ``brief`` is for a laptop-size model trained from scratch: the shortest user message that states the task.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ from userrl_core.interact import TOOL_NAME
 from userrl_core.records import Message
 
 PromptStyle = Literal["full", "brief", "paper", "released"]
-"""What a recipe may ask for."""
+"""The styles that a recipe may request."""
 EpisodeStyle = PromptStyle | Literal["native"]
-"""What an episode may show."""
+"""The styles that an episode may use."""
 
 
 THINK = "Think first, between <think> and </think>, about what is known and what to do next; then make"
 
 
 def opening_messages(gym: Gym[Any], opening: str, horizon: int, style: EpisodeStyle = "full") -> list[Message]:
-    """What the agent sees before its first turn.
+    """Return the messages that the agent sees before its first turn.
 
-    opening: what `Gym.reset` returned. horizon: maximum number of turns, stated in the full style only (a brief prompt must
-    not change when the horizon grows from stage to stage).
+    opening: the return value of `Gym.reset`. horizon: maximum number of turns, stated in the full style only. A brief
+    prompt must not change when the horizon grows from stage to stage.
     """
     if style == "brief":
         return [{"role": "user", "content": gym.brief()}]

@@ -1,4 +1,4 @@
-"""Whether tasks can be solved: their gold solutions, played with the rule user."""
+"""Proofs that tasks can be solved: their gold solutions, executed with the rule user."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from userrl_core.records import Task
 
 @dataclass(frozen=True)
 class Proof:
-    """What playing one task's gold solution showed.
+    """The result of one task's gold solution.
 
-    state: ``solved``; ``failed`` (there is a gold and it misses the full score); ``not provable`` (there is no gold);
+    state: ``solved``; ``failed`` (the gold solution misses the full score); ``not provable`` (there is no gold solution);
     ``not playable`` (the task lacks data that the gym needs).
     """
 
@@ -29,12 +29,12 @@ class Proof:
 
     @property
     def is_fault(self) -> bool:
-        """Whether something is wrong: a published task may lack its data or its proof, one of ours may not."""
+        """Whether this is a fault. A published task may lack its data or its proof, but a task of ours may not."""
         return self.state == "failed" or (self.source == "ours" and self.state != "solved")
 
 
 def proofs(tasks: Iterable[Task]) -> Iterator[Proof]:
-    """Play each task's gold solution and yield what it showed."""
+    """Execute each task's gold solution and yield the result."""
     for task in tasks:
         result = validate(task)
         state: Literal["solved", "failed", "not provable", "not playable"]
@@ -50,7 +50,7 @@ def proofs(tasks: Iterable[Task]) -> Iterator[Proof]:
 
 
 def has_gold(task: Task) -> bool:
-    """Return whether the gym knows a solution of this task. A gold that cannot be replayed at all is none."""
+    """Return whether the gym knows a solution of this task. A gold solution that cannot be replayed does not count."""
     kind: Any = gym_class(task.gym)
     try:
         return bool(kind.gold(task, kind.config_type())) if hasattr(kind, "gold") else False
@@ -59,7 +59,7 @@ def has_gold(task: Task) -> bool:
 
 
 def first_of_each_source(tasks: Sequence[Task], limit: int | None) -> list[Task]:
-    """Return at most so many tasks of each source; None: all."""
+    """Return at most ``limit`` tasks of each source; None returns all tasks."""
     if limit is None:
         return list(tasks)
     sources = dict.fromkeys(task.source for task in tasks)

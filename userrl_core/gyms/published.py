@@ -1,9 +1,10 @@
-"""One folder of published data: which gyms it has tasks for, in the papers' own splits (UserRL table 2).
+"""One folder of published data: its gyms, in the papers' own splits (UserRL table 2).
 
-The folder holds a part per project (``userrl``, ``userbench``, ``tau-bench``, ``agentgym``), each laid out as its repository
-is. Test tasks are the papers'. Training tasks are those of the released combined list (2,426); the paper's table counts all
-460 of FunctionGym in place of the list's 200 (edition ``paper``: 2,686). Gyms that are never trained on are not in the list
-and keep their own training rows. Validation is a share of the training tasks, by a hash of the task's id.
+The folder holds a part per project (``userrl``, ``userbench``, ``tau-bench``, ``agentgym``), each with the layout of
+its repository. Test tasks are the papers'. Training tasks are those in the released combined list (2,426). The
+paper's table counts all 460 of FunctionGym instead of the list's 200 (edition ``paper``: 2,686). Gyms that are never
+trained on are missing from the list and keep their own training rows. Validation is a share of the training tasks, by
+a hash of the task's id.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from userrl_core.seeding import content_hash, validation_of
 
 Edition = Literal["released", "paper"]
 PARTS = ("userrl", "userbench", "tau-bench", "agentgym")
-"""The folders of one folder of published data."""
+"""The subfolders of a folder of published data."""
 PAPER_GYMS = ("travel", "turtle", "function", "tau", "persuade", "intention", "telepathy", "search")
-"""The eight gyms of UserRL's table 3; ``evaluate.gyms: all`` means these."""
+"""The eight gyms of UserRL's table 3. ``evaluate.gyms: all`` means these."""
 LIST = "data/alltrain_multiturn/train.parquet"
 LISTED = {
     "travel": ("TravelGym", "id"),
@@ -32,7 +33,7 @@ LISTED = {
     "tau": ("TauGym", "id"),
     "persuade": ("PersuadeGym", "id"),
 }
-"""The gyms of the combined list: what it calls them, and the field that names a task."""
+"""The gyms of the combined list, with their name there and the field that names a task."""
 
 ROWS = {
     "travel": "travel_multiturn_onechoice",
@@ -44,13 +45,13 @@ ROWS = {
     "telepathy": "telepathy_multiturn",
     "search": "bamboogle_multiturn",
 }
-"""Where the released prompts of a gym lie, under ``data``."""
+"""Folder of a gym's released prompts, under ``data``."""
 BY_TITLE = ("turtle", "telepathy")
-"""The gyms whose rows name a task by its title; all others by its id."""
+"""The gyms whose rows name a task by its title. All others use its id."""
 
 
 def has_loader(gym: str) -> bool:
-    """Whether published tasks of the gym can be read at all."""
+    """Return whether the gym can read published tasks at all."""
     return hasattr(part(gym, "tasks"), "load_published")
 
 
@@ -58,9 +59,9 @@ def has_loader(gym: str) -> bool:
 def published_tasks(
     gym: str, folder: Path, edition: Edition = "released", validation: float = 0.05
 ) -> tuple[Task, ...]:
-    """The published tasks of a gym from one folder of published data, those without their data included.
+    """Return the published tasks of a gym from one folder of published data, with those whose data are missing.
 
-    Raises MissingFileError where the folder has none of them, TaskError naming file, index and field for a bad row.
+    Raises MissingFileError if the folder has none of them, and TaskError with file, index and field for a bad row.
     """
     root = folder / ("userrl" if gym in PAPER_GYMS else "agentgym")
     if not has_loader(gym):
@@ -83,7 +84,7 @@ def published_tasks(
 
 @lru_cache(maxsize=8)
 def released_prompts(gym: str, folder: Path) -> dict[str, list[Message]]:
-    """The messages of every released row by the task's id, or its title where rows name that (`BY_TITLE`)."""
+    """Return the messages of every released row, by the task's id or, for `BY_TITLE`, its title."""
     root, field = folder / "userrl" / "data", "title" if gym in BY_TITLE else "id"
     found: dict[str, list[Message]] = {}
     for path in (root / ROWS[gym] / "train.parquet", root / ROWS[gym] / "test.parquet"):
@@ -93,21 +94,21 @@ def released_prompts(gym: str, folder: Path) -> dict[str, list[Message]]:
 
 
 def with_prompt(task: Task, folder: Path) -> Task:
-    """The task with its released prompt, which prompt style ``released`` shows; as it is where there is none."""
+    """Return the task with its released prompt, for prompt style ``released``; unchanged if it has no such prompt."""
     name = task.payload["title"] if task.gym in BY_TITLE else task.id
     prompt = released_prompts(task.gym, folder).get(name) if task.gym in ROWS else None
     return task if prompt is None else dataclasses.replace(task, payload={**task.payload, "prompt": prompt})
 
 
 def playable(tasks: tuple[Task, ...]) -> list[Task]:
-    """Without those that were published without their data."""
+    """Return the tasks that were published with their data."""
     return [task for task in tasks if "unplayable" not in task.payload]
 
 
 def why_absent(gym: str, folder: Path, edition: Edition = "released") -> str:
-    """Why a gym cannot be played on published tasks from this folder, as part of a sentence; "" where it can.
+    """Return why a gym cannot run on published tasks from this folder, as part of a sentence; "" if it can.
 
-    Raises TaskError for a file that is there and cannot be read.
+    Raises TaskError for an unreadable file.
     """
     try:
         tasks = published_tasks(gym, folder, edition)
@@ -119,7 +120,7 @@ def why_absent(gym: str, folder: Path, edition: Edition = "released") -> str:
 
 
 def _listed(root: Path, gym: str) -> frozenset[str]:
-    """Names of a gym's tasks in the released combined list."""
+    """Return the names of a gym's tasks in the released combined list."""
     name, field = LISTED[gym]
     rows = [row["reward_model"] for row in read_parquet(root / LIST, ["reward_model"])]
     named = frozenset(str(row[field]) for row in rows if row["env_name"] == name)

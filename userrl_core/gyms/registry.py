@@ -1,9 +1,9 @@
 """The registry of gyms: the folders next to this file, and installed packages with the entry point ``userrl.gyms``.
 
-A gym is a package with ``gym`` (its `Gym` class), ``tasks`` (``tasks(split, **options)``, ``generate(n, seed, **options)`` and,
-where published tasks exist, ``load_published(root)``) and ``demonstrator`` (a class ``(task, rng, skill, config)`` with
-``act(observation) -> InteractCall``). Its name is that of the folder or of the entry point. Modules are imported on first use,
-to keep start-up short.
+A gym is a package with three modules. ``gym`` has its `Gym` class. ``tasks`` has ``tasks(split, **options)``,
+``generate(n, seed, **options)`` and, for published tasks, ``load_published(root)``. ``demonstrator`` has a class
+``(task, rng, skill, config)`` with ``act(observation) -> InteractCall``. The folder or the entry point names the gym. Modules
+are imported on first use, for a short start-up.
 """
 
 from __future__ import annotations
@@ -35,12 +35,14 @@ PACKAGED = {
     "voice": "userrl-gym-voice",
     "webshop": "userrl-gym-webshop",
 }
-"""Our gyms that are packages of their own, and the package of each: a folder of this name in ``packages/``."""
+"""Our gyms in separate packages, with the package of each: a folder of this name in ``packages/``."""
 
 
 @cache
 def packages() -> Mapping[str, str]:
-    """Import path of every gym's package by the gym's name, our own gyms first. Raises ConfigError for a duplicate name."""
+    """Return the import path of every gym's package by the gym's name, our gyms first. Raises ConfigError for a
+    duplicate name.
+    """
     parent = __name__.rpartition(".")[0]
     paths = {m.name: f"{parent}.{m.name}" for m in iter_modules([str(Path(__file__).parent)]) if m.ispkg}
     ours = {*paths, *PACKAGED}
@@ -53,12 +55,12 @@ def packages() -> Mapping[str, str]:
 
 
 def names() -> tuple[str, ...]:
-    """The names of all installed gyms."""
+    """Return the names of all installed gyms."""
     return tuple(packages())
 
 
 def part(name: str, module: str) -> ModuleType:
-    """A module of a gym's package: ``gym``, ``tasks``, ``demonstrator``. Raises ConfigError where the gym is not installed."""
+    """Import a module of a gym: ``gym``, ``tasks`` or ``demonstrator``. Raises ConfigError if the gym is not installed."""
     if name not in packages():
         raise ConfigError(not_installed(name))
     return import_module(f"{packages()[name]}.{module}")
@@ -72,13 +74,13 @@ def not_installed(name: str) -> str:
 
 
 def gym_class(name: str) -> type[Gym[Any]]:
-    """The gym's class."""
+    """Return the gym's class."""
     gym_type: type[Gym[Any]] = _class_in(part(name, "gym"), lambda cls: issubclass(cls, Gym) and cls.name == name)
     return gym_type
 
 
 def unavailable(name: str) -> str:
-    """Why a gym cannot be played on this machine, in a sentence; "" where it can."""
+    """Return why a gym cannot run on this machine, in a sentence; "" if it can."""
     if name not in packages():
         return not_installed(name)
     try:
@@ -88,7 +90,7 @@ def unavailable(name: str) -> str:
 
 
 def make(name: str, task: Task | None = None, user: Any = "rule", **config: Any) -> Gym[Any]:
-    """A gym for one episode.
+    """Make a gym for one episode.
 
     task: None takes the first training task. user: a kind (``rule``, ``openai``, ``human``), a ``(kind, options)`` pair, or
     a user object. config: fields of the gym's config. Raises ConfigError for an unknown name, kind or option.
@@ -103,11 +105,12 @@ def make(name: str, task: Task | None = None, user: Any = "rule", **config: Any)
 
 
 _USER_KINDS = ("rule", "openai", "human")
-"""The user kinds that a run may request for every gym; a gym without a user ignores them."""
+"""The user kinds that a run may request for every gym. A gym without a user ignores them."""
 
 
 def make_user(gym_type: type[Gym[Any]], task: Task, user: Any) -> Any:
-    """The user object for a task: built from its kind (None: the rule user), or passed through. None in a gym without users.
+    """Build the user for a task from its kind (None: the rule user), or pass a user object through. None for a gym
+    without users.
 
     Raises ConfigError for a kind that the gym does not have and for options that its user does not accept.
     """
@@ -134,7 +137,9 @@ def make_user(gym_type: type[Gym[Any]], task: Task, user: Any) -> Any:
 
 
 def tasks(name: str, split: str, **options: Any) -> Sequence[Task]:
-    """The gym's own tasks of a split (``train``, ``validation``, ``test``); options such as ``tier`` are the gym's."""
+    """Return the gym's own tasks of a split (``train``, ``validation``, ``test``). Options such as ``tier`` depend on
+    the gym.
+    """
     if split not in ("train", "validation", "test"):
         raise ConfigError(f"There is no split '{split}'; there are train, validation and test.")
     sorted_options = tuple(sorted(options.items()))
@@ -150,7 +155,7 @@ def tasks(name: str, split: str, **options: Any) -> Sequence[Task]:
 
 
 def hashable(value: object) -> bool:
-    """Whether the value can be a key of a cache; a recipe's options may hold lists, which cannot."""
+    """Return whether the value can be a cache key. A recipe's options may hold lists, which cannot."""
     try:
         hash(value)
     except TypeError:
@@ -177,15 +182,15 @@ def _tasks(name: str, split: str, options: tuple[tuple[str, Any], ...]) -> Seque
 
 
 def generate(name: str, n: int, seed: int, **options: Any) -> list[Task]:
-    """n new tasks from the gym's generator, the same for the same seed."""
+    """Return n new tasks from the gym's generator, the same for the same seed."""
     generated: list[Task] = part(name, "tasks").generate(n, seed, **options)
     return generated
 
 
 def load_published(name: str, path: str | Path) -> list[Task]:
-    """The published tasks of a gym, every split, from the root of a copy of the released repository.
+    """Return the published tasks of a gym, all splits, from the root of a copy of the released repository.
 
-    Raises TaskError naming file, index and field for a bad row, and for a gym that has none.
+    Raises TaskError with file, index and field for a bad row, and for a gym without published tasks.
     """
     module = part(name, "tasks")
     loader: Callable[[Path], list[Task]] | None = getattr(module, "load_published", None)
@@ -198,7 +203,7 @@ def load_published(name: str, path: str | Path) -> list[Task]:
 
 
 def min_turns(task: Task, config: GymConfig | None = None) -> int:
-    """Fewest turns in which the full-skill demonstrator solves this task, without luck."""
+    """Return the fewest turns in which the full-skill demonstrator solves this task, without luck."""
     gym_type = gym_class(task.gym)
     rule = gym_type.min_turns
     if isinstance(rule, int):
@@ -207,12 +212,12 @@ def min_turns(task: Task, config: GymConfig | None = None) -> int:
 
 
 def demonstrator_class(name: str) -> Any:
-    """The gym's scripted demonstrator: ``(task, rng, skill, config)`` with ``act(observation) -> InteractCall``."""
+    """Return the gym's scripted demonstrator: ``(task, rng, skill, config)`` with ``act(observation) -> InteractCall``."""
     return _class_in(part(name, "demonstrator"), lambda cls: cls.__name__.endswith("Demonstrator"))
 
 
 def _class_in(module: ModuleType, matches: Callable[[type[Any]], bool]) -> type[Any]:
-    """The one class defined in a module that matches. Raises ConfigError where there is none, or more than one."""
+    """Return the one class of a module that matches. Raises ConfigError if there is none or more than one."""
     classes = [cls for cls in vars(module).values() if isinstance(cls, type) and cls.__module__ == module.__name__]
     matching = [cls for cls in classes if matches(cls)]
     if len(matching) != 1:

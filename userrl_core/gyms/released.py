@@ -1,6 +1,6 @@
-"""Readers of the released task files (JSON and parquet); every error names file, index and field.
+"""Readers of the released task files (JSON and parquet). Every error names file, index and field.
 
-A loader returns all of a gym's tasks or raises.
+A loader returns all tasks of a gym or raises.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from userrl_core.seeding import Split, content_hash, validation_of
 
 
 def read_json(path: Path, expected: type[list[Any]] | type[dict[str, Any]]) -> Any:
-    """The JSON value of a file, which must be of the expected type. Raises TaskError naming the file."""
+    """Return the JSON value of a file, which must be of the expected type. Raises TaskError with the file."""
     try:
         value = orjson.loads(path.read_bytes())
     except FileNotFoundError:
@@ -34,7 +34,7 @@ def read_json(path: Path, expected: type[list[Any]] | type[dict[str, Any]]) -> A
 
 
 def read_parquet(path: Path, columns: list[str]) -> list[dict[str, Any]]:
-    """The rows of a parquet file, these columns only. Raises TaskError naming the file."""
+    """Return the rows of a parquet file with these columns only. Raises TaskError with the file."""
     import pyarrow as pa  # imported here for start-up time: only published tasks need it
     import pyarrow.parquet as pq
 
@@ -50,7 +50,7 @@ def read_parquet(path: Path, columns: list[str]) -> list[dict[str, Any]]:
 
 
 def text_field(row: Any, name: str, path: Path, index: object) -> str:
-    """A field that must hold text. Raises TaskError naming file, index and field."""
+    """Return a field that must hold text. Raises TaskError with file, index and field."""
     value = row.get(name) if isinstance(row, dict) else None
     if not isinstance(value, str) or not value.strip():
         raise TaskError(f"{path}, entry {index}: field '{name}' must be text, found {type(value).__name__}.")
@@ -58,9 +58,9 @@ def text_field(row: Any, name: str, path: Path, index: object) -> str:
 
 
 def released_splits(root: Path, folder: str, field: str) -> dict[str, Split]:
-    """The split of each released task, by the ``reward_model.<field>`` of its row.
+    """Return the split of each released task, by the ``reward_model.<field>`` of its row.
 
-    Validation is 5 % of the released train rows, by content hash (UserRL section 4.1); the released validation set is part
+    Validation is 5 % of the released train rows, by content hash (UserRL section 4.1). The released validation set is part
     of the test rows.
     """
     splits: dict[str, Split] = {}
@@ -82,7 +82,7 @@ def _rows(folder: Path) -> Iterator[tuple[str, dict[str, Any], Path, int]]:
 
 
 def read_rows(path: Path) -> list[Any]:
-    """The conversations of a file as they stand there. Raises TaskError for a file that holds none."""
+    """Return the conversations of a file, unchanged. Raises TaskError for a file without conversations."""
     try:
         text = path.read_text(encoding="utf-8")
         lines = [line for line in text.split("\n") if line.strip()]

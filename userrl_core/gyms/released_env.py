@@ -1,7 +1,7 @@
-"""A gym of ours behind the interface of the released gyms, for their trainer: ``reset()`` and ``step_async(action)``.
+"""Our gyms behind the interface of the released gyms, for their trainer: ``reset()`` and ``step_async(action)``.
 
-An action is ``[action|answer|search|finish] text``. A step returns (observation, reward, terminated, truncated, info), and the
-agent sees the feedback alone; a step after the end raises.
+An action is ``[action|answer|search|finish] text``. A step returns (observation, reward, terminated, truncated, info). The
+agent sees only the feedback. A step after the end raises.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _ACTION = re.compile(r"\s*\[(action|answer|search|finish)\]\s*(.*)", re.DOTALL |
 
 
 class ReleasedEnv:
-    """One episode after another of a gym's task.
+    """Consecutive episodes of a gym's task.
 
-    max_steps: steps of an episode (released default: 20). user, config: as in `make`. Where scoring did not run the step
-    raises TaskError: their trainer would count a missing reward as a failure of the agent.
+    max_steps: steps of an episode (released default: 20). user, config: as in `make`. If scoring did not run, the step raises
+    TaskError, because the released trainer would count a missing reward as a failure of the agent.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class ReleasedEnv:
         self._steps, self._over = 0, True
 
     def reset(self, seed: int | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
-        """A new episode: the observation, whose feedback is the user's opening, and info."""
+        """Start an episode. Return the observation, whose feedback is the user's opening, and info."""
         gym, task, user, config = self._made
         self._gym = make(gym, task, user, **config)
         self._steps, self._over = 0, False
@@ -63,7 +63,7 @@ class ReleasedEnv:
         return {"feedback": feedback, "step": self._steps}, reward, terminated, truncated, info
 
     def step(self, action: str) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
-        """The same from synchronous code."""
+        """Execute one action string from synchronous code."""
         return complete(self.step_async(action))
 
     def close(self) -> None:

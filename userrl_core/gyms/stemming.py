@@ -1,7 +1,7 @@
-"""Matching free text by word stems: how rule users judge questions and explanations without a model.
+"""Matching of free text by word stems, with which rule users judge questions and explanations without a model.
 
-A *stem* is the beginning of a word (``poison`` matches poisons, poisoned, poisoning); a *group* is a list of alternative
-stems; a *pattern* is a list of groups. All functions are pure and ignore case and accents.
+A *stem* is the beginning of a word (``poison`` matches poisons, poisoned, poisoning). A *group* is a list of alternative
+stems. A *pattern* is a list of groups. All functions are pure and ignore case and accents.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Group = Sequence[str]
 Pattern = Sequence[Group]
 
 MAX_CHARACTERS = 20_000
-"""Only this many characters of a text are read: a message of a megabyte must not block the other episodes."""
+"""Number of characters of a text that are read. A message of a megabyte must not block the other episodes."""
 
 _WORD = re.compile(r"[a-z0-9]+")
 _ENDINGS = (
@@ -49,7 +49,7 @@ _FUNCTION_WORDS = frozenset(_FUNCTION_TEXT.split())
 
 
 def fold(text: str) -> str:
-    """Lower case without accents and apostrophes, so that ``isn't`` is one word."""
+    """Return the text in lower case without accents and apostrophes, so that ``isn't`` is one word."""
     folded = text.casefold()
     if not folded.isascii():
         folded = "".join(c for c in unicodedata.normalize("NFKD", folded) if not unicodedata.combining(c)).replace(
@@ -59,12 +59,12 @@ def fold(text: str) -> str:
 
 
 def words(text: str) -> list[str]:
-    """The words and numbers of a text, folded, in order; of its first `MAX_CHARACTERS` characters."""
+    """Return the folded words and numbers in the first `MAX_CHARACTERS` characters of a text, in order."""
     return _WORD.findall(fold(text[:MAX_CHARACTERS]))
 
 
 def normalise(text: str) -> str:
-    """The words joined by single spaces, without a leading article; equal for two spellings of a name."""
+    """Return the words joined by single spaces, without a leading article. Equal for two spellings of a name."""
     name = words(text)
     if len(name) > 1 and name[0] in ("a", "an", "the"):
         name = name[1:]
@@ -72,25 +72,25 @@ def normalise(text: str) -> str:
 
 
 def matches(group: Group, text_words: Iterable[str]) -> bool:
-    """Whether one of the words begins with one of the group's stems. A stem ending in ``$`` is a whole word."""
+    """Return whether one of the words begins with one of the group's stems. A stem with a final ``$`` is a whole word."""
     whole_words = {stem[:-1] for stem in group if stem.endswith("$")}
     beginnings = tuple(stem for stem in group if not stem.endswith("$"))
     return any(word in whole_words or word.startswith(beginnings) for word in text_words)
 
 
 def coverage(pattern: Pattern, text_words: Sequence[str]) -> float:
-    """The share of the pattern's groups that match the words, in [0, 1]; 0 for an empty pattern."""
+    """Return the share of the pattern's groups that match the words, in [0, 1]; 0 for an empty pattern."""
     return sum(matches(group, text_words) for group in pattern) / len(pattern) if pattern else 0.0
 
 
 def strongest_match(patterns: Iterable[Pattern], text_words: Sequence[str]) -> int:
-    """The number of groups of the longest pattern that matches the words in full; 0 when none does."""
+    """Return the number of groups of the longest fully matching pattern; 0 if no pattern matches."""
     return max((len(pattern) for pattern in patterns if coverage(pattern, text_words) == 1.0), default=0)
 
 
 @lru_cache(maxsize=16384)
 def stem(word: str) -> str:
-    """The word without a common English ending; at least four letters long, else the whole word."""
+    """Return the word without a common English ending if at least four letters remain, else the whole word."""
     for ending in _ENDINGS:
         if word.endswith(ending) and len(word) - len(ending) >= 4:
             return word[: -len(ending)]
@@ -98,18 +98,18 @@ def stem(word: str) -> str:
 
 
 def content_words(text: str) -> list[str]:
-    """The content words in order, each once: no articles, pronouns, auxiliaries or negations."""
+    """Return the content words in order, each once, without articles, pronouns, auxiliaries and negations."""
     content = (w for w in words(text) if w not in _FUNCTION_WORDS and w not in _NEGATIONS and len(w) > 1)
     return list(dict.fromkeys(content))
 
 
 def stems(text: str) -> list[str]:
-    """The stems of the content words in order, each once."""
+    """Return the stems of the content words in order, each once."""
     return list(dict.fromkeys(stem(word) for word in content_words(text)))
 
 
 def negated(question: str) -> bool:
-    """Whether a yes/no question holds a negation after its first word (a leading ``isn't`` is only a polite form)."""
+    """Return whether a yes/no question has a negation after its first word. A leading ``isn't`` is only a polite form."""
     rest = words(question)[1:]
     return any(w in _NEGATIONS or (w.endswith("nt") and w[:-2] in _AUXILIARIES) for w in rest)
 
@@ -120,5 +120,5 @@ _AUXILIARIES = frozenset(
 
 
 def read_pattern(text: str) -> list[list[str]]:
-    """Parse a pattern: ``a b + c d`` is a word beginning with a or b, and one beginning with c or d."""
+    """Parse a pattern: ``a b + c d`` is a word that begins with a or b, and one that begins with c or d."""
     return [group.split() for group in text.split("+")]

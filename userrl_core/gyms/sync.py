@@ -1,7 +1,7 @@
 """Calls of asynchronous gyms from synchronous code: one event loop in its own thread, started on first use.
 
-A thread rather than ``asyncio.run``: it also works inside a running loop (a notebook, an asynchronous test), and clients of
-model servers keep their connections between calls.
+Unlike ``asyncio.run``, a thread also works inside a running loop (a notebook, an asynchronous test). Clients of model
+servers also keep their connections between calls.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def complete(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run the coroutine and return its result, or raise its exception; blocks."""
+    """Run the coroutine, block, and return its result or raise its exception."""
     return asyncio.run_coroutine_threadsafe(coroutine, _loop()).result()
 
 

@@ -1,4 +1,4 @@
-"""Task files: one JSON object per line, written atomically; every read error names file, line and field."""
+"""Task files: one JSON object per line, written atomically. Every read error names file, line and field."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SPLITS = ("train", "validation", "test")
 
 
 def write_tasks(path: Path, tasks: Iterable[Task]) -> int:
-    """Write the tasks and return their number. The file is replaced atomically: a reader never sees a partial file."""
+    """Write the tasks and return their number. The file is replaced atomically, so a reader never sees a partial file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     count = 0
@@ -36,7 +36,7 @@ def write_tasks(path: Path, tasks: Iterable[Task]) -> int:
 
 
 def read_tasks(path: Path) -> list[Task]:
-    """All tasks of a file. Raises TaskError for the first line that is not a task."""
+    """Return all tasks of a file. Raises TaskError for the first line that is not a task."""
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:

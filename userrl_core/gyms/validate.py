@@ -1,4 +1,4 @@
-"""Check that a task can be solved: its gold solution, played with the rule user, must reach the full score."""
+"""Check that a task can be solved: its gold solution, executed with the rule user, must reach the full score."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from userrl_core.records import Task
 
 @dataclass(frozen=True, slots=True)
 class GoldValidation:
-    """The result of playing a task's gold solution.
+    """The result of a task's gold solution.
 
-    ok: the full score was reached. score: the metric, None when there was no score. reason: empty when ok, else a sentence.
-    playable: False for a task that cannot be played on this machine (imported without its data).
+    ok: the full score was reached. score: the metric, None without a score. reason: empty when ok, else a sentence.
+    playable: False for a task that cannot run on this machine (imported without its data).
     """
 
     ok: bool
@@ -29,12 +29,12 @@ class GoldValidation:
 
 
 def validate(task: Task, config: GymConfig | Mapping[str, Any] | None = None) -> GoldValidation:
-    """Play the task's gold solution with the rule user. A faulty task is reported in the result, never raised."""
+    """Execute the task's gold solution with the rule user. A faulty task is reported in the result, never raised."""
     return complete(validate_async(task, config))
 
 
 async def validate_async(task: Task, config: GymConfig | Mapping[str, Any] | None = None) -> GoldValidation:
-    """The same from asynchronous code."""
+    """Execute the gold solution as `validate` does, from asynchronous code."""
     gym_type = gym_class(task.gym)
     settings = config if isinstance(config, GymConfig) else parse_config(gym_type, config or {})
     try:

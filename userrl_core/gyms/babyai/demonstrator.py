@@ -1,7 +1,7 @@
-"""The scripted demonstrator of BabyAI: minigrid's own bot knows the way, and its moves are said in our actions.
+"""The scripted demonstrator of BabyAI: minigrid's own bot, with its moves translated into our actions.
 
-It keeps a copy of the level, which it changes as the gym changes its own, and asks the bot for its next deed: a thing to pick up, a
-door to open, a place to drop at. What can be said as one action is.
+It keeps a copy of the level and changes it as the gym changes its own. It asks the bot for its next manipulation: a thing to
+pick up, a door to open, a place to drop at. If our actions have one for it, that action is the turn.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ from userrl_core.interact import InteractCall
 from userrl_core.records import Task
 
 _MOST = 400
-"""Moves after which the bot has lost its way."""
+"""Number of moves after which the bot counts as lost."""
 _MOST_SEARCHES = 200
-"""Searches for a path after which the bot plans in circles; a move takes five at most where it does not (200 conversations)."""
+"""Number of path searches after which the bot counts as planning in circles. Otherwise a move takes at most five (200
+conversations).
+"""
 
 
 class _Bot(BabyAIBot):  # type: ignore[misc]  # minigrid has no types
-    """minigrid's bot, which may replan without end where a door and a key are in each other's way: it raises instead."""
+    """minigrid's bot, with a limit on replanning. It may replan forever if a door and a key block each other; then it raises."""
 
     def replan(self, action_taken: int | None = None) -> Any:
         self._searches = 0
@@ -41,18 +43,20 @@ class _Bot(BabyAIBot):  # type: ignore[misc]  # minigrid has no types
 
 
 class BabyAIDemonstrator:
-    """Plays one episode. With probability 1 - skill a turn is any action that is possible, as it is once the bot gave up."""
+    """A player of one episode. A turn is a random possible action with probability 1 - skill, and always once the bot
+    gave up.
+    """
 
     def __init__(self, task: Task, rng: random.Random, skill: float, config: GymConfig) -> None:
         self._env, self._short = make_env(task), task.payload.get("short", False)
         self._rng, self._skill = rng, skill
         self._bot: Any = _Bot(self._env)
         self._last: int | None = None
-        """The move that the bot has not heard of."""
+        """The last move, which the bot does not know yet."""
         self._said: list[str] = []
 
     def act(self, observation: str) -> InteractCall:
-        """The next call."""
+        """Return the next call."""
         possible = actions(self._env)
         text = self._next(possible) if self._rng.random() < self._skill else None
         text = text or self._rng.choice(list(possible))
@@ -63,14 +67,17 @@ class BabyAIDemonstrator:
         return InteractCall("action", text.removesuffix(" 1") if self._short else text)
 
     def _begin_anew(self) -> None:
-        """A bot undoes what it would not have done, and may go round in a circle with us: a new one knows what the old one saw."""
+        """Replace the bot by a new one that knows the cells its predecessor saw.
+
+        A bot undoes moves that it would not have made, and may thus go round in a circle with us.
+        """
         seen = None if self._bot is None else self._bot.vis_mask
         self._bot, self._last = _Bot(self._env), None
         if seen is not None:
             self._bot.vis_mask = seen
 
     def _tell(self, move: int) -> None:
-        """The bot hears of the last move before the next one is made; what it would do instead does not matter."""
+        """Report the last move to the bot before the next one is made. The bot's own proposal is ignored."""
         if self._bot is not None:
             try:
                 self._bot.replan(self._last)
@@ -79,7 +86,7 @@ class BabyAIDemonstrator:
         self._last = move
 
     def _next(self, possible: Mapping[str, BabyAIAction]) -> str | None:
-        """The action that the bot's way begins with; None where it has none."""
+        """Return the first action of the bot's plan; None if it has no plan."""
         way = _way(self._bot, self._last)
         if way is None:
             return None
@@ -96,7 +103,10 @@ class BabyAIDemonstrator:
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """What the bot does up to its next deed. then: that deed's move, None at the end. cell: what it is done to."""
+    """The bot's plan up to its next manipulation.
+
+    then: the move of that manipulation, None at the end. cell: its target.
+    """
 
     first: int
     then: int | None
@@ -105,7 +115,7 @@ class _Way:
 
 
 def _way(bot: Any, last: int | None) -> _Way | None:
-    """What the bot would do next, tried out in a copy; None where it does not know."""
+    """Return the bot's plan, tried out in a copy; None if the bot has no plan."""
     if bot is None:
         return None
     trial_bot = copy.deepcopy(bot)

@@ -1,11 +1,13 @@
-"""BabyAI in words (AgentGym-RL B.4): the rooms are minigrid's, what is said of them and what can be done is ours.
+"""BabyAI in words (AgentGym-RL B.4). The rooms are minigrid's; the descriptions and actions are ours.
 
-A success pays 1 - 0.9 t/T, t being the moves that were made and T the level's most (minigrid's reward); everything else pays 0.
-Success is any reward above 0. The released server prints actions as ``pickup`` where its instruction says ``pick up``: here both
-are taken, and a thing without its number is the nearest of that name. There a late success is not the end of the episode, and its
-score goes on rising: here a success ends it, whenever. In the tiny tier, for models of laptop size, things are names alone.
+A success pays 1 - 0.9 t/T (minigrid's reward), for t moves made and the level's maximum T. Everything else pays 0. Success is
+any reward above 0. There are two departures from the released server:
 
-Needs the extra ``envs`` (minigrid).
+- It prints actions as ``pickup`` but its instruction says ``pick up``. Here both are accepted, and a thing without
+  its number is the nearest of that name.
+- There a late success does not end the episode, and its score continues to rise. Here any success ends the episode.
+
+In the tiny tier, for models of laptop size, observations are names only. Needs the extra ``envs`` (minigrid).
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from userrl_core.records import Task
 
 LIST = "check available actions"
 NO, NOTHING = "no", "nothing"
-"""What the tiny tier says to what is not possible, and where nothing is in view."""
+"""The tiny tier's observations for an impossible action, and for an empty view."""
 
 
 class BabyAIGym(Gym[GymConfig]):
@@ -34,7 +36,7 @@ class BabyAIGym(Gym[GymConfig]):
     name = "babyai"
     metric = "Success, less with every move"
     full_score = 0.1
-    """What the last possible move pays; the first pays almost 1."""
+    """The reward of the last possible move. The first pays almost 1."""
     goal = (
         "You are in a world of rooms and have a goal to reach. You see what lies before you; things of one name are numbered, the "
         "nearest first. A closed door can be opened, a locked one only with a key of its colour that you carry."
@@ -45,18 +47,18 @@ class BabyAIGym(Gym[GymConfig]):
     }
 
     def opening(self) -> str:
-        """The goal, what is in view and what can be done."""
+        """Return the goal, the things in view and the available actions."""
         self._env = make_env(self.task)
         self._short: bool = self.task.payload.get("short", False)
         return f"Your goal: {self._env.mission}\n{self._seen()}"
 
     def brief(self) -> str:
-        """In the tiny tier the goal without its articles, and the names of what is in view; else the opening."""
+        """Return the goal without articles and the names in view in the tiny tier; the opening in other tiers."""
         goal = " ".join(word for word in self._env.mission.split() if word not in ("a", "the"))
         return f"{goal}\n{self._seen()}" if self._short else f"Your goal: {self._env.mission}\n{self._seen()}"
 
     async def action(self, content: str) -> Reply:
-        """Carry out one action, until it is done or something is in the way."""
+        """Carry out one action until it is done or something is in the way."""
         text = " ".join(content.lower().split()).rstrip(".").replace("pickup ", "pick up ")
         possible = actions(self._env)
         if text == LIST:
@@ -83,7 +85,7 @@ class BabyAIGym(Gym[GymConfig]):
 
 
 def make_env(task: Task) -> Any:
-    """The level's environment, in the state in which an episode of the task begins."""
+    """Make the level's environment, in its state at the start of the task's episode."""
     name, options = environment_of(task.payload["level"], task.payload.get("version", 1))
     env = gymnasium.make(name, **options).unwrapped
     with redirect_stdout(StringIO()):  # it prints every world that it throws away
@@ -92,7 +94,7 @@ def make_env(task: Task) -> Any:
 
 
 def carry_out(env: Any, moves: tuple[int, ...], watch: Callable[[int], None] = lambda move: None) -> tuple[float, bool]:
-    """Make the moves until one changes nothing or ends the episode; the reward, and whether it has ended.
+    """Make the moves until one changes nothing or ends the episode. Return the reward and whether the episode has ended.
 
     watch: called with each move before it is made.
     """
@@ -108,6 +110,6 @@ def carry_out(env: Any, moves: tuple[int, ...], watch: Callable[[int], None] = l
 
 
 def _state(env: Any) -> tuple[Any, ...]:
-    """What a move can change."""
+    """Return the part of the state that a move can change."""
     ahead = env.grid.get(*env.front_pos)
     return tuple(env.agent_pos), env.agent_dir, env.carrying, ahead, getattr(ahead, "is_open", None)

@@ -1,6 +1,6 @@
 """The 40 levels, in the order of AgentGym's item ids: ``babyai_N`` is level N mod 40 under seed N div 40.
 
-A family is what the goal of a level is about; AgentGym-RL's table 4 has six of them as its subsets.
+A family groups levels by their kind of goal. AgentGym-RL's table 4 uses six families as its subsets.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ FAMILY: dict[str, str] = {level: family for family, levels in FAMILIES.items() f
 
 
 VERSIONS: dict[str, int] = {"GoToObjS6": 2}
-"""The version of a level's world in the tasks of today; every other level has one world, and its tasks name none."""
+"""The current version of a level's world. Every other level has one world, and its tasks name no version."""
 
 
 def environment_of(level: str, version: int = 1) -> tuple[str, dict[str, int]]:
-    """Return the level's name in minigrid's registry and the options under which it is the world of a task.
+    """Return the level's name in minigrid's registry and the options that make the world of a task.
 
-    GoToObjS6 on AgentGym's server has a room of 4 and 16 moves, as minigrid 2.3.1 registers it. Version 1, which tasks had
-    here first, is minigrid's room of 6 with 36 moves; runs that are stored with it replay as they were played.
+    On AgentGym's server GoToObjS6 has a room of 4 and 16 moves, as registered by minigrid 2.3.1. Version 1, which our
+    tasks used first, is minigrid's room of 6 with 36 moves. Stored runs with version 1 replay unchanged.
     """
     if level != "GoToObjS6":
         return f"BabyAI-{level}-v0", {}

@@ -1,4 +1,4 @@
-"""Tasks of BabyAI: a level and a seed each, ids as AgentGym counts them. The family of a level is the task's tier."""
+"""Tasks of BabyAI: pairs of level and seed, with AgentGym's ids. The family of a level is the task's tier."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from userrl_core.seeding import content_hash, split_of
 from userrl_core.suggest import nearest
 
 SEEDS = 20
-"""Seeds of each level in our own tasks: 800 in all."""
+"""Seeds of each level in our own tasks (800 tasks in all)."""
 TINY = ("GoToRedBallGrey", "GoToRedBall", "GoToObjS6", "GoToLocalS8N7", "PickupDistDebug")
-"""The levels of the tiny tier: one room, one thing to go to or to pick up."""
+"""The levels of the tiny tier: one room, with one thing to go to or to pick up."""
 TINY_SEEDS = 200
 
 
 def tasks(
     split: str, *, tier: str = "full", families: Iterable[str] = tuple(FAMILIES), levels: Iterable[str] = LEVELS
 ) -> Sequence[Task]:
-    """Our tasks of a split: the chosen levels of the chosen families. tier: ``full``, or ``tiny`` for a small model.
+    """Return our tasks of a split for the chosen families and levels. tier: ``full``, or ``tiny`` for a small model.
 
-    Raises ConfigError for a tier, family or level that there is not.
+    Raises ConfigError for an unknown tier, family or level.
     """
     if tier not in ("full", "tiny"):
         raise ConfigError(f"BabyAI has the tiers full and tiny, not '{tier}'.")
@@ -40,7 +40,7 @@ def tasks(
 
 
 def generate(n: int, seed: int) -> list[Task]:
-    """n tasks on seeds that our own tasks do not use, the same for the same seed."""
+    """Return n tasks on seeds that our own tasks do not use, the same for the same seed."""
     rng = Random(f"babyai/{seed}")
     numbers = rng.sample(range(SEEDS * len(LEVELS), 10_000 * len(LEVELS)), n)
     return [_task(number) for number in numbers]

@@ -1,6 +1,6 @@
-"""What the agent sees, in words, and what it can do from where it stands.
+"""The agent's view in words, and its possible actions.
 
-An action in words is a list of minigrid's moves: walking there, then what the action says. Only cells in view are walked over.
+An action in words is a list of minigrid's moves: the walk there, then the action itself. Walks use cells in view only.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 LEFT, RIGHT, FORWARD, PICKUP, DROP, TOGGLE = range(6)
 STEPS = ((1, 0), (0, 1), (-1, 0), (0, -1))
-"""A step forward, by direction, as minigrid counts them."""
+"""The step forward for each direction, in minigrid's order."""
 HELD = ("key", "ball", "box")
 Cell = tuple[int, int]
 
@@ -30,7 +30,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class BabyAIAction:
-    """What can be done. moves: minigrid's. what: goto, pickup, through, toggle, drop or move. cell: what it is done to."""
+    """A possible action. moves: minigrid's. what: goto, pickup, through, toggle, drop or move. cell: its target."""
 
     moves: tuple[int, ...]
     what: str
@@ -38,7 +38,7 @@ class BabyAIAction:
 
 
 def look(env: Any) -> list[Seen]:
-    """The things in view, the nearest first. env: an unwrapped minigrid environment."""
+    """Return the things in view, the nearest first. env: an unwrapped minigrid environment."""
     found = []
     for cell, thing in _visible(env).items():
         if thing is None or thing.type in ("wall", "floor") or cell == tuple(map(int, env.agent_pos)):
@@ -59,7 +59,7 @@ def look(env: Any) -> list[Seen]:
 
 
 def describe(env: Any) -> str:
-    """What is in view, where walls end it, and what is carried."""
+    """Describe the things in view, the wall ahead and the carried thing."""
     said = []
     for seen in look(env):
         side = f" and {abs(seen.right)} to the {'right' if seen.right > 0 else 'left'}" if seen.right else ""
@@ -70,7 +70,7 @@ def describe(env: Any) -> str:
 
 
 def actions(env: Any) -> Mapping[str, BabyAIAction]:
-    """Every action that is possible now, by its words."""
+    """Return every action that is possible now, by its words."""
     front = (int(env.front_pos[0]), int(env.front_pos[1]))
     ahead = env.grid.get(*front)
     found = {"turn left": BabyAIAction((LEFT,), "move"), "turn right": BabyAIAction((RIGHT,), "move")}
@@ -101,7 +101,7 @@ def actions(env: Any) -> Mapping[str, BabyAIAction]:
 
 
 def _visible(env: Any) -> dict[Cell, Any]:
-    """The cells in view, and what is on each."""
+    """Return the cells in view with their contents."""
     _, mask = env.gen_obs_grid()
     cells = {}
     for x in range(env.grid.width):
@@ -113,7 +113,7 @@ def _visible(env: Any) -> dict[Cell, Any]:
 
 
 def _wall(env: Any) -> str:
-    """How far it is to the next wall straight ahead, where that is in view."""
+    """Describe the distance to the next wall straight ahead, if it is in view."""
     x, y = map(int, env.agent_pos)
     dx, dy = STEPS[env.agent_dir]
     visible = _visible(env)
@@ -125,7 +125,7 @@ def _wall(env: Any) -> str:
 
 
 def _paths(env: Any, visible: Mapping[Cell, Any]) -> dict[Cell, tuple[int, ...]]:
-    """Per cell the fewest moves after which the agent stands before it and faces it."""
+    """Return, for each cell, the shortest list of moves after which the agent is in front of the cell and faces it."""
     x, y = map(int, env.agent_pos)
     start = (x, y, int(env.agent_dir))
     came: dict[tuple[int, int, int], tuple[int, ...]] = {start: ()}

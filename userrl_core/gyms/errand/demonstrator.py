@@ -1,4 +1,4 @@
-"""The scripted demonstrator of ErrandGym: does the next useful thing, or with some probability any thing."""
+"""The scripted demonstrator of ErrandGym: the next useful step, or a random step with some probability."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from userrl_core.records import Task
 
 
 class ErrandDemonstrator:
-    """Plays one conversation. With probability 1 - skill a turn is a random choice on a random thing that was mentioned.
+    """A player of one conversation. With probability 1 - skill a turn is a random choice on a random mentioned thing.
 
-    A task deeper than `ErrandConfig.demonstrator_depth` is played at random throughout.
+    In a task deeper than `ErrandConfig.demonstrator_depth` all turns are random.
     """
 
     def __init__(self, task: Task, rng: random.Random, skill: float, config: ErrandConfig) -> None:
@@ -23,7 +23,7 @@ class ErrandDemonstrator:
         self._last: InteractCall | None = None
 
     def act(self, observation: str) -> InteractCall:
-        """The next call, after learning from the answer to the last one."""
+        """Return the next call, after learning from the last observation."""
         self._learn(observation)
         if self._rng.random() < self._skill:
             self._last = self._next()

@@ -1,11 +1,11 @@
-"""ErrandGym: everybody wants something first (ours: the laptop's task in which the horizon matters).
+"""ErrandGym: chains of prerequisites (ours: the laptop's task in which the horizon matters).
 
-The user wants a thing; whatever is not raw has to be made of another thing first. Down the chain by asking, up again by
-making: a task of depth d takes d + 1 questions, one fetch and d makes, 2 d + 2 turns, and there is nothing to guess at the
-end. Only things that were mentioned can be named.
+The user wants a thing. A thing that is not raw must be made of another thing first. The agent asks down the chain,
+fetches the raw thing and makes the rest upwards. A task of depth d takes d + 1 questions, one fetch and d makes, that
+is 2 d + 2 turns, and leaves nothing to guess. The agent can name only things that were mentioned.
 
-Half of the reward is shared out evenly over the useful turns, each paid once and in order, and half is for the goal; or all
-of it is for the goal (`ErrandConfig.reward`). The score is whether the goal was made.
+Half of the reward is shared evenly by the useful turns, each paid once and in order. The other half is for the goal. Or the
+goal earns everything (`ErrandConfig.reward`). The score is whether the goal was made.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ DONE, OK, NO = "done", "ok", "no"
 
 
 class ErrandUser(Protocol):
-    """Who knows what a thing is made of."""
+    """The user, who knows what each thing is made of."""
 
     async def needs(self, thing: str, part: str | None) -> str:
-        """What the user says about a thing: the one that it is made of, or that it is raw (part None). Raises UserError."""
+        """Return the user's sentence about a thing: its part, or that it is raw (part None). Raises UserError."""
         ...
 
 
@@ -33,17 +33,17 @@ class ErrandConfig(GymConfig):
     """Rewards of ErrandGym."""
 
     reward: Literal["dense", "terminal"] = "dense"
-    """dense: `shared` over the useful turns, the rest for the goal; terminal: all for the goal."""
+    """dense: `shared` for the useful turns, the rest for the goal. terminal: everything for the goal."""
 
     shared: float = 0.5
-    """What the useful turns share where the reward is dense."""
+    """Total reward of the useful turns in the dense form."""
 
     demonstrator_depth: int = 8
-    """Deepest task that the scripted demonstrator knows how to do; in deeper ones it acts at random."""
+    """Deepest task that the scripted demonstrator can do. In deeper tasks it acts at random."""
 
 
 class ErrandGym(Gym[ErrandConfig]):
-    """Make what the user wants, from the bottom of the chain up."""
+    """Make the thing that the user wants, from the bottom of the chain up."""
 
     name = "errand"
     config_type = ErrandConfig
@@ -63,12 +63,12 @@ class ErrandGym(Gym[ErrandConfig]):
 
     @staticmethod
     def min_turns(task: Task, config: GymConfig) -> int:
-        """2 depth + 2."""
+        """Return 2 depth + 2."""
         return 2 * len(task.payload["chain"])
 
     @classmethod
     def reward_bounds(cls, config: ErrandConfig) -> RewardBounds:
-        """The goal pays most; a useful turn of the deepest task least."""
+        """Return [0, 1]; the goal pays most, and a useful turn of the deepest task least."""
         return RewardBounds(0.0, 1.0, 0.0)
 
     @classmethod
@@ -80,16 +80,16 @@ class ErrandGym(Gym[ErrandConfig]):
         return [*asks, InteractCall("search", chain[-1]), *makes]
 
     def opening(self) -> str:
-        """What is wanted, as a sentence."""
+        """Return the user's wish as a sentence."""
         self._chain: list[str] = self.task.payload["chain"]
         self._asked = 0
-        """Links of the chain that were asked about in order; the thing after them has been mentioned."""
+        """Number of chain links asked about in order. The thing after them has been mentioned."""
         self._held = len(self._chain)
-        """The highest link that is held; the chain's length while nothing is."""
+        """Index of the highest link held; the chain's length if none is held."""
         return f"I would like to have a {self._chain[0]}."
 
     def brief(self) -> str:
-        """What is wanted, in one word."""
+        """Return the wanted thing in one word."""
         return self._chain[0]
 
     async def action(self, content: str) -> Reply:
@@ -112,7 +112,7 @@ class ErrandGym(Gym[ErrandConfig]):
         return Reply(OK, reward)
 
     async def answer(self, content: str) -> Reply:
-        """Make a thing of the one below it in the chain, if that is held."""
+        """Make a thing from the one below it in the chain, if the agent holds that."""
         link = self._link(content)
         if link is None or link + 1 < self._held or link + 1 == len(self._chain):
             return Reply(NO)
@@ -125,15 +125,15 @@ class ErrandGym(Gym[ErrandConfig]):
         return Reply(DONE, goal + self._share(), done=True)
 
     def score(self) -> float | None:
-        """1.0 once the thing is made."""
+        """Return 1.0 once the thing is made."""
         return None if None in self.rewards else float(self._held == 0)
 
     def _link(self, content: str) -> int | None:
-        """The place in the chain of the thing that is named; None for one that was not mentioned yet."""
+        """Return the chain index of a named thing; None if it was not mentioned yet."""
         name = content.strip().lower()
         mentioned = self._chain[: self._asked + 1]
         return mentioned.index(name) if name in mentioned else None
 
     def _share(self) -> float:
-        """What one useful turn is paid."""
+        """Return the reward of one useful turn."""
         return self.config.shared / (2 * len(self._chain)) if self.config.reward == "dense" else 0.0

@@ -1,4 +1,4 @@
-"""ErrandGym's user played by a language model: says in its own words what a thing is made of."""
+"""ErrandGym's user as a language model, which says in its own words what a thing is made of."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Answer in one short sentence. Say exactly this much and nothing about any other 
 
 
 class LLMErrandUser:
-    """Options are those of `ChatServer`. The model is given one link of the chain at a time, and cannot give away more."""
+    """A served user with the options of `ChatServer`. The model sees one link of the chain at a time and cannot reveal more."""
 
     def __init__(self, task: Task, rng: random.Random, **options: Any) -> None:
         self.ledger: list[ModelCall] = []
         self._server = ChatServer(**options)
 
     async def needs(self, thing: str, part: str | None) -> str:
-        """One sentence that names the part, or says ``raw``. Raises UserError when the model does not say it."""
+        """Return one sentence that names the part or says ``raw``. Raises UserError if the model does not say it."""
         word = "raw" if part is None else part
         truth = "It is raw: it only has to be fetched. Use the word raw." if part is None else f"It is made of: {part}."
         messages = [{"role": "user", "content": _PROMPT.format(thing=thing, truth=truth)}]

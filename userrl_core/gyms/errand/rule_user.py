@@ -1,4 +1,4 @@
-"""The rule user of ErrandGym: one word an answer, so that a turn costs a laptop's model few tokens."""
+"""The rule user of ErrandGym: one-word answers, so that a turn costs a laptop's model few tokens."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ RAW = "raw"
 
 
 class RuleErrandUser:
-    """Names the part, or says that the thing is raw; the generator is not used."""
+    """A user who names the part, or says that the thing is raw. The generator is not used."""
 
     def __init__(self, task: Task, rng: random.Random) -> None:
         self.ledger: list[ModelCall] = []
 
     async def needs(self, thing: str, part: str | None) -> str:
-        """The part's name, or ``raw``."""
+        """Return the part's name, or ``raw``."""
         return RAW if part is None else part

@@ -1,7 +1,7 @@
-"""Tasks of ErrandGym: chains of things, drawn anew for each task, so that nothing can be learnt by heart (ours).
+"""Tasks of ErrandGym: a fresh chain of things for each task, so that nothing can be learnt by heart (ours).
 
-A task of depth d is a chain of d + 1 names. Every depth has as many tasks as depth 1 has chains, each chain once, so that
-a draw from all of them is even over the depths.
+A task of depth d is a chain of d + 1 names. Every depth has as many tasks as depth 1 has chains, each chain once. A draw
+from all tasks is therefore even over the depths.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PER_DEPTH = len(NAMES) * (len(NAMES) - 1)
 
 
 def tasks(split: str, *, depths: Iterable[int] = range(1, 6)) -> Sequence[Task]:
-    """Our tasks of a split, those of the given depths. Raises ConfigError for a depth that there is not."""
+    """Return our tasks of a split at the given depths. Raises ConfigError for an unknown depth."""
     chosen = list(depths)
     unknown = [depth for depth in chosen if depth not in range(1, DEEPEST + 1)]
     if unknown or not chosen:
@@ -32,7 +32,7 @@ def tasks(split: str, *, depths: Iterable[int] = range(1, 6)) -> Sequence[Task]:
 
 
 def generate(n: int, seed: int, *, depth: int = 2) -> list[Task]:
-    """n tasks of one depth, the same for the same seed. Raises ConfigError for more than there are."""
+    """Return n tasks of one depth, the same for the same seed. Raises ConfigError if there are fewer than n."""
     if not 1 <= depth <= DEEPEST:
         raise ConfigError(f"ErrandGym has depths 1 to {DEEPEST}, not {depth}.")
     if n > PER_DEPTH:

@@ -1,4 +1,4 @@
-"""FunctionGym's scripted demonstrator: knows the rule and computes its value with a given skill."""
+"""FunctionGym's scripted demonstrator, which knows the rule and computes its value with a given skill."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from userrl_core.records import Task
 
 
 class FunctionDemonstrator:
-    """Tries some numbers, asks for the test case, answers.
+    """A player that tries some numbers, asks for the test case and answers.
 
-    skill: probability that an answer is right; a wrong answer is followed by another one. At skill 1 it asks for the test
-    case at once; below, it first tries up to three sets of numbers, fewer with more skill.
+    skill: probability that an answer is right; a wrong answer is followed by another one. At skill 1 it asks for the
+    test case at once. Below that it first tries up to three sets of numbers, fewer with more skill.
     """
 
     def __init__(self, task: Task, rng: random.Random, skill: float, config: Any) -> None:
-        """task: its rule and expected value are read. skill: in [0, 1]."""
+        """Read the task's rule and expected value. skill: in [0, 1]."""
         self._expected = float(task.payload["expected"])
         self._rng = rng
         self._skill = skill
@@ -26,7 +26,7 @@ class FunctionDemonstrator:
         self._asked = False
 
     def act(self, observation: str) -> InteractCall:
-        """The next call."""
+        """Return the next call."""
         if self._trials > 0:
             self._trials -= 1
             return InteractCall("action", " ".join(str(self._rng.randint(1, 9)) for _ in range(4)))

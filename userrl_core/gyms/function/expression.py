@@ -1,8 +1,8 @@
-"""Rules over four numbers (UserRL appendix C, FunctionGym): read by Python's own parser, of which only arithmetic is let through.
+"""Rules over four numbers (UserRL appendix C, FunctionGym), read by Python's own parser and limited to arithmetic.
 
 Nothing is ever passed to ``eval``. A rule holds numbers, the letters a to d, brackets, + - * / // % ** and abs, sqrt, round,
-min, max, with Python's precedence and associativity. All arithmetic is in floats: integers of unlimited length would let a
-rule run without end.
+min, max, with Python's precedence and associativity. All arithmetic is in floats: with integers of unlimited length a rule
+could run without end.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from userrl_core.errors import TaskError
 VARIABLES = "abcd"
 Numbers = Sequence[float]
 Rule = Callable[[Numbers], float]
-"""Maps four numbers to a value; raises ArithmeticError or ValueError where the rule has no real value."""
+"""Maps four numbers to a value. Raises ArithmeticError or ValueError if the rule has no real value."""
 
 _MAX_DEPTH = 200
 _BINARY: dict[type[ast.AST], Callable[[float, float], float]] = {
@@ -43,7 +43,7 @@ _FUNCTIONS: dict[str, tuple[Callable[..., float], int, int]] = {
 
 @lru_cache(maxsize=4096)
 def compile_rule(text: str) -> Rule:
-    """The rule as a function of four numbers. Raises TaskError naming the part that is no arithmetic."""
+    """Compile the rule to a function of four numbers. Raises TaskError with the part that is not arithmetic."""
     try:
         return _compiled(ast.parse(" ".join(text.split()), mode="eval").body, 0)
     except (SyntaxError, ValueError, OverflowError) as error:
@@ -54,7 +54,7 @@ def compile_rule(text: str) -> Rule:
 
 
 def evaluate(rule: Rule, numbers: Numbers) -> float | None:
-    """The rule's value, None where it is undefined (division by zero, not real, beyond the range of floats)."""
+    """Return the rule's value; None if it is undefined (division by zero, not real, beyond the range of floats)."""
     try:
         value = rule(numbers)
     except (ArithmeticError, ValueError, TypeError):

@@ -1,7 +1,7 @@
 """FunctionGym: find the hidden rule over four numbers (UserRL appendix C, "FunctionGym").
 
 ``action`` gives the rule's value for four numbers, ``search`` shows the test case, ``answer`` is compared with the rule's
-value on the test case. There is no user besides the rule.
+value on the test case. The rule itself is the only user.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _ONE = re.compile(rf"\s*({_NUMBER})\s*\Z", re.ASCII)
 _FOUR = re.compile(r"\s*" + r"(?:\s+|\s*,\s*)".join([rf"({_NUMBER})"] * 4) + r"\s*\Z", re.ASCII)
 _MAX_CHARACTERS = 400
-"""A longer content is refused; four numbers need far fewer characters."""
+"""Longest accepted content. Four numbers need far fewer characters."""
 
 
 class FunctionConfig(GymConfig):
-    """Rewards and tolerances; defaults from UserRL appendix C unless marked ours."""
+    """Rewards and tolerances. The defaults are from UserRL appendix C unless marked ours."""
 
     correct_reward: float = 1.0
-    """For the right value."""
+    """Reward of the right value."""
 
     wrong_reward: float = 0.0
-    """For a wrong value; the episode continues."""
+    """Reward of a wrong value. The episode continues."""
 
     tolerance: float = Field(default=1e-6, ge=0.0)
     """Largest error of an answer that counts as right."""
@@ -41,7 +41,7 @@ class FunctionConfig(GymConfig):
     """Decimals of the values that an action shows (released code)."""
 
     guard: float = Field(default=0.01, ge=0.0)
-    """An action whose four numbers all lie this close to the test case is refused (ours; the released code compares text)."""
+    """An action with all four numbers this close to the test case is refused (ours; the released code compares text)."""
 
 
 class FunctionGym(Gym[FunctionConfig]):
@@ -64,22 +64,22 @@ class FunctionGym(Gym[FunctionConfig]):
     }
 
     def __init__(self, task: Task, user: object = None, config: FunctionConfig | None = None) -> None:
-        """Raises TaskError when the task's rule cannot be parsed."""
+        """Parse the task's rule. Raises TaskError for an unreadable rule."""
         super().__init__(task, user, config)
         self._rule = compile_rule(str(task.payload["rule"]))
         self._test: tuple[float, ...] = tuple(float(x) for x in task.payload["test_case"])
         self._expected = float(task.payload["expected"])
 
     def opening(self) -> str:
-        """The user's invitation; nothing about the rule."""
+        """Return the user's invitation, which says nothing about the rule."""
         return "I have my rule. Try four numbers, ask for the test case when you are ready, and tell me its value."
 
     def brief(self) -> str:
-        """Three words for the laptop model."""
+        """Return three words for the laptop model."""
         return "find my rule"
 
     async def action(self, content: str) -> Reply:
-        """The rule's value for four numbers, rounded; never for the test case."""
+        """Return the rule's value for four numbers, rounded; never for the test case."""
         numbers = read_four(content)
         if numbers is None:
             return Reply("Give exactly four numbers, e.g. 1 2 3 5.")
@@ -91,11 +91,11 @@ class FunctionGym(Gym[FunctionConfig]):
         return Reply(show(value, self.config.decimals))
 
     async def search(self, content: str) -> Reply:
-        """The test case, for any content."""
+        """Show the test case, for any content."""
         return Reply("test " + " ".join(show(x, 12) for x in self._test))
 
     async def answer(self, content: str) -> Reply:
-        """A value within the tolerance ends the episode; a wrong or unreadable one does not."""
+        """Compare a value with the expected one. A right value ends the episode; a wrong or unreadable one does not."""
         match = _ONE.match(content) if len(content) <= _MAX_CHARACTERS else None
         if match is None:
             return Reply("Give one number.")
@@ -109,7 +109,7 @@ class FunctionGym(Gym[FunctionConfig]):
 
     @classmethod
     def reward_bounds(cls, config: FunctionConfig) -> RewardBounds:
-        """Right and wrong answers."""
+        """Return the bounds given by the rewards of right and wrong answers."""
         return RewardBounds.of_answers(config.correct_reward, config.wrong_reward)
 
     @classmethod
@@ -127,7 +127,7 @@ def read_four(content: str) -> tuple[float, ...] | None:
 
 
 def show(value: float, decimals: int) -> str:
-    """A value as text: rounded, without trailing zeros or a negative zero."""
+    """Format a value: rounded, without trailing zeros or a negative zero."""
     rounded = round(value, decimals)
     if rounded == int(rounded) and abs(rounded) < 1e15:
         return str(int(rounded))
@@ -135,7 +135,7 @@ def show(value: float, decimals: int) -> str:
 
 
 def check_payload(payload: dict[str, object], where: str) -> None:
-    """Raises TaskError unless the rule can be parsed and gives the expected value on the test case."""
+    """Raise TaskError unless the rule can be parsed and gives the expected value on the test case."""
     test, expected = payload["test_case"], payload["expected"]
     if not isinstance(test, list) or len(test) != 4 or not all(isinstance(x, (int, float)) for x in test):
         raise TaskError(f"{where}: test_case must be a list of four numbers.")

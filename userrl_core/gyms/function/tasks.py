@@ -1,6 +1,6 @@
 """FunctionGym's tasks: generated rules, and the 538 published ones (UserRL appendix C).
 
-A rule of ours uses each of a, b, c, d once, with the published operators (sum, difference, product, quotient, square); the
+A rule of ours uses each of a, b, c, d once, with the published operators (sum, difference, product, quotient, square). The
 ``hard`` tier adds remainder, integer division, minimum, maximum and absolute value.
 """
 
@@ -30,7 +30,7 @@ SPLITS = {"train": "data/function_multiturn/train.parquet", "test": "data/functi
 
 
 def tasks(split: str, tier: str = "easy") -> Sequence[Task]:
-    """Our own tasks of a split; tier ``easy`` (published operators) or ``hard``."""
+    """Return our own tasks of a split. tier: ``easy`` (published operators) or ``hard``."""
     return [task for task in _own(tier) if task.split == split]
 
 
@@ -40,7 +40,7 @@ def _own(tier: str) -> tuple[Task, ...]:
 
 
 def generate(n: int, seed: int, tier: str = "easy") -> list[Task]:
-    """n distinct tasks. Raises ConfigError for an unknown tier."""
+    """Return n distinct tasks. Raises ConfigError for an unknown tier."""
     if tier not in TIERS:
         raise ConfigError(f"Gym 'function' has no tier '{tier}'; it has {', '.join(TIERS)}.")
     rng = random.Random(f"function/{tier}/{seed}")
@@ -94,9 +94,9 @@ def _closes_at_end(text: str) -> bool:
 
 
 def load_published(root: Path) -> list[Task]:
-    """The published rules with their published splits; validation is 5 % of train, by hash.
+    """Return the published rules with their published splits. Validation is 5 % of train, by hash.
 
-    Joins ``functions.json`` with the ids of the two parquet files. Raises TaskError naming file, index and field.
+    Joins ``functions.json`` with the ids of the two parquet files. Raises TaskError with file, index and field.
     """
     path = root / DATA
     by_id: dict[str, dict[str, Any]] = {}

@@ -1,4 +1,4 @@
-"""IntentionGym's scripted demonstrator: asks for one missing detail at a time, or badly with probability 1 - skill."""
+"""IntentionGym's scripted demonstrator: a question for one missing detail at a time, or a bad one with probability 1 - skill."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ _SMALL_TALK = (
 
 
 class IntentionDemonstrator:
-    """skill: probability per turn of asking for the most important detail left; else small talk, or all questions at once."""
+    """A player of one episode.
+
+    skill: probability per turn of asking for the most important detail left. Otherwise the turn is small talk or all
+    questions at once.
+    """
 
     def __init__(self, task: Task, rng: random.Random, skill: float, config: IntentionConfig) -> None:
         self._remaining = sorted(details_of(task), key=lambda detail: -detail.importance)
@@ -26,7 +30,7 @@ class IntentionDemonstrator:
         self._skill = skill
 
     def act(self, observation: str) -> InteractCall:
-        """The next question; it does not depend on the observation."""
+        """Return the next question. It does not depend on the observation."""
         if self._remaining and self._rng.random() < self._skill:
             return self._ask(self._remaining.pop(0).inquiry)
         if len(self._remaining) > 2 and self._rng.random() < 0.2:

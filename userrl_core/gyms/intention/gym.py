@@ -1,8 +1,7 @@
-"""Find out what a vague request leaves open, one question at a time (UserRL appendix C, IntentionGym).
+"""IntentionGym: find out what a vague request leaves open, one question at a time (UserRL appendix C).
 
-Each task has details that the request leaves out, of importance 1 to 3. A question earns the base reward of the most
-important detail it asks for, less a penalty for every further detail in the same message; asking for everything at once
-earns nothing.
+Each task has missing details of importance 1 to 3. A question earns the base reward of the most important detail that it asks
+for, minus a penalty for every further detail in the same message. Asking for everything at once earns nothing.
 """
 
 from __future__ import annotations
@@ -41,19 +40,19 @@ class Exchange:
 
 
 class IntentionUser(Protocol):
-    """Replies and judges. The replying side is never given the missing details; the judging side is."""
+    """The user, who replies and judges. Only the judging side knows the missing details."""
 
     async def reply(self, question: str, conversation: Sequence[Exchange]) -> str:
-        """The user's answer. Raises UserError."""
+        """Return the user's answer. Raises UserError."""
         ...
 
     async def covered(self, question: str, remaining: Sequence[Detail]) -> Sequence[int]:
-        """Indices into ``remaining`` (from 0) of the details that the question asks for. Raises JudgeError."""
+        """Return the indices into ``remaining`` (from 0) of the details that the question asks for. Raises JudgeError."""
         ...
 
 
 class IntentionConfig(GymConfig):
-    """Rewards of IntentionGym, defaults from appendix C."""
+    """Rewards of IntentionGym, with the defaults of appendix C."""
 
     high: float = Field(default=1.0, ge=0.0)
     """Base reward of a detail of importance 3 (appendix C)."""
@@ -65,18 +64,18 @@ class IntentionConfig(GymConfig):
     """Base reward of a detail of importance 1 (appendix C)."""
 
     multi_penalty: float = Field(default=0.2, ge=0.0)
-    """Subtracted for each detail after the first that one message covers; the turn's reward stays at or above 0 (appendix C)."""
+    """Penalty for each detail after the first in one message. The turn's reward stays at or above 0 (appendix C)."""
 
     def base(self, importance: int) -> float:
-        """The base reward of an importance."""
+        """Return the base reward of an importance."""
         return {3: self.high, 2: self.medium, 1: self.low}[importance]
 
 
 class IntentionGym(Gym[IntentionConfig]):
     """Ask for the missing details of a vague request (UserRL appendix C).
 
-    The metric is the sum of turn rewards; its maximum is the task's sum of base rewards. Every detail is rewarded once,
-    however often the judge names it.
+    The metric is the sum of turn rewards; its maximum is the task's sum of base rewards. Every detail is rewarded
+    once, even if the judge names it again.
     """
 
     name = "intention"
@@ -106,30 +105,30 @@ class IntentionGym(Gym[IntentionConfig]):
 
     @staticmethod
     def min_turns(task: Task, config: IntentionConfig) -> int:
-        """One turn per detail: two details in one message earn less than two messages."""
+        """Return one turn per detail: two details in one message earn less than two messages."""
         return len(details_of(task))
 
     @classmethod
     def reward_bounds(cls, config: IntentionConfig) -> RewardBounds:
-        """At most one detail's base reward, however many a message covers."""
+        """Return the bounds. A turn earns at most one detail's base reward, however many a message covers."""
         return RewardBounds(0.0, max(config.high, config.medium, config.low), math.inf)
 
     @classmethod
     def gold(cls, task: Task, config: IntentionConfig) -> list[InteractCall]:
-        """Each detail's own inquiry, the most important first."""
+        """Ask each detail's own inquiry, the most important first."""
         order = sorted(details_of(task), key=lambda d: -d.importance)
         return [InteractCall(Choice.ACTION, detail.inquiry) for detail in order]
 
     def opening(self) -> str:
-        """The category and the request."""
+        """Return the category and the request."""
         return f"Category: {self.task.payload['category']}\nRequest: {self.task.payload['task']}"
 
     def brief(self) -> str:
-        """The request alone."""
+        """Return the request only."""
         return str(self.task.payload["task"])
 
     async def action(self, content: str) -> Reply:
-        """A question: replied to and judged at the same time, in separate calls that do not see each other's result."""
+        """Reply to a question and judge it at the same time, in separate calls that do not see each other's result."""
         answer, indices = await _both(
             self.user.reply(content, tuple(self.conversation)), self.user.covered(content, tuple(self.remaining))
         )
@@ -154,7 +153,7 @@ class IntentionGym(Gym[IntentionConfig]):
 
 
 def details_of(task: Task) -> tuple[Detail, ...]:
-    """The task's missing details. Raises TaskError naming the task, the detail and the field."""
+    """Return the task's missing details. Raises TaskError with the task, the detail and the field."""
     rows = task.payload.get("details")
     if not isinstance(rows, (list, tuple)) or not rows:
         raise TaskError(f"Task {task.key} has no details.")
@@ -174,7 +173,7 @@ def _detail(task: Task, number: int, row: Any) -> Detail:
 
 
 async def _both(reply: Any, judgement: Any) -> tuple[str, Sequence[int]]:
-    """Run both calls at once; when one fails the other is cancelled, and the first error is raised unwrapped."""
+    """Run both calls at once. If one fails, the other is cancelled and the first error is raised unwrapped."""
     try:
         async with asyncio.TaskGroup() as group:
             reply_task, judgement_task = group.create_task(reply), group.create_task(judgement)

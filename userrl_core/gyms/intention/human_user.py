@@ -9,10 +9,10 @@ from userrl_core.gyms.intention.gym import Detail, Exchange, details_of
 
 
 class HumanIntentionUser(HumanUser):
-    """Replies to questions about the request, and marks the details that a question asks for."""
+    """A person who answers questions about the request and marks the details that a question asks for."""
 
     async def reply(self, question: str, conversation: Sequence[Exchange]) -> str:
-        """The typed answer."""
+        """Return the typed answer."""
         listed = "\n".join(f"  - {d.description} (importance {d.importance})" for d in details_of(self.task))
         self.console.show_once(
             f"Your request: {self.task.payload['task']}\nIt leaves open:\n{listed}\n"
@@ -21,7 +21,7 @@ class HumanIntentionUser(HumanUser):
         return self.console.line(f"The agent asks: {question}\nYou say: ")
 
     async def covered(self, question: str, remaining: Sequence[Detail]) -> Sequence[int]:
-        """Indices of the details typed as numbers; none for 0."""
+        """Return the indices of the details typed as numbers; 0 means none."""
         listed = "\n".join(f"  {i}. {detail.description}" for i, detail in enumerate(remaining, 1))
         self.console.show(f"Which of these did the question ask for?\n{listed}")
         while True:

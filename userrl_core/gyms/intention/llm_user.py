@@ -1,9 +1,9 @@
-"""IntentionGym's served user: separate calls reply and judge, each with its own knowledge (appendix C).
+"""IntentionGym's served user: separate calls reply and judge, with separate knowledge (appendix C).
 
 The replying prompt holds the request and the conversation, never the missing details. The judging prompt holds the
-remaining details and returns a list of numbers, so that none of its knowledge reaches the agent.
+remaining details and returns only a list of numbers, so that its knowledge cannot reach the agent.
 
-Prompts and response schemas (class names, docstrings, field names) are sent to the model: they are part of the experiment.
+Prompts and response schemas (class names, docstrings, field names) are sent to the model and are part of the experiment.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from userrl_core.served.client import ChatServer, client_for
 from userrl_core.served.quoting import DATA_RULE, quote
 
 REPLY_TEMPERATURE = 0.7
-"""Appendix C: replies are sampled, to sound natural; judgements are not."""
+"""Replies are sampled, to sound natural; judgements are not (appendix C)."""
 
 _REPLY = f"""You play a person who has asked an assistant for help with a short, vague request, and who now gets a question back.
 
@@ -51,7 +51,7 @@ class Response(BaseModel):
 
 
 class LLMIntentionUser:
-    """Options are those of `ChatServer`. Raises UserError from `reply`, JudgeError from `covered`."""
+    """A served user with the options of `ChatServer`. `reply` raises UserError, `covered` raises JudgeError."""
 
     def __init__(self, task: Task, rng: random.Random, **options: Any) -> None:
         self._request = str(task.payload["task"])
@@ -60,7 +60,7 @@ class LLMIntentionUser:
         self.ledger: list[ModelCall] = []
 
     async def reply(self, question: str, conversation: Sequence[Exchange]) -> str:
-        """The user's answer, from the request and the conversation alone."""
+        """Return the user's answer, based on the request and the conversation only."""
         past = "".join(f"You were asked:\n{quote(e.question)}\nYou said:\n{quote(e.answer)}\n" for e in conversation)
         prompt = f"{self._topic()}\n{past}Now you are asked:\n{quote(question)}"
         answer = await client_for(self._server).complete(
@@ -69,7 +69,7 @@ class LLMIntentionUser:
         return str(answer.parsed.response)
 
     async def covered(self, question: str, remaining: Sequence[Detail]) -> Sequence[int]:
-        """The details that the question asks for, as indices from 0."""
+        """Return the details that the question asks for, as indices from 0."""
         names = ("", "low", "medium", "high")
         listed = "\n".join(
             f"{i}. {d.description} (importance: {names[d.importance]})" for i, d in enumerate(remaining, 1)
@@ -89,7 +89,7 @@ class LLMIntentionUser:
 
 
 def _coverage(count: int) -> type[BaseModel]:
-    """The judgement's schema: only numbers on the list, so that a reply with another number is retried."""
+    """Return the judgement's schema. It accepts only numbers on the list, so that a reply with another number is retried."""
     number: Any = Literal[tuple(range(1, count + 1))]
     fields: dict[str, Any] = {"analysis": (str, ...), "covered": (list.__class_getitem__(number), ...)}
     return create_model("Coverage", __config__=ConfigDict(extra="forbid"), **fields)

@@ -1,7 +1,7 @@
-"""IntentionGym's rule user: finds the details that a question asks for by its words, and replies with a preference for each.
+"""IntentionGym's rule user, which finds the details in a question by its words and states a preference for each.
 
 A detail is described by the word stems of its description and of its inquiry. A question asks for it when it holds enough
-of them; stems that several details of the task share weigh less, and stems of the request itself do not count.
+of them. Stems shared by several details of the task weigh less, and stems of the request itself do not count.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from userrl_core.gyms.stemming import normalise, stem, stems
 from userrl_core.records import Task
 
 MIN_COVERAGE = 0.5
-"""The share of a detail's weight that a question must hold to ask for it."""
+"""Share of a detail's weight that a question must hold to ask for it."""
 
 _QUESTION_STEMS = frozenset(
     stem(word)
@@ -37,7 +37,7 @@ Weights = dict[str, float]
 
 
 class RuleIntentionUser:
-    """Deterministic under its generator; states a preference only for a detail that was asked for."""
+    """A user that is deterministic under its generator and states a preference only for requested details."""
 
     def __init__(self, task: Task, rng: random.Random) -> None:
         self._details = details_of(task)
@@ -47,14 +47,14 @@ class RuleIntentionUser:
         self._preferences = {detail.description: self._preference(detail) for detail in self._details}
 
     async def reply(self, question: str, conversation: Sequence[Exchange]) -> str:
-        """A preference for each detail that was asked for, else a polite reply without one."""
+        """Return a preference for each requested detail, or a polite reply without a preference."""
         asked = self._asked(question)
         if not asked:
             return "I have no view on that. Is there anything else about my request that you need to know?"
         return " ".join(self._preferences[self._details[i].description] for i in asked)
 
     async def covered(self, question: str, remaining: Sequence[Detail]) -> Sequence[int]:
-        """Indices into ``remaining`` of the details that the question's words ask for."""
+        """Return the indices into ``remaining`` of the details that the question's words ask for."""
         asked = {self._details[i] for i in self._asked(question)}
         return [i for i, detail in enumerate(remaining) if detail in asked]
 
@@ -68,7 +68,7 @@ class RuleIntentionUser:
 
     @cached_property
     def _weights(self) -> list[tuple[Weights, Weights]]:
-        """Per detail, the weights of the stems of its description, and of its inquiry; shared stems weigh less."""
+        """Stem weights of each detail's description and inquiry. Shared stems weigh less."""
         given = set(_distinctive_stems(self._request)) | set(_distinctive_stems(self._category))
         descriptions = [set(_distinctive_stems(d.description)) for d in self._details]
         descriptions = [own - given or own for own in descriptions]
@@ -86,9 +86,9 @@ class RuleIntentionUser:
 
 
 def _coverage(weights: tuple[Weights, Weights], question_stems: set[str]) -> float:
-    """The share of a detail's weight in a question, in [0, 1]: of its description or its inquiry, whichever is larger.
+    """Return the share of a detail's weight in a question, in [0, 1]: the larger share of its description and its inquiry.
 
-    The inquiry counts only when at least two of its stems occur.
+    The inquiry counts only if at least two of its stems occur.
     """
     description, inquiry = weights
     from_inquiry = _weight_share(inquiry, question_stems) if len(question_stems & inquiry.keys()) > 1 else 0.0
@@ -101,7 +101,7 @@ def _weight_share(weights: Weights, question_stems: set[str]) -> float:
 
 
 def _distinctive_stems(text: str) -> list[str]:
-    """The stems of a text without those of general question words, unless it has no others."""
+    """Return the stems of a text without general question words, or all stems if there are no others."""
     text_stems = stems(text)
     return [s for s in text_stems if s not in _QUESTION_STEMS] or text_stems
 

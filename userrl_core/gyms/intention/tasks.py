@@ -1,7 +1,7 @@
 """IntentionGym's tasks: our own vague requests over a bank of details, and the published ones.
 
-Ours: `intentions.json` lists domains; each has details (description, question, options) and requests, each with the details
-that it leaves open and their importance. Published: the rows of the parquet files, completed from the environment's JSON.
+Ours: `intentions.json` lists domains with details (description, question, options) and requests. Each request lists its open
+details and their importance. Published: the rows of the parquet files, completed from the environment's JSON.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ FOLDER = "gyms/IntentionGym/intentiongym/data"
 ROWS = "intention_multiturn"
 
 MAX_REPEATS = 1000
-"""Duplicate draws in a row after which the generator gives up."""
+"""Consecutive duplicate draws after which the generator gives up."""
 
 
 def tasks(split: str) -> Sequence[Task]:
-    """Our own tasks of a split."""
+    """Return our own tasks of a split."""
     return _by_split().get(split, ())
 
 
 def generate(n: int, seed: int) -> list[Task]:
-    """n requests over our domains, each leaving two to five of the domain's details open with drawn importance."""
+    """Return n requests over our domains. Each leaves two to five of the domain's details open, with drawn importance."""
     if n < 1:
         raise ConfigError(f"n is the number of tasks to generate; give 1 or more, not {n}.")
     rng = random.Random(seed)
@@ -51,9 +51,9 @@ def generate(n: int, seed: int) -> list[Task]:
 
 
 def load_published(root: Path) -> list[Task]:
-    """The released tasks of both splits (380 train, 40 test; 5 % of train become validation).
+    """Return the released tasks of both splits (380 train, 40 test; 5 % of train become validation).
 
-    root: a copy of the released repository. Raises TaskError naming file, index and field.
+    root: a copy of the released repository. Raises TaskError with file, index and field.
     """
     splits = released_splits(root, ROWS, "id")
     loaded = []

@@ -1,7 +1,7 @@
-"""The math gym: a problem, one integer answer (for mixed-task training as in TARL, section 4.2).
+"""The math gym: a problem with one integer answer (for mixed-task training as in TARL, section 4.2).
 
-There is no user: the only choice is ``answer``. A right answer earns 1.0; the episode ends with it, or when all allowed
-answers are used. An answer with several numbers counts as wrong, so that a list of guesses cannot win.
+There is no user, and the only choice is ``answer``. A right answer earns 1.0 and ends the episode, as does the last allowed
+answer. An answer with several numbers counts as wrong, so that a list of guesses cannot win.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ class MathGym(Gym[MathConfig]):
 
     @classmethod
     def reward_bounds(cls, config: MathConfig) -> RewardBounds:
-        """Right and wrong answers."""
+        """Return the bounds given by the rewards of right and wrong answers."""
         return RewardBounds.of_answers(config.correct, config.wrong)
 
     @classmethod
     def gold(cls, task: Task, config: MathConfig) -> list[InteractCall]:
-        """The answer."""
+        """Give the answer."""
         return [InteractCall("answer", str(task.payload["answer"]))]
 
     def opening(self) -> str:
-        """The problem."""
+        """Return the problem."""
         return str(self.task.payload["question"])
 
     async def answer(self, content: str) -> Reply:
@@ -69,9 +69,9 @@ class MathGym(Gym[MathConfig]):
 
 
 def read_integer(text: str) -> int | None:
-    r"""The only number in a text if it is an integer (``x = 42``, ``\boxed{1,024}``, ``7.0``), else None.
+    r"""Return the only number in a text if it is an integer (``x = 42``, ``\boxed{1,024}``, ``7.0``), else None.
 
-    None for several numbers: otherwise a list of guesses would count as an answer.
+    Several numbers give None; otherwise a list of guesses would count as an answer.
     """
     numbers = _NUMBER.findall(text)
     if len(numbers) != 1 or len(numbers[0]) > 30:

@@ -1,6 +1,6 @@
 """The math gym's tasks: generated problems with one integer answer, in three tiers (for TARL's mixed tasks, section 4.2).
 
-Every problem draws its numbers within one of a tier's families; the answer is computed, never parsed from the text.
+Every problem draws its numbers within one of a tier's families. The answer is computed, never parsed from the text.
 """
 
 from __future__ import annotations
@@ -21,23 +21,24 @@ from userrl_core.seeding import content_hash, split_of
 Problem = tuple[str, int]
 DEEPSCALER = "deepscaler.json"
 WHOLE = re.compile(r"-?(\d{1,3}(,\d{3})+|\d{1,15})")
-"""What counts as a whole number: no fraction, no decimal point, no unit, no LaTeX beyond its dollar signs."""
+"""Definition of a whole number: no fraction, no decimal point, no unit, no LaTeX except its dollar signs."""
 
 SET_SIZE, SET_SEED = 900, 20
 """Size and seed of our task set."""
 
 
 def tasks(split: str, *, tier: str | None = None) -> Sequence[Task]:
-    """Our problems of a split; tier is ``easy``, ``medium`` or ``hard``."""
+    """Return our problems of a split. tier: ``easy``, ``medium`` or ``hard``."""
     _check_tier(tier)
     return [task for task in _all() if task.split == split and tier in (None, task.tier)]
 
 
 def load_published(root: Path) -> list[Task]:
-    """DeepScaleR's problems, or others of its form: a JSON list of ``problem`` and ``answer`` in ``root/deepscaler.json``.
+    """Return DeepScaleR's problems, or others in its format: a JSON list of ``problem`` and ``answer`` in
+    ``root/deepscaler.json``.
 
-    Only those whose answer is a whole number, each problem once (TARL 4.1). All are training tasks. Raises TaskError naming file,
-    index and field.
+    Keeps only problems whose answer is a whole number, each problem once (TARL 4.1). All are training tasks. Raises TaskError
+    with file, index and field.
     """
     path, found = root / DEEPSCALER, dict[str, Task]()
     for index, row in enumerate(read_json(path, list)):
@@ -53,7 +54,7 @@ def load_published(root: Path) -> list[Task]:
 
 
 def generate(n: int, seed: int, *, tier: str | None = None) -> list[Task]:
-    """n different problems drawn with the seed. Raises ConfigError for an unknown tier or a too large n."""
+    """Return n different problems drawn with the seed. Raises ConfigError for an unknown tier or a too large n."""
     _check_tier(tier)
     rng = Random(seed)
     generated: dict[str, Task] = {}

@@ -1,4 +1,4 @@
-"""PersuadeGym's scripted demonstrator: one good argument after another, or empty insistence with probability 1 - skill."""
+"""PersuadeGym's scripted demonstrator: one good argument per turn, or empty insistence with probability 1 - skill."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ _GENERAL = (
 
 
 class PersuadeDemonstrator:
-    """skill: probability per turn of the strongest argument left; else a statement without a reason."""
+    """A player of one episode.
+
+    skill: probability per turn of the strongest argument left. Otherwise the turn is a statement without a reason.
+    """
 
     def __init__(self, task: Task, rng: random.Random, skill: float, config: PersuadeConfig) -> None:
         self._arguments = [r.text for r in sorted(rebuttals_of(task), key=lambda r: -r.weight)] or _general(task)
@@ -40,7 +43,7 @@ class PersuadeDemonstrator:
         self._skill = skill
 
     def act(self, observation: str) -> InteractCall:
-        """The next argument; it does not depend on the observation."""
+        """Return the next argument. It does not depend on the observation."""
         skilled = bool(self._arguments) and self._rng.random() < self._skill
         return InteractCall(Choice.ACTION, self._arguments.pop(0) if skilled else self._rng.choice(_EMPTY))
 

@@ -1,9 +1,10 @@
-"""Convince a user to give up a claim, argument by argument (UserRL appendix C, PersuadeGym).
+"""PersuadeGym: convince a user to give up a claim, argument by argument (UserRL appendix C).
 
-The user starts at "Strongly Agree" and moves over seven levels. A turn earns the levels gained toward disagreement divided
-by six. The paper calls this scaling exponential but states a linear formula; we follow the formula. As published the change
-is measured from the previous stance, so that a user who moves back and forth is rewarded without end; here each level is
-rewarded once, unless `paid` says previous. The released prompts know an argument as ``answer``, which is taken as ``action``.
+The user starts at "Strongly Agree" and moves over seven levels. A turn earns the levels gained toward disagreement
+divided by six. The paper calls this scaling exponential but states a linear formula; we follow the formula. As
+published, the change is measured from the previous stance, so that a user who moves back and forth is rewarded
+without end. Here each level is rewarded once, unless `paid` is ``previous``. The released prompts call an argument
+``answer``, which is accepted as ``action``.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ Stance = Literal[
     "Strongly Agree", "Agree", "Partly Agree", "Neutral", "Partly Disagree", "Disagree", "Strongly Disagree"
 ]
 STANCES: tuple[str, ...] = get_args(Stance)
-"""From full agreement to full disagreement; a stance's index is its level, 0 to 6."""
+"""From full agreement to full disagreement. A stance's index is its level, 0 to 6."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListenerResponse:
-    """The user's response to an argument, and its stance afterwards."""
+    """The user's response to an argument, and the stance after it."""
 
     response: str
     stance: str
@@ -38,7 +39,7 @@ class ListenerResponse:
 
 @dataclass(frozen=True, slots=True)
 class Rebuttal:
-    """An argument against the claim that moves the user. weight: by how many levels, 1 or 2."""
+    """An argument against the claim that moves the user. weight: number of levels, 1 or 2."""
 
     text: str
     weight: int
@@ -48,12 +49,14 @@ class PersuadeUser(Protocol):
     """The user who holds the claim."""
 
     async def respond(self, argument: str, stance: str) -> ListenerResponse:
-        """The user's response and new stance. stance: the stance before. Raises JudgeError when there is no usable reply."""
+        """Return the user's response and new stance. stance: the stance before. Raises JudgeError if there is no
+        usable reply.
+        """
         ...
 
 
 class PersuadeConfig(GymConfig):
-    """Rewards of PersuadeGym, defaults from appendix C."""
+    """Rewards of PersuadeGym, with the defaults of appendix C."""
 
     start: Stance = "Strongly Agree"
     """The user's first stance (appendix C)."""
@@ -62,15 +65,16 @@ class PersuadeConfig(GymConfig):
     """Reward of one level toward disagreement (appendix C: levels changed, divided by 6)."""
 
     paid: Literal["best", "previous"] = "best"
-    """What a turn's levels are counted from: the best stance so far (ours: each level earns once), or the one before the turn
-    (the paper and the released code)."""
+    """Start of the count of a turn's levels. best: the best stance so far (ours: each level earns once). previous: the stance
+    before the turn (the paper and the released code).
+    """
 
 
 class PersuadeGym(Gym[PersuadeConfig]):
     """Move the user to "Strongly Disagree" (UserRL appendix C).
 
     The metric is the sum of turn rewards: the best level reached, divided by six. A stance outside the seven is a failed
-    judgement: the reward is null.
+    judgement, and the reward is null.
     """
 
     name = "persuade"
@@ -104,17 +108,19 @@ class PersuadeGym(Gym[PersuadeConfig]):
 
     @staticmethod
     def min_turns(task: Task, config: PersuadeConfig) -> int:
-        """The length of the gold solution; three turns (two levels each) where a task has none."""
+        """Return the length of the gold solution; three turns (two levels each) for a task without one."""
         return len(PersuadeGym.gold(task, config)) or -(-(len(STANCES) - 1 - STANCES.index(config.start)) // 2)
 
     @classmethod
     def reward_bounds(cls, config: PersuadeConfig) -> RewardBounds:
-        """At most all levels in one turn."""
+        """Return the bounds. A turn can gain at most all levels."""
         return RewardBounds(0.0, (len(STANCES) - 1 - STANCES.index(config.start)) * config.per_level, math.inf)
 
     @classmethod
     def gold(cls, task: Task, config: PersuadeConfig) -> list[InteractCall]:
-        """The task's rebuttals, strongest first, until all levels are gained. Empty where the task has none (published)."""
+        """Use the task's rebuttals, strongest first, until all levels are gained. Empty for a task without rebuttals
+        (published).
+        """
         levels_left = len(STANCES) - 1 - STANCES.index(config.start)
         calls = []
         for rebuttal in sorted(rebuttals_of(task), key=lambda r: -r.weight):
@@ -125,15 +131,15 @@ class PersuadeGym(Gym[PersuadeConfig]):
         return calls if levels_left <= 0 else []
 
     def opening(self) -> str:
-        """The claim, and the user's argument for it."""
+        """Return the claim and the user's argument for it."""
         return f"I hold this claim: {self.task.payload['claim']}\n\n{self.task.payload['argument']}"
 
     def brief(self) -> str:
-        """The claim alone."""
+        """Return the claim only."""
         return str(self.task.payload["claim"])
 
     async def action(self, content: str) -> Reply:
-        """An argument: the user responds and states its stance; levels toward disagreement are rewarded (`paid`)."""
+        """Let the user respond to an argument and state a stance. Levels toward disagreement are rewarded (`paid`)."""
         verdict = await self.user.respond(content, self.stance)
         if verdict.stance not in STANCES:
             raise JudgeError("The user's stance is none of the seven levels.")
@@ -147,7 +153,7 @@ class PersuadeGym(Gym[PersuadeConfig]):
 
 
 def rebuttals_of(task: Task) -> tuple[Rebuttal, ...]:
-    """The task's rebuttals; none for published tasks. Raises TaskError naming the task, the entry and the field."""
+    """Return the task's rebuttals; published tasks have none. Raises TaskError with the task, the entry and the field."""
     rebuttals = []
     for i, row in enumerate(task.payload.get("rebuttals", ())):
         if not isinstance(row, Mapping) or not isinstance(row.get("text"), str) or not row["text"].strip():

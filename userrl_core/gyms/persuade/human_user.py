@@ -7,10 +7,10 @@ from userrl_core.gyms.persuade.gym import STANCES, ListenerResponse
 
 
 class HumanPersuadeUser(HumanUser):
-    """Defends the claim, and states a stance after each argument."""
+    """A person who defends the claim and states a stance after each argument."""
 
     async def respond(self, argument: str, stance: str) -> ListenerResponse:
-        """The typed response and the chosen stance."""
+        """Return the typed response and the chosen stance."""
         payload = self.task.payload
         self.console.show_once(
             f"You hold this claim: {payload['claim']}\n{payload['argument']}\n"

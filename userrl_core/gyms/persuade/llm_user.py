@@ -1,6 +1,6 @@
 """PersuadeGym's served user: one call gives the response and the new stance (appendix C).
 
-Prompt and response schema (class name, docstring, field names) are sent to the model: they are part of the experiment.
+Prompt and response schema (class name, docstring, field names) are sent to the model and are part of the experiment.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Opinion(BaseModel):
 
 
 class LLMPersuadeUser:
-    """Options are those of `ChatServer`. Sends the whole conversation with every call."""
+    """A served user with the options of `ChatServer`. It sends the whole conversation with every call."""
 
     def __init__(self, task: Task, rng: random.Random, **options: Any) -> None:
         claim, argument = quote(str(task.payload["claim"])), quote(str(task.payload["argument"]))
@@ -58,7 +58,7 @@ class LLMPersuadeUser:
         self.ledger: list[ModelCall] = []
 
     async def respond(self, argument: str, stance: str) -> ListenerResponse:
-        """Response and stance. Raises JudgeError when no reply fits after all retries."""
+        """Return response and stance. Raises JudgeError if no reply fits after all retries."""
         prompt = f"Your stance now: {stance}. The other person says:\n{quote(argument)}"
         message: Message = {"role": "user", "content": prompt}
         answer = await client_for(self._server).complete(

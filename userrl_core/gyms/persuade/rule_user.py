@@ -1,8 +1,8 @@
-"""PersuadeGym's rule user: moved by strong and new arguments, never twice by the same one.
+"""PersuadeGym's rule user, which is moved by strong and new arguments, and never twice by the same one.
 
-Where a task lists rebuttals, an argument that contains one of them (half of its content stems) moves the user by its weight.
-Any other argument must be about the claim, oppose it and use new words; then reasons, evidence, length and a reply to the
-user's own argument score one point each: two points move the user one level, four points two levels.
+If a task lists rebuttals, an argument that contains one of them (half of its content stems) moves the user by its weight.
+Any other argument must be about the claim, oppose it and use new words. Then reasons, evidence, length and a reply to the
+user's own argument score one point each. Two points move the user one level, four points two levels.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from userrl_core.gyms.stemming import stems, words
 from userrl_core.records import Task
 
 MIN_COVERAGE = 0.5
-"""The share of a rebuttal's stems that an argument must hold to contain it."""
+"""Share of a rebuttal's stems that an argument must hold to contain it."""
 MIN_NOVELTY = 0.4
-"""The share of an argument's stems that must be new in the conversation."""
+"""Share of an argument's stems that must be new in the conversation."""
 MAX_LEVELS = 2
-"""The most levels that one message can move the user."""
+"""Most levels that one message can move the user."""
 
 _REASONS = re.compile(
     r"\b(because|since|therefore|thus|hence|so that|as a result|which means|leads? to|due to)\b", re.I
@@ -44,7 +44,7 @@ _RESPONSES: dict[str | int, tuple[str, ...]] = {
 
 
 class RulePersuadeUser:
-    """Deterministic under its generator."""
+    """A user that is deterministic under its generator."""
 
     def __init__(self, task: Task, rng: random.Random) -> None:
         self._rng = rng
@@ -54,7 +54,7 @@ class RulePersuadeUser:
         self._known_stems = set(self._topic)
 
     async def respond(self, argument: str, stance: str) -> ListenerResponse:
-        """A fixed response for the argument's strength, and the resulting stance."""
+        """Return a fixed response for the argument's strength, and the resulting stance."""
         strength = self._judge(argument)
         level = min(len(STANCES) - 1, STANCES.index(stance) + (strength if isinstance(strength, int) else 0))
         return ListenerResponse(
@@ -62,7 +62,7 @@ class RulePersuadeUser:
         )
 
     def _judge(self, argument: str) -> str | int:
-        """The levels that the argument moves the user, or why it does not."""
+        """Return the number of levels that the argument moves the user, or the kind of its failure."""
         argument_stems = set(stems(argument))
         if not argument_stems:
             return "empty"
@@ -83,7 +83,7 @@ class RulePersuadeUser:
         return self._levels(argument, on_topic) or "weak"
 
     def _levels(self, argument: str, on_topic: int) -> int:
-        """Levels gained by an argument that is new and on topic, 0 to `MAX_LEVELS`."""
+        """Return the levels gained by an argument that is new and on topic, 0 to `MAX_LEVELS`."""
         if not _OPPOSING.search(argument):
             return 0
         points = [_REASONS.search(argument), _EVIDENCE.search(argument), len(words(argument)) >= 40, on_topic >= 4]

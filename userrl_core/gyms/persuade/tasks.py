@@ -2,7 +2,7 @@
 
 Ours: `claims.json`, a list of ``{claim, argument, rebuttals: [[text, weight], ...]}``. Published: the parquet rows, which
 hold a claim and an argument but no solution. All released test claims also occur in the released training rows, with
-other arguments; the published splits are kept.
+other arguments. The published splits are kept.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ from userrl_core.seeding import Split, content_hash, derive_seed
 ROWS = "persuasion_multiturn"
 
 MAX_REPEATS = 1000
-"""Duplicate draws in a row after which the generator gives up."""
+"""Consecutive duplicate draws after which the generator gives up."""
 
 
 def tasks(split: str) -> Sequence[Task]:
-    """Our own tasks of a split. The split depends on the claim alone, so that no claim is in two splits."""
+    """Return our own tasks of a split. The split depends on the claim alone, so that each claim is in one split only."""
     return tuple(task for task in _ours() if task.split == split)
 
 
 def generate(n: int, seed: int) -> list[Task]:
-    """n variants of our claims: the opening argument's sentences in another order, one rebuttal's weight redrawn.
+    """Return n variants of our claims, with the opening argument's sentences in another order and one rebuttal's
+    weight redrawn.
 
-    Raises ConfigError when there are no n different ones.
+    Raises ConfigError if there are fewer than n different ones.
     """
     if n < 1:
         raise ConfigError(f"n is the number of tasks to generate; give 1 or more, not {n}.")
@@ -50,9 +51,9 @@ def generate(n: int, seed: int) -> list[Task]:
 
 
 def load_published(root: Path) -> list[Task]:
-    """The released tasks of both splits (378 train, 42 test; 5 % of train become validation).
+    """Return the released tasks of both splits (378 train, 42 test; 5 % of train become validation).
 
-    root: a copy of the released repository. Raises TaskError naming file, index and field.
+    root: a copy of the released repository. Raises TaskError with file, index and field.
     """
     splits = released_splits(root, ROWS, "id")
     loaded = []
@@ -90,7 +91,7 @@ def _task(entry: Mapping[str, Any]) -> Task:
 
 @lru_cache(maxsize=1)
 def _splits() -> dict[str, Split]:
-    """Split by claim: by the rank of the claim's hash, because a draw per claim would leave fewer than four for validation."""
+    """Return the split of each claim, by the rank of its hash. A draw per claim would leave fewer than four for validation."""
     claims = sorted((entry["claim"] for entry in _bank()), key=lambda claim: derive_seed("persuade", claim))
     test = round(0.2 * len(claims))
     validation = max(4, round(0.05 * (len(claims) - test)))

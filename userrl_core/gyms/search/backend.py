@@ -25,7 +25,7 @@ class Hit:
 
 
 def show(hits: Sequence[Hit]) -> str:
-    """Results as the agent reads them, one a line."""
+    """Format results for the agent, one a line."""
     if not hits:
         return "Nothing was found."
     return "\n".join(f"{number}. {hit.title}: {hit.snippet}" for number, hit in enumerate(hits, 1))
@@ -35,7 +35,7 @@ class SearchBackend(Protocol):
     """A search engine."""
 
     async def search(self, query: str, k: int) -> list[Hit]:
-        """At most k results, best first. Raises UserError when the service gives no usable reply after all retries."""
+        """Return at most k results, best first. Raises UserError if the service gives no usable reply after all retries."""
         ...
 
     async def aclose(self) -> None:
@@ -44,13 +44,13 @@ class SearchBackend(Protocol):
 
 
 class LocalBackend:
-    """BM25 over the articles of a corpus; articles without a word of the query are left out."""
+    """BM25 over the articles of a corpus. Articles without a word of the query are left out."""
 
     def __init__(self, corpus: Corpus) -> None:
         self._corpus = corpus
 
     async def search(self, query: str, k: int) -> list[Hit]:
-        """At most k articles, best first."""
+        """Return at most k articles, best first."""
         index, tokenize = _index(self._corpus)
         tokens = tokenize([query[:1000]], show_progress=False, return_ids=False)
         if not tokens[0]:
@@ -61,11 +61,11 @@ class LocalBackend:
         return [Hit(documents[number].title, documents[number].text) for number, score in scored if score > 0]
 
     async def aclose(self) -> None:
-        """There is nothing to release."""
+        """Do nothing; there is nothing to release."""
 
 
 class Endpoint(BaseModel):
-    """An HTTP search service: what it is asked, and where its answer holds the results. The defaults are Serper's.
+    """The request and response format of an HTTP search service. The defaults are Serper's.
 
     Paths are dotted and may hold numbers: ``result.0`` is the first element of the list at ``result``.
     """
@@ -82,7 +82,7 @@ class Endpoint(BaseModel):
     """Field of the query."""
 
     batched: bool = False
-    """Whether the service takes a list of queries; it is then sent a list of one."""
+    """Whether the service takes a list of queries. It then receives a list of one."""
 
     count: str = "num"
     """Field of the number of results."""
@@ -94,30 +94,30 @@ class Endpoint(BaseModel):
     """Path of the list of results."""
 
     best: str = "answerBox"
-    """Path of one result that is shown before the others, where there is one."""
+    """Path of one optional result that is shown before the others."""
 
     title: str = "title"
-    """Path of a result's title; where there is none, the first line of its text is it."""
+    """Path of a result's title. If the path is absent, the first line of the text is the title."""
 
     text: tuple[str, ...] = ("answer", "snippet")
-    """Paths of a result's text; the first one that is there counts."""
+    """Paths of a result's text. The first path with a value counts."""
 
     key_env: str | None = "SERPER_API_KEY"
-    """Environment variable with the key; none: the service asks for no key."""
+    """Environment variable with the key; null for a service without a key."""
 
     key_header: str = "X-API-KEY"
-    """Header in which the key is sent."""
+    """Header for the key."""
 
     def __hash__(self) -> int:
-        """By all of its values: configurations of gyms are looked up by their hash."""
+        """Hash all values: configurations of gyms are looked up by their hash."""
         return hash(self.model_dump_json())
 
     def request(self, query: str, k: int) -> dict[str, Any]:
-        """The fields of one request."""
+        """Return the fields of one request."""
         return {self.query: [query] if self.batched else query, self.count: k, **self.fields}
 
     def read(self, body: Any, k: int) -> list[Hit]:
-        """At most k results of an answer. Raises TypeError for one that has no list of results."""
+        """Return at most k results of an answer. Raises TypeError for an answer without a list of results."""
         rows = _at(body, self.results)
         if not isinstance(rows, list):
             raise TypeError("no result list")
@@ -133,7 +133,7 @@ class Endpoint(BaseModel):
 
 
 class WebBackend:
-    """A search service over HTTP; one connection pool per episode.
+    """A search service over HTTP, with one connection pool per episode.
 
     timeout: seconds per request. Raises TaskError without the key that the service needs.
     """
@@ -150,7 +150,7 @@ class WebBackend:
         self._http: Any = None
 
     async def search(self, query: str, k: int) -> list[Hit]:
-        """At most k results; retries with growing pauses. Raises UserError, whose text never holds the key or the body."""
+        """Return at most k results; retry with growing pauses. Raises UserError, whose text never holds the key or the body."""
         import httpx2  # imported here for start-up time: the local engine needs no HTTP client
 
         from userrl_core.served.bounded import PLAIN, Unbounded, bounded
@@ -187,7 +187,7 @@ class WebBackend:
 
 
 def _at(value: Any, path: str) -> Any:
-    """What lies at a dotted path; None where nothing does."""
+    """Return the value at a dotted path; None if there is none."""
     for step in path.split("."):
         if isinstance(value, dict):
             value = value.get(step)

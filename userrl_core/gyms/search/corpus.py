@@ -1,7 +1,7 @@
 """SearchGym's local corpus: short articles about an invented country, and two-hop questions over them.
 
-The facts are invented, so that no model knows an answer in advance: each question needs one article that names a thing and
-another one with the fact asked for. Names and sentences come from a file; the facts are drawn once, with a fixed seed.
+The facts are invented, so that models cannot know an answer in advance. Each question needs one article that names a thing
+and another one with the requested fact. Names and sentences come from a file. The facts are drawn once, with a fixed seed.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from random import Random
 from typing import Any
 
 SEED = 1907
-"""Determines the corpus: another seed gives other articles and other tasks."""
+"""Seed of the corpus. Another seed gives other articles and other tasks."""
 
 Thing = dict[str, Any]
-"""A person, town, work ...: its kind (``is``), its name and its facts, which may be other things."""
+"""A person, town or work: its kind (``is``), its name and its facts, which may be other things."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Article:
 
 @dataclass(frozen=True, slots=True)
 class ArticleQuestion:
-    """A question. hops: the searches, in order; the article found by the last holds the answer."""
+    """A question. hops: the searches, in order. The article of the last search holds the answer."""
 
     text: str
     answer: str
@@ -48,12 +48,12 @@ class Corpus:
 
 @lru_cache(maxsize=1)
 def corpus() -> Corpus:
-    """The corpus, built once; always the same."""
+    """Return the corpus, built once and always the same."""
     return build(Path(__file__).with_name("world.json"), SEED)
 
 
 def build(world: Path, seed: int) -> Corpus:
-    """The corpus of a file of names, kinds of articles and kinds of questions; the facts are drawn with the seed."""
+    """Build the corpus from a file of names, article kinds and question kinds. The facts are drawn with the seed."""
     vocabulary = json.loads(world.read_text(encoding="utf-8"))
     things = list(_things(vocabulary, Random(seed)))
     articles = ((thing["name"], vocabulary["articles"][thing["is"]].format(**thing)) for thing in things)
@@ -67,7 +67,7 @@ def build(world: Path, seed: int) -> Corpus:
 
 
 def _things(vocabulary: dict[str, Any], rng: Random) -> Iterator[Thing]:
-    """All things of the country, in a fixed order of draws."""
+    """Yield all things of the country, in a fixed order of draws."""
     towns = [
         {
             "is": "town",

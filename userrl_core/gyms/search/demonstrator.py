@@ -1,4 +1,4 @@
-"""SearchGym's scripted demonstrator: searches for each hop of the question, then answers."""
+"""SearchGym's scripted demonstrator: a search for each hop of the question, then the answer."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from userrl_core.records import Task
 
 
 class SearchDemonstrator:
-    """Plays one episode. With probability 1 - skill a turn is an unrelated search or answer."""
+    """A player of one episode. With probability 1 - skill a turn is an unrelated search or answer."""
 
     def __init__(self, task: Task, rng: random.Random, skill: float, config: SearchConfig) -> None:
         self._answer, self._rng, self._skill = task.payload["answer"], rng, skill
         self._hops = list(task.payload["hops"])
 
     def act(self, observation: str) -> InteractCall:
-        """The next call; the content of the articles is known."""
+        """Return the next call. The demonstrator knows the articles."""
         if self._rng.random() >= self._skill:
             title = self._rng.choice(corpus().documents).title
             return InteractCall(self._rng.choice(["search", "answer"]), title)

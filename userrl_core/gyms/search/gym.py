@@ -1,10 +1,11 @@
 """SearchGym: answer a question with the help of a search engine (UserRL appendix C, figure 11).
 
-A search earns nothing and shows the best results; after five searches further ones are refused. A right answer earns 1.0
+A search earns nothing and shows the best results. After five searches further ones are refused. A right answer earns 1.0
 and ends the episode; a wrong one earns 0.0, and the episode continues.
 
-Departures from the released code: a failed web search is a null reward (there a polite text); our own tasks search a local
-corpus, the released questions the web, and without a key for it they are marked as not playable.
+There are two departures from the released code. A failed web search is a null reward (there a polite text). Our own
+tasks search a local corpus; the released questions search the web and are marked as not playable without a key for
+it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class SearchUser(Protocol):
     """The user who asked the question and judges the answer."""
 
     async def matches(self, answer: str) -> bool:
-        """Whether the answer is right. Raises JudgeError."""
+        """Return whether the answer is right. Raises JudgeError."""
         ...
 
 
@@ -40,13 +41,13 @@ class SearchConfig(GymConfig):
     """Reward of a wrong answer (appendix C: 0.0)."""
 
     max_searches: int = Field(default=5, ge=0)
-    """Number of searches executed; further ones are refused (appendix C: 5)."""
+    """Number of searches executed. Further ones are refused (appendix C: 5)."""
 
     top_k: int = Field(default=5, ge=1)
     """Results shown per search (released code: 5)."""
 
     backend: Literal["auto", "local", "web"] = "auto"
-    """Search engine; auto takes the one that the task was made for."""
+    """Search engine. auto takes the task's own engine."""
 
     web_url: str = "https://google.serper.dev/search"
     """Address of the web search (appendix C: Serper)."""
@@ -55,14 +56,14 @@ class SearchConfig(GymConfig):
     """Name of the environment variable with the key for it."""
 
     web_timeout: float = Field(default=10.0, gt=0)
-    """Seconds one web search may take (released code: 10)."""
+    """Time limit of one web search in seconds (released code: 10)."""
 
     web_retries: int = Field(default=2, ge=0)
     """Retries of a failed web search (ours)."""
 
     @property
     def web_key(self) -> str | None:
-        """The environment variable that web search needs; None where it needs none."""
+        """The environment variable that web search needs; None if it needs none."""
         return None if self.backend == "local" else self.web_key_env
 
 
@@ -86,11 +87,11 @@ class SearchGym(Gym[SearchConfig]):
 
     @staticmethod
     def min_turns(task: Task, config: GymConfig) -> int:
-        """A search per hop, and the answer."""
+        """Return one search per hop, and the answer."""
         return len(task.payload["hops"]) + 1
 
     def __init__(self, task: Task, user: Any = None, config: SearchConfig | None = None) -> None:
-        """Raises TaskError for a task that needs web search where no key is set."""
+        """Prepare the search engine. Raises TaskError for a task that needs web search if no key is set."""
         super().__init__(task, user, config)
         self._backend = _backend(task, self.config)
         self.searches = 0
@@ -98,17 +99,17 @@ class SearchGym(Gym[SearchConfig]):
 
     @classmethod
     def reward_bounds(cls, config: SearchConfig) -> RewardBounds:
-        """Right and wrong answers."""
+        """Return the bounds given by the rewards of right and wrong answers."""
         return RewardBounds.of_answers(config.correct, config.wrong)
 
     @classmethod
     def gold(cls, task: Task, config: SearchConfig) -> list[InteractCall]:
-        """For the local corpus the searches that lead to the answer, up to the limit; then the answer."""
+        """Search the hops of a local question, up to the limit, then answer. A web question is answered at once."""
         hops = task.payload["hops"][: config.max_searches] if task.payload["source"] == "local" else []
         return [*(InteractCall("search", hop) for hop in hops), InteractCall("answer", task.payload["answer"])]
 
     def opening(self) -> str:
-        """The question."""
+        """Return the question."""
         return str(self.task.payload["question"])
 
     async def search(self, content: str) -> Reply:

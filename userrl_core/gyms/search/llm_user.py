@@ -1,6 +1,6 @@
-"""SearchGym's served judge; called only where the rule does not accept the answer.
+"""SearchGym's served judge, called only if the rule does not accept the answer.
 
-The prompt and the schema are sent to the model: they are part of the experiment.
+The prompt and the schema are sent to the model and are part of the experiment.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Go by the right answer above, not by what you believe yourself.
 
 
 class LLMSearchUser:
-    """Options are those of `ChatServer` (the paper's judge: temperature 0, 512 tokens)."""
+    """A judge with the options of `ChatServer` (the paper's judge: temperature 0, 512 tokens)."""
 
     def __init__(self, task: Task, rng: random.Random, **options: Any) -> None:
         self.ledger: list[ModelCall] = []
@@ -37,7 +37,7 @@ class LLMSearchUser:
         self._prompt = _JUDGE.format(question=task.payload["question"], truth=truth, rule=DATA_RULE)
 
     async def matches(self, answer: str) -> bool:
-        """Whether the answer is right. Raises JudgeError when the model gives no verdict after all retries."""
+        """Return whether the answer is right. Raises JudgeError if the model gives no verdict after all retries."""
         if await self._rule.matches(answer):
             return True
         messages = [{"role": "system", "content": self._prompt}, {"role": "user", "content": quote(answer)}]

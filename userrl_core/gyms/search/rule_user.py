@@ -1,4 +1,4 @@
-"""SearchGym's rule user: an answer is right when its letters and digits equal those of the right answer."""
+"""SearchGym's rule user: an answer is right when its letters and digits equal those in the right answer."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from userrl_core.records import ModelCall, Task
 
 
 class RuleSearchUser:
-    """Compares texts; deterministic, without draws from the generator."""
+    """A deterministic judge that compares texts, without draws from the generator."""
 
     def __init__(self, task: Task, rng: random.Random) -> None:
         self.ledger: list[ModelCall] = []
         self._right_answers = {squeeze(answer) for answer in (task.payload["answer"], *task.payload["aliases"])}
 
     async def matches(self, answer: str) -> bool:
-        """Whether the answer is the right one or an alias, up to case, accents, punctuation and a leading article."""
+        """Return whether the answer is the right one or an alias, up to case, accents, punctuation and a leading article."""
         return squeeze(answer) in self._right_answers
 
 
 def squeeze(text: str) -> str:
-    """Lower-case letters and digits only (``1,889`` equals ``1889``), without a leading article."""
+    """Return only lower-case letters and digits (``1,889`` equals ``1889``), without a leading article."""
     return normalise(text).replace(" ", "")

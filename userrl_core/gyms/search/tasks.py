@@ -17,21 +17,21 @@ RELEASED_QUESTIONS = Path("gyms/SearchGym/searchgym/data/questions.json")
 
 
 def tasks(split: str) -> Sequence[Task]:
-    """Our questions of a split."""
+    """Return our questions of a split."""
     return [task for task in _all() if task.split == split]
 
 
 def generate(n: int, seed: int) -> list[Task]:
-    """n of our questions, drawn with the seed. Raises ConfigError when there are fewer than n."""
+    """Return n of our questions, drawn with the seed. Raises ConfigError if there are fewer than n."""
     if n > len(_all()):
         raise ConfigError(f"SearchGym has {len(_all())} questions of its own; ask for at most that many, not {n}.")
     return Random(seed).sample(_all(), n)
 
 
 def load_published(root: Path) -> list[Task]:
-    """The 125 released questions, all of them test tasks, playable with the web backend only (payload: source).
+    """Return the 125 released questions. All are test tasks and need the web backend (payload: source).
 
-    Raises TaskError naming file, index and field.
+    Raises TaskError with file, index and field.
     """
     path = root / RELEASED_QUESTIONS
     splits = released_splits(root, "bamboogle_multiturn", "id")

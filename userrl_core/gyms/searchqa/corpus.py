@@ -1,4 +1,4 @@
-"""SearchQA's local corpus: articles about another invented country than SearchGym's, which stays held out."""
+"""SearchQA's local corpus. Its invented country differs from SearchGym's, which stays held out."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 from userrl_core.gyms.search.corpus import Corpus, build
 
 SEED = 1848
-"""Determines the corpus: another seed gives other facts and other tasks."""
+"""Seed of the corpus. Another seed gives other facts and other tasks."""
 
 
 @lru_cache(maxsize=1)
 def corpus() -> Corpus:
-    """The corpus, built once; always the same."""
+    """Return the corpus, built once and always the same."""
     return build(Path(__file__).with_name("world.json"), SEED)

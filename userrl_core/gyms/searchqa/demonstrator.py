@@ -1,4 +1,4 @@
-"""SearchQA's scripted demonstrator: searches for each hop of the question, then answers."""
+"""SearchQA's scripted demonstrator: a search for each hop of the question, then the answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from userrl_core.records import Task
 
 
 class SearchQADemonstrator:
-    """Plays one episode. With probability 1 - skill a turn searches for another thing, or answers with it."""
+    """A player of one episode. With probability 1 - skill a turn searches for another thing, or answers with it."""
 
     def __init__(self, task: Task, rng: random.Random, skill: float, config: SearchQAConfig) -> None:
         self._answer, self._rng, self._skill = task.payload["answers"][0], rng, skill
@@ -22,7 +22,7 @@ class SearchQADemonstrator:
         self._things: Sequence[str] = WORDS if task.payload.get("short") else titles
 
     def act(self, observation: str) -> InteractCall:
-        """The next call; the content of the articles is known."""
+        """Return the next call. The demonstrator knows the articles."""
         if self._rng.random() >= self._skill:
             return InteractCall(self._rng.choice(["search", "answer"]), self._rng.choice(self._things))
         if self._hops:

@@ -1,12 +1,12 @@
-"""SearchQA: search as often as the horizon lets, then answer in a few words (AgentGym-RL B.2, after Search-R1).
+"""SearchQA: search within the horizon, then answer in a few words (AgentGym-RL B.2, after Search-R1).
 
-A search earns nothing; the answer ends the episode and earns 1 where it equals one of the right answers, as Search-R1 compares
-them. How often may be searched is the recipe's horizon (4 in the paper; 5, 8, 10 in the released code).
+A search earns nothing. The answer ends the episode and earns 1 if it equals a right answer under Search-R1's comparison.
+The recipe's horizon limits the number of searches (4 in the paper; 5, 8, 10 in the released code).
 
-Departures from the released server: no share of the reward is for the form of a message, which is the tool call's here; a search
-that fails is a null reward (there a polite text); a search shows titles and texts one a line, without tags.
+Departures from the released server: no reward for the format of a message, which is the tool call's here. A failed
+search is a null reward (there a polite text). A search shows titles and texts, one a line, without tags.
 
-In the tiny tier, for models of laptop size, a task brings its own few articles, which are found by their titles alone.
+In the tiny tier, for models of laptop size, a task brings its own few articles, found by their titles only.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ from userrl_core.interact import InteractCall
 from userrl_core.records import Task
 
 NO, DONE = "no", "done"
-"""What the tiny tier says where nothing is found or the answer is wrong, and to a right one."""
+"""The tiny tier's observation for an empty search or a wrong answer, and for a right answer."""
 
 
 class SearchQAConfig(GymConfig):
-    """What is searched."""
+    """Search settings of SearchQA."""
 
     top_k: int = Field(default=3, ge=1)
     """Results shown per search (Search-R1: 3)."""
 
     backend: Literal["auto", "local", "web"] = "auto"
-    """Search engine; auto takes the one that the task was made for."""
+    """Search engine. auto takes the task's own engine."""
 
     endpoint: Endpoint = Endpoint()
-    """The web search: any HTTP search service; as it stands, Serper's."""
+    """The web search: any HTTP search service. The default is Serper."""
 
     web_timeout: float = Field(default=10.0, gt=0)
-    """Seconds one web search may take (ours)."""
+    """Time limit of one web search in seconds (ours)."""
 
     web_retries: int = Field(default=2, ge=0)
     """Retries of a failed web search (ours)."""
 
     @property
     def web_key(self) -> str | None:
-        """The environment variable that web search needs; None where it needs none."""
+        """The environment variable that web search needs; None if it needs none."""
         return None if self.backend == "local" else self.endpoint.key_env
 
 
@@ -70,32 +70,32 @@ class SearchQAGym(Gym[SearchQAConfig]):
 
     @staticmethod
     def min_turns(task: Task, config: GymConfig) -> int:
-        """A search per hop, and the answer."""
+        """Return one search per hop, and the answer."""
         return len(task.payload["hops"]) + 1
 
     def __init__(self, task: Task, user: Any = None, config: SearchQAConfig | None = None) -> None:
-        """Raises TaskError for a task that needs web search where its key is not set."""
+        """Prepare the search engine. Raises TaskError for a task that needs web search if its key is not set."""
         super().__init__(task, user, config)
         self._engine = _engine(task, self.config)
         self._short: bool = task.payload.get("short", False)
 
     @classmethod
     def reward_bounds(cls, config: SearchQAConfig) -> RewardBounds:
-        """Right and wrong answers."""
+        """Return the bounds given by right and wrong answers."""
         return RewardBounds.of_answers(1.0, 0.0)
 
     @classmethod
     def gold(cls, task: Task, config: SearchQAConfig) -> list[InteractCall]:
-        """The searches that lead to the answer, where they are known; then the answer."""
+        """Search the known hops, then answer. Hops of web questions are unknown."""
         hops = [] if task.payload["source"] == "web" else task.payload["hops"]
         return [*(InteractCall("search", hop) for hop in hops), InteractCall("answer", task.payload["answers"][0])]
 
     def opening(self) -> str:
-        """The question."""
+        """Return the question."""
         return f"Question: {self.task.payload['question']}"
 
     def brief(self) -> str:
-        """In the tiny tier the thing and what is asked of it, word by word; else the opening."""
+        """Return the thing and its relations word by word in the tiny tier; the opening in other tiers."""
         return str(self.task.payload["words"]) if self._short else self.opening()
 
     async def search(self, content: str) -> Reply:
@@ -108,7 +108,7 @@ class SearchQAGym(Gym[SearchQAConfig]):
         return Reply(show(hits), info={"results": len(hits)})
 
     async def answer(self, content: str) -> Reply:
-        """Compare the answer; right or wrong, it ends the episode."""
+        """Compare the answer. Right or wrong, it ends the episode."""
         right = plain(content) in {plain(answer) for answer in self.task.payload["answers"]}
         if self._short:
             return Reply(DONE if right else NO, float(right), done=True, success=right)
@@ -125,23 +125,23 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def plain(answer: str) -> str:
-    """Lower case, without punctuation, articles and further spaces: how Search-R1 compares answers."""
+    """Normalise an answer as Search-R1 does: lower case, without punctuation, articles and extra spaces."""
     return " ".join(_ARTICLES.sub(" ", answer[:1000].lower().translate(_NO_PUNCTUATION)).split())
 
 
 class ShelfBackend:
-    """The articles that a task brings, each found by exactly its title."""
+    """The articles of a task, each found by exactly its title."""
 
     def __init__(self, articles: dict[str, str]) -> None:
         self._articles = articles
 
     async def search(self, query: str, k: int) -> list[Hit]:
-        """The article of this title, or nothing."""
+        """Return the article of this title, or nothing."""
         title = plain(query)
         return [Hit(title, self._articles[title])] if title in self._articles else []
 
     async def aclose(self) -> None:
-        """There is nothing to release."""
+        """Do nothing; there is nothing to release."""
 
 
 def _engine(task: Task, config: SearchQAConfig) -> SearchBackend:

@@ -1,8 +1,9 @@
 """Tasks of SearchQA: our own questions, a tiny tier for models of laptop size, and the seven published question sets.
 
-Published questions are read from ``searchqa/SET/{train,dev,test}.jsonl``, rows ``{"id", "question", "golden_answers"}`` as
-FlashRAG publishes the sets for Search-R1. At most 400 of a set are tested on (AgentGym-RL B.2; Bamboogle has 125): which ones the
-paper drew is not published, so ours are those with the lowest hash of the id. Trained on are NQ and HotpotQA, as released.
+Published questions are read from ``searchqa/SET/{train,dev,test}.jsonl``, rows ``{"id", "question", "golden_answers"}``, the
+format in which FlashRAG publishes the sets for Search-R1. At most 400 questions of a set are test tasks (AgentGym-RL B.2;
+Bamboogle has 125). The paper's selection is not published; ours has the lowest hashes of the id. NQ and HotpotQA are the
+training sets, as released.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ WORDS = tuple(
     "bell book cart coin dish drum fork gate harp jar key kite lamp mask nail oar pipe quilt ring rope sack salt seed tent".split()  # noqa: SIM905
 )
 ASKED = ("owner", "maker", "guard", "heir")
-"""What the tiny tier asks of a thing; each of its articles says two of these."""
+"""The relations of a thing in the tiny tier. Each article states two of these."""
 
 
 def tasks(split: str, *, tier: str = "full", hops: Iterable[int] = HOPS) -> Sequence[Task]:
-    """Our questions of a split and of the given numbers of hops. tier: ``full`` (our corpus) or ``tiny``.
+    """Return our questions of a split with the given numbers of hops. tier: ``full`` (our corpus) or ``tiny``.
 
     Raises ConfigError for others.
     """
@@ -53,17 +54,17 @@ def tasks(split: str, *, tier: str = "full", hops: Iterable[int] = HOPS) -> Sequ
 
 
 def generate(n: int, seed: int, *, hops: int = 2) -> list[Task]:
-    """n tasks of the tiny tier with so many hops, the same for the same seed. Raises ConfigError for a number there is not."""
+    """Return n tasks of the tiny tier, the same for the same seed. Raises ConfigError for an unknown number of hops."""
     if hops not in HOPS:
         raise ConfigError(f"SearchQA has questions of 1 to 3 hops, not {hops}.")
     return _draw(n, hops, Random(f"searchqa/{hops}/{seed}"))
 
 
 def load_published(root: Path) -> list[Task]:
-    """Questions of the sets that are there, each set a tier, to be answered by web search.
+    """Return the questions of the available sets, each set a tier, for answers by web search.
 
-    root: the folder in which ``searchqa`` lies, or that folder itself. Raises MissingFileError where none of the sets is there,
-    TaskError naming file, line and field for a bad row.
+    root: the folder ``searchqa`` or its parent. Raises MissingFileError if no set is available, and TaskError with file, line
+    and field for a bad row.
     """
     folder = root / FOLDER if (root / FOLDER).is_dir() else root
     loaded: list[Task] = []
@@ -117,7 +118,7 @@ def _tiny(hops: int) -> tuple[Task, ...]:
 
 
 def _draw(n: int, hops: int, rng: Random) -> list[Task]:
-    """n different tasks: a chain of things, each of which is said of the one before it, beside a thing that leads elsewhere."""
+    """Draw n different tasks. Each is a chain of things; every article names the next thing and a distractor."""
     drawn: dict[str, Task] = {}
     while len(drawn) < n:
         things = rng.sample(WORDS, 2 * hops + 1)

@@ -1,7 +1,7 @@
 """tau-bench's airline domain: 14 tools over users, flights and reservations (rules as observed; tau-bench, MIT).
 
-The tools check little, as published: the policy says what may be cancelled or changed, and the agent must follow it. A cabin
-change changes prices but not the reservation's ``cabin`` field, as recorded conversations with the original show.
+The tools check little, as published. The policy says what may be cancelled or changed, and the agent must follow it. A cabin
+change changes prices but not the reservation's ``cabin`` field, as in recorded conversations with the original.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ def _offer(flight: Record, date: str) -> Record:
 
 
 def _leg(db: Database, requested: Record, cabin: str, passengers: int) -> Record:
-    """An available flight as a leg of a reservation, at the current price."""
+    """Return an available flight as a leg of a reservation, at the current price."""
     flight = need(db, "flights", requested["flight_number"], f"flight {requested['flight_number']}")
     if not _open(flight, requested["date"]):
         raise ToolError(f"flight {requested['flight_number']} not available on date {requested['date']}")
@@ -215,7 +215,7 @@ def _as_leg(requested: Record, flight: Record) -> Record:
 
 
 def _kept(reservation: Record, requested: Record) -> Record | None:
-    """The reservation's own leg for a requested flight, None for a new flight."""
+    """Return the reservation's own leg for a requested flight; None for a new flight."""
     legs = reservation["flights"]
     return next((leg for leg in legs if all(leg[k] == requested[k] for k in ("flight_number", "date"))), None)
 
@@ -228,7 +228,7 @@ def _method(user: Record, payment_id: str) -> Record:
 
 
 def _charge(db: Database, reservation: Record, payment_id: str, price: Any) -> None:
-    """Charge (or refund, below zero) a change of a reservation. Raises ToolError before anything has changed."""
+    """Charge a change of a reservation, or refund a negative price. Raises ToolError before any change."""
     user_id, key = reservation["user_id"], reservation["reservation_id"]
     method = _method(need(db, "users", user_id, "user"), payment_id)
     if method["source"] == "certificate":

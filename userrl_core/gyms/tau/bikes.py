@@ -1,7 +1,7 @@
 """A domain of our own in the style of tau-bench: a bike-rental shop with customers, bikes and bookings.
 
-As in tau-bench, the tools check stock, balances and states; the agent must follow the rest of the policy. The docstrings of
-the tools are their descriptions in the agent's prompt: they are part of the experiment.
+As in tau-bench, the tools check stock, balances and states; the agent must follow the rest of the policy. The tools'
+docstrings are their descriptions in the agent's prompt and part of the experiment.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _total(bike: Record, days: int, insurance: str) -> int:
 
 
 def _reprice(db: Database, booking: Record, **changes: Any) -> Record:
-    """Change a booking and settle the difference. Raises ToolError before anything has changed."""
+    """Change a booking and settle the difference. Raises ToolError before any change."""
     new = {**booking, **changes}
     new["total"] = _total(need(db, "bikes", new["bike_id"], "bike"), new["days"], new["insurance"])
     customer = need(db, "customers", booking["customer_id"], "customer")

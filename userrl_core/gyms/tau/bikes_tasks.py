@@ -1,7 +1,7 @@
 """Data and tasks of the bike-rental domain, drawn once with a fixed seed: customers, bikes, bookings and requests.
 
-A task is an instruction for the user, the gold actions, and the outputs that the agent must tell the user. No task can be
-solved by doing nothing: each needs a change of the database, or a figure that has to be looked up.
+A task is an instruction for the user, the gold actions, and the outputs that the agent must tell the user. Doing
+nothing solves no task: each needs a change of the database, or a figure that must be looked up.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Tables = dict[str, dict[str, Record]]
 
 @dataclass(frozen=True, slots=True)
 class BikeRequest:
-    """What one customer requests. sentences: the instruction after its introduction, in the second person."""
+    """One customer's request. sentences: the instruction after its introduction, in the second person."""
 
     sentences: tuple[str, ...]
     actions: tuple[tuple[str, Mapping[str, Any]], ...]
@@ -36,7 +36,7 @@ class BikeRequest:
 
 @lru_cache(maxsize=1)
 def tables() -> Tables:
-    """The domain's database; never changed, each episode has its own layer of changes over it."""
+    """Return the domain's database. It never changes: each episode has its own layer of changes over it."""
     names = json.loads(Path(__file__).with_name("bikes.json").read_text(encoding="utf-8"))
     rng = Random(SEED)
     bikes = _bikes(names, rng)
@@ -53,7 +53,7 @@ def tables() -> Tables:
 
 
 def payloads(n: int, seed: int) -> list[Record]:
-    """The payloads of n different tasks, the same for the same seed."""
+    """Return the payloads of n different tasks, the same for the same seed."""
     rng, base = Random(seed), tables()
     by_instruction: dict[str, Record] = {}
     for _ in range(100 * n):
@@ -230,7 +230,7 @@ FAMILIES: tuple[Callable[[Random, Tables, Record], BikeRequest | None], ...] = (
 
 
 def _can_be_cancelled(booking: Record) -> bool:
-    """Whether the booking begins late enough to be cancelled."""
+    """Return whether the booking begins late enough to be cancelled."""
     return bool(booking["status"] == "booked" and booking["date"] > str(TODAY + datetime.timedelta(days=1)))
 
 
@@ -240,7 +240,7 @@ def _by_card(base: Tables, booking: Record) -> bool:
 
 
 def _cheapest(base: Tables, station: str, kind: str) -> Record | None:
-    """The cheapest free bike of a kind, None when two have that price or there is none."""
+    """Return the cheapest free bike of a kind; None if two have that price or none is free."""
     bikes = [b for b in base["bikes"].values() if (b["station"], b["kind"], b["status"]) == (station, kind, "free")]
     bikes.sort(key=lambda bike: bike["price"])
     return bikes[0] if bikes and (len(bikes) == 1 or bikes[0]["price"] < bikes[1]["price"]) else None

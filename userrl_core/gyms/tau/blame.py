@@ -1,7 +1,7 @@
-"""Which turn led to a deviation: rules over the texts of messages and the arguments of calls.
+"""Attribution of a deviation to a turn, by rules over the texts of messages and the arguments of calls.
 
-A write is often wrong because of a message before it: the agent refused what gold does, or offered what gold does not. The rules
-know refusals and claims by their words, and an offer by the ids and numbers that it names.
+A wrong write often follows from an earlier message: the agent refused an action of the gold solution, or offered one
+outside it. The rules recognise refusals and claims by their words, and an offer by its ids and numbers.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ CLAIMS = re.compile(
     re.IGNORECASE,
 )
 HANDOVER = "transfer"
-"""How the name of a tool that hands over to a person begins."""
+"""Prefix of the names of tools that hand over to a person."""
 
 
 def refuses(turn: Turn) -> bool:
-    """Whether the turn says that something cannot be done, or hands the customer over to a person."""
+    """Return whether the turn says that something cannot be done, or hands the customer over to a person."""
     if turn.choice == "answer":
         return str(turn.info.get("tool", "")).startswith(HANDOVER)
     return (turn.choice == "action" and bool(REFUSES.search(turn.content or ""))) or (
@@ -35,12 +35,12 @@ def refuses(turn: Turn) -> bool:
 
 
 def claims(turn: Turn) -> bool:
-    """Whether a message reports that something was done."""
+    """Return whether a message reports that something was done."""
     return turn.choice == "action" and bool(CLAIMS.search(turn.content or ""))
 
 
 def offered(turns: Sequence[Turn], wrong: Mapping[str, Any], gold: Iterable[Mapping[str, Any]]) -> int | None:
-    """Return the first message that names what makes a write wrong, unless the customer had named it; None without one.
+    """Return the first message that names the wrong ids or numbers of a write, unless the customer had named them; else None.
 
     wrong: arguments of the write. gold: arguments of the gold writes.
     """

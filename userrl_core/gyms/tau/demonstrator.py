@@ -1,4 +1,4 @@
-"""TauGym's scripted demonstrator: plays the gold conversation, with useless turns at probability 1 - skill."""
+"""TauGym's scripted demonstrator: the gold conversation, with useless turns at probability 1 - skill."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from userrl_core.records import Task
 
 
 class TauDemonstrator:
-    """Plays one episode. With probability 1 - skill a turn is small talk, a list of tools, or a call with wrong arguments."""
+    """A player of one episode. With probability 1 - skill a turn is small talk, a list of tools, or a call with wrong
+    arguments.
+    """
 
     def __init__(self, task: Task, rng: random.Random, skill: float, config: TauConfig) -> None:
         self._script, self._rng, self._skill = conversation(task), rng, skill
@@ -20,7 +22,7 @@ class TauDemonstrator:
         self._tools = [action["name"] for action in task.payload["actions"]] or ["think"]
 
     def act(self, observation: str) -> InteractCall:
-        """The next call of the gold conversation, or a useless one."""
+        """Return the next call of the gold conversation, or a useless one."""
         if self._rng.random() < self._skill:
             # After the end of the script only a goodbye is left.
             return self._script.pop(0) if self._script else InteractCall("action", "Goodbye.")

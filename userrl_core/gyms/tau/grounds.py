@@ -1,8 +1,8 @@
-"""What a judge of turns needs to know of a TauGym task, and where a conversation departs from the gold writes.
+"""The reference solution of a TauGym task for a judge of turns, and the turns that deviate from its gold writes.
 
-A turn departs when its write succeeded and is none of the gold writes that are still open, or when a gold write could be made for
-the last time at that turn and was not made. Order does not matter, arguments must be equal (5 and 5.0 are). Gold writes that
-fail on replay are none.
+A turn deviates in two cases. Its write succeeded but is not among the open gold writes. Or a gold write was possible
+for the last time at that turn and was not made. Order does not matter, arguments must be equal (5 and 5.0 are). Gold
+writes that fail on replay do not count.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from userrl_core.records import Turn
 
 Call = tuple[str, dict[str, Any]]
 LOOKED_UP = ("order_id", "reservation_id", "item", "booking_id")
-"""Arguments that name what a write changes; the policies ask for a look-up first."""
+"""Arguments that identify the object of a write. The policies require a look-up first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class TauGrounds:
         return self.domain.policy
 
     def departures(self, turns: Sequence[Turn]) -> list[int]:
-        """Numbers of the turns that depart, ascending; the first is the one from which the conversation went wrong."""
+        """Return the numbers of the deviating turns, ascending. The conversation went wrong at the first."""
         writes = [(turn.number, self.domain.read(turn.content or "")) for turn in turns if turn.info.get("write")]
         made = [call for _, call in writes]
         open_writes: dict[str, list[Write]] = {}
@@ -58,7 +58,7 @@ class TauGrounds:
         return sorted(found)
 
     def departs(self, turns: Sequence[Turn], answer: str) -> bool:
-        """Whether this call would be a write that succeeds and is none of the gold writes that are still open."""
+        """Return whether this call would be a successful write that is not among the open gold writes."""
         try:
             call = self.domain.read(answer)
         except ToolError:
@@ -70,7 +70,7 @@ class TauGrounds:
         return not still_open[exact(call)] and self._succeeds(call, made)
 
     def origin(self, turns: Sequence[Turn], departure: int) -> int:
-        """Return the turn that led to a departure: a refusal or a handover before a missing write, or the offer of a wrong one."""
+        """Return the turn that led to a deviation: a refusal or handover before a missing write, or the offer of a wrong one."""
         turn = turns[departure - 1]
         if turn.info.get("write") and departure in self._wrong(turns):
             _, arguments = self.domain.read(turn.content or "")
@@ -95,7 +95,7 @@ class TauGrounds:
         return [turn.number for turn in turns[origin:] if refuses(turn) or (claims(turn) and not needless)]
 
     def slips(self, turns: Sequence[Turn]) -> list[int]:
-        """Return writes on something that was not looked up before, and handovers that gold does not make."""
+        """Return writes on an object that was not looked up before, and handovers that gold does not make."""
         seen: set[tuple[str, str]] = set()
         found = []
         handovers = {name for name, _ in self.gold if name.startswith(HANDOVER)}
@@ -110,7 +110,7 @@ class TauGrounds:
         return found
 
     def _wrong(self, turns: Sequence[Turn]) -> set[int]:
-        """Return the writes that are none of the gold writes."""
+        """Return the writes that are not gold writes."""
         still_open = Counter(map(exact, self._carried_out(self.gold)))
         wrong = set()
         for turn in turns:
@@ -123,10 +123,10 @@ class TauGrounds:
         return wrong
 
     def _succeeds(self, call: Write, after: Sequence[Write]) -> bool:
-        """Whether a write can be made once these were."""
+        """Return whether a write can be made after the others."""
         return len(self._carried_out([*after, call])) > len(self._carried_out(after))
 
     def _carried_out(self, calls: Sequence[Write]) -> list[Write]:
-        """Those of the calls that are writes and succeed, one after the other."""
+        """Return the successful writes among the calls, executed in order."""
         actions = [{"name": name, "kwargs": arguments} for name, arguments in calls]
         return replay(self.domain, actions, self.base).writes

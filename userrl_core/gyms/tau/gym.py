@@ -1,11 +1,12 @@
 """TauGym: serve a customer by talking and by calling internal tools (UserRL appendix C; tau-bench).
 
-The only reward is at the end, when the user stops or is transferred to a person: 1.0 or 0.0, by one of two rules (`verifier`).
-tau-bench's: the database is in the state that the gold actions lead to, and every output that the task demands occurs in a
-message of the agent. TARL's: the agent's successful writes are the gold ones. Both verdicts are in the last turn's info.
+The only reward is at the end, when the user stops or is transferred to a person: 1.0 or 0.0, by one of two rules
+(`verifier`). tau-bench's rule: the gold actions lead to the same database, and every required output occurs in a
+message of the agent. TARL's rule: the agent's successful writes are the gold ones. Both verdicts are in the last
+turn's info.
 
-Departures from the released code: the agent is given the policy; a finished episode accepts no further step (there an invalid
-choice with ``[finish]`` was rewarded again); nothing blocks the event loop. From tau-bench: commas and case are ignored in
+Departures from the released code: the agent sees the policy. A finished episode accepts no further step (there an invalid
+choice with ``[finish]`` was rewarded again). Nothing blocks the event loop. From tau-bench: commas and case are ignored in
 outputs, 5 and 5.0 are equal, and after a night flight a connection has the prices of its own day.
 """
 
@@ -32,14 +33,14 @@ from userrl_core.interact import InteractCall
 from userrl_core.records import Task
 
 BY_WRITES = ("outfitter", tiny.DOMAIN)
-"""Domains whose conversations are verified by their writes unless the config says otherwise."""
+"""Domains whose conversations are verified by their writes by default."""
 
 
 class TauUser(Protocol):
     """The customer."""
 
     async def reply(self, message: str) -> str:
-        """The next message, with a stop token at the end of the conversation. Raises UserError."""
+        """Return the next message, with a stop token at the end of the conversation. Raises UserError."""
         ...
 
 
@@ -50,24 +51,25 @@ class TauConfig(GymConfig):
     """Reward at the end of a fulfilled task (tau-bench: 1)."""
 
     verifier: Literal["auto", "database", "writes"] = "auto"
-    """database: the final state (tau-bench). writes: the successful writes, exactly and in any order (TARL 2.1). auto: writes for
-    the outfitter's tasks, which stand for TARL's, database for all others."""
+    """database: the final state (tau-bench). writes: the successful writes, exactly and in any order (TARL 2.1).
+    auto: writes for the outfitter's tasks, which stand for TARL's, and database for all others.
+    """
 
     check_outputs: bool | None = None
-    """Whether outputs are checked too; none: with verifier database yes (tau-bench), with writes no (TARL's verifier)."""
+    """Whether outputs are checked too. null: yes with verifier database (tau-bench), no with writes (TARL's verifier)."""
 
     policy_in_opening: bool = True
-    """Whether the opening holds the domain's policy (ours; the released code never shows it). ``search help`` always does."""
+    """Whether the opening contains the domain's policy (ours; the released code never shows it). ``search help`` always does."""
 
     store: Store = "memory"
-    """Where an episode's records lie: over shared ones in memory, or in a private SQLite copy (TARL 2.1)."""
+    """Store of an episode's records: a layer over shared records in memory, or a private SQLite copy (TARL 2.1)."""
 
     database: str | None = None
-    """Folder with the domain's data, in place of the one that the task was imported from."""
+    """Folder with the domain's data. It replaces the folder from which the task was imported."""
 
 
 def _rule_user(task: Task, rng: random.Random) -> TauUser:
-    """The customer by rules: a terse one where the domain is."""
+    """Make the rule customer, a terse one for the terse domain."""
     return (TerseUser if task.payload["domain"] == tiny.DOMAIN else RuleTauUser)(task, rng)
 
 
@@ -95,7 +97,7 @@ class TauGym(Gym[TauConfig]):
     user: TauUser
 
     def __init__(self, task: Task, user: Any = None, config: TauConfig | None = None) -> None:
-        """Raises TaskError when the domain's data is missing."""
+        """Load the domain. Raises TaskError if its data are missing."""
         super().__init__(task, user, config)
         folder = self.config.database or task.payload["database"]
         self.domain = load_domain(task.payload["domain"], folder)
@@ -104,51 +106,51 @@ class TauGym(Gym[TauConfig]):
         self.messages: list[str] = []
         """The agent's messages to the customer, in order."""
         self.writes: list[Write] = []
-        """The agent's writes that succeeded, in order."""
+        """The agent's successful writes, in order."""
 
     @staticmethod
     def min_turns(task: Task, config: GymConfig) -> int:
-        """The length of the gold conversation."""
+        """Return the length of the gold conversation."""
         return len(conversation(task))
 
     @classmethod
     def reward_bounds(cls, config: TauConfig) -> RewardBounds:
-        """A fulfilled task earns `success`, also when it ends with a transfer."""
+        """Return the bounds. A fulfilled task earns `success`, even if it ends with a transfer."""
         return RewardBounds.of_answers(config.success)
 
     @classmethod
     def gold(cls, task: Task, config: TauConfig) -> list[InteractCall]:
-        """Ask, execute the gold actions, tell the outputs. Raises TaskError where a gold action fails on replay."""
+        """Ask, execute the gold actions, tell the outputs. Raises TaskError if a gold action fails on replay."""
         if task.payload["unprovable"]:
             raise TaskError(f"Task {task.key} is not provable: {task.payload['unprovable']}.")
         return conversation(task)
 
     @classmethod
     def grounds(cls, task: Task, config: TauConfig) -> TauGrounds:
-        """Policy, instruction and gold actions. Raises TaskError when the domain's data is missing."""
+        """Return policy, instruction and gold actions. Raises TaskError if the domain's data are missing."""
         domain = load_domain(task.payload["domain"], config.database or task.payload["database"])
         gold = tuple((action["name"], dict(action["kwargs"])) for action in task.payload["actions"])
         return TauGrounds(domain, task.payload["instruction"], gold, task.payload.get("tables", domain.base))
 
     def opening(self) -> str:
-        """The policy, then the customer's first message."""
+        """Return the policy and the customer's first message."""
         message = str(self.task.payload["opening"])
         return f"# Policy\n{self.domain.policy}\n# Customer\n{message}" if self.config.policy_in_opening else message
 
     def brief(self) -> str:
-        """The customer's first message."""
+        """Return the customer's first message."""
         return str(self.task.payload["opening"])
 
     def native_tools(self) -> list[dict[str, Any]]:
-        """The domain's tools themselves, as in tau-bench."""
+        """Return the schemas of the domain's tools, as in tau-bench."""
         return [dict(schema) for schema in self.domain.schemas]
 
     def native_call(self, name: str, arguments: Mapping[str, Any]) -> InteractCall | None:
-        """A call of one of them."""
+        """Translate a call of a domain tool."""
         return InteractCall("answer", json.dumps({"name": name, "arguments": dict(arguments)}, ensure_ascii=False))
 
     async def action(self, content: str) -> Reply:
-        """A message to the customer."""
+        """Send a message to the customer."""
         self.messages.append(content)
         reply = await self.user.reply(content)
         text = STOP_TOKEN.sub("", reply).strip()
@@ -157,11 +159,11 @@ class TauGym(Gym[TauConfig]):
         return self._end(text or "The customer has ended the conversation.")
 
     def last_words(self, text: str) -> str:
-        """With the stop token, which the agent never sees."""
+        """Return the text with the stop token, which the agent never sees."""
         return f"{text} {STOP}"
 
     async def search(self, content: str) -> Reply:
-        """Show the tools, or the policy."""
+        """Show the tools or the policy."""
         if self.domain.terse:
             return Reply(" ".join(self.domain.tools))
         topic = content.strip().lower()
@@ -186,7 +188,7 @@ class TauGym(Gym[TauConfig]):
         return self._end(result, info) if name == TRANSFER else Reply(result, info=info)
 
     async def aclose(self) -> None:
-        """Give the database's memory back."""
+        """Free the database's memory."""
         await super().aclose()
         self.database.close()
 
@@ -206,14 +208,16 @@ class TauGym(Gym[TauConfig]):
         return Reply(observation, self.config.success if success else 0.0, done=True, success=success, info=info)
 
     def verdict(self) -> WritesVerdict:
-        """Both verdicts on what was done and said so far."""
+        """Return both verdicts on the conversation so far."""
         payload = self.task.payload
         gold = replay(self.domain, payload["actions"], self.base)
         return verify(gold, self.writes, self.database, payload["outputs"], self.messages)
 
 
 def conversation(task: Task) -> list[InteractCall]:
-    """The gold conversation: ask the customer for everything, act, tell the outputs (before a transfer, which ends it)."""
+    """Return the gold conversation: ask the customer for everything, act, tell the outputs (before a transfer, which
+    ends it).
+    """
     payload = task.payload
     if payload["domain"] == tiny.DOMAIN:
         return tiny.conversation(payload)

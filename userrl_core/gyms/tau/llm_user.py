@@ -1,10 +1,11 @@
 """TauGym's served user: a customer who follows an instruction, in one of four strategies (tau-bench; TARL 2.1).
 
-plain: says the next thing. react: thinks first; the thought is a field of its own and never reaches the agent (TARL's). verify:
-a second call checks each reply against the instruction, which is made again until it passes. reflection: the same, but a reply
-that fails is rewritten in view of what was wrong with it. A stop is accepted only where `stopping.may_stop` allows it.
+- plain: one reply per message.
+- react: a thought first, in a field of its own that never reaches the agent (TARL's).
+- verify: a second call checks each reply against the instruction; a new reply is made until one passes.
+- reflection: as verify, but a failed reply is rewritten with the reason for its failure.
 
-The prompts are sent to the model: they are part of the experiment.
+A stop is accepted only if `stopping.may_stop` allows it. The prompts are sent to the model and are part of the experiment.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from userrl_core.served.quoting import DATA_RULE, quote
 
 Strategy = Literal["plain", "react", "verify", "reflection"]
 VERIFY_ATTEMPTS, REFLECTION_ATTEMPTS = 3, 2
-"""Replies made of one message at most (tau-bench)."""
+"""Most replies generated for one message (tau-bench)."""
 STOP_ATTEMPTS = 3
-"""Replies made until one does not stop too early (ours)."""
+"""Most replies generated until one does not stop too early (ours)."""
 
 _CUSTOMER = """You play a customer who talks to the agent of a service desk. This is what you want and who you are:
 
@@ -84,7 +85,7 @@ class Checked(BaseModel):
 
 
 class LLMTauUser:
-    """Options are those of `ChatServer`, and ``strategy``. Keeps the whole conversation; single-use."""
+    """A served user with the options of `ChatServer`, and ``strategy``. Keeps the whole conversation; single-use."""
 
     def __init__(self, task: Task, rng: random.Random, *, strategy: Strategy = "plain", **options: Any) -> None:
         if strategy not in get_args(Strategy):
@@ -100,7 +101,7 @@ class LLMTauUser:
         ]
 
     async def reply(self, message: str) -> str:
-        """The customer's next message. Raises UserError when the model gives none after all retries."""
+        """Return the customer's next message. Raises UserError if the model gives none after all retries."""
         self._conversation.append({"role": "user", "content": quote(message)})
         text = await self._say(self._conversation)
         for _ in range(STOP_ATTEMPTS - 1):
@@ -114,7 +115,7 @@ class LLMTauUser:
         return text
 
     async def _say(self, messages: list[Message]) -> str:
-        """A reply by the strategy."""
+        """Return a reply by the strategy."""
         if self._strategy in ("plain", "react"):
             return await self._reply(messages)
         attempts = VERIFY_ATTEMPTS if self._strategy == "verify" else REFLECTION_ATTEMPTS

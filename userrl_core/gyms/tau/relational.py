@@ -1,9 +1,9 @@
 """The same records in SQLite: a relational schema per domain, and a private copy in memory per episode (TARL 2.1).
 
-A domain's tables are made once, with their records, and kept as the bytes of a SQLite file; an episode's database begins as a
-copy of those bytes. The tools read and change records as in `Database`; what a call changed is written when it ends. Values are
-kept as they are: columns have no type of their own, and what is no text or number (a list that few records have, a field that
-the schema does not know) is JSON in a blob.
+A domain's tables are made once, with their records, and kept as the bytes of a SQLite file. An episode's database
+starts as a copy of those bytes. The tools read and change records as in `Database`; changes are written at the end of
+a call. Values stay unchanged: columns have no type. A value that is neither text nor number (a rare list, a field
+unknown to the schema) is JSON in a blob.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Kind = Literal["record", "list", "values", "map", "pairs"]
 
 @dataclass(frozen=True, slots=True)
 class NestedRecord:
-    """An object within a record, as columns of its own: ``address.city`` is the column ``address_city``."""
+    """An object within a record, stored as columns: ``address.city`` is the column ``address_city``."""
 
     name: str
     fields: tuple[str, ...]
@@ -29,10 +29,11 @@ class NestedRecord:
 
 @dataclass(frozen=True, slots=True)
 class RecordTable:
-    """A table of records, or of what a field of them holds.
+    """A table of records, or of the contents of a record's field.
 
-    key: its own key column; a table within another has that one's keys before it. fields: in the order of the records; a text
-    that ends with ``?`` is a flag. kind: what the field is: a list of objects or of values, or objects or values by name.
+    key: its own key column; a nested table has its parent's keys before it. fields: in the order of the records; a
+    final ``?`` marks a flag. kind: the kind of the field: a list of objects or of values, or objects or values by
+    name.
     """
 
     table: str
@@ -43,14 +44,14 @@ class RecordTable:
 
 @dataclass(frozen=True, slots=True)
 class Inner:
-    """A field of a record that has a table of its own."""
+    """A field of a record with its own table."""
 
     name: str
     table: RecordTable
 
 
 Schema = Mapping[str, RecordTable]
-"""A domain's tables, by the names under which the tools ask for them."""
+"""A domain's tables, by the names that the tools use."""
 
 
 @dataclass(slots=True)
@@ -99,7 +100,7 @@ def _plan(table: RecordTable, above: tuple[str, ...] = ()) -> _QueryPlan:
 
 
 class Template:
-    """A domain's database as bytes, and how its records lie in its tables."""
+    """A domain's database as bytes, and the mapping between records and tables."""
 
     def __init__(self, schema: Schema, base: Tables) -> None:
         self.base = base
@@ -126,13 +127,13 @@ class SqliteDatabase(Database):
         self.connection.deserialize(template.image)
 
     def get(self, table: str, key: str) -> Record | None:
-        """A record to read, None when there is none."""
+        """Return a record to read; None if it does not exist."""
         if (table, key) in self._changed:
             return self._changed[table, key]
         return next((record for _, record in self._read(table, key)), None)
 
     def edit(self, table: str, key: str) -> Record:
-        """A record to change in place; written by `commit`. Raises KeyError when there is none."""
+        """Return a record to change in place; `commit` writes it. Raises KeyError if it does not exist."""
         record = self.get(table, key)
         if record is None:
             raise KeyError(key)
@@ -140,12 +141,12 @@ class SqliteDatabase(Database):
         return record
 
     def rows(self, table: str) -> Iterator[tuple[str, Record]]:
-        """All records of a table, to read, in the order in which they came to be."""
+        """Yield all records of a table to read, in order of creation."""
         self.commit()
         yield from self._read(table)
 
     def commit(self) -> None:
-        """Write the records that were changed since the last time."""
+        """Write the records changed since the last commit."""
         if not self._changed:
             return
         self.connection.execute("BEGIN")
@@ -160,7 +161,7 @@ class SqliteDatabase(Database):
         self._changed.clear()
 
     def changes(self) -> dict[str, Record]:
-        """The records that differ from the template's, by ``table/id``, as they lie in the tables."""
+        """Return the records that differ from the template's, by ``table/id``, as stored in the tables."""
         self.commit()
         now = {(table, key): self.get(table, key) for table, key in sorted(self._touched)}
         return {
@@ -170,7 +171,7 @@ class SqliteDatabase(Database):
         }
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         self.connection.close()
 
     def _read(self, table: str, key: str | None = None) -> Iterator[tuple[str, Record]]:
@@ -187,7 +188,7 @@ class SqliteDatabase(Database):
 
 
 def _write(connection: sqlite3.Connection, plan: _QueryPlan, keys: tuple[Any, ...], value: Any) -> None:
-    """Write a record, or one entry of a field with a table of its own, and all below it."""
+    """Write a record, or one entry of a nested table, with everything below it."""
     if plan.table.kind in ("values", "pairs"):
         connection.execute(plan.write, (*keys, _encoded(value)))
         return
@@ -222,7 +223,7 @@ def _write(connection: sqlite3.Connection, plan: _QueryPlan, keys: tuple[Any, ..
 
 
 def _record(plan: _QueryPlan, row: Sequence[Any], found: Mapping[str, Mapping[tuple[Any, ...], Any]]) -> Any:
-    """The record of a row, with what lies in the tables below it."""
+    """Return the record of a row, with the rows of its nested tables."""
     depth = len(plan.keys)
     if plan.table.kind in ("values", "pairs"):
         return _decoded(row[depth])
@@ -249,7 +250,7 @@ def _record(plan: _QueryPlan, row: Sequence[Any], found: Mapping[str, Mapping[tu
 
 
 def _encoded(value: Any) -> Any:
-    """Texts and numbers as they are, all else as a blob of JSON; None stays None, which is no value."""
+    """Keep texts and numbers, and encode everything else as a blob of JSON. None stays None, for a missing value."""
     if value is None or type(value) in (str, int, float):
         return value
     return json.dumps(value).encode()

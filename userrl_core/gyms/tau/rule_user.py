@@ -1,6 +1,7 @@
-"""TauGym's rule user: states its instruction a few sentences at a time, confirms when asked, and then ends the conversation.
+"""TauGym's rule user, which states its instruction a few sentences at a time, confirms when asked, and then ends the
+conversation.
 
-It states the sentences that match the agent's question first, the others in order, and adds nothing. Once everything is
+It states the sentences that match the agent's question first, then the others in order, and adds nothing. Once everything is
 stated, a message that is neither a question nor a request to wait ends the conversation.
 """
 
@@ -19,7 +20,7 @@ SENTENCES_PER_REPLY = 3
 FORGOTTEN = (
     "You do not remember the numbers of your orders or bookings: give none, and confirm the one that the agent names."
 )
-"""The last sentence of an instruction that withholds; ``withheld`` in the task's payload lists the numbers."""
+"""The last sentence of a withholding instruction. ``withheld`` in the task's payload lists the numbers."""
 
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'])")
 _CONFIRM = re.compile(
@@ -34,17 +35,17 @@ _PRONOUNS = (
 
 
 def disclosures(instruction: str) -> int:
-    """How many replies tell an instruction in full."""
+    """Return the number of replies that state an instruction in full."""
     return -(-len(_sentences(instruction)) // SENTENCES_PER_REPLY)
 
 
 def _sentences(instruction: str) -> list[str]:
-    """What there is to say: what not to say is not told."""
+    """Return the sentences to state, without the one about withheld numbers."""
     return _SENTENCE.split(instruction.strip().removesuffix(FORGOTTEN).strip())
 
 
 class RuleTauUser:
-    """Deterministic, without draws from the generator."""
+    """A deterministic customer, without draws from the generator."""
 
     def __init__(self, task: Task, rng: random.Random) -> None:
         self.ledger: list[ModelCall] = []
@@ -52,7 +53,7 @@ class RuleTauUser:
         self._withheld: list[str] = list(task.payload.get("withheld", ()))
 
     async def reply(self, message: str) -> str:
-        """The customer's next message; holds the stop token at the end of the conversation."""
+        """Return the customer's next message, with the stop token at the end of the conversation."""
         named = [number for number in self._withheld if number in message]
         self._withheld = [number for number in self._withheld if number not in named]
         text = self._answer(message)
@@ -61,7 +62,7 @@ class RuleTauUser:
         return f"It is {' and '.join(named)}. {text}" if named and asks(message) else text
 
     def _answer(self, message: str) -> str:
-        """What it would say if it remembered everything."""
+        """Return the reply of a customer with perfect memory."""
         if self._unstated:
             sentences = self._next_sentences(message)
             return f"Yes. {sentences}" if _CONFIRM.search(message) else sentences
@@ -83,7 +84,7 @@ class RuleTauUser:
 
 
 def first_person(sentence: str) -> str:
-    """A sentence of the instruction in the customer's words (You want -> I want)."""
+    """Put a sentence of the instruction in the customer's words (You want -> I want)."""
     for pattern, word in _PRONOUNS:
         sentence = re.sub(pattern, word, sentence, flags=re.IGNORECASE)
     return sentence[:1].upper() + sentence[1:]

@@ -1,4 +1,4 @@
-"""The relational schemas of the domains: which tables their records lie in (`relational`)."""
+"""The relational schemas of the domains for `relational`."""
 
 from __future__ import annotations
 
@@ -171,4 +171,4 @@ SCHEMAS: Mapping[str, Schema] = {
     "bikes": BIKES,
     "outfitter-tiny": TINY,
 }
-"""By domain; the outfitter's shop has retail's tables."""
+"""Schemas by domain. The outfitter's shop has retail's tables."""

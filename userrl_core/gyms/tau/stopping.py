@@ -1,7 +1,7 @@
-"""When a customer may end the conversation: once the agent has answered what was asked last, or said that it cannot.
+"""The rule for a customer's end of the conversation: only after the agent answered the last request or declined it.
 
-A customer played by a model likes to stop too early: at a question of the agent, or while the agent says that it will do
-something. Such a stop would make a failure of the agent out of a failure of the customer.
+A customer simulated by a model tends to stop too early: at a question of the agent, or while the agent announces an
+action. Such a stop would turn a failure of the customer into a failure of the agent.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _CANNOT = re.compile(
 
 
 def asks(message: str) -> bool:
-    """Whether the agent wants an answer: a question other than whether there is anything else."""
+    """Return whether the agent wants an answer. "Is there anything else?" does not count."""
     return "?" in message and not CLOSING.search(message)
 
 
 def announces(message: str) -> bool:
-    """Whether the agent says that it is about to do something."""
+    """Return whether the agent announces an action."""
     return bool(WAITING.search(message)) and not CLOSING.search(message)
 
 
 def may_stop(message: str) -> bool:
-    """Whether the conversation may end at this message of the agent."""
+    """Return whether the conversation may end at this message of the agent."""
     return bool(_CANNOT.search(message)) or not (asks(message) or announces(message))

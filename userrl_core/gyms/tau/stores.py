@@ -1,7 +1,7 @@
-"""Which database an episode has: the layer over shared records, or a copy of its own in SQLite.
+"""The database of an episode: a layer over shared records, or its own copy in SQLite.
 
-Both answer every call alike. ``memory`` is for training: beginning an episode costs nothing. ``sqlite`` is what `userrl
-serve-tools` gives each session (TARL 2.1); what it costs is in docs/tau.md.
+Both answer every call alike. ``memory`` is for training: starting an episode is free. ``sqlite`` is the store of each
+session of `userrl serve-tools` (TARL 2.1); docs/tau.md has its costs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Store = Literal["memory", "sqlite"]
 
 
 def open_database(domain: Domain, folder: str | None, base: Tables, store: Store) -> Database:
-    """A database for one episode. folder: of the domain's data. base: the domain's records, or the task's own."""
+    """Open a database for one episode. folder: of the domain's data. base: the domain's records, or the task's own."""
     if store == "memory":
         return Database(base)
     template = _template(domain.name, folder) if base is domain.base else Template(SCHEMAS[domain.name], base)

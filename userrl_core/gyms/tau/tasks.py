@@ -1,8 +1,8 @@
 """TauGym's tasks: our own of two shops (bikes and outfitter), and the published ones of tau-bench (retail and airline).
 
-A payload holds the domain, the folder of its data, the user's instruction, the gold actions and the outputs that the user
-must be told. ``unprovable`` holds the error where replaying the gold actions fails, ``tables`` records of the task's own in place
-of the domain's.
+A payload holds the domain, the folder of its data, the user's instruction, the gold actions and the required outputs.
+``unprovable`` holds the error if replaying the gold actions fails. ``tables`` holds the task's own records, which replace the
+domain's.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OWN: Mapping[str, tuple[Payloads, int, int, float]] = {
     "bikes": (bikes_tasks.payloads, 200, 7, 0.1),
     "outfitter": (requests.payloads, 1200, 11, 0.05),
 }
-"""Our domains: their generator, how many tasks are ours, with which seed, and the share of validation in those outside test."""
+"""Our domains: generator, number of our tasks, seed, and share of validation among non-test tasks."""
 
 TABLES = {"retail": ("users", "orders", "products"), "airline": ("users", "flights", "reservations")}
 FILES: tuple[tuple[str, str, Split], ...] = (
@@ -51,11 +51,12 @@ def tasks(
     sizes: Iterable[int] = (1, 2),
     variant: str | None = None,
 ) -> Sequence[Task]:
-    """Our tasks of a split, of the bikes where no domain is named. tier: ``tiny`` for the outfitter's laptop tier, whose tasks are
-    of the given sizes; a domain's name, for commands that know tiers alone. variant: of training's instructions
-    (`synthesis.variants`): inferred, withheld, simplified, or mix; what is validated and tested on stays as it is.
+    """Return our tasks of a split; the bikes' without a domain.
 
-    Raises ConfigError for a domain without tasks of ours, and for a tier that it does not have.
+    tier: ``tiny`` for the outfitter's laptop tier, with tasks of the given sizes; or a domain's name, for commands
+    that know only tiers. variant: of training's instructions (`synthesis.variants`): inferred, withheld, simplified,
+    or mix. Validation and test tasks stay as they are. Raises ConfigError for a domain without tasks of ours, and for
+    a tier that it does not have.
     """
     meant = _meant(domain, tier)
     own = tiny.tasks(split, sizes) if meant == tiny.DOMAIN else [task for task in _all(meant) if task.split == split]
@@ -63,7 +64,7 @@ def tasks(
 
 
 def generate(n: int, seed: int, *, domain: str | None = None, tier: str | None = None) -> list[Task]:
-    """n tasks of a domain of ours. Raises ConfigError when its data gives fewer."""
+    """Return n tasks of a domain of ours. Raises ConfigError if its data gives fewer."""
     meant = _meant(domain, tier)
     if meant == tiny.DOMAIN:
         return tiny.generate(n, seed)
@@ -77,7 +78,7 @@ def generate(n: int, seed: int, *, domain: str | None = None, tier: str | None =
 
 
 def _meant(domain: str | None, tier: str | None) -> str:
-    """The domain that is named, by its own name or as a tier."""
+    """Return the requested domain, given by its own name or as a tier."""
     if domain is not None and domain not in OWN:
         raise ConfigError(
             f"TauGym has no tasks of its own for '{domain}'; import the published ones, or use one of {', '.join(OWN)}."
@@ -92,11 +93,11 @@ def _meant(domain: str | None, tier: str | None) -> str:
 
 
 def load_published(root: Path) -> list[Task]:
-    """The published tasks, from a copy of tau-bench (``root/retail``, ``root/airline``) or of UserRL (``root/gyms``).
+    """Return the published tasks from a copy of tau-bench (``root/retail``, ``root/airline``) or of UserRL (``root/gyms``).
 
-    tau-bench: train, dev (as validation) and test as published. UserRL: its train and test rows with their openings; it
+    tau-bench: train, dev (as validation) and test as published. UserRL: its train and test rows with their openings. UserRL
     has no database, so they need tau-bench's next to it (``root/../tau-bench``) or the gym's option ``database``. Gold
-    actions are replayed: a failing write marks its task as not provable. Raises TaskError naming file, index and field.
+    actions are replayed, and a failing write marks its task as not provable. Raises TaskError with file, index and field.
     """
     if (root / RELEASED_ROWS).is_dir():
         return _released(root)
@@ -114,9 +115,9 @@ def load_published(root: Path) -> list[Task]:
 
 
 def domain_tasks(name: str, root: Path) -> tuple[list[Task], str | None]:
-    """Every task of a domain, ours or published, and the folder of its data (none for ours).
+    """Return every task of a domain, ours or published, and the folder of its data (None for ours).
 
-    root: tau-bench's folder. Raises ConfigError for an unknown domain, TaskError where a published one is not there.
+    root: tau-bench's folder. Raises ConfigError for an unknown domain, and TaskError if a published one is missing.
     """
     if name in OWN:
         return list(_all(name)), None
@@ -155,9 +156,9 @@ def _released(root: Path) -> list[Task]:
 
 @lru_cache(maxsize=8)
 def load_domain(name: str, database: str | None) -> Domain:
-    """A domain with its tools, policy and data; loaded once. Raises TaskError when its files are missing.
+    """Load a domain with its tools, policy and data, once. Raises TaskError if its files are missing.
 
-    The policy is the released one, ``wiki.md`` beside the domain's tools, and our own text where there is none.
+    The policy is the released ``wiki.md`` next to the domain's tools, or our own text if that is missing.
     """
     policy = (Path(__file__).parent / "policies" / f"{name}.txt").read_text(encoding="utf-8")
     if name == "bikes":
@@ -180,7 +181,7 @@ def load_domain(name: str, database: str | None) -> Domain:
 
 
 def policy_file(database: Path) -> Path:
-    """Where a domain's released policy lies, there or not."""
+    """Return the path of a domain's released policy, which may not exist."""
     return database / "wiki.md"
 
 

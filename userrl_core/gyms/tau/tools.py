@@ -1,6 +1,6 @@
-"""TauGym's domains and their common parts: parsing, checking and executing tool calls, and the tools that all domains have.
+"""TauGym's domains: parsing, checking and executing tool calls, and the tools that all domains have.
 
-The docstrings of `COMMON` tools are their descriptions in the agent's prompt: they are part of the experiment.
+The docstrings of `COMMON` tools are their descriptions in the agent's prompt and part of the experiment.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ TRANSFER = "transfer_to_human_agents"
 
 
 class ToolError(ValueError):
-    """A tool call failed; the agent is shown the message, and the database is unchanged."""
+    """A failed tool call. The agent sees the message, and the database is unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Domain:
     """A domain of customer service: its tools, their schemas (OpenAI function JSON), its policy and its data.
 
-    writes: names of the tools that change the database. terse: calls are written ``name value``, and an error is the word no:
-    for models of laptop size.
+    writes: names of the tools that change the database. terse: calls are written ``name value`` and an error is the
+    word no, for models of laptop size.
     """
 
     name: str
@@ -44,19 +44,19 @@ class Domain:
     checkers: dict[str, Any] = field(default_factory=dict)
 
     def read(self, text: str) -> tuple[str, dict[str, Any]]:
-        """The call that a text holds. Raises ToolError."""
+        """Parse the call in a text. Raises ToolError."""
         if not self.terse or text.lstrip().startswith("{"):
             return read_call(text)
         name, *values = text.split() or [""]
         return name, dict(zip(_parameters(self.schemas, name).get("properties", {}), values, strict=False))
 
     def call(self, database: Database, name: str, arguments: Mapping[str, Any]) -> str:
-        """Execute one tool; returns its result as text. Raises ToolError, always before any change."""
+        """Execute one tool and return its result as text. Raises ToolError, always before any change."""
         result = self.execute(database, name, arguments)
         return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
 
     def execute(self, database: Database, name: str, arguments: Mapping[str, Any]) -> Any:
-        """Like `call`, with the tool's own result, which the caller must not change."""
+        """Execute one tool and return its own result, which the caller must not change."""
         tool = self.tools.get(name)
         if tool is None:
             raise ToolError(f"there is no tool '{name}'; search 'tools' for a list")
@@ -145,9 +145,10 @@ def _value(node: ast.AST) -> float:
 
 
 def schemas(tools: Mapping[str, Tool], parameters: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Any], ...]:
-    """OpenAI function JSON of a domain's tools, in the order of `parameters`; a tool's docstring is its description.
+    """Return the OpenAI function JSON of a domain's tools in the order of `parameters`. A tool's docstring is its
+    description.
 
-    parameters: by tool, what each argument is: a text for a string, or a JSON schema.
+    parameters: each argument by tool, as a text for a string or as a JSON schema.
     """
     return tuple(_schema(name, str(tools[name].__doc__), about) for name, about in parameters.items())
 
@@ -168,7 +169,7 @@ def _parameters(schemas: tuple[dict[str, Any], ...], name: str) -> dict[str, Any
 
 
 def need(database: Database, table: str, key: str, what: str) -> dict[str, Any]:
-    """The record, to read. Raises ToolError when there is none."""
+    """Return a record to read. Raises ToolError if it does not exist."""
     record = database.get(table, key)
     if record is None:
         raise ToolError(f"{what} not found")

@@ -1,8 +1,8 @@
-"""What a conversation earns: its writes against the gold writes (TARL 2.1), or its database against gold's (tau-bench).
+"""Verification of a conversation: its writes against the gold writes (TARL 2.1), or its database against gold's (tau-bench).
 
-A write is a call that changed the database: one that failed counts on neither side, so a gold write that fails in the published
-data is asked of nobody. The two verdicts differ where other writes lead to the same state, or where writes beyond the gold ones
-undo each other. Both are recorded with every conversation, whichever of them is paid.
+A write is a call that changed the database. A failed one counts on neither side, so a gold write that fails in the published
+data is not required. The two verdicts differ if other writes lead to the same state, or if extra writes undo each other. Both
+are recorded with every conversation, whichever is rewarded.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Write = tuple[str, Mapping[str, Any]]
 
 
 class GoldReplay(NamedTuple):
-    """Gold actions carried out. errors: of the failed writes, which leave the database as it was. writes: the others, in order."""
+    """Executed gold actions. errors: of the failed writes, which leave the database unchanged. writes: the others, in order."""
 
     database: Database
     errors: list[str]
@@ -30,7 +30,7 @@ class GoldReplay(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WritesVerdict:
-    """writes: the same ones as gold's, in any order. database: the state that gold leads to. missing: outputs not told."""
+    """writes: the same as gold's, in any order. database: the same state as gold's. missing: outputs not told."""
 
     writes: bool
     database: bool
@@ -38,7 +38,7 @@ class WritesVerdict:
 
 
 def replay(domain: Domain, actions: Sequence[Mapping[str, Any]], base: Tables | None = None) -> GoldReplay:
-    """Carry out the gold writes. base: records of the task's own in place of the domain's."""
+    """Execute the gold writes. base: the task's own records, which replace the domain's."""
     done = GoldReplay(Database(domain.base if base is None else base), [], [])
     for action in actions:
         if action["name"] in domain.writes:
@@ -53,9 +53,9 @@ def replay(domain: Domain, actions: Sequence[Mapping[str, Any]], base: Tables | 
 def verify(
     gold: GoldReplay, writes: Iterable[Write], database: Database, outputs: Iterable[str], messages: Sequence[str]
 ) -> WritesVerdict:
-    """Compare what an agent did and said with what was wanted.
+    """Compare an agent's writes, database and messages with the requirements.
 
-    writes: those of the agent that succeeded. outputs: texts that the task demands; commas and case do not matter.
+    writes: the agent's successful ones. outputs: texts that the task demands; commas and case do not matter.
     """
     told = [message.lower().replace(",", "") for message in messages]
     missing = tuple(text for text in outputs if not any(text.lower().replace(",", "") in message for message in told))
@@ -64,6 +64,6 @@ def verify(
 
 
 def exact(write: Write) -> str:
-    """A write as text: the same for the same name and arguments. 5 and 5.0 are equal, lists in another order are not."""
+    """Return a write as text, the same for the same name and arguments. 5 and 5.0 are equal, reordered lists are not."""
     name, arguments = write
     return f"{name} {json.dumps(with_integers(arguments), sort_keys=True, ensure_ascii=False)}"

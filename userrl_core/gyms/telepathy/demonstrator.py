@@ -1,4 +1,4 @@
-"""TelepathyGym's scripted demonstrator: halves the candidates with every question, then guesses the last one."""
+"""TelepathyGym's scripted demonstrator: it halves the candidates with every question, then guesses the last one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from userrl_core.records import Task
 
 
 class TelepathyDemonstrator:
-    """Plays one episode. With probability 1 - skill a turn is a random question or guess."""
+    """A player of one episode. With probability 1 - skill a turn is a random question or guess."""
 
     def __init__(self, task: Task, rng: random.Random, skill: float, config: TelepathyConfig) -> None:
         self._task, self._rng, self._skill = task, rng, skill
@@ -23,7 +23,7 @@ class TelepathyDemonstrator:
         self._script = [] if has_table else _questions_about(task)
 
     def act(self, observation: str) -> InteractCall:
-        """The next call, after the reply to the last question has narrowed the candidates."""
+        """Narrow the candidates by the last reply and return the next call."""
         self._narrow(observation)
         if self._rng.random() >= self._skill:
             return self._random_call()
@@ -55,7 +55,7 @@ class TelepathyDemonstrator:
 
 
 def _questions_about(task: Task) -> list[str]:
-    """Questions that the rule user answers with Yes from the released description."""
+    """Return questions that the rule user answers with Yes from the released description."""
     noun = task.payload["category"].replace("_", " ")
     name_words = {word for name in (task.payload["title"], *task.payload["aliases"]) for word in content_words(name)}
     hints = [word for word in content_words(task.payload["description"]) if word not in name_words]

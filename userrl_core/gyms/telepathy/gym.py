@@ -1,10 +1,10 @@
 """TelepathyGym: guess the user's entity with yes/no questions (UserRL appendix C, figures 9 and 10).
 
-A question earns nothing and is answered Yes, No or Maybe. A right guess earns 1.0 and ends the episode; a wrong one earns
+A question earns nothing and is answered Yes, No or Maybe. A right guess earns 1.0 and ends the episode. A wrong one earns
 0.0, and the game continues until the horizon, as in the paper.
 
-Departures from the released code: names are compared by rule before the judge is called, and a judge's ``yes`` counts in any
-case (there only ``Yes``); the unused history of clues is not kept.
+Departures from the released code: a rule compares names before the judge is called. A judge's ``yes`` counts in any case
+(there only ``Yes``). The unused history of clues is not kept.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from userrl_core.interact import InteractCall
 from userrl_core.records import Task
 
 PUBLISHED_QUESTIONS = 4
-"""Questions that a full-skill agent asks about a released entity; without an attribute table they cannot be counted (ours)."""
+"""Questions of a full-skill agent about a released entity. Without an attribute table they cannot be counted (ours)."""
 
 
 class TelepathyUser(Protocol):
     """The user who has an entity in mind."""
 
     async def reply(self, question: str) -> str:
-        """Yes, No or Maybe; the agent sees nothing else. Raises UserError."""
+        """Return Yes, No or Maybe; the agent sees nothing else. Raises UserError."""
         ...
 
     async def matches(self, guess: str) -> bool:
-        """Whether a guess names the entity. Raises JudgeError."""
+        """Return whether a guess names the entity. Raises JudgeError."""
         ...
 
 
@@ -72,25 +72,25 @@ class TelepathyGym(Gym[TelepathyConfig]):
 
     @staticmethod
     def min_turns(task: Task, config: GymConfig) -> int:
-        """The questions that identify the entity, and the guess."""
+        """Return the number of questions that identify the entity, plus the guess."""
         return 1 + (questions_needed(task) if task.payload["yes"] is not None else PUBLISHED_QUESTIONS)
 
     @classmethod
     def reward_bounds(cls, config: TelepathyConfig) -> RewardBounds:
-        """Right and wrong guesses."""
+        """Return the bounds given by right and wrong guesses."""
         return RewardBounds.of_answers(config.correct, config.wrong)
 
     @classmethod
     def gold(cls, task: Task, config: TelepathyConfig) -> list[InteractCall]:
-        """The right guess."""
+        """Give the right guess."""
         return [InteractCall("answer", task.payload["title"])]
 
     def opening(self) -> str:
-        """The category, as a sentence of the user's."""
+        """Return the user's sentence about the category."""
         return str(self.task.payload["opening"])
 
     def brief(self) -> str:
-        """The category alone."""
+        """Return the category only."""
         return f"Guess my {self.task.payload['category'].replace('_', ' ')}."
 
     async def action(self, content: str) -> Reply:

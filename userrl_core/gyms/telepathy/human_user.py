@@ -7,15 +7,15 @@ from userrl_core.gyms.stemming import normalise
 
 
 class HumanTelepathyUser(HumanUser):
-    """Answers questions about the entity and judges guesses; a guess that is exactly the entity's name needs no judgement."""
+    """A person who answers questions and judges guesses. A guess equal to the entity's name needs no judgement."""
 
     async def reply(self, question: str) -> Answer:
-        """Yes, No or Maybe."""
+        """Return the typed Yes, No or Maybe."""
         self._show_entity()
         return self.console.answer(f"The agent asks: {question}\n")
 
     async def matches(self, guess: str) -> bool:
-        """Whether the guess names the entity."""
+        """Return whether the guess names the entity."""
         self._show_entity()
         if normalise(guess) == normalise(str(self.task.payload["title"])):
             return True

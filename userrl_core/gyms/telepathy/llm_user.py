@@ -1,6 +1,6 @@
-"""TelepathyGym's served user: knows the entity and answers only Yes, No or Maybe.
+"""TelepathyGym's served user, which knows the entity and answers only Yes, No or Maybe.
 
-Prompts and schemas are sent to the model: they are part of the experiment.
+Prompts and schemas are sent to the model and are part of the experiment.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ The player's guess follows as data. Decide whether it names that very thing.
 
 
 class LLMTelepathyUser:
-    """Options are those of `ChatServer`. A guess that is the entity's name is accepted without a model call."""
+    """A served user with the options of `ChatServer`. The entity's name is accepted without a model call."""
 
     def __init__(self, task: Task, rng: random.Random, **options: Any) -> None:
         self.ledger: list[ModelCall] = []
@@ -46,12 +46,12 @@ class LLMTelepathyUser:
         self._entity = " / ".join(names) + (f" ({entity['description']})" if entity["description"] else "")
 
     async def reply(self, question: str) -> Answer:
-        """Yes, No or Maybe. Raises UserError when the model gives no usable reply after all retries."""
+        """Return Yes, No or Maybe. Raises UserError if the model gives no usable reply after all retries."""
         parsed: YesNoMaybe = await self._ask(_ANSWER, question, "user", YesNoMaybe)
         return parsed.response
 
     async def matches(self, guess: str) -> bool:
-        """Whether a guess names the entity. Raises JudgeError when the model gives no verdict after all retries."""
+        """Return whether a guess names the entity. Raises JudgeError if the model gives no verdict after all retries."""
         if same_name(guess, self._names):
             return True
         parsed: SameThing = await self._ask(_JUDGE, guess, "judge", SameThing)

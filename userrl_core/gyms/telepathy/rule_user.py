@@ -1,7 +1,7 @@
-"""TelepathyGym's rule user: answers yes/no questions from attribute tables, and compares guesses with the entity's names.
+"""TelepathyGym's rule user: answers from attribute tables, and guesses compared with the entity's names.
 
-For a released entity, which has no table, it answers Yes where the entity's description matches the question, No where the
-question names another category, and Maybe otherwise.
+A released entity has no table. The answer is then Yes if the entity's description matches the question, No if the question
+names another category, and Maybe otherwise.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _GUESS = re.compile(r"^(?:it is|its|is it|i think it is|i think its|i guess|my g
 
 
 class RuleTelepathyUser:
-    """Deterministic, without draws from the generator."""
+    """A deterministic user, without draws from the generator."""
 
     def __init__(self, task: Task, rng: random.Random) -> None:
         self.ledger: list[ModelCall] = []
@@ -30,7 +30,7 @@ class RuleTelepathyUser:
         self._category = categories().get(self._entity["category"]) if self._entity["yes"] is not None else None
 
     async def reply(self, question: str) -> Answer:
-        """Yes, No or Maybe to a question about the entity."""
+        """Return Yes, No or Maybe to a question about the entity."""
         if self._category is not None:
             attribute = _attributes_by_question(self._category.name).get(normalise(question))
             if attribute is not None:
@@ -45,7 +45,7 @@ class RuleTelepathyUser:
         return self._by_description(question)
 
     async def matches(self, guess: str) -> bool:
-        """Whether a guess is the entity's title or an alias, up to case, article and an introduction such as "is it"."""
+        """Return whether a guess is the title or an alias, up to case, article and an introduction such as "is it"."""
         return same_name(guess, self._names)
 
     def _by_table(self, category: EntityCategory, question: str) -> Answer:
@@ -86,7 +86,7 @@ class RuleTelepathyUser:
 
 
 def same_name(guess: str, names: set[str]) -> bool:
-    """Whether a guess is one of these normalised names, with or without an introduction such as "is it a"."""
+    """Return whether a guess is one of these normalised names, with or without an introduction such as "is it a"."""
     text = " ".join(words(guess))
     return any(normalise(name) in names for name in (text, _GUESS.sub("", text)))
 
@@ -147,7 +147,7 @@ _RELEASED_NOUNS = {
 
 
 def _overlaps(ours: str, released: str) -> bool:
-    """Whether a released category may include one of ours."""
+    """Return whether a released category may include one of ours."""
     return any(word in fold(released) for word in _RELEASED_NOUNS[ours])
 
 

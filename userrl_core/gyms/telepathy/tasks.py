@@ -1,7 +1,7 @@
-"""TelepathyGym's tasks: entities with attribute tables, so that yes/no questions can be answered without a model.
+"""TelepathyGym's tasks: entities with attribute tables, which answer yes/no questions without a model.
 
-Every entity has or lacks each attribute of its category, and no two entities of a category have the same attributes, so
-that questions identify each of them without luck.
+Every entity has or lacks each attribute of its category. No two entities of a category have the same attributes, so
+questions identify each of them without luck.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class EntityCategory:
-    """A category of entities: its name in the opening, its attributes, and the attributes that each entity has."""
+    """A category of entities: its name in the opening, its attributes, and the attributes of each entity."""
 
     name: str
     opening: str
@@ -44,27 +44,27 @@ class EntityCategory:
 
 @lru_cache(maxsize=1)
 def categories() -> dict[str, EntityCategory]:
-    """All categories, read once from the file next to this module."""
+    """Return all categories, read once from the file next to this module."""
     raw = json.loads(Path(__file__).with_name("entities.json").read_text(encoding="utf-8"))
     return {name: _category(name, table) for name, table in raw.items()}
 
 
 def tasks(split: str, *, category: str | None = None) -> Sequence[Task]:
-    """Our entities of a split; category keeps one category only. Raises ConfigError for an unknown category."""
+    """Return our entities of a split, of all categories or of one. Raises ConfigError for an unknown category."""
     if category is not None and category not in categories():
         raise ConfigError(f"TelepathyGym has no category '{category}'; it has {', '.join(categories())}.")
     return [task for task in _all() if task.split == split and category in (None, task.tier)]
 
 
 def generate(n: int, seed: int) -> list[Task]:
-    """n of our entities, drawn with the seed. Raises ConfigError when there are fewer than n."""
+    """Return n of our entities, drawn with the seed. Raises ConfigError if there are fewer than n."""
     if n > len(_all()):
         raise ConfigError(f"TelepathyGym has {len(_all())} entities of its own; ask for at most that many, not {n}.")
     return Random(seed).sample(_all(), n)
 
 
 def load_published(root: Path) -> list[Task]:
-    """The 401 released entities, split as the released rows are. Raises TaskError naming file, index and field."""
+    """Return the 401 released entities with the split of their released rows. Raises TaskError with file, index and field."""
     path = root / RELEASED_ENTITIES
     splits = released_splits(root, "telepathy_multiturn", "title")
     loaded = []
@@ -88,7 +88,7 @@ def load_published(root: Path) -> list[Task]:
 
 
 def best_question(category: EntityCategory, candidates: Sequence[str]) -> str | None:
-    """The attribute that splits the candidates most evenly (the first at a tie); None when none splits them."""
+    """Return the attribute that splits the candidates most evenly (the first at a tie); None if none splits them."""
     best, best_minority = None, 0
     for attribute in category.asks:
         count = sum(attribute in category.entities[name] for name in candidates)
@@ -99,7 +99,7 @@ def best_question(category: EntityCategory, candidates: Sequence[str]) -> str | 
 
 
 def questions_needed(task: Task) -> int:
-    """The number of questions that identify the entity, when each is the best one."""
+    """Return the number of best questions that identify the entity."""
     return _needed(task.payload["category"], task.payload["title"])
 
 
@@ -144,5 +144,5 @@ def _category(name: str, table: dict[str, Any]) -> EntityCategory:
 
 
 def _patterns(text: str) -> tuple[tuple[tuple[str, ...], ...], ...]:
-    """Parse ``a b / c + d``: a word beginning with a or b; or one with c together with one with d."""
+    """Parse ``a b / c + d``: a word that begins with a or b; or one with c together with one with d."""
     return tuple(tuple(tuple(group) for group in read_pattern(part)) for part in text.split("/"))

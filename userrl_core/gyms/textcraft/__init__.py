@@ -1,1 +1,1 @@
-"""TextCraft: make a thing from what the crafting recipes name (AgentGym-RL B.3, after Prasad et al.)."""
+"""TextCraft: make a thing from given crafting recipes (AgentGym-RL B.3, after Prasad et al.)."""

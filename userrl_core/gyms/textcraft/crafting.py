@@ -1,7 +1,7 @@
-"""Crafting recipes as TextCraft shows them, and what follows from a list of them.
+"""Crafting recipes in TextCraft's form, and conclusions from a list of them.
 
-A recipe is its line, ``craft 4 stick using 2 planks``. What no recipe makes can be fetched. A *kind* (``planks``) stands for
-any one of its members; neither a kind nor what a recipe makes can be fetched.
+A recipe is its line, ``craft 4 stick using 2 planks``. A thing without a recipe can be fetched. A *kind* (``planks``) means
+any one of its members. Neither kinds nor things with a recipe can be fetched.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _CRAFT = re.compile(r"craft\s+(.+?)\s+using\s+(.+)")
 
 @dataclass(frozen=True, slots=True)
 class CraftingRecipe:
-    """Makes `count` of a thing from its parts, each a thing or a kind with the number that is needed."""
+    """A recipe for `count` of a thing. Each part is a thing or a kind with the number needed."""
 
     made: str
     count: int
@@ -30,15 +30,15 @@ class CraftingRecipe:
 
 
 def counted(text: str) -> tuple[str, int] | None:
-    """``9 emerald`` as the thing and its number; None where it does not read so, or the number is 0."""
+    """Parse ``9 emerald`` into thing and number; None for other texts and for the number 0."""
     match = _COUNTED.fullmatch(text.strip())
     return (match[2], int(match[1])) if match and int(match[1]) > 0 else None
 
 
 def parse_craft(line: str) -> CraftingRecipe | None:
-    """A crafting command as a recipe, parts that are named twice added up; None where it does not read so.
+    """Parse a crafting command into a recipe, with repeated parts added up; None for an unreadable command.
 
-    The number of what is made may be left out: the recipe that the command stands for says it.
+    The number of the product may be omitted: the matching recipe gives it.
     """
     match = _CRAFT.fullmatch(line.strip())
     if match is None:
@@ -62,7 +62,7 @@ class Book:
 
     @classmethod
     def read(cls, lines: Iterable[str], kinds: Mapping[str, Sequence[str]]) -> Book:
-        """A book from recipes' lines. Raises TaskError for one that cannot be read."""
+        """Read a book from recipes' lines. Raises TaskError for an unreadable line."""
         recipes = []
         for line in lines:
             recipe = parse_craft(line)
@@ -81,22 +81,22 @@ class Book:
 
     @cached_property
     def fetchable(self) -> frozenset[str]:
-        """Things that a recipe or a kind names and no recipe makes."""
+        """Things that occur in a recipe or a kind but have no recipe."""
         named = {thing for recipe in self.recipes for part, _ in recipe.parts for thing in self.members(part)}
         return frozenset(named - self.by_made.keys())
 
     def members(self, part: str) -> Sequence[str]:
-        """What a part of a recipe may be: the thing itself, or each member of the kind."""
+        """Return the possible things for a part: the thing itself, or each member of the kind."""
         return self.kinds.get(part, (part,))
 
     def match(self, command: CraftingRecipe) -> CraftingRecipe | None:
-        """The recipe that a crafting command stands for: the same parts in the same numbers, kinds filled by one member each."""
+        """Return the recipe that a command matches: the same parts in the same numbers, each kind filled by one member."""
         return next(
             (recipe for recipe in self.by_made.get(command.made, ()) if self._stands_for(command, recipe)), None
         )
 
     def needed(self, goal: str) -> list[CraftingRecipe]:
-        """Every recipe that can take part in making the goal, the goal's own first."""
+        """Return every recipe that can take part in making the goal, the goal's own first."""
         found: dict[CraftingRecipe, None] = {}
         seen, open_ends = {goal}, [goal]
         while open_ends:
@@ -120,7 +120,7 @@ class Book:
 
 
 def depths(book: Book) -> dict[str, int]:
-    """How many recipes lie below each other under each thing, by its shallowest recipe; 0 for what is fetched."""
+    """Return the depth of each thing, by its shallowest recipe; 0 for fetched things."""
     found = dict.fromkeys(book.fetchable, 0)
     # Level by level: a thing has depth d when a recipe of it has only parts of less, and none of its recipes had before.
     for depth in range(1, len(book.by_made) + 1):

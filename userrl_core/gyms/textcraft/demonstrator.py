@@ -1,4 +1,4 @@
-"""The scripted demonstrator of TextCraft: plays a shortest plan, or finds out by trial, or now and then does any thing."""
+"""The scripted demonstrator of TextCraft: a shortest plan or trial and error, with random turns in between."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from userrl_core.records import Task
 
 
 class TextCraftDemonstrator:
-    """Plays one episode. With probability 1 - skill a turn fetches or crafts any thing that the recipes name.
+    """A player of one episode. With probability 1 - skill a turn fetches or crafts a random thing of the recipes.
 
-    A goal deeper than `TextCraftConfig.demonstrator_depth` is played at random throughout.
+    For a goal deeper than `TextCraftConfig.demonstrator_depth` all turns are random.
     """
 
     def __init__(self, task: Task, rng: random.Random, skill: float, config: TextCraftConfig) -> None:
@@ -25,10 +25,10 @@ class TextCraftDemonstrator:
         self._rng = rng
         self._skill = skill if int(task.tier.removeprefix("depth-") or 1) <= config.demonstrator_depth else 0.0
         self._strayed: str | None = None
-        """What the last turn did outside of its way."""
+        """The last turn's random command; None if the last turn followed the plan."""
 
     def act(self, observation: str) -> InteractCall:
-        """The next call."""
+        """Return the next call."""
         if self._strayed is None:
             self._way.heard(observation)
         elif self._strayed in self._crafts and (observation == OK or observation.startswith(CRAFTED)):
@@ -41,14 +41,14 @@ class TextCraftDemonstrator:
 
 
 class _CraftingPlan:
-    """The shortest plan, from its beginning again once a craft outside of it may have used up a part."""
+    """The shortest plan. It starts again once a random craft may have used up a part."""
 
     def __init__(self, task: Task) -> None:
         self._steps = [command(step, task) for step in shortest(task)]
         self._at = 0
 
     def heard(self, observation: str) -> None:
-        """A plan needs no answers."""
+        """Do nothing: a plan needs no observations."""
 
     def disturbed(self) -> None:
         self._at = 0
@@ -59,7 +59,7 @@ class _CraftingPlan:
 
 
 class _Trial:
-    """Tries to make the goal, is told what is missing, gets that first: needs the tiny tier's answers, and no look at recipes."""
+    """Trial and error: try the goal, read the missing part, get that first. Needs the tiny tier's answers but no recipes."""
 
     def __init__(self, task: Task) -> None:
         self._wanted = [str(task.payload["goal"])]
@@ -74,7 +74,7 @@ class _Trial:
             self._wanted.append(observation)
 
     def disturbed(self) -> None:
-        """Whatever was used up will be told as missing."""
+        """Do nothing: used-up parts will be reported as missing."""
 
     def next(self) -> str:
         self._said = True

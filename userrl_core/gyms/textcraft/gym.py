@@ -1,15 +1,14 @@
-"""TextCraft: make the goal from what the shown recipes name (AgentGym-RL B.3).
+"""TextCraft: make the goal from the shown recipes (AgentGym-RL B.3).
 
-Commands are those of the published environment: ``get 2 oak log``, ``craft 4 stick using 2 oak planks``, ``inventory``. A kind in
-a recipe (``planks``) is filled by one of its members. The reward is 1 for the goal and 0 otherwise, and the score is the
-reward.
+Commands are those of the published environment: ``get 2 oak log``, ``craft 4 stick using 2 oak planks``, ``inventory``. One
+member fills a kind in a recipe (``planks``). The reward is 1 for the goal and 0 otherwise. The score is the reward.
 
-Departures from the released server: parts that are named twice are added up (there, each is checked alone); at most six digits
-(there, any number); a finished episode takes no further commands. A thing that only a recipe outside the task's list makes can
-be fetched here, which serves nothing: all that the goal needs is in the list.
+Departures from the released server: repeated parts are added up (there each is checked alone). Numbers have at most
+six digits (there any number). A finished episode takes no further commands. A thing that only a recipe outside the
+task's list makes can be fetched here. That does not help, because the list has everything that the goal needs.
 
-In the tiny tier the name of a thing is a whole command, so that a turn costs few tokens: it is fetched where no recipe makes it,
-else made once, and what is missing is named.
+In the tiny tier the name of a thing is a whole command, so that a turn costs few tokens. A thing without a recipe is fetched;
+another is made once, or the missing part is named.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ from userrl_core.interact import InteractCall
 from userrl_core.records import Task
 
 OK, NO, DONE = "ok", "no", "done"
-"""What the tiny tier answers, beside the name of what is missing."""
+"""The tiny tier's answers, in addition to the name of a missing part."""
 CRAFTED = "Crafted"
-"""How it is said outside the tiny tier that a thing was made."""
+"""The start of the observation for a craft outside the tiny tier."""
 
 
 class TextCraftConfig(GymConfig):
-    """Nothing but what every gym has, and what the demonstrator knows."""
+    """Settings of the demonstrator, in addition to those of every gym."""
 
     demonstrator_depth: int = 4
-    """Deepest goal that the scripted demonstrator knows how to make; for deeper ones it acts at random."""
+    """Deepest goal that the scripted demonstrator can make. For deeper ones it acts at random."""
 
     demonstrator: Literal["plan", "trial"] = "plan"
-    """plan: it plays a shortest plan; trial (tiny tier): it tries to make the goal and gets what is said to be missing."""
+    """plan: a shortest plan. trial (tiny tier): try the goal and get the parts reported as missing."""
 
 
 class TextCraftGym(Gym[TextCraftConfig]):
@@ -57,16 +56,16 @@ class TextCraftGym(Gym[TextCraftConfig]):
 
     @staticmethod
     def min_turns(task: Task, config: GymConfig) -> int:
-        """One turn for each thing that is fetched and each use of a recipe, in the shortest plan."""
+        """Return the length of the shortest plan: one turn per fetched thing and per use of a recipe."""
         return len(shortest(task))
 
     @classmethod
     def gold(cls, task: Task, config: TextCraftConfig) -> list[InteractCall]:
-        """The shortest plan."""
+        """Follow the shortest plan."""
         return [InteractCall("action", command(step, task)) for step in shortest(task)]
 
     def opening(self) -> str:
-        """The recipes and the goal."""
+        """Return the recipes and the goal."""
         self._goal: str = self.task.payload["goal"]
         self._short: bool = self.task.payload.get("short", False)
         self._book = book_of(self.task)
@@ -75,11 +74,11 @@ class TextCraftGym(Gym[TextCraftConfig]):
         return f"Crafting commands:\n{recipes}\n\nGoal: craft {self._goal}."
 
     def brief(self) -> str:
-        """In the tiny tier the goal alone, since what is missing is named when it is tried; else the opening."""
+        """Return only the goal in the tiny tier, where failed tries name the missing part; the opening in other tiers."""
         return self._goal if self._short else self.opening()
 
     async def action(self, content: str) -> Reply:
-        """Carry out one command; what cannot be carried out changes nothing and earns nothing."""
+        """Carry out one command. An impossible command changes nothing and earns nothing."""
         text = " ".join(content.lower().replace("minecraft:", "").replace("_", " ").split()).rstrip(".")
         if self._short and text in self._book.by_made:
             return self._make_once(text)
@@ -116,7 +115,7 @@ class TextCraftGym(Gym[TextCraftConfig]):
         return Reply(said, float(done), done)
 
     def _make_once(self, thing: str) -> Reply:
-        """The tiny tier's craft: by its one recipe, or the first part that is missing."""
+        """Craft a thing of the tiny tier by its one recipe, or name the first missing part."""
         recipe = self._book.by_made[thing][0]
         missing = [part for part, count in recipe.parts if self._held.get(part, 0) < count]
         return Reply(missing[0]) if missing else self._craft(recipe)
@@ -126,12 +125,12 @@ class TextCraftGym(Gym[TextCraftConfig]):
 
 
 def book_of(task: Task) -> Book:
-    """The recipes that the task shows."""
+    """Return the recipes that the task shows."""
     return Book.read(task.payload["recipes"], task.payload["kinds"])
 
 
 def shortest(task: Task) -> Plan:
-    """A plan of the fewest turns. Raises TaskError where the goal cannot be made."""
+    """Return a plan of the fewest turns. Raises TaskError if the goal cannot be made."""
     kinds = tuple((kind, tuple(members)) for kind, members in task.payload["kinds"].items())
     return _shortest(task.payload["goal"], tuple(task.payload["recipes"]), kinds)
 
@@ -142,7 +141,7 @@ def _shortest(goal: str, recipes: tuple[str, ...], kinds: tuple[tuple[str, tuple
 
 
 def command(step: tuple[str, int] | CraftingRecipe, task: Task) -> str:
-    """A step of a plan as the task's tier takes it."""
+    """Format a step of a plan for the task's tier."""
     if isinstance(step, CraftingRecipe):
         return step.made if task.payload.get("short") else str(step)
     return step[0] if task.payload.get("short") else f"get {step[1]} {step[0]}"

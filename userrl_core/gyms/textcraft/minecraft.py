@@ -1,8 +1,8 @@
 """The published recipes and goals (AgentGym's TextCraft): Minecraft's recipe files, read in the order of their names.
 
-A goal's number, and with it the item id ``textcraft_N``, follows from the order in which recipes are read, since the goals are
-the things that recipes make, sorted by depth alone, and a recipe that would close a circle is left out. The released server
-reads a folder in the order in which the file system lists it; here it is the names' order, and nothing depends on a hash.
+The order of reading determines a goal's number, and with it the item id ``textcraft_N``: goals are the recipes'
+products sorted by depth only, and a recipe that would close a circle is left out. The released server reads a folder
+in file-system order. Here the order is that of the names, and nothing depends on a hash.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ SHAPED, SHAPELESS = "minecraft:crafting_shaped", "minecraft:crafting_shapeless"
 
 
 def read_recipes(root: Path) -> dict[str, Any]:
-    """The recipe files by their names, from one file that holds them all or from a clone's folder.
+    """Return the recipe files by name, from one file with all of them or from a clone's folder.
 
-    Raises MissingFileError where there is neither, TaskError for a file that is not JSON.
+    Raises MissingFileError if neither exists, and TaskError for a file that is not JSON.
     """
     paths = [root / FILE] if (root / FILE).is_file() else sorted((root / FOLDER).glob("*.json"))
     if not paths:
@@ -41,7 +41,7 @@ def read_recipes(root: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """A recipe as published: `kind` is the group of what it makes, and parts may name groups."""
+    """A recipe as published. `kind` is the group of its product, and parts may name groups."""
 
     made: str
     count: int
@@ -50,10 +50,10 @@ class _Made:
 
 
 class Minecraft:
-    """All recipes that TextCraft uses, and the goals that follow from them."""
+    """All recipes that TextCraft uses, and the resulting goals."""
 
     def __init__(self, files: Mapping[str, Any]) -> None:
-        """files: recipes by file name. Raises TaskError naming the file for one that cannot be read."""
+        """Read the recipes. files: recipes by file name. Raises TaskError with the file for an unreadable one."""
         self._kind_of: dict[str, str] = {}
         self._made: dict[str, list[_Made]] = {}
         self._kinds_made: dict[str, list[_Made]] = {}
@@ -68,7 +68,7 @@ class Minecraft:
 
     @cached_property
     def book(self) -> Book:
-        """The recipes, a group without a member that can be made being a thing like others."""
+        """The recipes. A group without a craftable member counts as an ordinary thing."""
         kinds: dict[str, list[str]] = {}
         for thing, kind in self._kind_of.items():
             kinds.setdefault(kind, []).append(thing)
@@ -81,7 +81,7 @@ class Minecraft:
 
     @cached_property
     def goals(self) -> list[tuple[str, int]]:
-        """Every thing that can be made, with its depth; the place in the list is the goal's number."""
+        """Every craftable thing with its depth. The index in the list is the goal's number."""
         depths: dict[str, int] = {}
 
         def depth(name: str) -> int:
@@ -108,7 +108,7 @@ class Minecraft:
 
 
 def _recipe(file: Mapping[str, Any]) -> _Made | None:
-    """One file; None for what is not crafted on a bench (smelting, stonecutting and the like)."""
+    """Read one file; None for a recipe that is not crafted on a bench (smelting, stonecutting and the like)."""
     parts: dict[str, int] = {}
     if file["type"] == SHAPED:
         for key, ingredient in file["key"].items():
@@ -126,7 +126,7 @@ def _recipe(file: Mapping[str, Any]) -> _Made | None:
 
 
 def _name(ingredient: Any) -> str:
-    """Of several that are possible the first counts, as published."""
+    """Return the ingredient's name; of several alternatives the first, as published."""
     first = ingredient[0] if isinstance(ingredient, list) else ingredient
     return _plain(first["item"] if "item" in first else first["tag"])
 

@@ -1,8 +1,7 @@
-"""The fewest turns in which a goal can be made: one turn for each thing that is fetched, one for each time a recipe is used.
+"""The fewest turns in which a goal can be made: one turn per fetched thing and per use of a recipe.
 
-A thing is fetched once, in whatever number is needed. The search goes from the goal down, a thing only after everything that
-is made of it, so that all that is needed of it is known when its recipes are chosen: each choice of recipes, and of members
-for kinds, is tried, the cheapest first (A*).
+A thing is fetched once, in any number. The A* search goes from the goal down. It reaches a thing only after all its products,
+when the number needed is known. It tries each choice of recipes, and of members for kinds, the cheapest first.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ Plan = list[tuple[str, int] | CraftingRecipe]
 
 
 def plan(book: Book, goal: str) -> Plan:
-    """A shortest way to the goal. Raises TaskError where there is none."""
+    """Return a shortest plan for the goal. Raises TaskError if there is none."""
     order = _top_down(book, goal)
     ways = {thing: list(_filled(book, thing)) for thing in order}
     ticket = itertools.count()
@@ -51,7 +50,7 @@ def plan(book: Book, goal: str) -> Plan:
 
 
 def _top_down(book: Book, goal: str) -> list[str]:
-    """What can be made on the way to the goal, each thing after all that is made of it."""
+    """Return the things to make on the way to the goal, each after all its products."""
     sorter: TopologicalSorter[str] = TopologicalSorter({goal: ()})
     for recipe in book.needed(goal):
         for thing in (thing for part, _ in recipe.parts for thing in book.members(part)):
@@ -64,7 +63,7 @@ def _top_down(book: Book, goal: str) -> list[str]:
 
 
 def _filled(book: Book, thing: str) -> Iterator[CraftingRecipe]:
-    """The thing's recipes with every choice of members for their kinds."""
+    """Yield the thing's recipes with every choice of members for their kinds."""
     for recipe in book.by_made.get(thing, ()):
         for members in itertools.product(*(book.members(part) for part, _ in recipe.parts)):
             parts: dict[str, int] = {}
@@ -75,7 +74,7 @@ def _filled(book: Book, thing: str) -> Iterator[CraftingRecipe]:
 
 
 def _covers(ways: list[CraftingRecipe], needed: int, first: int = 0) -> Iterator[tuple[CraftingRecipe, ...]]:
-    """Every choice of recipes, in any number, that makes enough and of which the last is not superfluous."""
+    """Yield every multiset of recipes that makes enough, with no superfluous last recipe."""
     for number, way in enumerate(ways[first:], first):
         if way.count >= needed:
             yield (way,)
@@ -85,7 +84,7 @@ def _covers(ways: list[CraftingRecipe], needed: int, first: int = 0) -> Iterator
 
 
 def _in_order(used: tuple[CraftingRecipe, ...], order: list[str]) -> Plan:
-    """What is fetched, then the recipes from the bottom up."""
+    """Order a plan: fetched things, then the recipes from the bottom up."""
     place: Mapping[str, int] = {thing: number for number, thing in enumerate(order)}
     fetched: dict[str, int] = {}
     for part, count in (part for recipe in used for part in recipe.parts):

@@ -1,8 +1,8 @@
 """Tasks of TextCraft: our own world of recipes, a tiny tier for models of laptop size, and the published 544 goals.
 
-A task shows every recipe that can take part in making its goal, and up to ten others that use the same things (AgentGym shows
-as many). Goals of our own world are split by goal, so that no test goal was trained on with other distractors. A task of the
-tiny tier has recipes of its own, drawn anew, so that nothing can be learnt by heart.
+A task shows every recipe that can take part in making its goal, and up to ten others that use the same things (as many as
+AgentGym). Goals of our own world are split by goal, so that no test goal was trained on with other distractors. A task of the
+tiny tier has freshly drawn recipes, so that nothing can be learnt by heart.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from userrl_core.seeding import content_hash, split_of
 DEPTHS = (1, 2, 3, 4)
 DISTRACTORS = 10
 DRAWS = 8
-"""Tasks of one goal of our own world, which differ in the distractors and the order of recipes."""
+"""Tasks of one goal of our own world. They differ in the distractors and the order of recipes."""
 TEST_GOALS = 100
-"""Published goals held out, as many as AgentGym-RL's list of test ids has; which it holds is not in the repository."""
+"""Number of published goals held out, equal to the size of AgentGym-RL's list of test ids. The repository lacks the list."""
 WORDS = tuple(
     "bell book cart coin dish drum fork gate harp jar key kite lamp mask nail oar pipe quilt ring rope sack salt seed tent".split()  # noqa: SIM905
 )
@@ -33,7 +33,9 @@ PER_DEPTH = 552
 
 
 def tasks(split: str, *, tier: str = "full", depths: Iterable[int] = DEPTHS) -> Sequence[Task]:
-    """Our tasks of a split and of the given depths. tier: ``full`` (our world) or ``tiny``. Raises ConfigError for others."""
+    """Return our tasks of a split and of the given depths. tier: ``full`` (our world) or ``tiny``. Raises ConfigError
+    for others.
+    """
     chosen = list(depths)
     wrong = [depth for depth in chosen if depth not in DEPTHS]
     if wrong or not chosen:
@@ -46,16 +48,16 @@ def tasks(split: str, *, tier: str = "full", depths: Iterable[int] = DEPTHS) -> 
 
 
 def generate(n: int, seed: int, *, depth: int = 2) -> list[Task]:
-    """n tasks of the tiny tier and of one depth, the same for the same seed. Raises ConfigError for a depth there is not."""
+    """Return n tasks of the tiny tier, the same for the same seed. Raises ConfigError for an unknown depth."""
     if depth not in DEPTHS:
         raise ConfigError(f"TextCraft has depths 1 to 4, not {depth}.")
     return _draw(n, depth, Random(f"textcraft/{depth}/{seed}"))
 
 
 def load_published(root: Path) -> list[Task]:
-    """The 544 published goals, ids ``textcraft_N`` as AgentGym counts them, from a copy of its repository or its recipes.
+    """Return the 544 published goals with AgentGym's ids ``textcraft_N``, from a copy of its repository or its recipes.
 
-    Raises MissingFileError where there are no recipes, TaskError for one that cannot be read.
+    Raises MissingFileError if there are no recipes, and TaskError for an unreadable one.
     """
     minecraft = Minecraft(read_recipes(root))
     ids = [f"textcraft_{number}" for number in range(len(minecraft.goals))]
@@ -82,7 +84,7 @@ def _world() -> tuple[Task, ...]:
 
 
 def _shown(book: Book, goal: str, rng: Random) -> dict[str, object]:
-    """What a task shows: all that is needed, and others that use the same things."""
+    """Return the payload of a task: all needed recipes, and others that use the same things."""
     needed = book.needed(goal)
     parts = {part for recipe in needed for part, _ in recipe.parts}
     others = [r for r in book.recipes if r not in needed and any(part in parts for part, _ in r.parts)]
@@ -103,7 +105,7 @@ def _tiny(depth: int) -> tuple[Task, ...]:
 
 
 def _draw(n: int, depth: int, rng: Random) -> list[Task]:
-    """n different tasks: a chain of recipes, some with a second thing that is fetched, and recipes that lead elsewhere."""
+    """Draw n different tasks: a chain of recipes, some with a second fetched thing, and unrelated recipes."""
     drawn: dict[str, Task] = {}
     while len(drawn) < n:
         names = rng.sample(WORDS, len(WORDS))

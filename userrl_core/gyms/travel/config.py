@@ -39,35 +39,36 @@ PRESETS: dict[str, Mapping[str, Any]] = {
 
 
 class TravelConfig(GymConfig):
-    """Rewards and rules of TravelGym; defaults from UserRL appendix C and UserBench section 3 unless marked ours."""
+    """Rewards and rules of TravelGym. The defaults are from UserRL appendix C and UserBench section 3 unless marked ours."""
 
     preset: Preset | None = None
-    """Values of the fields that are not given; None means ``tiny`` for tasks of that tier and ``userbench`` for all others."""
+    """Source of the fields that are not given. null means ``tiny`` for tasks of that tier and ``userbench`` for all others."""
 
     search_reward: NonNegativeFloat = 0.2
-    """For the first matching search of each aspect."""
+    """Reward of the first matching search of each aspect."""
 
     preference_reward: NonNegativeFloat = 0.2
-    """For a question about a preference that the user holds and has not revealed."""
+    """Reward of a question about a preference that the user holds and has not revealed."""
 
     best_reward: PositiveFloat = 1.0
-    """For the cheapest of the options that meet all preferences."""
+    """Reward of the cheapest option that meets all preferences."""
 
     correct_reward: NonNegativeFloat = 0.8
-    """For another option that meets them; the gap to `best_reward` is the strength of the budget reward."""
+    """Reward of another option that meets them. The gap to `best_reward` is the strength of the budget reward."""
 
     wrong_penalty: NonNegativeFloat = 0.0
-    """Subtracted for each other option; a turn's reward never falls below 0 (released code)."""
+    """Amount subtracted for each other option. A turn's reward never falls below 0 (released code)."""
 
     turn_cap: PositiveFloat | None = 1.0
-    """Maximum reward of a turn that answers several aspects at once; None gives the plain sum (released code)."""
+    """Maximum reward of a turn that answers several aspects at once; null gives the plain sum (released code)."""
 
     one_choice_per_aspect: bool = True
-    """Only the first option per aspect counts; False: all do."""
+    """Whether only the first option per aspect counts, or all do."""
 
     end_when: Literal["all_best", "all_chosen"] = "all_best"
-    """The episode ends when the best option of every aspect is chosen (UserRL appendix C), or already when every aspect has a
-    choice, where only the first counts (all_chosen)."""
+    """all_best: the episode ends when the best option of every aspect is chosen (UserRL appendix C). all_chosen: it
+    ends when every aspect has a choice, if only the first choice counts.
+    """
 
     search_failure_interval: NonNegativeInt = 5
     """Every n-th search fails; 0 for never."""
@@ -82,7 +83,7 @@ class TravelConfig(GymConfig):
     """A wrong answer ends the episode (ours, tiny tier)."""
 
     repeat_known: bool = False
-    """A preference that is asked for again is revealed again, without reward (ours, tiny tier)."""
+    """A repeated question reveals its preference again, without reward (ours, tiny tier)."""
 
     terse: bool = False
     """Replies of one or two words, for models of laptop size (ours, tiny tier)."""
@@ -99,7 +100,7 @@ class TravelConfig(GymConfig):
 
     @classmethod
     def for_task(cls, task: Task, config: TravelConfig | None) -> TravelConfig:
-        """The settings for this task: the given ones, with the tier's preset where they name none."""
+        """Return the settings for this task: the given ones, completed by the tier's preset unless they name one."""
         if config is not None and config.preset is not None:
             return config
         preset: Preset = "tiny" if task.tier == "tiny" else "userbench"
@@ -108,13 +109,15 @@ class TravelConfig(GymConfig):
         return config._with_preset(preset)
 
     def possible(self) -> list[TravelConfig]:
-        """All settings that tasks of different tiers have under this config."""
+        """Return all settings that tasks of different tiers have under this config."""
         if self.preset is not None:
             return [self]
         return [self._with_preset("userbench"), self._with_preset("tiny")]
 
     def reward_bounds(self) -> RewardBounds:
-        """Bounds of a turn's reward. Without a cap one answer may name all aspects, and several options of each if allowed."""
+        """Return the bounds of a turn's reward. Without a cap one answer may name all aspects, with several options
+        if allowed.
+        """
         option_rewards = [reward for reward in (self.best_reward, self.correct_reward) if reward > 0.0]
         highest = len(ASPECTS) * max(option_rewards)
         if not self.one_choice_per_aspect:

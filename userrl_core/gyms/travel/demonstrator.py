@@ -1,4 +1,4 @@
-"""TravelGym's scripted demonstrator: knows the preferences and asks for some of them, depending on its skill."""
+"""TravelGym's scripted demonstrator, which knows the preferences and asks for some of them, depending on its skill."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from userrl_core.records import Task
 
 
 class TravelDemonstrator:
-    """Asks for some of the preferences, searches, and chooses by the preferences it asked for.
+    """A player that asks for some of the preferences, searches, and chooses by those preferences.
 
-    skill: probability of asking for a preference; it does not use the others. In the tiny tier skill 0.5 asks for 0, 1, 1 or
+    skill: probability of asking for a preference; it ignores the others. In the tiny tier skill 0.5 asks for 0, 1, 1 or
     2 of two preferences and earns 0.50 on average: deliberately weak, so that RL can improve on it. In the other tiers it
-    ignores noise options and takes the cheapest option that meets the known preferences. Skill 1 plays the gold solution.
+    ignores noise options and takes the cheapest option that meets the known preferences. Skill 1 follows the gold solution.
     """
 
     def __init__(self, task: Task, rng: random.Random, skill: float, config: Any) -> None:
-        """task: read with its preferences and options. skill: in [0, 1]."""
+        """Plan the calls from the task's preferences and options. skill: in [0, 1]."""
         self._rng = rng
         settings = TravelConfig.for_task(task, config)
         if skill >= 1:
@@ -34,7 +34,7 @@ class TravelDemonstrator:
             self._plan = self._full(task, skill)
 
     def act(self, observation: str) -> InteractCall:
-        """The next call of the plan; its last call is repeated."""
+        """Return the next call of the plan. The last call is repeated."""
         call = self._plan.pop(0) if len(self._plan) > 1 else self._plan[0]
         if call.content:
             return call

@@ -1,7 +1,8 @@
 """TravelGym: find out a traveller's preferences, search, and choose (UserBench sections 3 and 4; UserRL appendix C).
 
-``action`` is a message to the user, ``search`` a database query, ``answer`` the id of an option. The user opens with the trip
-alone and implies a preference when asked for it; the best option meets all preferences at the lowest total cost.
+``action`` is a message to the user, ``search`` a database query, ``answer`` the id of an option. The user's opening
+states only the trip. The user implies a preference when asked for it. The best option meets all preferences at the
+lowest total cost.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _ID = re.compile(r"[ACFHR]\d{1,4}\Z")
 
 
 def fewest_turns(task: Task, config: Any = None) -> int:
-    """One question per preference, one search per aspect, one answer for all aspects."""
+    """Return one question per preference, one search per aspect, and one answer for all aspects."""
     aspects = task.payload["aspects"].values()
     return sum(len(aspect["preferences"]) for aspect in aspects) + len(aspects) + 1
 
@@ -43,8 +44,8 @@ FIRST_COUNTS = "the first choice for each part counts"
 class TravelGym(Gym[TravelConfig]):
     """Find out the traveller's preferences, then book the trip (UserBench sections 3 and 4; UserRL appendix C).
 
-    The metric is the reward of the best choice per aspect, averaged over aspects (UserBench 4.1); in the tiny tier it is the
-    sum of turn rewards, which lies in [0, 1] there.
+    The metric is the reward of the best choice per aspect, averaged over aspects (UserBench 4.1). In the tiny tier it is the
+    sum of turn rewards, which is in [0, 1] there.
     """
 
     name = "travel"
@@ -70,7 +71,7 @@ class TravelGym(Gym[TravelConfig]):
     }
 
     def __init__(self, task: Task, user: TravelUser | None = None, config: TravelConfig | None = None) -> None:
-        """Raises TaskError for a task that was imported without its options and cannot be played."""
+        """Read the task. Raises TaskError for a task imported without its options, which cannot be played."""
         user = user if user is not None else self.users["rule"](task, random.Random(0))
         super().__init__(task, user, TravelConfig.for_task(task, config))
         self.world = World.of(task.payload)
@@ -82,22 +83,22 @@ class TravelGym(Gym[TravelConfig]):
         self._user: TravelUser = self.user
 
     def help_for(self, choice: str) -> str:
-        """What a choice does; how many choices of an option count is a setting."""
+        """Return the description of a choice. The number of options that count is a setting."""
         text = super().help_for(choice)
         if choice == "answer" and not self.config.one_choice_per_aspect:
             return text.replace(FIRST_COUNTS, "you may choose several for each part, until the best of all are chosen")
         return text
 
     def opening(self) -> str:
-        """The trip alone, without a preference."""
+        """Return the trip, without a preference."""
         return str(self.task.payload["opening"])
 
     def brief(self) -> str:
-        """The trip in a few words, where the task has them."""
+        """Return the trip in a few words, if the task has them."""
         return str(self.task.payload.get("brief", self.task.payload["opening"]))
 
     async def action(self, content: str) -> Reply:
-        """A message to the user, who reveals a preference when asked for it, or volunteers one after an interval."""
+        """Send a message to the user, who reveals a requested preference, or volunteers one after an interval."""
         unrevealed = self._unrevealed()
         # With repeat_known a revealed preference can be asked for again, so the judge must know it.
         candidates = list(self.world.preferences.values()) if self.config.repeat_known else unrevealed
@@ -131,7 +132,7 @@ class TravelGym(Gym[TravelConfig]):
         return self._user_reply(content, text, 0.0, {"utterance": kind})
 
     async def search(self, content: str) -> Reply:
-        """A query: the aspect's options if its arguments are right, except that every n-th search fails."""
+        """Run a query. It returns the aspect's options if its arguments are right, but every n-th search fails."""
         self._searches += 1
         interval = self.config.search_failure_interval
         if interval and self._searches % interval == 0:
@@ -153,7 +154,7 @@ class TravelGym(Gym[TravelConfig]):
         return self._search_reply(content, text, self.config.search_reward if first else 0.0, "match")
 
     async def answer(self, content: str) -> Reply:
-        """Option ids, one or more separated by commas; nothing is recorded unless all of them are valid and allowed."""
+        """Choose option ids, separated by commas. Nothing is recorded unless all of them are valid and allowed."""
         config = self.config
         ids = [part.strip().upper() for part in content.split(",")]
         if not all(_ID.match(option_id) for option_id in ids):
@@ -175,19 +176,19 @@ class TravelGym(Gym[TravelConfig]):
         return self._answer_reply(self._verdict(choices), reward, done=done, choices=choices)
 
     def score(self) -> float | None:
-        """Reward of the best choice per aspect relative to the best reward, averaged over aspects; the return in the tiny tier."""
+        """Return the mean over aspects of the best choice's reward, relative to the best reward; the return in the tiny tier."""
         if self.config.score_as == "return" or None in self.rewards:
             return super().score()
         return sum(self._quality(name) for name in self.world.aspects) / len(self.world.aspects)
 
     @classmethod
     def reward_bounds(cls, config: TravelConfig) -> RewardBounds:
-        """The widest bounds over the presets that tasks of different tiers select, where the config names none."""
+        """Return the widest bounds over the presets for tasks of different tiers, unless the config names a preset."""
         bounds = [settings.reward_bounds() for settings in config.possible()]
         return RewardBounds(0.0, max(b.high for b in bounds), min(b.answer for b in bounds))
 
     def _unrevealed(self) -> list[Preference]:
-        """Preferences not yet revealed, of aspects without a final choice."""
+        """Return preferences not yet revealed, of aspects without a final choice."""
         revealed = {*self.progress.active, *self.progress.passive}
         closed = self.progress.chosen if self.config.one_choice_per_aspect else ()
         return [p for p in self.world.preferences.values() if p.id not in revealed and p.aspect not in closed]
@@ -252,5 +253,5 @@ class TravelGym(Gym[TravelConfig]):
 
 
 def _stated_words(query: str, aspect: str) -> set[str]:
-    """The words of a query without the aspect's name."""
+    """Return the words of a query without the aspect's name."""
     return set(query.lower().split()) - {aspect}

@@ -1,4 +1,4 @@
-"""A person who travels and has wishes that are told only when asked for (UserRL appendix F)."""
+"""A person who travels and tells wishes only when asked for them (UserRL appendix F)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OTHER = (
 
 
 class HumanTravelUser(HumanUser):
-    """Says which wish a message asks for, and hints at it in words of their own; the database answers by rule."""
+    """A person who marks the requested wish and hints at it in own words. The database answers by rule."""
 
     def __init__(self, task: Task, rng: random.Random, *, console: Console | None = None) -> None:
         super().__init__(task, rng, console=console)
@@ -28,7 +28,7 @@ class HumanTravelUser(HumanUser):
     async def judge(
         self, utterance: str, candidates: Sequence[Preference], history: Sequence[HistoryLine]
     ) -> MessageReading:
-        """The wish that the person marks, or that there is none."""
+        """Return the person's verdict: the requested wish, or that there is none."""
         listed = "\n".join(f"  - {_about(p)}: {p.preference}" for p in self._world.preferences.values())
         self.console.show_once(
             f"Your trip: {self._world.scenario}\nYour wishes:\n{listed}\n"
@@ -42,13 +42,13 @@ class HumanTravelUser(HumanUser):
         return MessageReading(("not_held", "too_vague", "other")[chosen - len(candidates)])
 
     async def match(self, query: str, history: Sequence[HistoryLine]) -> SearchJudgement:
-        """By rule: the database is no part of the user."""
+        """Match by rule: the database is not part of the user."""
         return match_query(query, self._arguments)
 
     async def reveal(
         self, utterance: str, preference: Preference, history: Sequence[HistoryLine], *, asked: bool
     ) -> str:
-        """A hint in the person's words."""
+        """Return a hint in the person's words."""
         why = "" if asked else "Bring up a wish by yourself now. "
         self.console.show(
             f"{why}Hint at this, without saying it: {preference.preference} (for example: {preference.implicit})"
@@ -56,7 +56,7 @@ class HumanTravelUser(HumanUser):
         return self.console.line("You say: ")
 
     async def chat(self, utterance: str, history: Sequence[HistoryLine]) -> str:
-        """A reply without a wish."""
+        """Return a reply without a wish."""
         return self.console.line("You say (and tell no wish): ")
 
 

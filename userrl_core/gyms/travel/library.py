@@ -1,7 +1,8 @@
 """TravelGym's library of preferences and the phrases that imply them (UserBench section 3.1; the content is ours).
 
-One YAML file per aspect. A category is one topic that a traveller may be asked about; it corresponds to one attribute of an
-option, and a scenario has at most one preference per category, so that preferences never contradict each other.
+There is one YAML file per aspect. A category is one topic that a traveller may be asked about. It corresponds to one
+attribute of an option. A scenario has at most one preference per category, so that preferences never contradict each
+other.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ FOLDER = Path(__file__).parent / "data"
 
 @dataclass(frozen=True, slots=True)
 class LibraryPreference:
-    """A preference of the library. text: the explicit statement; phrases: remarks that imply it without stating it."""
+    """A preference of the library. text: the explicit statement. phrases: remarks that imply it without stating it."""
 
     aspect: str
     category: str
@@ -33,10 +34,10 @@ class LibraryPreference:
 
 @dataclass(frozen=True, slots=True)
 class AspectTopic:
-    """One topic that can be asked about in an aspect.
+    """One topic of questions about an aspect.
 
-    rule / attribute: how it is checked on an option (see `world`). label: its name in a question. ask: stems by which the
-    rule user recognises a question about it. others: values of the attribute without a preference.
+    rule, attribute: the check on an option (see `world`). label: its name in a question. ask: stems by which the rule user
+    recognises a question about it. others: values of the attribute without a preference.
     """
 
     aspect: str
@@ -60,7 +61,7 @@ class AspectLibrary:
 
 @lru_cache(maxsize=1)
 def library() -> dict[str, AspectLibrary]:
-    """The library by aspect, in a fixed order. Raises TaskError naming file and entry when a file cannot be read."""
+    """Return the library by aspect, in a fixed order. Raises TaskError with file and entry for an unreadable file."""
     return {aspect: _read(FOLDER / f"{aspect}.yaml", aspect) for aspect in ASPECTS}
 
 

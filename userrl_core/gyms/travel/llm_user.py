@@ -1,9 +1,10 @@
 """TravelGym's served user: judging and speaking are separate calls with different knowledge (appendix B).
 
-The judge of a message knows the unrevealed preferences, the judge of a query the arguments; no text of theirs reaches the
-agent. A revealing call knows the one implicit phrase, never the explicit preference; small talk knows the trip alone.
+The judge of a message knows the unrevealed preferences, and the judge of a query the arguments. None of their text
+reaches the agent. A revealing call knows the one implicit phrase, never the explicit preference. Small talk knows
+only the trip.
 
-Prompts and response schemas (class names, docstrings, field names) are sent to the model: they are part of the experiment.
+Prompts and response schemas (class names, docstrings, field names) are sent to the model and are part of the experiment.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class _Query(BaseModel):
 
 
 class LLMTravelUser:
-    """Options are those of `ChatServer`. Raises JudgeError from judging, UserError from speaking."""
+    """A served user with the options of `ChatServer`. Judging raises JudgeError, speaking raises UserError."""
 
     def __init__(self, task: Task, rng: random.Random, **options: Any) -> None:
         self._world = World.of(task.payload)
@@ -106,14 +107,14 @@ class LLMTravelUser:
     async def judge(
         self, utterance: str, candidates: Sequence[Preference], history: Sequence[HistoryLine]
     ) -> MessageReading:
-        """One judging call over the candidates."""
+        """Judge a message with one call over the candidates."""
         listed = "\n".join(f"{p.id} ({p.aspect}, {p.category}): {p.preference}" for p in candidates) or "(none left)"
         prompt = f"{self._trip()}\nWishes not told yet:\n{listed}\n\n{_talk(history)}The message:\n{quote(utterance)}"
         verdict = await self._ask(_JUDGE, prompt, "judge", _utterance_schema([p.id for p in candidates]))
         return MessageReading(verdict.kind, verdict.preference_id if verdict.kind == "held" else None)
 
     async def match(self, query: str, history: Sequence[HistoryLine]) -> SearchJudgement:
-        """One judging call over the arguments."""
+        """Judge a query with one call over the arguments."""
         parts = {name: dict(aspect.arguments) for name, aspect in self._world.aspects.items()}
         prompt = f"Arguments by part of the trip:\n{json.dumps(parts, indent=1)}\n\nThe query:\n{quote(query)}"
         verdict = await self._ask(_MATCH, prompt, "judge", _query_schema(list(parts)))
@@ -122,7 +123,7 @@ class LLMTravelUser:
     async def reveal(
         self, utterance: str, preference: Preference, history: Sequence[HistoryLine], *, asked: bool
     ) -> str:
-        """One speaking call with the implicit phrase."""
+        """Reveal a preference with one speaking call that knows the implicit phrase."""
         relation = "asked for it" if asked else "did not ask for it"
         prompt = (
             f"{self._trip()}\nYour remark, about the {preference.aspect.replace('_', ' ')}: {preference.implicit}\n\n"
@@ -131,7 +132,7 @@ class LLMTravelUser:
         return str((await self._ask(_REVEAL, prompt, "user", Response)).response)
 
     async def chat(self, utterance: str, history: Sequence[HistoryLine]) -> str:
-        """One speaking call without a preference."""
+        """Reply with one speaking call without a preference."""
         prompt = f"{self._trip()}\n{_talk(history)}The assistant says:\n{quote(utterance)}"
         return str((await self._ask(_CHAT, prompt, "user", Response)).response)
 

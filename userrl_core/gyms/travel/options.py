@@ -1,7 +1,7 @@
 """The options of one aspect of a trip: correct, wrong and noise (UserBench section 3.2 and appendix B; ours throughout).
 
-A correct option meets every preference; the best one has the lowest cost including the charges for the preferences. A wrong
-option violates a named preference. A noise option looks right but is for another trip, or unrealistic, or incomplete.
+A correct option meets every preference. The best one has the lowest cost including the charges for the preferences. A wrong
+option violates a named preference. A noise option looks right but is for another trip, unrealistic or incomplete.
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ COSTS: dict[str, tuple[int, int]] = {
     "rental_car": (120, 500),
     "restaurant": (20, 90),
 }
-"""Lowest and highest base cost per aspect in US dollars; below a third of the lowest or above five times the highest is noise."""
+"""Lowest and highest base cost per aspect in US dollars. Below a third of the lowest or above five times the highest
+is noise.
+"""
 CHARGES = (8, 60)
 _COUNTS = re.compile(r"w(\d{1,2})n(\d{1,2})\Z")
 
 
 @dataclass(frozen=True, slots=True)
 class OptionCounts:
-    """Number of options per type of an aspect; the defaults are UserBench's 1 best, 2 more correct, 10 wrong, 5 noise."""
+    """Number of options per type of an aspect. The defaults are UserBench's 1 best, 2 more correct, 10 wrong, 5 noise."""
 
     correct: int = 3
     wrong: int = 10
@@ -42,7 +44,7 @@ class OptionCounts:
 
     @classmethod
     def parse(cls, text: str) -> OptionCounts:
-        """Parse ``w5n5``: five wrong and five noise options, besides the three correct. Raises ConfigError."""
+        """Parse ``w5n5``: five wrong and five noise options, in addition to the three correct. Raises ConfigError."""
         match = _COUNTS.match(text)
         if match is None:
             raise ConfigError(f"Write option counts as in 'w10n5' (wrong, noise), not '{text}'.")
@@ -51,7 +53,7 @@ class OptionCounts:
 
 @lru_cache(maxsize=1)
 def names() -> dict[str, list[str]]:
-    """Names of cities, months, airlines, hotels and so on."""
+    """Return names of cities, months, airlines, hotels and so on, by kind."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     by_kind: dict[str, list[str]] = yaml.load((FOLDER / "names.yaml").read_text(encoding="utf-8"), loader)
     return by_kind
@@ -60,7 +62,7 @@ def names() -> dict[str, list[str]]:
 def make_options(
     aspect: str, held: Sequence[LibraryPreference], arguments: dict[str, str], counts: OptionCounts, rng: random.Random
 ) -> dict[str, Any]:
-    """``{options, best, correct, notes}`` for one aspect; notes hold the type of every id and the reason in words."""
+    """Return ``{options, best, correct, notes}`` for one aspect. notes: type and reason in words, by id."""
     maker = _Maker(aspect, held, arguments, rng)
     made: list[tuple[Option, str, str]] = [(option, "correct", "meets all") for option in maker.correct(counts.correct)]
     made += [(*maker.wrong(), "") for _ in range(counts.wrong)]
@@ -78,7 +80,7 @@ def make_options(
 
 
 class _Maker:
-    """Draws options for one aspect of one traveller."""
+    """A generator of options for one aspect of one traveller."""
 
     def __init__(
         self, aspect: str, held: Sequence[LibraryPreference], arguments: dict[str, str], rng: random.Random
@@ -91,14 +93,14 @@ class _Maker:
         self.names = names()
         goals = {preference.category: preference.value for preference in held}
         self.fields: list[tuple[AspectTopic, str | None, list[str]]] = []
-        """Per category: the preferred value, and all other values."""
+        """The preferred value and all other values of each category."""
         for name, category in self.categories.items():
             goal = goals.get(name)
             values = (*(preference.value for preference in category.preferences), *category.others)
             self.fields.append((category, goal, [value for value in values if value != goal]))
 
     def correct(self, count: int) -> list[Option]:
-        """Options that meet all preferences, with different total costs."""
+        """Return options that meet all preferences, with different total costs."""
         by_cost: dict[int, Option] = {}
         while len(by_cost) < count:
             option = self.draw()
@@ -106,13 +108,13 @@ class _Maker:
         return list(by_cost.values())
 
     def wrong(self) -> tuple[Option, str]:
-        """An option that violates one held preference, and sometimes a second."""
+        """Return an option that violates one held preference, and sometimes a second."""
         violated = self.rng.sample(list(self.held), min(len(self.held), 1 + (self.rng.random() < 0.3)))
         option = self.draw(violated)
         return option, "wrong:" + ", ".join(preference.text for preference in violated)
 
     def noise(self, number: int) -> tuple[Option, str]:
-        """An option for another trip, an unrealistic one, or an incomplete one, in turn."""
+        """Return an option for another trip, an unrealistic one, or an incomplete one, in turn."""
         option = self.draw()
         kind = ("unrelated", "unrealistic", "incomplete")[number % 3]
         if kind == "unrelated":
@@ -129,12 +131,12 @@ class _Maker:
         return option, f"noise:{kind}"
 
     def total_cost(self, option: Option) -> int:
-        """The cost including the charges for the held preferences."""
+        """Return the cost including the charges for the held preferences."""
         charged = [p.value for p in self.held if self.categories[p.category].rule == "service"]
         return int(option["cost"] + sum(option["service"][value] for value in charged))
 
     def draw(self, violated: Sequence[LibraryPreference] = ()) -> Option:
-        """An option that meets all held preferences but the violated ones; everything else is random."""
+        """Return a random option that meets all held preferences except the violated ones."""
         rng = self.rng
         option: Option = {"name": rng.choice(self.names[self.aspect]), **self.arguments}
         if self.aspect == "flight":

@@ -1,7 +1,7 @@
-"""The published travel tasks: prompts from the parquet files, joined with the option databases where they are present.
+"""The published travel tasks: prompts from the parquet files, joined with the option databases if available.
 
-The option databases are not part of every copy of the released repositories. A prompt without one is imported with the field
-``unplayable``, which holds the reason; creating its gym raises TaskError.
+Not every copy of the released repositories contains the option databases. A prompt without one is imported with the field
+``unplayable``, which holds the reason. Creating its gym raises TaskError.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from userrl_core.records import Task
 from userrl_core.seeding import content_hash, validation_of
 
 FOLDERS = ("data/travel{}_multiturn_onechoice", "data/travel{}_multiturn")
-"""The prompts differ only in their rule on repeated choices; the tasks are the same."""
+"""The prompts differ only in their rule on repeated choices. The tasks are the same."""
 DATABASES = ("gyms/TravelGym/travelgym/data/travelgym_data_{}.json", "travelgym/data/travelgym_data_{}.json")
-"""Paths of a composition's options in UserRL and in UserBench, a copy of which may lie beside UserRL's."""
+"""Paths of a composition's options in UserRL and in UserBench, whose copy may be next to UserRL's."""
 _PART = re.compile(r"(\w+):(\d)-\d+\Z")
 _BEST = re.compile(r"[ACFHR]\d+")
 Data = dict[str, Any]
 
 
 def load_published(root: Path) -> list[Task]:
-    """Every published scenario with its published split; validation is 5 % of train, by hash.
+    """Return every published scenario with its published split. Validation is 5 % of train, by hash.
 
-    Raises TaskError naming file, index and field for a faulty row, and where there is no travel folder.
+    Raises TaskError with file, index and field for a faulty row, and MissingFileError without a travel folder.
     """
     loaded: list[Task] = []
     for composition in (c for members in COMPOSITIONS.values() for c in members):
@@ -51,9 +51,9 @@ def load_published(root: Path) -> list[Task]:
 
 
 def _rows(path: Path) -> list[tuple[object, object]]:
-    """Per row its ``reward_model`` and the text of the prompt's last message, which is the user's.
+    """Return the ``reward_model`` of each row and the text of the prompt's last message, which is the user's.
 
-    Only the last message becomes a Python string: most of the file is the system prompt, which is the same in every row.
+    Only the last message becomes a Python string. Most of the file is the system prompt, which is the same in every row.
     """
     import pyarrow as pa  # imported here for start-up time: only published tasks need it
     import pyarrow.compute as pc
@@ -121,7 +121,7 @@ def _aspects(database: Data, identity: str, where: str) -> Data:
 
 
 def _aspect(data: object, where: str, preferences_before: int) -> Data:
-    """One aspect's payload. preferences_before: how many preferences of earlier aspects have ids already."""
+    """Return one aspect's payload. preferences_before: number of preferences of earlier aspects that have ids already."""
     if not isinstance(data, dict):
         raise TaskError(f"{where} must be an object.")
     preferences = data.get("preferences")

@@ -1,4 +1,4 @@
-"""Parsing a travel query by rule: its aspect, places and dates (UserBench appendix B, without a model)."""
+"""Parsing of a travel query by rule: its aspect, places and dates (UserBench appendix B, without a model)."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _RANGE = re.compile(
 
 
 def aspects_named(text: str) -> list[str]:
-    """The aspects that the text names, in a fixed order."""
+    """Return the aspects that the text names, in a fixed order."""
     text_words = set(words(text))
     return [aspect for aspect, nouns in NOUNS.items() if text_words.intersection(nouns)]
 
 
 def match_query(query: str, arguments: Mapping[str, Mapping[str, str]]) -> SearchJudgement:
-    """Whether a query states exactly the arguments of one of the trip's aspects (arguments: by aspect).
+    """Judge whether a query states exactly the arguments of one of the trip's aspects. arguments: by aspect.
 
-    It must name one aspect, all of its places and dates, and no other place or date.
+    The query must name one aspect, all of its places and dates, and no other place or date.
     """
     named = [aspect for aspect in aspects_named(query) if aspect in arguments]
     if not named:
@@ -60,7 +60,7 @@ def match_query(query: str, arguments: Mapping[str, Mapping[str, str]]) -> Searc
 
 
 def days_in(text: str) -> set[Day]:
-    """Every (month, day) that a text names, in ISO form or in words; the year is ignored."""
+    """Return every (month, day) in a text, in ISO form or in words. The year is ignored."""
     folded = re.sub(r"\s+", " ", fold(text).replace(",", " "))
     days = {(int(month), int(day)) for month, day in _ISO.findall(folded)}
     folded = _ISO.sub(" ", folded)

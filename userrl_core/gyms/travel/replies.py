@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class ReplyTexts:
-    """One text per event; see the gym for the events."""
+    """One text per event. The gym defines the events."""
 
     not_held: str
     too_vague: str
@@ -57,7 +57,7 @@ TERSE = ReplyTexts(
 
 
 def show_options(aspect: str, options: Sequence[Mapping[str, Any]], terse: bool) -> str:
-    """The database's reply: one JSON line per option, or the ids alone."""
+    """Format the database's reply: one JSON line per option, or only the ids."""
     if terse:
         return "found " + " ".join(str(option["id"]) for option in options)
     lines = [f"{len(options)} options for {aspect.replace('_', ' ')}:"]

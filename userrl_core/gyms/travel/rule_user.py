@@ -1,4 +1,4 @@
-"""TravelGym's rule user: judges messages by the words they use (UserBench appendix B, without a model)."""
+"""TravelGym's rule user, which judges messages by their words (UserBench appendix B, without a model)."""
 
 from __future__ import annotations
 
@@ -48,13 +48,14 @@ _SMALL_TALK = "Thank you. Please go on."
 
 
 class RuleTravelUser:
-    """Judges a message by the aspect and categories it names, a search by its arguments; replies with the task's phrases.
+    """A user that judges a message by its aspect and categories and a search by its arguments, and replies with the
+    task's phrases.
 
     Deterministic: the same message always gets the same reply.
     """
 
     def __init__(self, task: Task, rng: random.Random) -> None:
-        """task: the user knows its preferences and arguments."""
+        """Read the task's preferences and arguments."""
         self._world = World.of(task.payload)
         self._tiny = task.tier == "tiny"
         self._arguments = {name: aspect.arguments for name, aspect in self._world.aspects.items()}
@@ -62,7 +63,7 @@ class RuleTravelUser:
     async def judge(
         self, utterance: str, candidates: Sequence[Preference], history: Sequence[HistoryLine]
     ) -> MessageReading:
-        """Held or not held by the category named; too vague for a question without a category, or with many."""
+        """Return held or not held by the named category; too vague for a question without a category or with many."""
         message_words = words(utterance)
         if self._tiny:
             return _judge_tiny(message_words, candidates)
@@ -96,21 +97,21 @@ class RuleTravelUser:
         return MessageReading("held", best.id)
 
     async def match(self, query: str, history: Sequence[HistoryLine]) -> SearchJudgement:
-        """Exactly one aspect with exactly its places and dates."""
+        """Accept exactly one aspect with exactly its places and dates."""
         return match_query(query, self._arguments)
 
     async def reveal(
         self, utterance: str, preference: Preference, history: Sequence[HistoryLine], *, asked: bool
     ) -> str:
-        """The task's implicit phrase for the preference."""
+        """Return the task's implicit phrase for the preference."""
         return preference.implicit
 
     async def chat(self, utterance: str, history: Sequence[HistoryLine]) -> str:
-        """A neutral reply."""
+        """Return a neutral reply."""
         return "any" if self._tiny else _SMALL_TALK
 
     def _stems_by_category(self, aspect: str) -> dict[str, tuple[str, ...]]:
-        """Stems of questions by category: the library's, and for published preferences those of their own words."""
+        """Return stems of questions by category: the library's, or a published preference's own words."""
         by_category = {name: category.ask for name, category in library()[aspect].categories.items()}
         if aspect in self._world.aspects:
             for p in self._world.aspects[aspect].preferences:
@@ -132,7 +133,7 @@ def _judge_tiny(message_words: Sequence[str], candidates: Sequence[Preference]) 
 
 
 def question_for(preference: Preference, tier: str) -> str:
-    """A question that the rule user recognises as asking for the preference."""
+    """Return a question that the rule user recognises as asking for the preference."""
     if tier == "tiny":
         return f"{preference.category}?"
     aspect = library()[preference.aspect]
@@ -142,7 +143,7 @@ def question_for(preference: Preference, tier: str) -> str:
 
 
 def query_for(aspect: Aspect, tier: str) -> str:
-    """A query that the rule user recognises as a search for the aspect."""
+    """Return a query that the rule user recognises as a search for the aspect."""
     if tier == "tiny":
         return " ".join(p.preference for p in aspect.preferences)
     arguments = {key: _in_words(value) if "date" in key else value for key, value in aspect.arguments.items()}
@@ -155,7 +156,7 @@ def query_for(aspect: Aspect, tier: str) -> str:
 
 
 def _in_words(day: str) -> str:
-    """An ISO date in words; another text unchanged."""
+    """Return an ISO date in words; another text unchanged."""
     try:
         parsed = date.fromisoformat(day)
     except ValueError:

@@ -1,6 +1,6 @@
 """Travel scenarios by random combination of trip, preferences and phrases (UserBench sections 3.1 and 3.5).
 
-A scenario's *plan* (composition, aspects, preferences, phrases, trip) is cheap to draw and determines the task; the options
+A scenario's *plan* (composition, aspects, preferences, phrases, trip) is cheap to draw and determines the task. The options
 are drawn when the task is built, with the plan's hash as seed.
 """
 
@@ -50,12 +50,12 @@ def make_plan(composition: str, rng: random.Random) -> Plan:
 
 
 def plan_id(plan: Plan, counts: OptionCounts) -> str:
-    """The task's id: a hash of the plan and the option counts."""
+    """Return the task's id: a hash of the plan and the option counts."""
     return content_hash([plan, counts.correct, counts.wrong, counts.noise])
 
 
 def build(plan: Plan, counts: OptionCounts) -> Task:
-    """The task of a plan, including its options; the same for the same plan."""
+    """Build the task of a plan with its options, the same for the same plan."""
     identity = plan_id(plan, counts)
     rng = random.Random(derive_seed("travel options", identity))
     aspects: dict[str, Any] = {}
@@ -84,7 +84,7 @@ def build(plan: Plan, counts: OptionCounts) -> Task:
 
 
 def tier_of(composition: str) -> str:
-    """easy, medium or hard."""
+    """Return easy, medium or hard."""
     return next(tier for tier, members in COMPOSITIONS.items() if composition in members)
 
 
@@ -114,6 +114,6 @@ def _opening(plan: Plan) -> str:
 
 
 def _in_words(day: str) -> str:
-    """An ISO date in words, with its year."""
+    """Return an ISO date in words, with its year."""
     parsed = date.fromisoformat(day)
     return f"{names()['months'][parsed.month - 1]} {parsed.day}, {parsed.year}"

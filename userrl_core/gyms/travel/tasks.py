@@ -18,7 +18,7 @@ from userrl_core.seeding import split_of
 __all__ = ["TIERS", "TravelTasks", "generate", "load_published", "tasks"]
 
 OWN = 2000
-"""Number of our scenarios per tier, over all splits; `generate` draws any number of others."""
+"""Number of our scenarios per tier, over all splits. `generate` draws any number of others."""
 CACHE_SIZE = 512
 """Number of built tasks that a task set keeps."""
 _SHARES = {"easy": 0.25, "medium": 0.43, "hard": 0.32}
@@ -30,7 +30,7 @@ class TravelTasks(Sequence[Task]):
     """Scenarios that are built on access, so that a set of thousands is created at once."""
 
     def __init__(self, plans: Sequence[Plan], counts: OptionCounts) -> None:
-        """plans: of one split. counts: options per aspect."""
+        """Keep the plans of one split. counts: options per aspect."""
         self._plans = plans
         self._counts = counts
         self._built: dict[int, Task] = {}
@@ -58,7 +58,7 @@ class TravelTasks(Sequence[Task]):
 
 
 def tasks(split: str, tier: str = "all", options: str = "w10n5") -> Sequence[Task]:
-    """Our own tasks of a split.
+    """Return our own tasks of a split.
 
     tier: ``tiny``, ``all``, a difficulty (``easy``, ``medium``, ``hard``) or a composition (``22`` ... ``444``). options:
     the number of wrong and noise options per aspect. Raises ConfigError for unknown values.
@@ -79,7 +79,7 @@ def _plans(tier: str, counts: OptionCounts) -> dict[str, list[Plan]]:
 
 
 def generate(n: int, seed: int, tier: str = "all", options: str = "w10n5") -> list[Task]:
-    """n distinct tasks of a tier, the same for the same seed. Raises ConfigError when the tier has fewer."""
+    """Return n distinct tasks of a tier, the same for the same seed. Raises ConfigError if the tier has fewer."""
     _check_tier(tier)
     if tier == "tiny":
         tier_tasks = tiny_tasks()
@@ -91,7 +91,7 @@ def generate(n: int, seed: int, tier: str = "all", options: str = "w10n5") -> li
 
 
 def draw_plans(n: int, seed: int, tier: str, counts: OptionCounts) -> dict[str, Plan]:
-    """n distinct plans of a tier by their task ids."""
+    """Return n distinct plans of a tier by their task ids."""
     rng = random.Random(f"travel/{tier}/{seed}")
     plans: dict[str, Plan] = {}
     while len(plans) < n:

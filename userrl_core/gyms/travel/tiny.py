@@ -1,7 +1,7 @@
-"""TravelGym's tiny tier: small enough for a model of half a million parameters trained from scratch (ours).
+"""TravelGym's tiny tier, for a model of half a million parameters trained from scratch (ours).
 
-A hotel with two preference categories named in the opening, and three options with ids H1 to H6, one of which meets both:
-3,240 tasks, all of them distinguishable by their observations.
+A task is a hotel with two preference categories named in the opening, and three options with ids H1 to H6. One option
+meets both preferences. There are 3,240 tasks, all distinguishable by their observations.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ IDS = ("H1", "H2", "H3", "H4", "H5", "H6")
 
 @lru_cache(maxsize=1)
 def tiny_tasks() -> tuple[Task, ...]:
-    """Every task of the tier, all splits, shuffled."""
+    """Return every task of the tier, all splits, shuffled."""
     every_task = []
     for named in permutations(CATEGORIES, 2):
         for values in product(*(CATEGORIES[name] for name in named)):

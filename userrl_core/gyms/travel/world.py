@@ -1,7 +1,7 @@
 """The parts of a travel task, and the interface of its user (UserBench section 3).
 
-A task has aspects (flight, hotel ...); an aspect has search arguments, the preferences that the user holds, and options, some
-of which meet all preferences. A preference is checked on an option by one of three rules:
+A task has aspects (flight, hotel ...). An aspect has search arguments, the preferences that the user holds, and options. Some
+options meet all preferences. A preference is checked on an option by one of three rules:
 
 - ``value``: ``option[attribute] == value``
 - ``includes``: ``value in option[attribute]``
@@ -21,10 +21,10 @@ ASPECTS: dict[str, str] = {"flight": "F", "hotel": "H", "apartment": "A", "renta
 ASPECT_OF_LETTER = {letter: aspect for aspect, letter in ASPECTS.items()}
 
 UtteranceKind = Literal["held", "not_held", "too_vague", "other"]
-"""What a message to the user asks for: a preference the user holds, one it does not hold, a too general question, other.
+"""The request in a message: a preference the user holds, one it does not hold, a too general question, or other.
 
-By name, because UserRL (other, held, not held, too vague) and UserBench (held, not held, too vague, other) number them
-differently.
+Kinds have names because UserRL (other, held, not held, too vague) and UserBench (held, not held, too vague, other) number
+them differently.
 """
 SearchKind = Literal["match", "wrong", "unrelated"]
 
@@ -43,7 +43,7 @@ class Preference:
 
 @dataclass(frozen=True, slots=True)
 class Aspect:
-    """One part of the trip. options: as the database shows them (with ``id``); correct: ids of the options that meet all."""
+    """One part of the trip. options: in the database's format (with ``id``). correct: ids of the options that meet all."""
 
     name: str
     arguments: Mapping[str, str]
@@ -55,7 +55,7 @@ class Aspect:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Everything that a task's user knows."""
+    """A user's complete knowledge of a task."""
 
     aspects: Mapping[str, Aspect]
     preferences: Mapping[str, Preference]
@@ -63,7 +63,7 @@ class World:
 
     @classmethod
     def of(cls, payload: Mapping[str, Any]) -> World:
-        """Read a task's payload. Raises TaskError for a task that was imported without its options."""
+        """Read a task's payload. Raises TaskError for a task imported without its options."""
         if "unplayable" in payload:
             raise TaskError(f"This travel task cannot be played: {payload['unplayable']}.")
         aspects: dict[str, Aspect] = {}
@@ -90,7 +90,7 @@ class HistoryLine:
 
 @dataclass(frozen=True, slots=True)
 class MessageReading:
-    """How the user understands a message. preference_id: the preference asked for, when the kind is ``held``."""
+    """The user's reading of a message. preference_id: the requested preference, for kind ``held``."""
 
     kind: UtteranceKind
     preference_id: str | None = None
@@ -98,7 +98,7 @@ class MessageReading:
 
 @dataclass(frozen=True, slots=True)
 class SearchJudgement:
-    """Whether a query's arguments are those of an aspect. aspect: its name, for ``match``."""
+    """The verdict on a query. aspect: the name of the aspect with these arguments, for ``match``."""
 
     kind: SearchKind
     aspect: str | None = None
@@ -106,7 +106,7 @@ class SearchJudgement:
 
 @dataclass(slots=True)
 class TravelProgress:
-    """The state of an episode; the auxiliary metrics of UserBench appendix C count its entries."""
+    """The state of an episode. The auxiliary metrics of UserBench appendix C count its entries."""
 
     active: list[str] = field(default_factory=list)
     """Ids of preferences that the agent asked for."""
@@ -124,17 +124,17 @@ class TravelUser(Protocol):
     async def judge(
         self, utterance: str, candidates: Sequence[Preference], history: Sequence[HistoryLine]
     ) -> MessageReading:
-        """Which of the four kinds the message is; only a preference among the candidates can be held."""
+        """Classify a message into one of the four kinds. Only a preference among the candidates can be held."""
         ...
 
     async def match(self, query: str, history: Sequence[HistoryLine]) -> SearchJudgement:
-        """Whether the query's arguments are exactly those of one aspect."""
+        """Judge whether the query's arguments are exactly those of one aspect."""
         ...
 
     async def reveal(
         self, utterance: str, preference: Preference, history: Sequence[HistoryLine], *, asked: bool
     ) -> str:
-        """Imply a preference without stating it. asked: whether the message asked for it, else the user volunteers it."""
+        """Imply a preference without stating it. asked: whether the message asked for it; otherwise the user volunteers it."""
         ...
 
     async def chat(self, utterance: str, history: Sequence[HistoryLine]) -> str:
@@ -143,7 +143,7 @@ class TravelUser(Protocol):
 
 
 def meets(option: Mapping[str, Any], rule: Mapping[str, str]) -> bool:
-    """Whether an option meets a preference's rule; a missing attribute never does."""
+    """Return whether an option meets a preference's rule. A missing attribute never does."""
     kind, value = rule["kind"], rule["value"]
     attribute = option.get(rule["attribute"])
     if attribute is None:
@@ -156,7 +156,7 @@ def meets(option: Mapping[str, Any], rule: Mapping[str, str]) -> bool:
 
 
 def total_cost(option: Mapping[str, Any], preferences: Sequence[Preference]) -> float | None:
-    """The option's cost including the charges for the preferences (UserBench appendix B); None without a price."""
+    """Return the option's cost with the charges for the preferences (UserBench appendix B); None without a price."""
     cost = option.get("cost")
     if cost is None:
         return None

@@ -1,4 +1,4 @@
-"""TurtleGym's scripted demonstrator: asks about every criterion of the hidden story, then explains it."""
+"""TurtleGym's scripted demonstrator: it asks about every criterion of the hidden story, then explains it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _WRONG_STORIES = ("It was all a dream.", "Somebody played a joke.", "A ghost did
 
 
 class TurtleDemonstrator:
-    """Plays one episode. With probability 1 - skill a turn is a generic question or a wrong explanation."""
+    """A player of one episode. With probability 1 - skill a turn is a generic question or a wrong explanation."""
 
     def __init__(self, task: Task, rng: random.Random, skill: float, config: TurtleConfig) -> None:
         self._task, self._rng, self._skill = task, rng, skill
         self._questions = [criterion["ask"] for criterion in task.payload["criteria"]]
 
     def act(self, observation: str) -> InteractCall:
-        """The next call; it does not depend on the observation."""
+        """Return the next call. It does not depend on the observation."""
         if self._rng.random() >= self._skill:
             if self._rng.random() < 0.7:
                 return InteractCall("action", self._rng.choice(_GENERIC_QUESTIONS))

@@ -1,11 +1,11 @@
 """TurtleGym: explain the hidden story behind a strange surface (UserRL appendix C, figures 7 and 8).
 
 A question earns nothing and is answered Yes, No or Maybe. An explanation scores the sum of weight x grade over the story's
-criteria, grades in {0, 0.5, 1}; it earns its improvement over the best explanation so far, and one that reaches the
+criteria, with grades in {0, 0.5, 1}. It earns its improvement over the best explanation so far. One that reaches the
 threshold ends the episode.
 
 Departures from the released code: scores are exact fractions (there a perfect explanation of 138 stories sums below 1.0 and
-never ends the episode); feedback is numbers (there it quotes the covered criteria); there is no ``search`` (the paper's text
+never ends the episode). Feedback is numbers (there it quotes the covered criteria). There is no ``search`` (the paper's text
 names three choices, its table 1 and the released code two).
 """
 
@@ -29,11 +29,11 @@ class TurtleUser(Protocol):
     """The user who knows the hidden story."""
 
     async def reply(self, question: str) -> str:
-        """Yes, No or Maybe; the agent sees nothing else. Raises UserError."""
+        """Return Yes, No or Maybe; the agent sees nothing else. Raises UserError."""
         ...
 
     async def grade(self, explanation: str) -> list[float]:
-        """One of 0, 0.5 and 1 for each criterion, in the story's order. Raises JudgeError."""
+        """Return one of 0, 0.5 and 1 for each criterion, in the story's order. Raises JudgeError."""
         ...
 
 
@@ -77,20 +77,20 @@ class TurtleGym(Gym[TurtleConfig]):
 
     @staticmethod
     def min_turns(task: Task, config: GymConfig) -> int:
-        """A question per criterion, then the explanation: without the questions the explanation would be a guess."""
+        """Return one question per criterion, plus the explanation. Without the questions it would be a guess."""
         return len(task.payload["criteria"]) + 1
 
     @classmethod
     def gold(cls, task: Task, config: TurtleConfig) -> list[InteractCall]:
-        """The hidden story with every criterion's statement."""
+        """Explain the hidden story with every criterion's statement."""
         return [InteractCall("answer", full_explanation(task))]
 
     def opening(self) -> str:
-        """The title and the surface."""
+        """Return the title and the surface."""
         return f"{self.task.payload['title']}\n{self.task.payload['surface']}\nWhat is behind this story?"
 
     def brief(self) -> str:
-        """The surface alone."""
+        """Return the surface only."""
         return str(self.task.payload["surface"])
 
     async def action(self, content: str) -> Reply:
@@ -98,7 +98,7 @@ class TurtleGym(Gym[TurtleConfig]):
         return Reply(await self.user.reply(content) if content.strip() else "Maybe")
 
     async def answer(self, content: str) -> Reply:
-        """Grade an explanation; its reward is the improvement over the best one."""
+        """Grade an explanation. Its reward is the improvement over the best one."""
         grades = await self.user.grade(content) if content.strip() else [0.0] * len(self._weights)
         score = self._score(grades)
         reward = float(max(Fraction(0), score - self.best))
@@ -113,13 +113,13 @@ class TurtleGym(Gym[TurtleConfig]):
 
 
 def full_explanation(task: Task) -> str:
-    """The hidden story followed by every criterion's statement."""
+    """Return every criterion's statement, followed by the hidden story."""
     statements = " ".join(criterion["statement"] for criterion in task.payload["criteria"])
     return f"{statements} {task.payload['bottom']}"
 
 
 def _feedback(grades: Sequence[float], done: bool) -> str:
-    """How much is right, in numbers only: a criterion's text would reveal the story."""
+    """Report the result in numbers only: a criterion's text would reveal the story."""
     if done:
         return "Yes, that is the story!"
     full, partial = sum(grade == 1.0 for grade in grades), sum(grade == 0.5 for grade in grades)

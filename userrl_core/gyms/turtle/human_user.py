@@ -8,15 +8,15 @@ _GRADES = {"0": 0.0, "none": 0.0, "0.5": 0.5, ".5": 0.5, "half": 0.5, "1": 1.0, 
 
 
 class HumanTurtleUser(HumanUser):
-    """Answers about the hidden story, and grades explanations criterion by criterion."""
+    """A person who answers about the hidden story and grades explanations criterion by criterion."""
 
     async def reply(self, question: str) -> Answer:
-        """Yes, No or Maybe."""
+        """Return the typed Yes, No or Maybe."""
         self._show_story()
         return self.console.answer(f"The agent asks: {question}\n")
 
     async def grade(self, explanation: str) -> list[float]:
-        """0, 0.5 or 1 for each criterion."""
+        """Return 0, 0.5 or 1 for each criterion."""
         self._show_story()
         self.console.show(f"The agent explains: {explanation}\nHow much of each does it say?")
         return [self._read_grade(criterion["statement"]) for criterion in self.task.payload["criteria"]]

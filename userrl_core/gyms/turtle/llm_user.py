@@ -1,8 +1,8 @@
-"""TurtleGym's served user: knows the hidden story and returns only judgements.
+"""TurtleGym's served user, which knows the hidden story and returns only judgements.
 
 Only Yes, No, Maybe and a grade per criterion leave this class, so that no text of the story can leak.
 
-Prompts and schemas are sent to the model: they are part of the experiment.
+Prompts and schemas are sent to the model and are part of the experiment.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Grade what is said, not how sure or how long it is. An explanation that states s
 
 
 class LLMTurtleUser:
-    """Options are those of `ChatServer`."""
+    """A served user with the options of `ChatServer`."""
 
     def __init__(self, task: Task, rng: random.Random, **options: Any) -> None:
         self.ledger: list[ModelCall] = []
@@ -56,13 +56,13 @@ class LLMTurtleUser:
         self._story = task.payload
 
     async def reply(self, question: str) -> Answer:
-        """Yes, No or Maybe. Raises UserError when the model gives no usable reply after all retries."""
+        """Return Yes, No or Maybe. Raises UserError if the model gives no usable reply after all retries."""
         prompt = _ANSWER.format(surface=self._story["surface"], bottom=self._story["bottom"], rule=DATA_RULE)
         parsed: YesNoMaybe = await self._ask(prompt, question, "user", YesNoMaybe)
         return parsed.response
 
     async def grade(self, explanation: str) -> list[float]:
-        """0, 0.5 or 1 for each criterion. Raises JudgeError when the model gives no usable grades after all retries."""
+        """Return 0, 0.5 or 1 for each criterion. Raises JudgeError if the model gives no usable grades after all retries."""
         criteria = [criterion["statement"] for criterion in self._story["criteria"]]
         listed = "\n".join(f"{number}. {statement}" for number, statement in enumerate(criteria, 1))
         story = {name: self._story[name] for name in ("surface", "bottom")}
@@ -77,6 +77,6 @@ class LLMTurtleUser:
 
 
 def _grades(n: int) -> type[BaseModel]:
-    """The schema, with one named grade per criterion: a list could come back too short or shifted."""
+    """Return the schema, with one named grade per criterion: a list could come back too short or shifted."""
     fields: dict[str, Any] = {f"criterion_{number}": (Grade, Field()) for number in range(1, n + 1)}
     return create_model("Grades", thought=(str, ""), **fields)

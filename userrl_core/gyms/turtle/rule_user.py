@@ -1,7 +1,7 @@
-"""TurtleGym's rule user: answers questions and grades explanations by word stems, with the story's own patterns.
+"""TurtleGym's rule user, which answers and grades by word stems, with the story's own patterns.
 
-A released story has no list of questions; there the answer is Yes where all content words of the question occur in the
-hidden story, and Maybe otherwise.
+A released story has no list of questions. The answer is then Yes if all content words of the question occur in the hidden
+story, and Maybe otherwise.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ FULL, HALF = 0.8, 0.5
 """Coverages of a criterion's pattern that earn 1 and 0.5 (ours)."""
 
 MAX_WORDS = 400
-"""Only this many words of an explanation are graded: a longer one is a list of words (ours)."""
+"""Number of words of an explanation that are graded; a longer one is a list of words (ours)."""
 
 
 class RuleTurtleUser:
-    """Deterministic, without draws from the generator."""
+    """A deterministic user, without draws from the generator."""
 
     def __init__(self, task: Task, rng: random.Random) -> None:
         self.ledger: list[ModelCall] = []
@@ -41,7 +41,7 @@ class RuleTurtleUser:
         self._surface = set(words(f"{self._story['title']} {self._story['surface']}"))
 
     async def reply(self, question: str) -> Answer:
-        """Yes, No or Maybe to a question about the story."""
+        """Return Yes, No or Maybe to a question about the story."""
         normalised = normalise(question)
         if any(normalised == normalise(criterion["ask"]) for criterion in self._story["criteria"]):
             return "Yes"
@@ -57,7 +57,7 @@ class RuleTurtleUser:
         return "Yes" if yes > no else "No"
 
     async def grade(self, explanation: str) -> list[float]:
-        """0, 0.5 or 1 for each criterion, in the story's order."""
+        """Return 0, 0.5 or 1 for each criterion, in the story's order."""
         explanation_words = words(explanation)[:MAX_WORDS]
         return [self._grade(pattern, explanation_words) for pattern in self._patterns]
 
@@ -79,5 +79,5 @@ class RuleTurtleUser:
 
 
 def _pattern_of(text: str) -> list[list[str]]:
-    """The pattern of all content words of a text."""
+    """Return the pattern of all content words of a text."""
     return [[stem(word)] for word in content_words(text)]

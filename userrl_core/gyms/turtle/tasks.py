@@ -1,7 +1,7 @@
 """TurtleGym's tasks: stories with a visible surface, a hidden bottom, and weighted criteria for an explanation.
 
 Each of our criteria has a pattern of word stems (see `gyms.stemming`), so that an explanation can be graded without a model.
-Our stories also list further questions that are answered Yes and No.
+Our stories also list further questions with the answer Yes or No.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from userrl_core.seeding import content_hash, split_of
 RELEASED_STORIES = Path("gyms/TurtleGym/turtlegym/data/all_stories_refined.json")
 
 VALIDATION = 0.1
-"""Share of our non-test stories in the validation split; 5 % would be only two."""
+"""Share of our non-test stories in the validation split. 5 % would be only two."""
 
 
 def tasks(split: str) -> Sequence[Task]:
-    """Our stories of a split."""
+    """Return our stories of a split."""
     return [task for task in _all() if task.split == split]
 
 
 def generate(n: int, seed: int) -> list[Task]:
-    """n of our stories, drawn with the seed. Raises ConfigError when there are fewer than n."""
+    """Return n of our stories, drawn with the seed. Raises ConfigError if there are fewer than n."""
     if n > len(_all()):
         raise ConfigError(f"TurtleGym has {len(_all())} stories of its own; ask for at most that many, not {n}.")
     return Random(seed).sample(_all(), n)
 
 
 def load_published(root: Path) -> list[Task]:
-    """The 471 released stories, split as the released rows are. Raises TaskError naming file, index and field."""
+    """Return the 471 released stories with the split of their released rows. Raises TaskError with file, index and field."""
     path = root / RELEASED_STORIES
     stories = read_json(path, dict)
     splits = released_splits(root, "turtle_multiturn", "title")

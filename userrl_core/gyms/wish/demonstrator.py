@@ -1,4 +1,4 @@
-"""The scripted demonstrator of WishGym: asks, searches and chooses, or with some probability does any of the three."""
+"""The scripted demonstrator of WishGym: it asks, searches and chooses, or acts at random with some probability."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from userrl_core.records import Task
 
 
 class WishDemonstrator:
-    """Plays one conversation. With probability 1 - skill a turn is a random choice: of a garment, or of an option shown.
+    """A player of one conversation. With probability 1 - skill a turn is a random choice of a garment or a shown option.
 
-    A task larger than `WishConfig.demonstrator_size` is played at random throughout. At skill 1 it asks again until the user
-    tells; it learns from the words of the answers, a model's sentences included.
+    In a task larger than `WishConfig.demonstrator_size` all turns are random. At skill 1 it asks again until the user
+    tells the colour. It learns from the words of the answers, which may be a model's sentences.
     """
 
     def __init__(self, task: Task, rng: random.Random, skill: float, config: WishConfig) -> None:
@@ -27,7 +27,7 @@ class WishDemonstrator:
         self._last: InteractCall | None = None
 
     def act(self, observation: str) -> InteractCall:
-        """The next call, after learning from the answer to the last one."""
+        """Learn from the last observation and return the next call."""
         self._learn(observation.lower())
         self._last = self._next() if self._rng.random() < self._skill else self._any()
         return self._last

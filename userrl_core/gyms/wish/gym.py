@@ -1,13 +1,13 @@
-"""WishGym: something in a person's head, and an answer that gambles (ours: the laptop's task in which asking matters).
+"""WishGym: an outfit in the user's head, and an answer that may gamble (ours: the laptop's task in which asking matters).
 
-The user wants an outfit and names its garments; the colour of each is in the user's head. A question about a garment brings
-its colour out, at once or only when asked again (`rule_user`). A search lists the options that agree with everything told so
-far: the best one, and for every colour not told yet one that is wrong in that garment alone. So with j of k colours told, an
-answer gambles among 1 + k - j options. An answer ends the conversation.
+The user wants an outfit and names its garments. The user has a colour in mind for each. A question about a garment
+reveals its colour, at once or only when asked again (`rule_user`). A search lists the options that agree with all
+told colours: the best one, and one wrong option for every colour not told yet, wrong in that garment only. With j of
+k colours told, an answer gambles among 1 + k - j options. An answer ends the conversation.
 
-Half of the reward is shared out over the colours, each paid when first told, and half is for the best option
-(`WishConfig.elicitation`; with 0 the model learns to answer at once, although asking earns more). The score is whether the
-best option was chosen.
+Half of the reward is shared by the colours, each paid when first told. The other half is for the best option
+(`WishConfig.elicitation`). With elicitation 0 the model learns to answer at once, although asking earns more. The score is
+whether the best option was chosen.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ DONE, UNREAD = "done", "bad"
 
 
 class WishUser(Protocol):
-    """Who has the colours in mind."""
+    """The user, who has the colours in mind."""
 
     async def colour(self, garment: str, colour: str | None, told: bool) -> tuple[str, bool]:
-        """What the user says about a garment, and whether the colour came out.
+        """Return the user's answer about a garment, and whether it reveals the colour.
 
-        colour: None for a garment that is no part of the outfit. told: it came out before, and is told again.
-        Raises UserError.
+        colour: None for a garment outside the outfit. told: the colour was revealed before and is told again. Raises
+        UserError.
         """
         ...
 
@@ -43,10 +43,10 @@ class WishConfig(GymConfig):
     """Rewards of WishGym."""
 
     elicitation: float = Field(default=0.5, ge=0.0, le=1.0)
-    """Shared out over the colours, each paid when it is first told; the rest is for the best option."""
+    """Total reward of the colours, each paid when first told. The rest is for the best option."""
 
     demonstrator_size: int = 5
-    """Most garments that the scripted demonstrator can keep in mind; beyond, it acts at random."""
+    """Most garments that the scripted demonstrator can handle. With more it acts at random."""
 
 
 class WishGym(Gym[WishConfig]):
@@ -70,12 +70,12 @@ class WishGym(Gym[WishConfig]):
 
     @staticmethod
     def min_turns(task: Task, config: GymConfig) -> int:
-        """A question a garment, a search, an answer."""
+        """Return one question per garment, plus a search and an answer."""
         return len(task.payload["wished"]) + 2
 
     @classmethod
     def reward_bounds(cls, config: WishConfig) -> RewardBounds:
-        """A single colour pays all of the elicitation; an answer the rest, or nothing."""
+        """Return the bounds. A single colour may pay all of the elicitation; an answer pays the rest, or nothing."""
         best = 1.0 - config.elicitation
         return RewardBounds(0.0, max(config.elicitation, best), best if best > 0 else float("inf"))
 
@@ -86,14 +86,14 @@ class WishGym(Gym[WishConfig]):
         return [*asks, InteractCall("search", ""), InteractCall("answer", task.payload["best"])]
 
     def opening(self) -> str:
-        """The garments, as a sentence."""
+        """Return a sentence with the garments."""
         self._wished: dict[str, str] = self.task.payload["wished"]
         self._told: set[str] = set()
         self._chosen: str | None = None
         return f"I need an outfit: {', '.join(self._wished)}."
 
     def brief(self) -> str:
-        """The garments alone."""
+        """Return the garments only."""
         return ",".join(self._wished)
 
     async def action(self, content: str) -> Reply:
@@ -110,7 +110,7 @@ class WishGym(Gym[WishConfig]):
         return Reply(said, reward, info=self._shares())
 
     async def search(self, content: str) -> Reply:
-        """The options that agree with what was told, in the task's own order."""
+        """List the options that agree with the told colours, in the task's own order."""
         wrong = self.task.payload["wrong"]
         out = {wrong[garment] for garment in self._told}
         return Reply(
@@ -118,7 +118,7 @@ class WishGym(Gym[WishConfig]):
         )
 
     async def answer(self, content: str) -> Reply:
-        """Choose an option; ends the conversation."""
+        """Choose an option and end the conversation."""
         option = content.strip().lower()
         if option not in OPTIONS:
             return Reply(UNREAD, info=self._shares())
@@ -127,9 +127,9 @@ class WishGym(Gym[WishConfig]):
         return Reply(DONE, (1.0 - self.config.elicitation) * best, done=True, info=self._shares())
 
     def score(self) -> float | None:
-        """1.0 when the best option was chosen."""
+        """Return 1.0 if the best option was chosen."""
         return None if None in self.rewards else float(self._chosen == self.task.payload["best"])
 
     def _shares(self) -> dict[str, int]:
-        """For the record: how many of the colours are told."""
+        """Return the number of told colours, for the record."""
         return {"told": len(self._told), "wished": len(self._wished)}

@@ -1,4 +1,4 @@
-"""WishGym's user played by a language model: what is told and when is the rule user's, the words are the model's."""
+"""WishGym's user as a language model. The rule user decides the content and time of each answer; the model words it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ANYTHING = "You need none. Say that anything will do, and name no colour."
 
 
 class LLMWishUser:
-    """Options are those of `ChatServer`, and ``manner`` as in `RuleWishUser`."""
+    """A served user with the options of `ChatServer`, and ``manner`` as in `RuleWishUser`."""
 
     def __init__(
         self, task: Task, rng: random.Random, *, manner: Manner | Sequence[Manner] = "plain", **options: Any
@@ -34,7 +34,7 @@ class LLMWishUser:
         self._rule = RuleWishUser(task, rng, manner=manner)
 
     async def colour(self, garment: str, colour: str | None, told: bool) -> tuple[str, bool]:
-        """One sentence. Raises UserError when the model names the wrong colours, or none where it should."""
+        """Return one sentence. Raises UserError if the model names wrong colours, or none where one is due."""
         _, out = await self._rule.colour(garment, colour, told)
         truth = _COLOUR.format(colour=colour) if out else _ANYTHING if colour is None else _HESITATES
         messages = [{"role": "user", "content": _PROMPT.format(garment=garment, truth=truth)}]

@@ -1,7 +1,7 @@
-"""The rule user of WishGym: tells a colour plainly, or only when asked again; one word an answer.
+"""The rule user of WishGym: it tells a colour plainly, or only when asked again, with one word an answer.
 
-Its hesitation is drawn from the task, not from the conversation: all trajectories of a group, and every policy that is
-tested, meet the same hesitations in the same order.
+Its hesitation is drawn from the task, not from the conversation. All trajectories of a group, and all tested policies, meet
+the same hesitations in the same order.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HESITATES, ANYTHING = "hm", "any"
 
 
 class RuleWishUser:
-    """manner: one `Manner`, or several, of which the task draws one."""
+    """A deterministic user. manner: one `Manner`, or several from which the task draws one."""
 
     def __init__(self, task: Task, rng: random.Random, *, manner: Manner | Sequence[Manner] = "plain") -> None:
         manners = [manner] if isinstance(manner, str) else list(manner)
@@ -37,7 +37,7 @@ class RuleWishUser:
         self._asked: set[str] = set()
 
     async def colour(self, garment: str, colour: str | None, told: bool) -> tuple[str, bool]:
-        """The colour, ``hm``, or ``any`` for a garment that is no part of the outfit."""
+        """Return the colour, ``hm``, or ``any`` for a garment outside the outfit."""
         if colour is None:
             return ANYTHING, False
         if not told and self.hesitates(garment):
@@ -45,7 +45,7 @@ class RuleWishUser:
         return colour, True
 
     def hesitates(self, garment: str) -> bool:
-        """Whether the colour has to be asked for again."""
+        """Return whether the agent must ask for the colour again."""
         first = garment not in self._asked
         self._asked.add(garment)
         return first if self.manner == "second" else self._rng.random() < HESITATION[self.manner]

@@ -1,7 +1,7 @@
 """Tasks of WishGym: an outfit of k garments, each wished in a colour that only the user knows (ours).
 
 A task holds the garments with their colours, and k + 1 options: the best one, and for every garment one that is wrong in
-that garment alone. Every k has the same number of tasks, each with its own content.
+that garment only. Every k has the same number of tasks, each with its own content.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PER_SIZE = 552
 
 
 def tasks(split: str, *, sizes: Iterable[int] = range(1, MOST + 1)) -> Sequence[Task]:
-    """Our tasks of a split, those with the given numbers of preferences. Raises ConfigError for a number there is not."""
+    """Return our tasks of a split with the given numbers of preferences. Raises ConfigError for an unknown number."""
     chosen = list(sizes)
     unknown = [size for size in chosen if size not in range(1, MOST + 1)]
     if unknown or not chosen:
@@ -32,7 +32,7 @@ def tasks(split: str, *, sizes: Iterable[int] = range(1, MOST + 1)) -> Sequence[
 
 
 def generate(n: int, seed: int, *, size: int = 2) -> list[Task]:
-    """n tasks of one size, the same for the same seed. Raises ConfigError for more than there are."""
+    """Return n tasks of one size, the same for the same seed. Raises ConfigError if there are fewer than n."""
     if not 1 <= size <= MOST:
         raise ConfigError(f"WishGym has tasks of 1 to {MOST} preferences, not {size}.")
     if n > PER_SIZE:

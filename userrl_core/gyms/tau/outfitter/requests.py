@@ -1,7 +1,7 @@
-"""What customers of the shop want: instructions in words, with the calls that fulfil them (ours).
+"""Requests of the shop's customers: instructions in words, with the calls that fulfil them (ours).
 
-Every task needs at least one call that changes something, so that no task is solved by doing nothing. What an order's status
-does not allow is asked for as well, always with something else that is wanted then.
+Every task needs at least one call that changes something, so doing nothing solves no task. A request that an order's status
+forbids also occurs, always with an alternative that is allowed.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ OPENING = "Hello! I need some help with something that I ordered."
 
 @dataclass(frozen=True, slots=True)
 class OrderRequest:
-    """What is wanted of one order. sentences: in the second person, as the instruction has them. calls: with their arguments."""
+    """A request about one order. sentences: the instruction's, in the second person. calls: names with arguments."""
 
     sentences: tuple[str, ...]
     calls: tuple[tuple[str, Mapping[str, Any]], ...]
 
     @property
     def moves(self) -> bool:
-        """Whether it changes the customer's own address."""
+        """Whether the request changes the customer's own address."""
         return any(name == "modify_user_address" for name, _ in self.calls)
 
 
 def payloads(n: int, seed: int) -> list[Record]:
-    """The payloads of up to n different tasks, the same for the same seed."""
+    """Return the payloads of up to n different tasks, the same for the same seed."""
     rng, base = Random(seed), tables()
     customers = list(base["users"])
     by_instruction: dict[str, Record] = {}
@@ -50,7 +50,7 @@ def payloads(n: int, seed: int) -> list[Record]:
 
 
 def _request(rng: Random, base: Tables, order: Record) -> OrderRequest | None:
-    """One request about an order that its status allows; None where the drawn kind does not fit the order."""
+    """Draw a request that the order's status allows; None if the drawn kind does not fit the order."""
     request = rng.choice(KINDS[order["status"]])(rng, base, order)
     if request is None:
         return None
@@ -86,7 +86,7 @@ def _cancel(rng: Random, base: Tables, order: Record) -> OrderRequest:
 
 
 def _get_rid(rng: Random, base: Tables, order: Record) -> OrderRequest:
-    """Cancel or return, whichever the status allows: the customer does not know it."""
+    """Cancel or return, whichever the status allows. The customer does not know the status."""
     key = order["order_id"]
     sentences = (
         f"You no longer need anything of order {key}.",
@@ -110,7 +110,7 @@ def _return(rng: Random, base: Tables, order: Record) -> OrderRequest:
 
 
 def _swap(rng: Random, base: Tables, order: Record) -> OrderRequest | None:
-    """Other options of an item: exchanged when delivered, changed when pending."""
+    """Request other options of an item: an exchange if delivered, a change if pending."""
     key, item = order["order_id"], rng.choice(order["items"])
     others = [v for v in _variants(base, item) if v["available"] and v["options"] != item["options"]]
     method = _other_card(rng, base, order)
@@ -160,7 +160,7 @@ def _redirect(rng: Random, base: Tables, order: Record) -> OrderRequest:
 
 
 def _move(rng: Random, base: Tables, order: Record) -> OrderRequest:
-    """The customer's own address; and an order that can no longer be redirected stays as it is."""
+    """Change the customer's own address. An order that can no longer be redirected stays unchanged."""
     key, where = order["order_id"], new_address(rng)
     sentences: tuple[str, ...] = (f"You have moved, and want your own address changed to {_spelled(where)}.",)
     if order["status"] == "processed":
@@ -177,7 +177,7 @@ KINDS: Mapping[str, tuple[Kind, ...]] = {
     "delivered": (_return, _get_rid, _swap, _cheapest),
     "processed": (_move,),
 }
-"""What is wanted of an order, by its status."""
+"""Kinds of requests by the order's status."""
 
 
 def _swapping(order: Record) -> str:
@@ -198,7 +198,7 @@ def _methods(base: Tables, order: Record) -> list[str]:
 
 
 def _other_card(rng: Random, base: Tables, order: Record) -> str | None:
-    """A payment method without a limit."""
+    """Return a payment method without a limit."""
     methods = [key for key in _methods(base, order) if "gift_card" not in key]
     return rng.choice(methods) if methods else None
 

@@ -1,6 +1,6 @@
 """The shop's data and the descriptions of its tools (ours; tables and tools are those of tau-bench's retail domain).
 
-The tools are `retail.TOOLS` themselves, so that what is learnt here is asked for there: 16 tools, 7 of which change something.
+The tools are `retail.TOOLS` themselves, so that skills learnt here apply there: 16 tools, 7 of which change something.
 Customers, products and orders are ours, drawn once with a fixed seed. The descriptions are part of the experiment.
 """
 
@@ -26,7 +26,7 @@ Tables = dict[str, dict[str, Record]]
 
 @lru_cache(maxsize=1)
 def tables() -> Tables:
-    """Customers (``users``), ``orders`` and ``products`` as retail has them; never changed."""
+    """Return customers (``users``), ``orders`` and ``products`` in retail's format; never changed."""
     names, rng = _names(), Random(SEED)
     products = dict(_product(names, rng, number) for number in range(len(names["products"])))
     users: dict[str, Record] = {}
@@ -81,7 +81,7 @@ def _user(names: Record, rng: Random, number: int) -> tuple[str, Record]:
 
 
 def new_address(rng: Random) -> Record:
-    """An address, as the tables and the tools have it."""
+    """Return an address in the format of the tables and the tools."""
     names = _names()
     city, state = rng.choice(names["cities"])
     return {
@@ -155,5 +155,5 @@ SCHEMAS = schemas(
 
 
 def describe(options: dict[str, Any]) -> str:
-    """An item's options in words."""
+    """Return an item's options in words."""
     return ", ".join(f"{kind} {value}" for kind, value in options.items())

@@ -1,10 +1,10 @@
 """The shop at laptop size: three tools, one word an item, four turns for one item and two for each further one (ours).
 
-A customer wants some items given up. An item that is still open is cancelled, one that was sent is refunded; which it is only a
-look at the item tells. The tools check little, as those of tau-bench: cancelling what was sent is carried out, and the task is
-lost. So without looking every item is a gamble, and an item that nobody wanted given up is lost at once.
+A customer wants to give up some items. An open item must be cancelled, a sent one refunded; only a look at the item shows its
+state. The tools check little, like tau-bench's: cancelling a sent item is carried out, and the task is lost. Without looking,
+every item is a gamble. Giving up an unwanted item loses the task at once.
 
-Each task has items of its own, so that nothing can be known by heart. Calls are written in short, ``cancel hat``.
+Each task has its own items, so that nothing can be learnt by heart. Calls are written in short form, ``cancel hat``.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ ITEMS = tuple(
 )
 OPEN, SENT = "open", "sent"
 OTHERS, MOST = 2, 3
-"""Items that nobody wants given up; most that somebody does."""
+"""Number of items to keep; most items to give up."""
 PER_SIZE = {1: 2 * len(ITEMS), 2: 900, 3: 900}
-"""Tasks by the number of items to give up; one item is all there are."""
+"""Tasks by the number of items to give up. For one item this is every possible task."""
 ASK, BYE = "what", "done"
-"""What the demonstrator says: a question, and that all is settled."""
+"""The demonstrator's messages: a question, and the statement that all is settled."""
 
 
 def look(db: Database, item: str) -> str:
@@ -66,19 +66,19 @@ SCHEMAS = schemas(TOOLS, {name: {"item": "the item"} for name in TOOLS})
 
 
 def domain(policy: str) -> Domain:
-    """The three tools; a task brings its own items."""
+    """Return the domain with the three tools. A task brings its own items."""
     return Domain(DOMAIN, TOOLS, WRITES, SCHEMAS, policy, {"items": {}}, terse=True)
 
 
 class TerseUser:
-    """Says what is to be given up, as often as asked; ends the conversation when told that all is settled."""
+    """A customer who names the items as often as asked, and ends the conversation when told that all is settled."""
 
     def __init__(self, task: Task, rng: random.Random) -> None:
         self.ledger: list[ModelCall] = []
         self._wanted, self._told = ",".join(task.payload["wanted"]), False
 
     async def reply(self, message: str) -> str:
-        """The items, or the stop token."""
+        """Return the items, or the stop token."""
         if self._told and message.strip().lower() == BYE:
             return STOP
         self._told = True
@@ -86,20 +86,20 @@ class TerseUser:
 
 
 def conversation(payload: Mapping[str, Any]) -> list[InteractCall]:
-    """Ask, look at every item and settle it, say so."""
+    """Ask, look at every item and settle it, report."""
     calls = [InteractCall("answer", f"{action['name']} {action['kwargs']['item']}") for action in payload["actions"]]
     return [InteractCall("action", ASK), *calls, InteractCall("action", BYE)]
 
 
 def useless(payload: Mapping[str, Any], rng: Random) -> InteractCall:
-    """Any call on any item."""
+    """Return a random call on a random item."""
     if rng.random() < 0.3:
         return InteractCall("action", rng.choice([ASK, BYE]))
     return InteractCall("answer", f"{rng.choice(list(TOOLS))} {rng.choice(list(payload['tables']['items']))}")
 
 
 def tasks(split: str, sizes: Iterable[int]) -> Sequence[Task]:
-    """The tasks of a split with these numbers of items to give up. Raises ConfigError for a number there is not."""
+    """Return the tasks of a split with these numbers of items to give up. Raises ConfigError for an unknown number."""
     chosen = list(sizes)
     unknown = [size for size in chosen if size not in range(1, MOST + 1)]
     if unknown or not chosen:
@@ -108,7 +108,7 @@ def tasks(split: str, sizes: Iterable[int]) -> Sequence[Task]:
 
 
 def generate(n: int, seed: int) -> list[Task]:
-    """n tasks of all sizes. Raises ConfigError for more than there are."""
+    """Return n tasks of all sizes. Raises ConfigError if there are fewer than n."""
     pool = [task for size in range(1, MOST + 1) for task in _of_size(size)]
     if n > len(pool):
         raise ConfigError(f"The outfitter's tiny tier has {len(pool)} tasks; {n} were asked for.")
@@ -126,7 +126,7 @@ def _of_size(size: int) -> tuple[Task, ...]:
 
 
 def _task(rng: Random, size: int) -> Task:
-    """A task; its id is that of what is wanted, so that none differs from another in items that do not matter alone."""
+    """Make a task. Its id covers only the wanted actions, so that no two tasks differ only in irrelevant items."""
     keys = rng.sample(ITEMS, size + OTHERS)
     items = {key: {"status": rng.choice([OPEN, SENT])} for key in rng.sample(keys, len(keys))}
     wanted = keys[:size]

@@ -1,7 +1,8 @@
-"""Tasks from the trajectories of APIGen-MT (Prabhakar et al. 2025; TARL 2.3): ShareGPT rows with function calls and observations.
+"""Tasks from the trajectories of APIGen-MT (Prabhakar et al. 2025; TARL 2.3): ShareGPT rows with function calls and
+observations.
 
-The calls that the agent made are the gold calls; those that changed something must succeed on the domain's own data. The
-instruction is one of the template `inferred`, until a model writes a better one.
+The agent's calls are the gold calls. Those that change something must succeed on the domain's own data. The
+instruction is the template `inferred` until a model writes a better one.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ SPEAKERS = {"human": "Customer", "gpt": "Agent", "function_call": "Agent calls",
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A task and the conversation that it was taken from, as text."""
+    """A task and the text of its source conversation."""
 
     task: Task
     conversation: str
 
 
 def recorded(path: Path, data: Path) -> Iterator[Recorded]:
-    """The tasks of a file of trajectories, each once, in its order; conversations that change nothing are left out.
+    """Yield the tasks of a file of trajectories, each once, in its order. Conversations without a change are left out.
 
-    data: tau-bench's folder, with the databases of retail and airline. Raises TaskError naming file, entry and problem.
+    data: tau-bench's folder, with the databases of retail and airline. Raises TaskError with file, entry and problem.
     """
     seen: set[str] = set()
     for number, row in enumerate(read_rows(path), 1):
@@ -80,6 +81,6 @@ def _call(text: str, where: str) -> tuple[str, dict[str, Any]]:
 
 
 def _domain_of(called: set[str]) -> str | None:
-    """The domain whose writes were called; None where none or both have them."""
+    """Return the domain whose writes were called; None if no domain or both match."""
     found = [name for name in TABLES if called & WRITES[name]]
     return found[0] if len(found) == 1 else None

@@ -1,4 +1,4 @@
-"""New instructions for tau's tasks (TARL appendix A): of which tasks, by whom, and what is left out."""
+"""Synthesis of new instructions for tau's tasks (TARL appendix A): sources, authors and rejected tasks."""
 
 from __future__ import annotations
 
@@ -21,12 +21,15 @@ from userrl_core.records import Task
 from userrl_core.served.client import ChatServer, close_clients
 
 AT_ONCE = 16
-"""Tasks written at once."""
+"""Tasks written concurrently."""
 
 
 @dataclass(frozen=True, slots=True)
 class Synthesised:
-    """Tasks with new instructions. found: how many were looked at. lost: why others are missing. calls: of the model."""
+    """Tasks with new instructions.
+
+    found: number of source tasks. lost: reasons for missing tasks. calls: number of model calls.
+    """
 
     tasks: tuple[Task, ...]
     found: int
@@ -37,10 +40,11 @@ class Synthesised:
 def synthesise(
     source: Path | None, domain: str, variant: str, data: Path, server: ChatServer | None, limit: int | None
 ) -> Synthesised:
-    """Make tau's training tasks anew, by templates or written by a model. What gold calls do not solve is left out.
+    """Give tau's training tasks new instructions, by templates or by a model. Tasks that their gold calls do not
+    solve are left out.
 
-    source: APIGen-MT trajectories, or a JSONL file of tasks; None: those of our own domain. data: tau-bench's folder.
-    Raises ConfigError for an unknown variant, and where no task can be solved.
+    source: APIGen-MT trajectories, or a JSONL file of tasks; None means those of our own domain. data: tau-bench's folder.
+    Raises ConfigError for an unknown variant, and if no task can be solved.
     """
     if variant not in (*VARIANTS, MIX):
         raise ConfigError(f"There is no variant '{variant}'; there are {', '.join((*VARIANTS, MIX))}.")
@@ -57,7 +61,7 @@ def synthesise(
 
 
 def _sources(path: Path | None, domain: str, data: Path) -> list[tuple[Task, str]]:
-    """Training tasks, each with the conversation it was taken from, or that its gold calls make."""
+    """Return training tasks, each with its source conversation or the one that its gold calls make."""
     if path is not None and path.suffix != ".jsonl":
         return [(each.task, each.conversation) for each in recorded(path, data)]
     found = list(own_tasks("train", domain=domain)) if path is None else read_tasks(path)
@@ -67,14 +71,14 @@ def _sources(path: Path | None, domain: str, data: Path) -> list[tuple[Task, str
 
 
 def _gold_conversation(task: Task) -> str:
-    """What a conversation about the task would be that goes as gold says."""
+    """Return the text of a conversation that follows the gold calls."""
     return "\n".join(f"Agent {call.choice}: {call.content}" for call in conversation(task))
 
 
 async def _made(
     sources: Sequence[tuple[Task, str]], variant: str, server: ChatServer | None, lost: Counter[str]
 ) -> tuple[list[Task], int]:
-    """The new tasks, and how often a model was called; counts in `lost` why others are missing."""
+    """Return the new tasks and the number of model calls. `lost` counts the reasons for missing tasks."""
     if server is None:
         return varied([task for task, _ in sources], variant), 0
     writer, room = Writer(server), asyncio.Semaphore(AT_ONCE)

@@ -1,8 +1,7 @@
-"""Whether gold calls still solve a task under its instruction: they succeed, and nothing in them has to be guessed.
+"""Check that gold calls still solve a task under its instruction: they succeed, and no argument must be guessed.
 
-An argument is known when the customer's instruction has it, or a record that can be looked up from there, or the domain's policy
-and schemas. Looking up goes from what is known to the records whose key, or whose e-mail or name with postcode, stands in it, again
-and again.
+An argument is known if it occurs in the customer's instruction, in the domain's policy or schemas, or in a record that can be
+looked up. Look-up repeatedly follows known text to records whose key, e-mail, or name with postcode occurs in it.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from userrl_core.records import Task
 
 _WORD = re.compile(r"[#\w.@-]+")
 ROUNDS = 4
-"""Customer, orders, products, and one to spare."""
+"""Customer, orders, products, and one spare round."""
 BY_NAME = " by name"
 Place = tuple[str, str]
 """A table and a key in it."""
 
 
 def why_not(task: Task) -> str:
-    """What keeps the gold calls from solving the task; "" where they do."""
+    """Return the reason why the gold calls do not solve the task; "" if they do."""
     payload = task.payload
     try:
         domain = load_domain(payload["domain"], payload["database"])
@@ -51,7 +50,7 @@ def why_not(task: Task) -> str:
 
 
 def known_text(domain: Domain, instruction: str, payload: Mapping[str, Any], base: Any) -> str:
-    """All that the agent can be told or can look up, in one text without case."""
+    """Return everything that the agent can be told or can look up, as one text without case."""
     index = _index(payload["domain"], payload["database"]) if base is domain.base else Index(base)
     known = [instruction, domain.policy, json.dumps(domain.schemas)]
     lookups = _lookups(domain, payload, base)
@@ -74,9 +73,9 @@ def known_text(domain: Domain, instruction: str, payload: Mapping[str, Any], bas
 
 
 class Index:
-    """What leads to a record: its key, its e-mail address, or its postcode with its name.
+    """Index of the words that lead to a record: its key, its e-mail address, or its postcode with its name.
 
-    by_word: places by each of these words. needs: what must be known besides.
+    by_word: places by each of these words. needs: further words that must be known.
     """
 
     def __init__(self, base: Mapping[str, Mapping[str, Any]]) -> None:
@@ -103,7 +102,7 @@ def _words(text: str) -> list[str]:
 
 
 def _lookups(domain: Domain, payload: Mapping[str, Any], base: Any) -> list[tuple[list[str], str]]:
-    """The gold calls that only read, such as a search for flights: what they must be told, and what they bring."""
+    """Return the inputs and results of the gold calls that only read, such as a search for flights."""
     database, found = Database(base), []
     for action in payload["actions"]:
         try:

@@ -1,8 +1,10 @@
 """Three instructions for one task, offline: templates over its gold calls (TARL appendix A).
 
-inferred: what the calls alone say, in one form. withheld: the instruction without the numbers of records, which the customer gives
-only once the agent has named them. simplified: the instruction with all that the calls need to be told. The gold calls stay, and so
-does the split: a variant of a test task is a test task.
+- inferred: the content of the calls, in one form.
+- withheld: the instruction without the numbers of records. The customer gives a number only once the agent has named it.
+- simplified: the instruction with all arguments of the calls.
+
+The gold calls stay, and so does the split: a variant of a test task is a test task.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from userrl_core.seeding import derive_seed
 Variant = Literal["inferred", "withheld", "simplified"]
 VARIANTS: tuple[str, ...] = get_args(Variant)
 MIX = "mix"
-"""Half of the tasks as they are, half withheld (TARL appendix A: with equal probability)."""
+"""Half of the tasks unchanged, half withheld (TARL appendix A: with equal probability)."""
 
 WRITES: Mapping[str, frozenset[str]] = {
     "retail": retail.WRITES,
@@ -41,9 +43,9 @@ _NUMBER = re.compile(r"\b(?:order|booking|reservation) (#W\d+|B\d+|[A-Z0-9]{6})\
 
 
 def varied(tasks: Iterable[Task], variant: str) -> list[Task]:
-    """The tasks as a variant of theirs, or ``mix``; one that a variant would not change stays as it is.
+    """Return the tasks in a variant, or in ``mix``. A task that a variant would not change stays as it is.
 
-    Raises ConfigError for a variant that there is not.
+    Raises ConfigError for an unknown variant.
     """
     if variant not in (*VARIANTS, MIX):
         raise ConfigError(f"There is no variant '{variant}' of tasks; there are {', '.join((*VARIANTS, MIX))}.")
@@ -51,7 +53,7 @@ def varied(tasks: Iterable[Task], variant: str) -> list[Task]:
 
 
 def of(task: Task, variant: str) -> Task:
-    """One task's variant."""
+    """Return one task's variant."""
     payload, instruction = task.payload, str(task.payload["instruction"])
     wishes = _wishes(payload["actions"], WRITES[payload["domain"]])
     if variant == "inferred":
@@ -65,22 +67,22 @@ def of(task: Task, variant: str) -> Task:
 
 
 def with_instruction(task: Task, instruction: str, variant: str, **more: Any) -> Task:
-    """The task under another instruction. more: of the payload."""
+    """Return the task under another instruction. more: further fields of the payload."""
     return replace(task, id=f"{task.id}-{variant}", payload={**task.payload, "instruction": instruction, **more})
 
 
 def one_of(original: Task, rewritten: Task) -> Task:
-    """One of the two, with equal probability, always the same for a task."""
+    """Choose one of the two with equal probability, always the same for a task."""
     return rewritten if derive_seed("rewritten", original.key) % 2 else original
 
 
 def _identity(actions: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Who the customer is, as the gold calls say it first."""
+    """Return the customer's identity from the first gold call that shows it."""
     return [IDENTITY[action["name"]].format(**action["kwargs"]) for action in actions if action["name"] in IDENTITY][:1]
 
 
 def _wishes(actions: Sequence[Mapping[str, Any]], writes: frozenset[str]) -> str:
-    """The gold writes in words, with all their arguments."""
+    """Return the gold writes in words, with all their arguments."""
     wanted = [f"to {_words(a['name'])} ({_arguments(a['kwargs'])})" for a in actions if a["name"] in writes]
     return "; and ".join(wanted) or "to be told what you ask for, and nothing changed"
 

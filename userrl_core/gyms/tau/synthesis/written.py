@@ -1,7 +1,8 @@
-"""Instructions written by a model (TARL appendix A): inferred from a conversation, rewritten so that something is withheld, or made
-simpler. The prompts are ours; what they say follows the paper's.
+"""Instructions written by a model (TARL appendix A): inferred from a conversation, rewritten to withhold something,
+or simplified.
 
-What the model writes counts only where the gold calls still solve the task under it; else it is told why, and asked again.
+The prompts are ours; their content follows the paper's. An instruction counts only if the gold calls still solve the task
+under it. Otherwise the model gets the reason and is asked again.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from userrl_core.served.client import ChatServer, client_for
 from userrl_core.served.quoting import DATA_RULE, quote
 
 TRIES = 3
-"""Instructions asked for before a task is given up."""
+"""Attempts before a task is given up."""
 
 _WORK: Mapping[Variant, str] = {
     "inferred": """You read a conversation between a customer and a service agent. Write the instruction that the customer must
@@ -63,14 +64,14 @@ class NewInstruction(BaseModel):
 
 
 class Writer:
-    """A served model that writes instructions; its calls are in `ledger`."""
+    """A served model that writes instructions. Its calls are in `ledger`."""
 
     def __init__(self, server: ChatServer) -> None:
         self._server = server
         self.ledger: list[ModelCall] = []
 
     async def write(self, task: Task, conversation: str, variant: Variant) -> tuple[Task | None, str]:
-        """The task under a new instruction; None, and why, where none was good after all tries."""
+        """Return the task under a new instruction; None and the reason if no attempt was good."""
         case = _CASE.format(conversation=quote(conversation), gold=_calls(task.payload["actions"]))
         if variant != "inferred":
             case += f"\n# The instruction\n{quote(str(task.payload['instruction']))}\n"
