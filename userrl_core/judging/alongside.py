@@ -1,7 +1,6 @@
-"""Judging while other conversations are still played: every trajectory goes to the judge the moment it ends.
+"""Judging during rollouts: every trajectory goes to the judge the moment it ends.
 
-Judges have an event loop of their own on a thread: the local model decodes on the caller's loop, which meanwhile answers
-nobody.
+The judge has its own thread and event loop, because the local model's decoding blocks the caller's loop.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from userrl_core.sink import Sink
 
 
 class Alongside:
-    """The judgements of one batch. ``async with``: the body plays; on leaving it, all judgements are in, set and logged."""
+    """The judgements of one batch. ``async with``: the body plays; at its end, all judgements are complete, set and logged."""
 
     def __init__(self, judge: TurnJudge, sink: Sink | None) -> None:
         self._judge, self._sink = judge, sink

@@ -1,4 +1,4 @@
-"""How far two readings of the same conversations agree: a judge's with the rule judge's, or with its own second one."""
+"""Agreement of two readings of the same conversations: a judge and the rule judge, or two readings by the same judge."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ Marks = Sequence[int]
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Over pairs of readings.
+    """The agreement over pairs of readings.
 
-    turns, alike: turns, and those that both mark the same. both: pairs in which both find a deviation; same_turn: at the same
-    turn; apart: mean distance in turns of the two, None without any. only_first, only_second: pairs in which one alone finds one.
+    turns: number of turns. alike: turns with the same mark in both readings. both: pairs in which both find a
+    deviation. same_turn: pairs in which both find it at the same turn. apart: mean distance in turns between the two
+    deviations, None without any. only_first, only_second: pairs in which only one reading finds a deviation.
     """
 
     conversations: int
@@ -28,12 +29,12 @@ class Agreement:
 
     @property
     def share(self) -> float | None:
-        """Share of turns marked alike."""
+        """Return the share of turns marked alike."""
         return self.alike / self.turns if self.turns else None
 
 
 def agreement(pairs: Sequence[tuple[Marks, Marks]]) -> Agreement:
-    """Compare readings pair by pair; those of a pair have the same turns."""
+    """Compare readings pair by pair. Both readings of a pair have the same turns."""
     placed = [(_deviation(first), _deviation(second)) for first, second in pairs]
     gaps = [abs(a - b) for a, b in placed if a is not None and b is not None]
     return Agreement(

@@ -1,4 +1,4 @@
-"""What a recipe says about interventions. No client here: recipes load quickly. The judge's own settings are `rewards.judge`."""
+"""Recipe settings of interventions. No client here, so recipes load quickly. The judge's own settings are in `rewards.judge`."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from userrl_core.settings import Settings
 
 
 class InterventionConfig(Settings):
-    """Who objects to a step, how often, and with which words (TARL section 5.2)."""
+    """The verifier of steps, its number of interventions, and its sentence (TARL section 5.2)."""
 
     model: str = "gpt-4.1"
-    """Who compares a step with the gold calls: rule, or the name of a served model."""
+    """The verifier that compares a step with the gold calls: rule, or the name of a served model."""
 
     most: PositiveInt = 2
-    """Interventions per reasoning step (TARL: two); the next attempt is carried out, whatever it is."""
+    """Maximum interventions per reasoning step (TARL: two); the next attempt is always executed."""
 
     text: str = "Wait, my previous reasoning might be wrong, let me try again."
-    """What the agent finds in place of an answer."""
+    """Sentence shown to the agent instead of an observation."""
 
     options: dict[str, Any] = Field(default_factory=dict)
-    """Of a served verifier: further fields of `ChatServer`, such as base_url and retries."""
+    """Additional `ChatServer` fields of a served verifier, such as base_url and retries."""
 
     @field_validator("options")
     @classmethod

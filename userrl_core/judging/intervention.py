@@ -1,9 +1,9 @@
-"""Intervention during the rollout (TARL 5.2): a wrong step is interrupted before it is carried out, and tried again.
+"""Intervention during the rollout (TARL 5.2): a wrong step is interrupted before it is executed, and tried again.
 
-A verifier compares the step with the gold calls: by rule, a write that would succeed and is none of the open gold writes; or a
-served model's word, which may object to what is said, too. The sentence comes back in place of what the call would have brought,
-since a chat is not reopened in the middle of a message; TARL puts it into the reasoning trace. An interrupted reply is no turn of
-its own: it counts against no horizon, and its tokens belong to the turn that follows.
+A verifier compares the step with the gold calls. The rule objects to a write that would succeed but is not an open
+gold write. A served model may also object to the agent's words. TARL puts the sentence into the reasoning trace. Here
+it replaces the observation, because a chat is not reopened in the middle of a message. An interrupted reply is not a
+turn: it does not count against the horizon, and its tokens belong to the next turn.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from userrl_core.served.quoting import DATA_RULE, quote
 
 
 class StepVerifier:
-    """Compares steps with gold calls (`episode.Verifier`). gym_config: options by gym, as the conversations are played with."""
+    """A comparison of steps with gold calls (`episode.Verifier`). gym_config: options by gym, as in the conversations."""
 
     def __init__(self, config: InterventionConfig, gym_config: Mapping[str, Mapping[str, Any]] | None = None) -> None:
         self.most, self.text = config.most, config.text
@@ -33,7 +33,9 @@ class StepVerifier:
         self._gym_config = gym_config or {}
 
     async def objects(self, trajectory: Trajectory, step: Turn, ledger: list[ModelCall]) -> bool:
-        """False for a gym without gold calls, and where a served verifier gives no usable answer after all retries."""
+        """Return True for a wrong step. False for a gym without gold calls, or a served verifier without a usable
+        answer after all retries.
+        """
         gym = gym_class(trajectory.task.gym)
         config = parse_config(gym, self._gym_config.get(trajectory.task.gym, {}))
         grounds: Grounds | None = gym.grounds(trajectory.task, config)
@@ -70,7 +72,7 @@ First think in `thought`; then say in `verdict` whether the step is fine or wron
 
 
 def messages(trajectory: Trajectory, step: Turn, grounds: Grounds) -> list[Message]:
-    """The verifier's prompt."""
+    """Return the verifier's prompt."""
     return [
         {"role": "system", "content": _RULES.format(rule=DATA_RULE)},
         {"role": "user", "content": f"{case(trajectory, grounds)}\n\n# The next step\n{quote(step.message)}"},
@@ -78,5 +80,5 @@ def messages(trajectory: Trajectory, step: Turn, grounds: Grounds) -> list[Messa
 
 
 def verifier_server(config: InterventionConfig) -> ChatServer | None:
-    """Where the verifier is served; None for the rule."""
+    """Return the server of the verifier; None for the rule."""
     return None if config.model == RULE else ChatServer(model=config.model, **config.options)

@@ -1,4 +1,4 @@
-"""The judge of turns under a recipe: which judge, what it is given, and what its marks are worth."""
+"""The turn judge of a recipe: its choice, its input, and the points of its marks."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from userrl_core.served.client import ChatServer
 
 
 def judge_server(config: JudgeConfig) -> ChatServer | None:
-    """Where the judge is served; None for the rule judge."""
+    """Return the server of the judge; None for the rule judge."""
     return None if config.model == RULE else ChatServer(model=config.model, **config.options)
 
 
 def is_judged(gym: str) -> bool:
-    """Whether a gym's turns are judged: it says what its gold calls are."""
+    """Return True for a gym whose turns are judged, because it defines its gold calls."""
     return gym_class(gym).grounds.__func__ is not Gym.grounds.__func__  # type: ignore[attr-defined]
 
 
 class TurnJudge:
-    """Judges finished trajectories. gym_config: options by gym, as the trajectories were played with."""
+    """A judge of finished trajectories. gym_config: options by gym, as in the trajectories."""
 
     def __init__(self, config: JudgeConfig, gym_config: Mapping[str, Mapping[str, Any]] | None = None) -> None:
         self.config = config
@@ -35,9 +35,9 @@ class TurnJudge:
         self._gym_config = gym_config or {}
 
     async def judge(self, trajectory: Trajectory) -> Judgement | None:
-        """What the judge says; None for a trajectory without a score.
+        """Return the judgement; None for a trajectory without a score.
 
-        A gym without gold calls is not judged: its own rewards count, on the scale of the others' outcomes.
+        A gym without gold calls is not judged. Its own rewards count, scaled by the points of an outcome.
         """
         rewards = [reward for reward in trajectory.rewards if reward is not None]
         if not trajectory.admitted or not rewards or len(rewards) < len(trajectory.turns):
@@ -56,7 +56,7 @@ class TurnJudge:
         return self._judgement(trajectory, scores, by_rule, calls)
 
     def grounds(self, trajectory: Trajectory) -> Grounds | None:
-        """What the judge is given of the trajectory's task."""
+        """Return the reference solution that the judge gets for the trajectory's task."""
         gym = gym_class(trajectory.task.gym)
         config = parse_config(gym, self._gym_config.get(trajectory.task.gym, {}))
         grounds: Grounds | None = gym.grounds(trajectory.task, config)

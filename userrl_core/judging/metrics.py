@@ -1,4 +1,4 @@
-"""What a step's judgements say, as metrics; nothing where no trajectory was judged."""
+"""Metrics of a step's judgements; empty where no trajectory was judged."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from userrl_core.rewards.judge import UNJUDGED, Category
 
 
 def judge_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
-    """``judge/score/mean`` (the judged sum of those that it judged), the share of each category, of conversations without usable
-    marks, and of turns on which judge and rule judge agree."""
+    """Return the judge's metrics.
+
+    ``judge/score/mean``: the mean judged sum over conversations with usable marks. Shares: of each category, of
+    conversations without usable marks, and of turns on which judge and rule judge agree.
+    """
     judged = [t.judgement for t in trajectories if t.judgement is not None and t.judgement.rule_scores is not None]
     if not judged:
         return {}
@@ -29,6 +32,6 @@ def judge_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
 
 
 def intervention_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
-    """``rollout/interventions/mean``: interrupted attempts per turn."""
+    """Return ``rollout/interventions/mean``: interrupted attempts per turn."""
     interrupted = [len(turn.info.get("interrupted", ())) for each in trajectories for turn in each.turns]
     return {"rollout/interventions/mean": fmean(interrupted)} if interrupted else {}

@@ -1,9 +1,9 @@
 """The offline judge of turns: it compares a conversation's writes with the gold writes (TARL section 3.2, by rules).
 
--1 marks the turn that led to the first deviation of a failed conversation: the refusal of a gold write, the message that offered
-a wrong one, the wrong write itself, or the last turn at which a missing write was possible. 0 marks flaws: turns that follow from
-the deviation, deviations that were repaired, errors of form, failed calls, writes without a look-up, needless handovers. 1 marks
-all others. docs/rewards.md says how often a person agrees.
+-1 marks the turn that led to the first deviation of a failed conversation. This is the refusal of a gold write, the
+message that offered a wrong one, the wrong write itself, or the last turn at which a missing write was possible. 0
+marks flaws: turns that follow from the deviation, repaired deviations, format errors, failed calls, writes without a
+look-up, needless handovers. 1 marks all others. docs/rewards.md gives the agreement with a person.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MALFORMED = Flag.FORMAT_ERROR | Flag.DISALLOWED | Flag.EXTRA_CALLS
 
 
 def rule_scores(trajectory: Trajectory, grounds: Grounds) -> list[int]:
-    """A mark per turn, [T]."""
+    """Return a mark per turn, [T]."""
     turns = trajectory.turns
     departures = grounds.departures(turns)
     flawed = {turn.number for turn in turns if turn.flags & MALFORMED or turn.info.get("tool_error")}
@@ -29,5 +29,5 @@ def rule_scores(trajectory: Trajectory, grounds: Grounds) -> list[int]:
 
 
 def _acts(turn: Turn) -> bool:
-    """Whether the turn wrote, or could not be read. The last turn at which a write was possible need not have done wrong."""
+    """Return True if the turn wrote, or could not be read. The last turn at which a write was possible may be right itself."""
     return bool(turn.info.get("write")) or bool(turn.flags & MALFORMED) or bool(turn.info.get("tool_error"))

@@ -1,7 +1,7 @@
 """The served judge: a language model reads policy, instruction, gold calls and the numbered turns, and marks each turn.
 
-The prompt is ours; what it says follows TARL appendix C. Schema and prompt are sent to the model: they are part of the experiment.
-What the agent wrote, and what came back, is quoted as data.
+The prompt is ours and follows TARL appendix C. Schema and prompt are sent to the model: they are part of the
+experiment. The agent's messages and the observations are quoted as data.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ Before turn 1: {opening}
 
 
 class ServedJudge:
-    """One model that marks turns. Shares the client, its limits and its retries with all other callers of the server."""
+    """A model that marks turns. It shares the client, its limits and its retries with all other callers of the server."""
 
     def __init__(self, server: ChatServer) -> None:
         self.server = server
 
     async def scores(self, trajectory: Trajectory, grounds: Grounds, ledger: list[ModelCall]) -> list[int]:
-        """A mark per turn, [T]. Raises JudgeError when the model gives none that fit after all retries."""
+        """Return a mark per turn, [T]. Raises JudgeError when the model gives no fitting marks after all retries."""
         schema = turn_marks(len(trajectory.turns))
         answer = await client_for(self.server).complete(
             messages(trajectory, grounds), role="judge", ledger=ledger, schema=schema
@@ -69,7 +69,7 @@ class ServedJudge:
 
 
 def messages(trajectory: Trajectory, grounds: Grounds) -> list[Message]:
-    """The judge's prompt."""
+    """Return the judge's prompt."""
     return [
         {"role": "system", "content": _RULES.format(rule=DATA_RULE)},
         {"role": "user", "content": case(trajectory, grounds)},
@@ -77,7 +77,7 @@ def messages(trajectory: Trajectory, grounds: Grounds) -> list[Message]:
 
 
 def case(trajectory: Trajectory, grounds: Grounds) -> str:
-    """What is known of a conversation: policy, instruction, gold calls, and its numbered turns."""
+    """Return the judge's view of a conversation: policy, instruction, gold calls, and its numbered turns."""
     gold = "\n".join(json.dumps({"name": n, "arguments": a}, ensure_ascii=False) for n, a in grounds.gold)
     said = [str(message["content"]) for message in trajectory.messages if message["role"] != "system"]
     # The opening may hold the whole policy, which stands above.
@@ -96,7 +96,7 @@ def _shown(turn: Turn) -> str:
 
 
 def _as_integer(value: Any) -> Any:
-    """``"1"`` and 1.0 are marks, too."""
+    """Accept ``"1"`` and 1.0 as marks, too."""
     try:
         return int(value) if isinstance(value, (str, float)) and float(value).is_integer() else value
     except ValueError:
@@ -112,7 +112,7 @@ def _field(number: int) -> str:
 
 @lru_cache(maxsize=64)
 def turn_marks(turns: int) -> type[BaseModel]:
-    """The reply's schema, with one named mark per turn: a list could come back too short or shifted."""
+    """Return the reply's schema, with one named mark per turn: a list could come back too short or shifted."""
 
     def at_most_one_deviation(self: BaseModel) -> BaseModel:
         if list(self.model_dump(exclude={"thought"}).values()).count(-1) > 1:

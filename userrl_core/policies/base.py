@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 class Session(Protocol):
     """A policy within one conversation; single-use.
 
-    One that calls a served model has `open_calls`: the calls (`ModelCall`) for a reply that has not come.
+    A session that calls a served model has `open_calls`: the calls (`ModelCall`) for a reply that has not come.
     """
 
     async def act(self, new: Sequence[Message]) -> PolicyReply:
-        """The next agent message. new: the messages since the last call (first the opening), never the whole conversation.
+        """Return the next agent message. new: the messages since the last call (first the opening), never the whole
+        conversation.
 
         Raises PolicyError when the model gave no reply after all retries.
         """
@@ -33,7 +34,7 @@ class Policy(Protocol):
     """Its name in reports and in the warehouse, such as ``scripted(skill=0.4)`` or ``gpt-4o``."""
 
     def session(self, gym: Gym[Any], seed: int) -> Session:
-        """A session for one episode of this gym. A scripted policy may read the gym's task; a model never sees it."""
+        """Return a session for one episode of this gym. A scripted policy may read the gym's task; a model never sees it."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""A person as the agent."""
+"""A policy for a person as the agent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BRACKETED = re.compile(r"\[\s*(\w+)\s*\]\s*:?\s*(.*)", re.DOTALL)
 
 
 class HumanPolicy:
-    """Shows the agent's messages and reads ``choice: content`` (or ``[choice] content``) lines."""
+    """A person at a console, who reads the messages and types ``choice: content`` (or ``[choice] content``) lines."""
 
     name = "human"
 
@@ -26,7 +26,7 @@ class HumanPolicy:
         self._console = console if console is not None else Console()
 
     def session(self, gym: Gym[Any], seed: int) -> Session:
-        """A session with the gym's choices."""
+        """Return a session with the gym's choices."""
         return _HumanSession(gym, self._console)
 
 
@@ -37,7 +37,7 @@ class _HumanSession:
         self._console = console
 
     async def act(self, new: Sequence[Message]) -> PolicyReply:
-        """The person's call. Raises PolicyError when the input ends or the person types ``quit``."""
+        """Return the person's call. Raises PolicyError when the input ends or the person types ``quit``."""
         for message in new:
             if message["role"] == "system":  # it tells a model how to write a call
                 self._console.show(instructions(self._gym))
@@ -67,12 +67,12 @@ class _HumanSession:
 
 
 def instructions(gym: Gym[Any]) -> str:
-    """The gym's goal and choices, for a person."""
+    """Return the gym's goal and choices, for a person."""
     return "\n".join([gym.goal, *(f"  {choice}: {gym.help_for(choice)}" for choice in gym.choices())]).strip()
 
 
 def readable(text: str) -> str:
-    """What came back, for a person: a line that is a JSON object, such as an option of a search, becomes plain words."""
+    """Return an observation for a person: a line that is a JSON object, such as a search result, becomes plain words."""
     return "\n".join(_words(line) for line in text.split("\n"))
 
 
@@ -89,7 +89,7 @@ def _words(line: str) -> str:
 
 
 def _said(value: Any) -> str:
-    """A value in words, "" for nothing."""
+    """Return a value in words, "" for nothing."""
     if isinstance(value, dict):
         return ", ".join(f"{key.replace('_', ' ')} {inner}" for key, inner in value.items() if inner is not None)
     if isinstance(value, list):

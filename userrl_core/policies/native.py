@@ -1,7 +1,7 @@
 """A served model under each gym's native protocol: plain words are for the user, tools are the gym's own.
 
-This is how the benchmarks behind TravelGym and TauGym talk to a model, against the one interact tool (UserRL 4.2, "adapting
-existing benchmarks"). A message becomes the interact call that says the same, so that gym, log and metrics are the same.
+The benchmarks behind TravelGym and TauGym talk to a model this way, in contrast to the one interact tool (UserRL 4.2,
+"adapting existing benchmarks"). A message becomes the equivalent interact call, so gym, log and metrics are the same.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from userrl_core.served.client import ChatServer
 
 
 class NativePolicy:
-    """Acts through a chat server, with the tools that `Gym.native_tools` names. Needs prompt style ``native``."""
+    """A policy through a chat server, with the tools of `Gym.native_tools`. Needs prompt style ``native``."""
 
     def __init__(self, server: ChatServer, *, name: str | None = None) -> None:
         # A reply in words is half of the protocol, so no call is ever required.
@@ -28,7 +28,7 @@ class NativePolicy:
         self.name = name or f"{server.model} (native)"
 
     def session(self, gym: Gym[Any], seed: int) -> Session:
-        """A session; the model sees the gym's opening messages and tools, never its task."""
+        """Return a session; the model sees the gym's opening messages and tools, never its task."""
         return _NativeSession(OpenAISession(self._served, gym.native_tools()), gym)
 
 
@@ -38,17 +38,17 @@ class _NativeSession:
 
     @property
     def open_calls(self) -> list[ModelCall]:
-        """The served session's."""
+        """Return the served session's open calls."""
         return self._served.open_calls
 
     async def act(self, new: Sequence[Message]) -> PolicyReply:
-        """The model's next message, as interact calls. Raises PolicyError as the served model does."""
+        """Return the model's next message, as interact calls. Raises PolicyError as the served model does."""
         reply = await self._served.act(new)
         calls = reply.tool_calls or [{"function": {"name": "", "arguments": reply.text}}]
         return replace(reply, tool_calls=[self._translated(call) for call in calls])
 
     def _translated(self, call: Mapping[str, Any]) -> dict[str, Any]:
-        """The interact call that means the same; one that cannot be read stays as it is, and is a format error."""
+        """Return the equivalent interact call. An unreadable call is unchanged, and is a format error."""
         function = dict(call.get("function") or {})
         name, arguments = str(function.get("name") or ""), function.get("arguments")
         if name == "":
@@ -62,7 +62,7 @@ class _NativeSession:
 
 
 def _object(arguments: Any) -> dict[str, Any]:
-    """A call's arguments; empty where they are no JSON object."""
+    """Return a call's arguments; empty where they are not a JSON object."""
     try:
         value = json.loads(arguments) if isinstance(arguments, str) else arguments
     except ValueError:

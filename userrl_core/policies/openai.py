@@ -1,7 +1,7 @@
 """A served model as the agent: GPT-4o, or any model behind an OpenAI-compatible server.
 
-Each session keeps an append-only list of API messages, so that tool calls keep their ids and the server can reuse its prefix
-cache. For a server without tools the tool is described in the prompt, and the model answers in Hermes text.
+Each session keeps an append-only list of API messages, so tool calls keep their ids and the server can reuse its
+prefix cache. For a server without tools the prompt describes the tool, and the model answers in Hermes text.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from userrl_core.served.client import ChatServer, ToolsRefused, client_for
 
 Tools = Literal["auto", "on", "off"]
 REFUSALS = 3
-"""After so many conversations in a row a server is not offered tools again."""
+"""Number of conversations in a row with refused tools, after which the server is not offered tools again."""
 
 
 class OpenAIPolicy:
-    """Acts through a chat server.
+    """A policy through a chat server.
 
-    tools: send the tool through the API (``on``), in the prompt (``off``), or through the API until the server refuses it
-    (``auto``; the policy then stays with the prompt). name: its name in reports, the model's by default.
+    tools: send the tool through the API (``on``), in the prompt (``off``), or through the API until the server
+    refuses it (``auto``; the policy then stays with the prompt). name: its name in reports, the model's by default.
     """
 
     def __init__(self, server: ChatServer | None = None, *, tools: Tools = "auto", name: str | None = None) -> None:
@@ -36,21 +36,23 @@ class OpenAIPolicy:
         self.name = name or self.server.model
         self.tools: Tools = tools
         self.refusals = 0
-        """Conversations in a row that the server took only without tools."""
+        """Number of conversations in a row that the server accepted only without tools."""
 
     def refused(self) -> None:
-        """The server took a conversation without tools that it had refused with them: it knows none, or had one bad moment."""
+        """Count a conversation that the server accepted only without tools. The server may lack tools, or the refusal
+        was temporary.
+        """
         self.refusals += 1
         if self.refusals >= REFUSALS:
             self.tools = "off"
 
     def session(self, gym: Gym[Any], seed: int) -> Session:
-        """A session; the model sees the gym's opening messages and its tool, never its task."""
+        """Return a session; the model sees the gym's opening messages and its tool, never its task."""
         return OpenAISession(self, [tool_schema(gym.choices())])
 
 
 class OpenAISession:
-    """One conversation with the server. tools: OpenAI function schemas; the first alone is described where they are refused."""
+    """One conversation with the server. tools: OpenAI function schemas; only the first is described where they are refused."""
 
     def __init__(self, policy: OpenAIPolicy, tools: Sequence[dict[str, Any]]) -> None:
         self._policy = policy
@@ -62,7 +64,7 @@ class OpenAISession:
         """Calls of the server for a reply that has not come."""
 
     async def act(self, new: Sequence[Message]) -> PolicyReply:
-        """The model's next message. Raises PolicyError when the server gave none after all retries."""
+        """Return the model's next message. Raises PolicyError when the server gave none after all retries."""
         if not self._messages and self._policy.tools == "off":
             self._use_api_tools = False
         self._append(new)

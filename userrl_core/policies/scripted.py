@@ -15,7 +15,7 @@ from userrl_core.records import Message, PolicyReply
 
 
 class ScriptedPolicy:
-    """Plays every gym with its own demonstrator.
+    """A policy that plays every gym with the gym's own demonstrator.
 
     skill: 0 is almost random, 1 plays the gold solution. Raises ConfigError outside [0, 1].
     """
@@ -27,7 +27,7 @@ class ScriptedPolicy:
         self.name = f"scripted(skill={skill:g})"
 
     def session(self, gym: Gym[Any], seed: int) -> Session:
-        """The gym's demonstrator for this task, with a generator of its own."""
+        """Return the gym's demonstrator for this task, with its own generator."""
         demonstrator = demonstrator_class(gym.name)
         return _ScriptedSession(demonstrator(gym.task, random.Random(seed), self.skill, gym.config))
 

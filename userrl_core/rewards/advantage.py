@@ -1,18 +1,18 @@
 """Grouped advantages (UserRL section 3, "Grouped Advantage Estimation"), per turn, in float64.
 
-A group is all trajectories of one task in one step. With S the scores of a group's admitted trajectories,
-z = (S - mean) / (std + 1e-6). Two forms map shaped credit a_t to the advantage of a turn's tokens:
+A group is all trajectories of one task in one step. With S the scores of a group's admitted trajectories, z = (S -
+mean) / (std + 1e-6). Three forms map shaped credit a_t to the advantage of a turn's tokens:
 
-- ``released`` (the published code): a_t z N / sum(a), the sum over the trajectory's agent tokens and N the number of those
-  with non-zero credit. The mean over those tokens is z; credit only redistributes it between turns. Negative credit would
-  invert signs by the division, so it is refused.
-- ``paper`` (the formula as printed): (a_t - mean) / (std + 1e-6). Under ``equalized`` the constant credit would not depend
-  on the trajectory at all, so there every form gives z.
-- ``centred`` (ours): those of ``paper``, less their mean over the group's admitted trajectories, in which a turn
-  weighs its tokens' share of the trajectory's (see `push.py`). What ``paper`` gives is mostly such an offset.
+- ``released`` (the published code): a_t z N / sum(a). The sum covers the trajectory's agent tokens, and N is the
+  number of those with non-zero credit. The mean over those tokens is z; credit only redistributes it between turns.
+  Negative credit would invert signs by the division, so it is refused.
+- ``paper`` (the formula as printed): (a_t - mean) / (std + 1e-6). Under ``equalized`` the constant credit would not
+  depend on the trajectory at all, so there every form gives z.
+- ``centred`` (ours): ``paper`` minus its mean over the group's admitted trajectories. In this mean a turn is weighted
+  by its share of the trajectory's tokens (see `push.py`). Most of a ``paper`` advantage is such an offset.
 
-Without a signal the advantage is zero: where std < 1e-6, where fewer than two trajectories are admitted, and for a
-trajectory with a null reward, which is left out of mean and std.
+Without a signal the advantage is zero. This holds where std < 1e-6, where fewer than two trajectories are admitted,
+and for a trajectory with a null reward, which is left out of mean and std.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ EPSILON = 1e-6
 class Diagnostics:
     """Statistics of a batch's groups. Group ids are the caller's; trajectories are identified by index.
 
-    zero_variance: groups of two or more admitted trajectories whose scores are equal. too_small: groups with fewer than
-    two admitted. null: trajectories with a null reward or without a turn. zero_credit: admitted trajectories, in a group
-    with a signal, whose shaped credit sums to zero: form ``released`` gives them no gradient. all_good / all_bad / mixed:
-    number of groups of two or more admitted trajectories with only good, only bad, or both kinds.
+    zero_variance: groups of two or more admitted trajectories with equal scores. too_small: groups with fewer than
+    two admitted. null: trajectories with a null reward or without a turn. zero_credit: admitted trajectories, in a
+    group with a signal, whose shaped credit sums to zero; form ``released`` gives them no gradient. all_good /
+    all_bad / mixed: number of groups of two or more admitted trajectories with only good, only bad, or both kinds.
     """
 
     groups: int
@@ -69,7 +69,7 @@ class Diagnostics:
     mixed: int
 
     def metrics(self) -> dict[str, float]:
-        """The metrics that are logged per step."""
+        """Return the metrics that are logged per step."""
         groups = max(self.groups, 1)
         return {
             "groups/zero_variance/share": len(self.zero_variance) / groups,
@@ -87,9 +87,9 @@ class Diagnostics:
 class Credits:
     """All quantities derived from a batch's rewards; N trajectories.
 
-    shaped, advantages: one array of shape [T_i] per trajectory. scores: [N], NaN for null trajectories. z: [N].
-    mean, std: [N], of the trajectory's group. admitted, signal: [N]; ``signal`` is False where the group has zero variance
-    or is too small, and for null trajectories: these give no gradient.
+    shaped, advantages: one array of shape [T_i] per trajectory. scores: [N], NaN for null trajectories. z: [N]. mean,
+    std: [N], statistics of the trajectory's group. admitted, signal: [N]. ``signal`` is False where the group has
+    zero variance or is too small, and for null trajectories: these give no gradient.
     """
 
     shaped: list[Floats]
@@ -116,11 +116,11 @@ def turn_advantages(
     ddof: int = 0,
     rounding: Rounding = "none",
 ) -> list[list[float]]:
-    """Advantage of every turn of every trajectory; all tokens of a turn share it.
+    """Return the advantage of every turn of every trajectory; all tokens of a turn share it.
 
     rewards: raw turn rewards, ragged; a None marks the whole trajectory as null. groups: one id per trajectory.
-    turn_tokens: agent tokens per turn, ragged like rewards; one token per turn by default (used by ``released`` only).
-    Raises ConfigError where the settings contradict each other or the rewards, with what to change.
+    turn_tokens: agent tokens per turn, ragged like rewards; one token per turn by default (used by ``released``
+    only). Raises ConfigError, with a remedy, where the settings contradict each other or the rewards.
     """
     credits = assign_credit(
         rewards,
@@ -146,7 +146,7 @@ def credit(
     admitted: Sequence[bool] | None = None,
     good: Sequence[bool] | None = None,
 ) -> Credits:
-    """`assign_credit` with the settings of a recipe's ``credit`` block."""
+    """Call `assign_credit` with the settings of a recipe's ``credit`` block."""
     return assign_credit(
         rewards,
         groups,
@@ -164,7 +164,7 @@ def credit(
 
 
 def greedy_scores(trajectories: Sequence[Trajectory], config: CreditConfig) -> list[float]:
-    """Return the scores of greedy conversations as those of trained ones are taken (remax); NaN for one that was rejected."""
+    """Return the scores of greedy conversations (remax), computed like those of trained ones; NaN for rejected conversations."""
     rewards = [adjusted_rewards(trajectory, config.terms) for trajectory in trajectories]
     admitted = [trajectory.admitted for trajectory in trajectories]
     scores: list[float] = credit(rewards, range(len(rewards)), config, admitted=admitted).scores.tolist()
@@ -186,10 +186,11 @@ def assign_credit(
     admitted: Sequence[bool] | None = None,
     good: Sequence[bool] | None = None,
 ) -> Credits:
-    """Like `turn_advantages`, with shaped credit, scores, z and diagnostics.
+    """Return advantages as in `turn_advantages`, with shaped credit, scores, z and diagnostics.
 
-    admitted: False rejects a trajectory, in addition to null rewards. good: which trajectories succeeded, for the all-good /
-    all-bad / mixed counts; without it a group of equal scores is all-good when the scores are above zero.
+    admitted: False rejects a trajectory, in addition to null rewards. good: True for trajectories that succeeded, for
+    the all-good / all-bad / mixed counts. Without it a group of equal scores is all-good when the scores are above
+    zero.
     """
     if form not in get_args(Form):
         raise ConfigError(f"Unknown advantage form {form!r}; use released, paper or centred.")
@@ -246,7 +247,9 @@ def assign_credit(
 def formed(
     form: Form, shaping: str, shaped_NT: Floats, tokens_NT: Floats, mean_N: Floats, std_N: Floats, z_N: Floats
 ) -> Floats:
-    """Advantage of each turn under given statistics of its group, [N, T]; not yet centred, and meaningless at padding."""
+    """Return the advantage of each turn under given statistics of its group, [N, T]; not yet centred, and meaningless
+    at padding.
+    """
     if shaping == "equalized":
         return np.broadcast_to(z_N[:, None], shaped_NT.shape)
     if form != "released":
@@ -284,7 +287,7 @@ class _GroupStatistics:
 
 
 def _group_statistics(score_N: Floats, group_N: Ints, admitted_N: Bools, groups: int, ddof: int) -> _GroupStatistics:
-    """Mean and deviation over the admitted trajectories of each group: two passes, summed in batch order."""
+    """Return mean and deviation over the admitted trajectories of each group: two passes, summed in batch order."""
     admitted_group = group_N[admitted_N]
     count_G = np.bincount(admitted_group, minlength=groups)
     total_G = np.bincount(admitted_group, weights=score_N[admitted_N], minlength=groups)
@@ -297,7 +300,7 @@ def _group_statistics(score_N: Floats, group_N: Ints, admitted_N: Bools, groups:
 def _count_kinds(
     score_N: Floats, group_N: Ints, admitted_N: Bools, stats: _GroupStatistics, good: Sequence[bool] | None
 ) -> dict[str, int]:
-    """Number of groups of at least two admitted trajectories that are all-good, all-bad and mixed."""
+    """Return the number of groups of at least two admitted trajectories that are all-good, all-bad and mixed."""
     compared_G = stats.count >= 2
     if good is None:
         equal_G = compared_G & ~stats.signal

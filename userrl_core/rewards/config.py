@@ -21,21 +21,23 @@ FORM_MEANINGS: dict[str, str] = {
     "reward lies below 0 even in the best attempt",
     "centred": "a turn's credit less the group's mean credit, in deviations; it averages 0 over the group's tokens",
 }
-"""What an advantage says, in words for the reader of a chart. Under ``equalized`` every form gives the score's distance."""
+"""The meaning of an advantage, for the reader of a chart. Under ``equalized`` every form gives the score's distance."""
 
 
 class CreditConfig(BaseModel):
-    """Shaping x scoring x form (UserRL section 3), and the filter of groups without a signal."""
+    """Shaping, scoring and form of credit (UserRL section 3), and the filter of groups without a signal."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     shaping: Annotated[str, AfterValidator(lambda name: checked(name, get_args(Shaping)))] = "equalized"
-    """Turn-level credit: naive (the raw reward), equalized (1 for every turn), r2g (discounted reward-to-go) or em
-    (rewards in [0, 1] mapped into [0.5, 1]); or the name of an installed package's rule (entry point userrl.credits)."""
+    """Turn-level credit: naive (the raw reward), equalized (1 for every turn), r2g (discounted reward-to-go), em
+    (rewards in [0, 1] mapped into [0.5, 1]), or the rule of an installed package (entry point userrl.credits).
+    """
 
     score: Scoring = "r2g"
     """Trajectory score within a group: sum (of rewards), mean (over turns: what the released code calls Sum) or r2g
-    (discounted by gamma per turn)."""
+    (discounted by gamma per turn).
+    """
 
     gamma: float = Field(default=0.8, ge=0.0, le=1.0)
     """Discount per turn, in [0, 1]; used by r2g, as shaping and as score."""
@@ -44,8 +46,10 @@ class CreditConfig(BaseModel):
     """Curvature of the em mapping, above 0."""
 
     form: Form = "released"
-    """From shaped credit to advantages: released (credit redistributes z over the trajectory's tokens), paper (each turn's
-    credit is normalised by the group's mean and deviation) or centred (ours: paper, less the group's own mean advantage)."""
+    """The step from shaped credit to advantages: released (credit redistributes z over the trajectory's tokens),
+    paper (credit normalised by the group's mean and deviation) or centred (ours: paper minus the group's mean
+    advantage).
+    """
 
     ddof: Literal[0, 1] = 0
     """0: population standard deviation (the papers); 1: sample standard deviation (the released code)."""
@@ -54,11 +58,12 @@ class CreditConfig(BaseModel):
     """released: mean scores and em credit are rounded to four digits, as in the released code; none: never rounded."""
 
     filter: Filter = "drop"
-    """Groups whose scores are all equal: drop (removed from the batch), resample (replaced by newly drawn tasks) or keep
-    (kept with advantage 0, and counted in the means)."""
+    """Treatment of groups with equal scores: drop (removed from the batch), resample (replaced by newly drawn tasks)
+    or keep (kept with advantage 0, and counted in the means).
+    """
 
     resample_limit: NonNegativeInt = 3
-    """With filter resample: maximum number of additional draws per step; groups still without a signal are dropped."""
+    """Maximum additional draws per step with filter resample; groups still without a signal are dropped."""
 
     terms: OptionalTerms = OptionalTerms()
     """Optional reward terms (UserBench section 6), all off."""

@@ -1,7 +1,8 @@
 """Turn credit from installed packages: the entry point ``userrl.credits``.
 
-Its name is what a recipe writes as ``credit.shaping``; its object a pure function of padded rows, as those of `shaping.py`:
-``rule(rewards_NT, real_NT, *, gamma, k)`` returns the shaped credit of every turn, shape [N, T].
+The entry point's name is the value of ``credit.shaping`` in a recipe. Its object is a pure function of padded rows,
+like those of `shaping.py`: ``rule(rewards_NT, real_NT, *, gamma, k)`` returns the shaped credit of every turn, shape
+[N, T].
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ ENTRY_POINT = "userrl.credits"
 
 
 class TurnCredit(Protocol):
-    """A rule: rewards are zero at padding, and so is what it returns there."""
+    """A credit rule. Rewards and returned credit are zero at padding."""
 
     def __call__(
         self, rewards_NT: NDArray[np.float64], real_NT: NDArray[np.bool_], *, gamma: float, k: float
     ) -> NDArray[np.float64]:
-        """Shaped credit, shape [N, T]."""
+        """Return shaped credit, shape [N, T]."""
         ...
 
 
 @cache
 def packages() -> Mapping[str, EntryPoint]:
-    """Entry points by name. Raises ConfigError where two packages bring a rule of one name."""
+    """Return entry points by name. Raises ConfigError where two packages have a rule of the same name."""
     found: dict[str, EntryPoint] = {}
     for point in entry_points(group=ENTRY_POINT):
         if found.setdefault(point.name, point).value != point.value:
@@ -41,12 +42,12 @@ def packages() -> Mapping[str, EntryPoint]:
 
 
 def rule_names(own: tuple[str, ...]) -> tuple[str, ...]:
-    """Ours, then the packages' in order."""
+    """Return our rules, then the packages' rules in order."""
     return (*own, *(each for each in sorted(packages()) if each not in own))
 
 
 def checked(name: str, own: tuple[str, ...]) -> str:
-    """The name, if a rule is called so. own: the names of ours. Raises ValueError naming the nearest known one."""
+    """Return the name if a rule has it. own: our rules. Raises ValueError naming the nearest known one."""
     known = rule_names(own)
     if name not in known:
         raise ValueError(f"there is no shaping '{name}'{nearest(name, known)}; known: {', '.join(known)}")
@@ -56,7 +57,7 @@ def checked(name: str, own: tuple[str, ...]) -> str:
 def installed_credit(
     name: str, rewards_NT: NDArray[np.float64], real_NT: NDArray[np.bool_], *, gamma: float, k: float
 ) -> NDArray[np.float64]:
-    """What a package's rule makes of the rewards. Raises ConfigError where it is not there or returns something else."""
+    """Return the credit by a package's rule. Raises ConfigError where the rule is missing or its result is invalid."""
     if name not in packages():
         raise ConfigError(f"Unknown shaping {name!r}; use naive, equalized, r2g or em, or install its package.")
     rule: TurnCredit = packages()[name].load()

@@ -1,8 +1,9 @@
 """Turn-level adjudicated rewards (TARL section 3.2): one verified outcome and one mark per turn become turn rewards.
 
-A judge gives every turn 1 (right), 0 (a flaw, or the by-product of a deviation) or -1 (the major deviation, at most one). The
-verified success counts ``terminal`` points, the deviation ``deviation``, and all T turns share ``good`` points: a turn marked 1
-gives good / T. The paper prints 1 / T, with which a perfect run would have 11 points and not the 15 that it states.
+A judge marks every turn 1 (right), 0 (a flaw, or a consequence of a deviation) or -1 (the major deviation, at most
+one). The verified success gives ``terminal`` points, the deviation ``deviation``. All T turns share ``good`` points:
+a turn marked 1 gives good / T. The paper prints 1 / T, with which a perfect run would have 11 points and not the 15
+that it states.
 """
 
 from __future__ import annotations
@@ -19,18 +20,19 @@ RULE = "rule"
 """The offline judge's name."""
 
 Category = Literal["perfect", "good", "good_attempt", "failed", "success_with_deviation"]
-"""With 10, 5 and -5 points: perfect 15; good [10, 15]; good_attempt (no success, and no deviation found) [0, 5]; failed
-[-5, -5/T]; success_with_deviation [5, 10 - 5/T], which the paper does not list."""
+"""The ranges with 10, 5 and -5 points. perfect: 15. good: [10, 15]. good_attempt (no success, and no deviation
+found): [0, 5]. failed: [-5, -5/T]. success_with_deviation: [5, 10 - 5/T], which the paper does not list.
+"""
 
 UNJUDGED = "unjudged"
-"""In place of a category where the judge gave no usable scores."""
+"""The category where the judge gave no usable scores."""
 
 
 class JudgeConfig(Settings):
-    """The judge that scores turns, and how its marks become a score (TARL section 3.2)."""
+    """The judge that marks turns, and the points of its marks (TARL section 3.2)."""
 
     model: str = "gpt-4.1"
-    """Who judges: rule, or the name of a served model."""
+    """The judge: rule, or the name of a served model."""
 
     terminal: float = 10.0
     """Points for a verified success."""
@@ -39,14 +41,15 @@ class JudgeConfig(Settings):
     """Points for the one turn marked -1."""
 
     good: NonNegativeFloat = 5.0
-    """Points that all turns marked 1 share: each gives this divided by the number of turns."""
+    """Points shared by all turns: a turn marked 1 gives this divided by the number of turns."""
 
     options: dict[str, Any] = Field(default_factory=dict)
-    """Of a served judge: further fields of `ChatServer`, such as base_url and retries."""
+    """Additional `ChatServer` fields of a served judge, such as base_url and retries."""
 
     unjudged: Literal["drop", "use"] = "drop"
-    """What becomes of a trajectory whose judge gave no usable scores after all retries: it is left out of training, or used with
-    its terminal points alone."""
+    """Treatment of a trajectory without usable scores after all retries: drop leaves it out of training, use keeps it
+    with its terminal points only.
+    """
 
     @field_validator("options")
     @classmethod
@@ -57,9 +60,10 @@ class JudgeConfig(Settings):
 
 
 def judged_rewards(scores: Sequence[int], success: bool, config: JudgeConfig) -> list[float]:
-    """A reward per turn, [T]: its mark's points, and on the last turn those of the outcome. Their sum is the judged score.
+    """Return a reward per turn, [T]: the points of its mark, and on the last turn also those of the outcome. Their
+    sum is the judged score.
 
-    Raises ConfigError for marks that no judge may give.
+    Raises ConfigError for invalid marks.
     """
     if any(score not in (-1, 0, 1) for score in scores) or list(scores).count(-1) > 1:
         raise ConfigError(f"A judge marks turns -1, 0 or 1, at most one of them -1, not {list(scores)}.")
@@ -68,12 +72,12 @@ def judged_rewards(scores: Sequence[int], success: bool, config: JudgeConfig) ->
 
 
 def with_terminal(rewards: Sequence[float], success: bool, config: JudgeConfig) -> list[float]:
-    """The outcome's points added on the last turn."""
+    """Add the outcome's points to the last turn."""
     return [*rewards[:-1], rewards[-1] + config.terminal * success] if rewards else []
 
 
 def category(scores: Sequence[int], success: bool) -> Category:
-    """The kind of trajectory that these marks and this outcome make."""
+    """Return the trajectory's category for these marks and this outcome."""
     if -1 in scores:
         return "success_with_deviation" if success else "failed"
     if not success:

@@ -1,6 +1,6 @@
-"""Two optional reward terms that UserBench proposes in its discussion (section 6). Both are off by default.
+"""Two optional reward terms from UserBench's discussion (section 6). Both are off by default.
 
-They change rewards before credit is assigned, never the logged raw rewards: curves stay comparable.
+They change rewards before credit is assigned, never the logged raw rewards, so curves stay comparable.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ class OptionalTerms(BaseModel):
     """Positive rewards of turn t are multiplied by this to the power t - 1; 1 is off."""
 
     unsupported_penalty: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
-    """Subtracted from a rewarded answer that comes before enough preferences were elicited; 0 is off."""
+    """Penalty subtracted from a rewarded answer that comes before enough preferences were elicited; 0 is off."""
 
     support: int = Field(default=1, ge=1)
-    """Number of elicited preferences from which on an answer counts as supported."""
+    """Number of elicited preferences an answer needs to count as supported."""
 
     @property
     def active(self) -> bool:
-        """Whether any term is on."""
+        """Return True if any term is on."""
         return self.late_decay != 1.0 or self.unsupported_penalty != 0.0
 
 
 def late_decay(rewards: Sequence[float | None], decay: float) -> list[float | None]:
-    """Positive rewards decay by ``decay`` per turn after the first; null and negative ones are unchanged."""
+    """Decay positive rewards by ``decay`` per turn after the first; null and negative ones are unchanged."""
     return [r if r is None or r <= 0 else r * decay**t for t, r in enumerate(rewards)]
 
 
@@ -47,7 +47,7 @@ def unsupported_penalty(
 ) -> list[float | None]:
     """Subtract ``penalty`` from every rewarded answer that comes before ``support`` preferences were elicited.
 
-    answers: whether a turn is an answer. elicited: number of preferences elicited in a turn; earlier turns count.
+    answers: True for turns that are answers. elicited: number of preferences elicited in a turn; earlier turns count.
     """
     adjusted: list[float | None] = []
     elicited_before = 0
@@ -59,7 +59,7 @@ def unsupported_penalty(
 
 
 def adjusted_rewards(trajectory: Trajectory, terms: OptionalTerms) -> list[float | None]:
-    """The rewards that credit is computed from: the gym's or, where a judge gave others, those; changed by the recipe's terms.
+    """Return the rewards for credit assignment: the judge's if there is one, else the gym's, changed by the recipe's terms.
 
     A turn's elicited preferences are read from ``info["elicited"]``: a word (one preference), a number, or a list.
     """

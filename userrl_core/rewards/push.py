@@ -1,12 +1,12 @@
-"""Push: how far a rule's advantages fail to average 0 (ours). It needs rewards and token counts alone.
+"""Mean-advantage bias (ours, "push"): how far a rule's advantages deviate from a mean of 0. It needs only rewards and
+token counts.
 
-An advantage compares an action with what else could have been done, so over a group it should average 0: whatever does not
-raises or lowers the probability of everything that was said, good or bad. With w the share that a turn's tokens have of its
-trajectory's agent tokens:
+An advantage compares an action with the alternatives, so its mean over a group should be 0. Any other mean raises or
+lowers the probability of all replies, good or bad. With w the turn's share of its trajectory's agent tokens:
 
     group push = sum over groups |sum w A| / sum w |A|          turn push: the same over (group, turn number)
 
-Both lie in [0, 1]. The group push of ``equalized`` and of form ``centred`` is 0 by construction.
+Both are in [0, 1]. The group push of ``equalized`` and of form ``centred`` is 0 by construction.
 
 Shape suffixes as in ``ragged.py``.
 """
@@ -23,24 +23,29 @@ from userrl_core.rewards.ragged import TurnTokens, index_of, pad_tokens, turn_we
 from userrl_core.rewards.shaping import Floats
 
 WARN_ABOVE = 0.5
-"""Group push above which training is warned about; in the prototype study such rules stalled or collapsed on errand, though not on
-travel."""
+"""Group push above which training warns. In the prototype study such rules stalled or collapsed on errand, though not
+on travel.
+"""
 
 BELOW = -1e-9
-"""A trajectory is below its group's mean from this z on; equal scores differ by rounding."""
+"""A trajectory with z below this is below its group's mean; equal scores differ by rounding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """Of a batch. group, turn: see above; 0 where every advantage is 0. silent: share, of the trajectories that score below
-    their group's mean, of those whose advantages are all 0: nothing tells them apart from what was never tried."""
+    """The mean-advantage bias of a batch.
+
+    group, turn: see above; 0 where every advantage is 0. silent: of the trajectories that score below their group's
+    mean, the share with zero advantage everywhere. The update cannot tell these zero-gradient failures from actions
+    that were never tried.
+    """
 
     group: float
     turn: float
     silent: float
 
     def metrics(self) -> dict[str, float]:
-        """The metrics that are logged per step."""
+        """Return the metrics that are logged per step."""
         return {
             "credit/push_group/share": self.group,
             "credit/push_turn/share": self.turn,
@@ -54,7 +59,8 @@ def measure_push(
     credits: Credits,
     turn_tokens: TurnTokens | None = None,
 ) -> Push:
-    """Of the advantages that are trained on; they need not be those of ``credits``, which says who scored below the mean.
+    """Measure the advantages that are trained on. They may differ from those of ``credits``, which is used only for
+    scores below the mean.
 
     advantages, turn_tokens: ragged, one number per turn; one token per turn by default. groups: one id per trajectory.
     """

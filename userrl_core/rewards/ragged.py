@@ -1,6 +1,6 @@
-"""Ragged turns as padded matrices, in which credit is computed for a whole batch at once.
+"""Ragged turns as padded matrices, so that credit is computed for a whole batch at once.
 
-Shape suffixes: N trajectories, T turns of the longest one; rows are left-aligned, padding is zero.
+Shape suffixes: N trajectories, T turns of the longest one. Rows are left-aligned; padding is zero.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_REWARD = 1e100
 
 
 def lengths(rewards: Rewards, groups: Sequence[Hashable]) -> Ints:
-    """Turns of every trajectory, shape [N]. Raises ValueError when there is not one group id per trajectory."""
+    """Return the turns of every trajectory, shape [N]. Raises ValueError unless there is one group id per trajectory."""
     if len(rewards) != len(groups):
         raise ValueError(f"{len(groups)} group ids for {len(rewards)} trajectories; pass one per trajectory.")
     return np.fromiter(map(len, rewards), dtype=np.int64, count=len(rewards))
@@ -28,7 +28,7 @@ def lengths(rewards: Rewards, groups: Sequence[Hashable]) -> Ints:
 def pad_rewards(
     rewards: Rewards, turns_N: Ints, real_NT: Bools, admitted: Sequence[bool] | None
 ) -> tuple[Floats, Bools]:
-    """Rewards as a padded matrix, zero in rejected rows, and the admitted rows."""
+    """Return rewards as a padded matrix, zero in rejected rows, and the admitted rows."""
     rewards_NT = np.zeros(real_NT.shape)
     rewards_NT[real_NT] = np.array([r for row in rewards for r in row], dtype=np.float64)
     admitted_N = turns_N > 0
@@ -49,7 +49,7 @@ def pad_rewards(
 
 
 def pad_tokens(turn_tokens: TurnTokens | None, turns_N: Ints, real_NT: Bools) -> Floats:
-    """Agent tokens per turn as a padded matrix, zero in rejected rows."""
+    """Return agent tokens per turn as a padded matrix, zero in rejected rows."""
     if turn_tokens is None:
         return real_NT.astype(np.float64)
     if [len(row) for row in turn_tokens] != turns_N.tolist():
@@ -64,7 +64,7 @@ def pad_tokens(turn_tokens: TurnTokens | None, turns_N: Ints, real_NT: Bools) ->
 
 
 def column_sum(values_NT: Floats) -> Floats:
-    """Sum per row, from the first turn to the last, so that padding does not change the rounding."""
+    """Sum each row from the first turn to the last, so that padding does not change the rounding."""
     total_N = np.zeros(values_NT.shape[0])
     for t in range(values_NT.shape[1]):
         total_N += values_NT[:, t]
@@ -72,13 +72,13 @@ def column_sum(values_NT: Floats) -> Floats:
 
 
 def turn_weights(tokens_NT: Floats) -> Floats:
-    """Tokens of a turn as a share of its trajectory's, [N, T]: what it weighs where each trajectory weighs the same."""
+    """Return each turn's share of its trajectory's tokens, [N, T]: its weight when all trajectories weigh the same."""
     total_N = column_sum(tokens_NT)[:, None]
     return np.divide(tokens_NT, total_N, out=np.zeros_like(tokens_NT), where=total_N > 0)
 
 
 def group_means(values_NT: Floats, weights_NT: Floats, group_N: Ints) -> Floats:
-    """Weighted mean over all turns of a trajectory's group, [N]; 0 where nothing weighs anything."""
+    """Return the weighted mean over all turns of a trajectory's group, [N]; 0 where all weights are 0."""
     total_G = np.bincount(group_N, weights=column_sum(values_NT * weights_NT))
     weight_G = np.bincount(group_N, weights=column_sum(weights_NT))
     mean_G = np.divide(total_G, weight_G, out=np.zeros_like(total_G), where=weight_G > 0)
@@ -87,12 +87,12 @@ def group_means(values_NT: Floats, weights_NT: Floats, group_N: Ints) -> Floats:
 
 
 def index_of(groups: Sequence[Hashable]) -> tuple[list[Hashable], Ints]:
-    """The distinct ids in order of appearance, and the index into them of every trajectory."""
+    """Return the distinct ids in order of appearance, and every trajectory's index into them."""
     index: dict[Hashable, int] = {}
     index_N = np.fromiter((index.setdefault(g, len(index)) for g in groups), dtype=np.int64, count=len(groups))
     return list(index), index_N
 
 
 def rows(values_NT: Floats, turns_N: Ints) -> list[Floats]:
-    """The ragged rows of a padded matrix."""
+    """Return the ragged rows of a padded matrix."""
     return [row[:n] for row, n in zip(values_NT, turns_N.tolist(), strict=True)]

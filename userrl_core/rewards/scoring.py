@@ -1,6 +1,6 @@
 """Trajectory-level scoring (UserRL section 3): the number by which the trajectories of a task are compared.
 
-Shape suffixes as in ``shaping.py``. Columns are summed from the first turn to the last, so that a score does not depend, not
+Shape suffixes as in ``shaping.py``. Columns are summed from the first turn to the last. A score then does not depend,
 even in its last bit, on the length of other trajectories in the batch.
 """
 
@@ -19,12 +19,15 @@ Scoring = Literal["sum", "mean", "r2g"]
 def score(
     kind: Scoring, rewards_NT: Floats, turns_N: Ints, *, gamma: float = 0.8, rounding: Rounding = "none"
 ) -> Floats:
-    """Score of every trajectory, shape [N].
+    """Return the score of every trajectory, shape [N].
 
     rewards_NT: raw rewards, zero at padding. turns_N: turns of each trajectory.
-    ``sum``: r_1 + ... + r_T, a true sum. ``mean``: that over T, which the released code calls Sum; with rounding
-    ``released`` to four digits, as there. ``r2g``: the sum of gamma^(t-1) r_t, which is larger the earlier rewards come.
-    gamma = 1 makes it the same as the sum to the last bit. Raises ConfigError for an unknown kind or gamma outside [0, 1].
+
+    - ``sum``: r_1 + ... + r_T, a true sum.
+    - ``mean``: that over T, which the released code calls Sum. Rounding ``released`` rounds it to four digits, as there.
+    - ``r2g``: the sum of gamma^(t-1) r_t, which is larger for earlier rewards. gamma = 1 gives the sum to the last bit.
+
+    Raises ConfigError for an unknown kind or gamma outside [0, 1].
     """
     if kind not in ("sum", "mean", "r2g"):
         raise ConfigError(f"Unknown score {kind!r}; use sum, mean or r2g.")

@@ -1,8 +1,10 @@
 """Turn-level reward shaping (UserRL section 3): the credit of each turn of a trajectory.
 
-Pure functions of the raw rewards of many trajectories at once; no group, no policy, no state.
-Shape suffixes: N trajectories, T turns of the longest one. Rows are left-aligned and padded with zeros;
-``real_NT`` says which entries are turns. Every value is independent of the rest of the batch.
+Pure functions of the raw rewards of many trajectories at once; no group, no policy, no state. Every value is
+independent of the rest of the batch.
+
+Shape suffixes: N trajectories, T turns of the longest one. Rows are left-aligned and padded with zeros; ``real_NT``
+marks the entries that are turns.
 """
 
 from __future__ import annotations
@@ -16,14 +18,14 @@ from userrl_core.errors import ConfigError
 from userrl_core.rewards.installed import installed_credit
 
 Shaping = Literal["naive", "equalized", "r2g", "em"]
-"""The papers' rules; packages may bring others (`installed.py`)."""
+"""The papers' rules; packages may add others (`installed.py`)."""
 MEANINGS: dict[str, str] = {
     "naive": "naive: a turn is credited with its own reward, and one without a reward with nothing",
     "equalized": "equalized: every turn gets 1; only the score tells trajectories apart",
     "r2g": "r2g: a turn is credited with its own reward and the later ones, discounted by gamma a turn",
     "em": "em: every turn has at least 0.5, also one without a reward; small rewards count nearly as much as large ones",
 }
-"""What each rule's credit says, in a sentence for the reader of a chart."""
+"""The meaning of each rule's credit, in a sentence for the reader of a chart."""
 Rounding = Literal["none", "released"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -39,11 +41,11 @@ def shape(
     k: float = 2.0,
     rounding: Rounding = "none",
 ) -> Floats:
-    """Shaped credit of every turn, shape [N, T], zero at padding.
+    """Return the shaped credit of every turn, shape [N, T], zero at padding.
 
-    rewards_NT: raw rewards, zero at padding. real_NT: True where a turn exists. rounding: ``released`` rounds ``em`` to four
-    digits, as the released code does.
-    Raises ConfigError for an unknown kind, gamma outside [0, 1], k <= 0, or rewards outside [0, 1] under ``em``.
+    rewards_NT: raw rewards, zero at padding. real_NT: True where a turn exists. rounding: ``released`` rounds ``em``
+    to four digits, as the released code does. Raises ConfigError for an unknown kind, gamma outside [0, 1], k <= 0,
+    or rewards outside [0, 1] under ``em``.
     """
     if kind == "naive":
         return rewards_NT.copy()
@@ -58,7 +60,7 @@ def shape(
 
 
 def reward_to_go(rewards_NT: Floats, gamma: float) -> Floats:
-    """Discounted sum of this and all later rewards: g_t = r_t + gamma g_(t+1).
+    """Return the discounted sum of this and all later rewards: g_t = r_t + gamma g_(t+1).
 
     gamma = 1 gives plain suffix sums, gamma = 0 the rewards themselves. Raises ConfigError for gamma outside [0, 1].
 
@@ -72,7 +74,7 @@ def reward_to_go(rewards_NT: Floats, gamma: float) -> Floats:
 
 
 def exponential_mapping(rewards_NT: Floats, real_NT: Bools, k: float) -> Floats:
-    """Rewards in [0, 1] mapped into [0.5, 1]: 0.5 + 0.5 (1 - e^(-k r)) / (1 - e^(-k)). Never rounded.
+    """Map rewards in [0, 1] into [0.5, 1]: 0.5 + 0.5 (1 - e^(-k r)) / (1 - e^(-k)). Never rounded.
 
     Raises ConfigError for k <= 0 and for rewards outside [0, 1], where the mapping is undefined.
     """
@@ -88,7 +90,7 @@ def exponential_mapping(rewards_NT: Floats, real_NT: Bools, k: float) -> Floats:
 
 
 def four_digits(values: Floats) -> Floats:
-    """Rounded as Python rounds: to the nearest decimal of the exact value, which NumPy's scaling misses now and then."""
+    """Round as Python does: to the nearest decimal of the exact value, which NumPy's scaling occasionally misses."""
     return np.array([round(value, 4) for value in values.ravel().tolist()]).reshape(values.shape)
 
 
