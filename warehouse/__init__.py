@@ -1,7 +1,7 @@
 """The warehouse: every turn of every run in DuckDB, and SQL over all of them.
 
-Importing it loads nothing heavy: each name below comes with its module when it is first used (DuckDB and pyarrow take a
-quarter of a second). It is the only place of the warehouse that imports its own modules late.
+Importing it loads nothing heavy. Each name below loads its module when it is first used, because DuckDB and pyarrow
+take a quarter of a second. No other place in the warehouse imports its own modules late.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Checksums of what lies on disk: at the end of each JSON object, and in each sealed Parquet file.
+"""Checksums of stored files: at the end of each JSON object, and in each sealed Parquet file.
 
-CRC-32, which notices every change of one bit and of up to 32 neighbouring ones. It is the last key of an object
-(``,"crc":"0a1b2c3d"}``) and covers all bytes before it. In Parquet it lies between the last page and the footer, where
-readers, who follow the footer's offsets, do not look; Parquet's own page checksums would leave the footer out, which is
-most of a small segment, and DuckDB does not verify them. Packs need none: DuckDB's blocks have their own. What
-earlier versions wrote has no checksum and is read as before.
+CRC-32 detects every change of one bit and of up to 32 neighbouring bits. In JSON it is the last key of an object
+(``,"crc":"0a1b2c3d"}``) and covers all bytes before it. In Parquet it is between the last page and the footer.
+Readers follow the footer's offsets and do not look there. Parquet's own page checksums would leave out the footer,
+which is most of a small segment, and DuckDB does not verify them. Packs need none, because DuckDB's blocks have their
+own. Files of earlier versions have no checksum and are read as before.
 """
 
 from __future__ import annotations

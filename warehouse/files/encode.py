@@ -1,6 +1,6 @@
-"""Rows as JSON: quick for ordinary values, and never stopped by what a model may write.
+"""Encoding of rows as JSON: fast for ordinary values, and robust against anything a model may write.
 
-A number that is not finite becomes null, which is what orjson makes of it.
+A number that is not finite becomes null, as in orjson.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
 
 
 def line(row: Mapping[str, Any]) -> bytes:
-    """One row as a JSON object, without the newline."""
+    """Encode one row as a JSON object, without the newline."""
     try:
         # Keys are columns here; allowing others makes it half as slow again.
         return orjson.dumps(row, option=_QUICK)
@@ -24,7 +24,7 @@ def line(row: Mapping[str, Any]) -> bytes:
 
 
 def text(value: Any) -> str:
-    """JSON text of anything; what JSON cannot represent becomes its string."""
+    """Return the JSON text of any value; a value that JSON cannot represent becomes its string."""
     try:
         return orjson.dumps(value, option=_OPTIONS, default=str).decode()
     except (orjson.JSONEncodeError, UnicodeEncodeError):
@@ -32,7 +32,7 @@ def text(value: Any) -> str:
 
 
 def cleaned(value: Any) -> Any:
-    """Lone surrogates become "?", integers beyond 64 bits strings: a model's reply must not stop the log."""
+    """Replace lone surrogates by "?", and integers beyond 64 bits by strings: a model's reply must not stop the log."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, Mapping):
@@ -49,9 +49,9 @@ _FLOAT32 = 3.4028235677973366e38
 
 
 def fitting(types: Mapping[str, str], row: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
-    """The row with only what its columns can hold, and how many values became null because they could not.
+    """Return the row restricted to what its columns can hold, and the number of values that became null.
 
-    types: DuckDB type by column. Fields that are no column are left out.
+    types: DuckDB type by column. Fields without a column are left out.
     """
     fitted, nulled = {}, 0
     for name, kind in types.items():

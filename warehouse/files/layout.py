@@ -1,4 +1,4 @@
-"""Where everything lies in a warehouse directory, and how a reader takes a consistent list of it.
+"""The layout of a warehouse directory, and consistent snapshots of it for readers.
 
     FORMAT                                   {"schema": n}: the newest schema that wrote here
     numbers/<n>                              one folder per run number (atomic mkdir)
@@ -9,11 +9,12 @@
     runs/run=<id>/live/<table>.<w>.<s>.jsonl      write-ahead file of writer w, segment s
     runs/run=<id>/sealed/<table>.<w>.<s>.parquet  the same rows, immutable
     packs/<name>.duckdb                      a compacted file ("pack"): many sealed segments as native tables, immutable
-    manifest.json                            which packs count, and which segments each holds
-    pinned/<any>/run=<id>/...                links that a slow reader holds for as long as it reads (`pinned`)
+    manifest.json                            the valid packs, and the segments in each
+    pinned/<any>/run=<id>/...                links that a slow reader holds while it reads (`pinned`)
 
-A segment moves live -> sealed -> packed. Its next form is complete and visible before the former is removed, so a
-reader that lists live, then sealed, then the manifest misses nothing; a segment seen twice is taken in its later form.
+A segment moves live -> sealed -> packed. Its next form is complete and visible before the previous form is removed. A
+reader that lists live, then sealed, then the manifest therefore misses nothing. A segment seen twice is taken in its
+later form.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ from userrl_core.errors import ConfigError, LogError
 from warehouse.files.checksum import intact, stamped
 
 LIVE_LINE_BYTES = 4 * 2**20
-"""Longest line in a live file; longer ones are sealed at once. Readers keep two such buffers a thread and file list."""
+"""Maximum length of a line in a live file; longer ones are sealed at once. Readers keep two such buffers per thread
+and file list.
+"""
 
 REPAIR = "run `userrl warehouse check --repair`"
 
@@ -41,7 +44,7 @@ _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Segment:
-    """A stretch of one writer's rows of one table, whatever form it is in."""
+    """A range of one writer's rows of one table, in any form."""
 
     run_id: str
     table: str
@@ -50,34 +53,36 @@ class Segment:
 
     @property
     def stem(self) -> str:
-        """File name without its ending."""
+        """Return the file name without its extension."""
         return f"{self.table}.{self.writer:05d}.{self.number:06d}"
 
 
 @dataclass(slots=True)
 class Snapshot:
-    """What a reader sees: files by table, packs, and runs; each segment exactly once."""
+    """A reader's view: files by table, packs, and runs; each segment exactly once."""
 
     live: dict[str, list[Path]] = field(default_factory=dict)
     sealed: dict[str, list[Path]] = field(default_factory=dict)
     packs: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """The manifest's entry of each pack: its segments, and its rows by table."""
+    """The manifest entry of each pack: its segments, and its rows by table."""
 
     runs: list[Path] = field(default_factory=list)
 
     @property
     def contents(self) -> tuple[object, ...]:
-        """What a query reads from; equal for two snapshots between which no file moved."""
+        """Return the sources of a query. Two snapshots have equal contents if no file moved between them."""
         return (self.live, self.sealed, list(self.packs))
 
     def files(self) -> Iterator[Path]:
-        """All live and sealed files."""
+        """Yield all live and sealed files."""
         for form in (self.live, self.sealed):
             for paths in form.values():
                 yield from paths
 
     def without(self, table: str, segments: Set[Segment]) -> Snapshot:
-        """The files with rows of a table in segments that are not among these; a pack that holds others too is among them."""
+        """Return the files with rows of a table in other segments than these. A pack that also holds other segments
+        is included.
+        """
 
         def other(files: dict[str, list[Path]]) -> dict[str, list[Path]]:
             return {table: [path for path in files.get(table, []) if segment_of(path) not in segments]}
@@ -89,7 +94,7 @@ class Snapshot:
         return Snapshot(other(self.live), other(self.sealed), packs)
 
     def of_writers(self, table: str, writers: Collection[tuple[str, int]]) -> Snapshot:
-        """What may hold rows of a table that these writers, (run_id, writer), logged, and credits that any of their runs gave."""
+        """Return the files that may hold rows of a table from these writers, (run_id, writer), and the credits of their runs."""
         runs = {run_id for run_id, _ in writers}
         stems = {(f"run={run_id}", f"{table}.{writer:05d}") for run_id, writer in writers}
         length = len(table) + 6
@@ -111,7 +116,7 @@ class Snapshot:
 
 
 def default_root() -> Path:
-    """``$USERRL_HOME/warehouse``, or ``.userrl/warehouse`` in the working directory."""
+    """Return ``$USERRL_HOME/warehouse``, or ``.userrl/warehouse`` in the working directory."""
     return Path(os.environ.get("USERRL_HOME") or ".userrl") / "warehouse"
 
 
@@ -122,7 +127,7 @@ def check_exists(root: Path) -> None:
 
 
 def run_dir(root: Path, run_id: str) -> Path:
-    """The run's folder. Raises ConfigError for an id that would not be a plain folder name."""
+    """Return the run's folder. Raises ConfigError for an id that is not a plain folder name."""
     if not _RUN_ID.fullmatch(run_id):
         raise ConfigError(f"Run id {run_id!r} is not usable: letters, digits, '.', '_' and '-' only, at most 128.")
     return root / "runs" / f"run={run_id}"
@@ -157,7 +162,7 @@ def claim(folder: Path) -> int:
 
 
 def run_folders(root: Path) -> list[Path]:
-    """Folders of registered runs."""
+    """Return the folders of registered runs."""
     runs = root / "runs"
     if not runs.is_dir():
         return []
@@ -165,13 +170,13 @@ def run_folders(root: Path) -> list[Path]:
 
 
 def segment_of(path: Path) -> Segment:
-    """The segment that a live or sealed file holds."""
+    """Return the segment of a live or sealed file."""
     table, writer, number, _ = path.name.split(".")
     return Segment(path.parent.parent.name.removeprefix("run="), table, int(writer), int(number))
 
 
 def segments_of(entry: dict[str, Any], of_table: str | None = None) -> Iterator[Segment]:
-    """The segments in a pack, from its manifest entry; those of one table, or of all."""
+    """Yield the segments in a pack, from its manifest entry; those of one table, or of all."""
     for run_id, tables in entry["segments"].items():
         for table, writers in tables.items():
             if of_table in (None, table):
@@ -182,7 +187,7 @@ def segments_of(entry: dict[str, Any], of_table: str | None = None) -> Iterator[
 
 
 def segments_in(run: Path, form: str) -> list[tuple[Segment, Path]]:
-    """Segments of a run in one form (``live`` or ``sealed``); unfinished temporary files are not listed."""
+    """Return the segments of a run in one form (``live`` or ``sealed``); unfinished temporary files are not listed."""
     folder = run / form
     run_id = run.name.removeprefix("run=")
     try:
@@ -194,9 +199,9 @@ def segments_in(run: Path, form: str) -> list[tuple[Segment, Path]]:
 
 
 def take_snapshot(root: Path, runs: Set[str] | None = None) -> Snapshot:
-    """A list of everything that counts now; live before sealed before manifest, see above.
+    """Return a list of all current files; live before sealed before manifest, see above.
 
-    runs: only what these logged, and packs that may hold rows of them beside others'.
+    runs: include only files of these runs, and packs that may hold their rows among others.
     """
     folders = run_folders(root)
     if runs is not None:
@@ -226,13 +231,13 @@ def _names(folder: Path) -> list[str]:
 
 @dataclass(slots=True)
 class Manifest:
-    """Which packs count, and the segments in each as ranges: ``{pack: {run: {table: {writer: [[first, last], ...]}}}}``."""
+    """The valid packs, and the segments in each as ranges: ``{pack: {run: {table: {writer: [[first, last], ...]}}}}``."""
 
     packs: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, root: Path) -> Manifest:
-        """The current manifest; empty when nothing was packed yet. Raises LogError when it is lost or broken."""
+        """Return the current manifest; empty when nothing was packed yet. Raises LogError when it is lost or broken."""
         path, content = root / "manifest.json", None
         # Twice: the first compaction publishes an empty manifest before its packs, perhaps between our two looks.
         for _ in range(2):
@@ -262,7 +267,7 @@ class Manifest:
         write_atomically(root / "manifest.json", stamped(content.removesuffix(b"\n}")))
 
     def pack_of(self, segment: Segment) -> str | None:
-        """The pack that holds the segment, or None."""
+        """Return the pack with the segment, or None."""
         for name, pack in self.packs.items():
             ranges = pack["segments"].get(segment.run_id, {}).get(segment.table, {}).get(str(segment.writer), [])
             if any(first <= segment.number <= last for first, last in ranges):
@@ -271,7 +276,7 @@ class Manifest:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write, fsync, rename, fsync the folder: afterwards the file is whole or as it was before."""
+    """Write, fsync, rename, fsync the folder: afterwards the file is complete or unchanged."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
     with temporary.open("wb") as file:
@@ -283,7 +288,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def sync(path: Path) -> None:
-    """fsync a file, or a folder, so that a rename in it survives power loss."""
+    """Fsync a file or a folder, so that a rename in it survives power loss."""
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)

@@ -10,14 +10,14 @@ from userrl_core.errors import LogError
 
 
 class FolderLock:
-    """An exclusive flock on ``folder/lock``. Another descriptor, even of the same process, cannot take it meanwhile."""
+    """An exclusive flock on ``folder/lock``. While it is held, no other descriptor can take it, even of the same process."""
 
     def __init__(self, fd: int) -> None:
         self._fd: int | None = fd
 
     @classmethod
     def take(cls, folder: Path) -> FolderLock:
-        """Take it at once. Raises LogError when another process holds it."""
+        """Take the lock at once. Raises LogError when another process holds it."""
         lock = cls.take_if_free(folder)
         if lock is None:
             raise LogError(f"{folder} is in use by another process; wait for it to end.")
@@ -25,7 +25,7 @@ class FolderLock:
 
     @classmethod
     def take_if_free(cls, folder: Path) -> FolderLock | None:
-        """Take it, or None when another process holds it."""
+        """Take the lock, or return None when another process holds it."""
         folder.mkdir(parents=True, exist_ok=True)
         fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
@@ -36,7 +36,7 @@ class FolderLock:
         return cls(fd)
 
     def release(self) -> None:
-        """Release it; a second call does nothing."""
+        """Release the lock; a second call does nothing."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None

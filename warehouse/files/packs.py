@@ -1,7 +1,7 @@
-"""What a pack says of itself, and which files are damaged.
+"""Metadata of packs, and detection of damaged files.
 
-Every pack carries a ledger of the segments in it. So the manifest can be rebuilt, and a pack is not taken for an orphan
-only because the manifest does not list it.
+Every pack carries a ledger of its segments. The manifest can therefore be rebuilt, and a pack that the manifest does
+not list is not mistaken for an orphan.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from warehouse.schema import literal
 
 
 def pack_entry(path: Path) -> dict[str, Any]:
-    """A pack's manifest entry as its own tables give it. Raises LogError for a file that is no whole pack."""
+    """Return a pack's manifest entry from its own tables. Raises LogError for a file that is not a complete pack."""
     segments: dict[str, dict[str, dict[str, list[list[int]]]]] = {}
     try:
         with duckdb.connect(":memory:") as con:
@@ -46,7 +46,7 @@ def pack_entry(path: Path) -> dict[str, Any]:
 
 
 def ledger(segments: Iterable[Segment]) -> Iterator[tuple[str, str, int, int, int]]:
-    """Segments as rows of a pack's ledger: (run, table, writer, first, last), each an unbroken range."""
+    """Yield segments as rows of a pack's ledger: (run, table, writer, first, last), each an unbroken range."""
     for key, group in groupby(sorted(segments), key=lambda segment: (segment.run_id, segment.table, segment.writer)):
         # Consecutive numbers lie equally far from their places in the row.
         for _, numbers in groupby(enumerate(s.number for s in group), key=lambda placed: placed[1] - placed[0]):
@@ -55,12 +55,14 @@ def ledger(segments: Iterable[Segment]) -> Iterator[tuple[str, str, int, int, in
 
 
 def unlisted_packs(root: Path, manifest: Manifest) -> list[Path]:
-    """Whole packs that the manifest does not list."""
+    """Return complete packs that the manifest does not list."""
     return sorted(path for path in (root / "packs").glob("*.duckdb") if path.name not in manifest.packs)
 
 
 def held_elsewhere(root: Path, manifest: Manifest, path: Path) -> bool:
-    """Whether each segment of an unlisted pack is also sealed or in a listed pack. Raises LogError when one is unreadable."""
+    """Return True if each segment of an unlisted pack is also sealed or in a listed pack. Raises LogError when one is
+    unreadable.
+    """
     holders = set()
     for segment in segments_of(pack_entry(path)):
         if not sealed_path(run_dir(root, segment.run_id), segment).exists():
@@ -73,7 +75,7 @@ def held_elsewhere(root: Path, manifest: Manifest, path: Path) -> bool:
 
 
 def read_whole(path: Path) -> str | None:
-    """What is wrong with a pack, found by reading every value of it; None when nothing is. LogError: memory is short."""
+    """Read every value of a pack. Return its fault, None without one. Raises LogError when memory is short."""
     try:
         with duckdb.connect(":memory:") as con:
             con.execute(f"ATTACH {literal(str(path))} AS pack (READ_ONLY)")
@@ -88,9 +90,9 @@ def read_whole(path: Path) -> str | None:
 
 
 def damage(root: Path, snapshot: Snapshot, *, whole: bool = False) -> LogError | None:
-    """The error about the first listed pack or sealed segment that cannot be opened or fails its checksum; None for none.
+    """Return the error about the first listed pack or sealed segment that cannot be opened or fails its checksum, or None.
 
-    whole: look for a pack of which not every value can be read, too.
+    whole: also read every value of the packs.
     """
     import pyarrow as pa  # late: a tenth of a second, and only a failing query needs it
     import pyarrow.parquet as pq
@@ -120,6 +122,6 @@ def _damaged(path: Path, why: str) -> LogError:
 
 
 def first_line(error: BaseException) -> str:
-    """An engine's message without its stack of notes and without a full stop."""
+    """Return an engine's message without its stack of notes and without a full stop."""
     text = (getattr(error, "strerror", None) or str(error)).strip()
     return (text.splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -1,7 +1,7 @@
-"""Files that stay where they are while a slow query reads them, though their writers seal and pack them meanwhile.
+"""Links that hold files in place for a slow query while writers seal and pack them.
 
-A query over the home of many running runs can take longer than any of its files lies still. Hard links hold what a snapshot
-listed: they cost no copy, and a file's bytes outlive its removal for as long as there is a link.
+A query over many active runs can take longer than any of its files stays in place. Hard links to the files of a
+snapshot need no copy. A file's bytes outlive its removal while a link exists.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from warehouse.files.layout import Snapshot, take_snapshot
 
 FOLDER = "pinned"
 STALE_SECONDS = 3600.0
-"""Age at which what a killed reader left is removed; no query takes that long."""
+"""Age at which leftovers of a killed reader are removed; no query takes that long."""
 
 _TRIES = 100
 
 
 @contextlib.contextmanager
 def pinned(root: Path, runs: Set[str] | None = None) -> Iterator[tuple[Snapshot, Snapshot]]:
-    """A snapshot of now, and the same one of links that stay until the context ends.
+    """Yield a current snapshot, and the same one of links that stay until the context ends.
 
-    Where links cannot be made (a warehouse that may only be read, a file system without them) both are the one.
+    Where links cannot be made (a read-only warehouse, a file system without them) both are the plain snapshot.
     """
     folder = _folder(root)
     try:
@@ -43,7 +43,7 @@ def _plain(root: Path, runs: Set[str] | None) -> tuple[Snapshot, Snapshot]:
 
 
 def _folder(root: Path) -> Path | None:
-    """A new folder for links, in the warehouse: a link does not reach over file systems."""
+    """Create a folder for links inside the warehouse, because a link cannot cross file systems."""
     try:
         (root / FOLDER).mkdir(exist_ok=True)
         for left in (root / FOLDER).iterdir():
@@ -70,7 +70,7 @@ def _linked(root: Path, runs: Set[str] | None, folder: Path) -> tuple[Snapshot, 
 
 
 def _link(path: Path, folder: Path) -> Path:
-    """Its link, at the same place under the folder as the file has under ``runs``."""
+    """Return the link, at the same path under the folder as the file's under ``runs``."""
     link = folder / path.relative_to(path.parents[2])
     link.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):

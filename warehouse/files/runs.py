@@ -1,7 +1,7 @@
-"""Registering runs and trials, and finding a run by any of its names.
+"""Registration of runs and trials, and lookup of a run by any of its names.
 
-A run's row is written once: registering the same id again returns what is there, so that every start of a run may
-register it. Run numbers are folders made atomically; a number lost to a crash or a race is never used.
+A run's row is written once. Registering the same id again returns the existing row, so every start of a run may
+register it. Run numbers are folders made atomically. A number lost to a crash or a race is never used.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "form": "released",
     "ddof": 0,
 }
-"""Columns of `runs` that are not null where nothing was given."""
+"""Columns of `runs` that have a value by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +56,10 @@ class TrialRecord:
 
 
 def register_run(root: Path, run_id: str, fields: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Write the run's row unless it is there, and return the row that counts, its `run_no` included. Idempotent.
+    """Write the run's row unless it exists, and return the valid row with its `run_no`. Idempotent.
 
-    fields: columns of `runs` by name; `recipe_json` and `environment` may be given as objects. Raises ConfigError for an
-    unknown column or a value that its column cannot hold, LogError when the folder cannot be written or read.
+    fields: columns of `runs` by name; `recipe_json` and `environment` may be given as objects. Raises ConfigError for
+    an unknown column or a value that its column cannot hold, LogError when the folder cannot be written or read.
     """
     types = {name: kind for name, kind in schema.types("runs").items() if name not in ("run_id", "run_no")}
     given = {name: value for name, value in (fields or {}).items() if value is not None and name != "run_id"}
@@ -105,7 +105,7 @@ def register_run(root: Path, run_id: str, fields: Mapping[str, Any] | None = Non
 
 
 def read_run(folder: Path) -> dict[str, Any] | None:
-    """The row in a run's folder; None when there is none yet. Raises LogError for a file that holds no such row."""
+    """Return the row in a run's folder, or None. Raises LogError for a file without a valid row."""
     path = folder / "run.json"
     try:
         content = path.read_bytes()
@@ -130,7 +130,7 @@ def read_run(folder: Path) -> dict[str, Any] | None:
 
 
 def stamp_run(folder: Path) -> bool:
-    """Give a run's row of an earlier version its checksum; whether it lacked one. Earlier versions read it as before."""
+    """Add a checksum to a run's row of an earlier version. Return True if it lacked one. Earlier versions can still read it."""
     path = folder / "run.json"
     if intact(path.read_bytes()) is not None:
         return False
@@ -141,16 +141,15 @@ def stamp_run(folder: Path) -> bool:
 
 
 def left_out(error: LogError) -> str:
-    """The sentence of a query that does without a run's row."""
+    """Return the warning of a query that leaves out a run's row."""
     return f"{str(error).rstrip('.')}. The row of this run is left out."
 
 
 def find_run(root: Path, name: str) -> dict[str, Any]:
-    """The run that a person means by an id, a name, the beginning of an id, or ``latest`` (see `userrl_core.run_names`).
+    """Return the run with this id, name, beginning of an id, or ``latest`` (see `userrl_core.run_names`).
 
-    A retired run is found by its whole id alone. A run whose row cannot be read is left out with a warning. Raises
-    ConfigError when there is none or the beginning fits several, LogError when the row of the run with this id cannot be
-    read.
+    A retired run is found only by its full id. A run with an unreadable row is left out with a warning. Raises
+    ConfigError when no run or several match, LogError when the row of the run with this id cannot be read.
     """
     rows = {}
     for folder in run_folders(root):
@@ -170,7 +169,7 @@ def find_run(root: Path, name: str) -> dict[str, Any]:
 
 
 def retire_run(root: Path, run_id: str) -> None:
-    """Note that the run's checkpoints were deleted: `latest` and its name mean others from now on. Its rows stay."""
+    """Mark a run whose checkpoints were deleted: `latest` and its name no longer mean it. Its rows stay."""
     folder = run_dir(root, run_id)
     if folder.is_dir():
         (folder / RETIRED).touch()
@@ -193,7 +192,7 @@ def record_trial(root: Path, record: TrialRecord) -> None:
 
 
 def format_version(root: Path) -> int:
-    """The newest schema that wrote here, 0 when none did. Raises LogError when the file FORMAT cannot be read."""
+    """Return the newest schema that wrote here, 0 without one. Raises LogError when the file FORMAT cannot be read."""
     path = root / "FORMAT"
     try:
         content = path.read_bytes()
@@ -221,7 +220,7 @@ def _stamp_format(root: Path) -> None:
 
 
 def _append_line(fd: int, line: bytes) -> None:
-    """Append one whole line, durable on return; what an earlier short write left stays a line of its own, no row."""
+    """Append one complete line, durable on return. The rest of an earlier short write stays a separate line, not a row."""
     size = os.fstat(fd).st_size
     torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
     rest = b"\n" * torn + line + b"\n"

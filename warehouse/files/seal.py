@@ -1,4 +1,4 @@
-"""Turning write-ahead lines into a Parquet segment.
+"""Conversion of write-ahead lines to a Parquet segment.
 
 pyarrow reads the lines in C++ without holding the GIL for each value, so a trainer in the same process is hardly
 disturbed: about 10 us of CPU a turn.
@@ -21,15 +21,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 NULLED = b"userrl_nulled"
-"""Key in a segment's Parquet metadata: how many values did not fit their columns and are null."""
+"""Key in a segment's Parquet metadata: number of values that did not fit their columns and are null."""
 
 DAMAGED = b"userrl_damaged"
-"""Key in a segment's Parquet metadata: how many lines failed their checksum and were left out."""
+"""Key in a segment's Parquet metadata: number of lines left out because they failed their checksum."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """torn_bytes: of lines that were no whole row. nulled: values that their column cannot hold, stored as null.
+    """The losses of one sealing. torn_bytes: bytes of incomplete lines. nulled: values that their column cannot hold,
+    stored as null.
 
     damaged: lines that failed their checksum.
     """
@@ -42,8 +43,8 @@ class Sealed:
 def seal(content: bytes, target: Path, table: str) -> Sealed:
     """Write the complete lines of a live file to `target` (zstd Parquet), durable and visible at once by rename.
 
-    Left out and counted: a torn tail after power loss, and lines that cannot be read or fail their checksum. For the
-    latter the live file is kept as it is in ``quarantine/``.
+    An incomplete last line after power loss, unreadable lines, and lines that fail their checksum are left out and
+    counted. If a checksum fails, the live file is kept unchanged in ``quarantine/``.
     """
     import pyarrow as pa  # late: whoever only opens a log, as the page does, is spared its 45 MB
 
@@ -69,7 +70,7 @@ def seal(content: bytes, target: Path, table: str) -> Sealed:
 
 
 def write_segment(target: Path, rows: pa.Table) -> None:
-    """Rows as a sealed file with its checksum, durable and visible at once by rename."""
+    """Write rows as a sealed file with its checksum, durable and visible at once by rename."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -79,7 +80,7 @@ def write_segment(target: Path, rows: pa.Table) -> None:
 
 
 def kept_aside(target: Path) -> Path:
-    """Where a live file lies of which not every line came into this sealed file."""
+    """Return the quarantine path of the live file behind this sealed file, for a file with lines left out."""
     run = target.parents[1]
     return run.parents[1] / "quarantine" / f"{run.name}.{target.stem}.jsonl"
 
@@ -98,7 +99,9 @@ def _read(lines: bytes, schema: pa.Schema) -> pa.Table:
 
 
 def _fitted(lines: bytes, table: str) -> tuple[bytes, int, int]:
-    """Line by line, what the table can hold; the bytes of unreadable lines, and how many values became null."""
+    """Return the lines restricted to what the table can hold, the bytes of unreadable lines, and the number of values
+    that became null.
+    """
     fitted_lines, unreadable, nulled = [], 0, 0
     for line in lines.split(b"\n")[:-1]:
         try:

@@ -1,4 +1,4 @@
-"""A script that shows the warehouse to any DuckDB 2 client: the files as they are now, and every view and query."""
+"""A script that shows the warehouse to any DuckDB 2 client: the current files, and every view and query."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from warehouse.schema import literal
 
 
 def attach_script(root: Path) -> str:
-    """SQL to run in an empty in-memory database, for example ``duckdb -init attach.sql``.
+    """Return SQL to run in an empty in-memory database, for example ``duckdb -init attach.sql``.
 
-    The list of files is of this moment: make it again after a compaction, or to see runs that started since.
+    The list of files is fixed now. Create the script again after a compaction, or to see runs that started since.
     """
     root = root.absolute()
     with Connection(root) as connection:

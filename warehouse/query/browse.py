@@ -1,7 +1,7 @@
-"""Trajectories as people look at them: lists that are filtered, sorted and turned page by page, one conversation, one group.
+"""Trajectories for people: filtered and sorted lists in pages, one conversation, one group.
 
-A page of a list is found by the key of the row before it (the sorted value and traj_id), never by counting rows from the
-beginning, so that the last page of millions costs what the first one does. Every question has a cursor of its own.
+A page is found by the key of the row before it (the sorted value and traj_id), never by counting rows from the
+beginning. The last page of millions therefore costs as much as the first one. Every query has its own cursor.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SORTS: Mapping[str, str] = {
     "tokens": "completion_tokens",
     "seconds": "policy_seconds + env_seconds",
 }
-"""What a list may be sorted by."""
+"""The sort orders of a list."""
 
 LISTED = (
     *(
@@ -50,18 +50,18 @@ LISTED = (
 """The columns of a list."""
 
 FAILED = "failed"
-"""In place of a stop reason: every trajectory that was scored and did not end in what its gym calls a success."""
+"""A pseudo stop reason: every scored trajectory that did not end in its gym's success."""
 
 FOUND = 500
-"""Most turns that a text search looks at, the newest first."""
+"""Maximum number of turns in a text search, the newest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which trajectories are listed; None lets all pass.
+    """The conditions on listed trajectories; None lets all pass.
 
-    stop: a stop reason, or `FAILED`. score_from, score_to: bounds of the score, both included. text: words, or "a phrase", that
-    a turn holds. reject_reason: how it begins.
+    stop: a stop reason, or `FAILED`. score_from, score_to: bounds of the score, both included. text: words, or "a
+    phrase", in a turn. reject_reason: its beginning.
     """
 
     run: str | None = None
@@ -81,9 +81,9 @@ class Filter:
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> Filter:
-        """From texts by name, as an address holds them; empty ones and other names are left out.
+        """Create a filter from texts by name, as in a URL; empty texts and other names are ignored.
 
-        Raises ConfigError for a text that is not the number it should be.
+        Raises ConfigError for a text that should be a number.
         """
         kinds: dict[str, type] = {"step": int, "score_from": float, "score_to": float}
         values: Row = {}
@@ -96,13 +96,13 @@ class Filter:
         return cls(**values)
 
     def given(self) -> Row:
-        """What is not None, by name."""
+        """Return the conditions that are not None, by name."""
         return {each.name: value for each in fields(self) if (value := getattr(self, each.name)) is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Rows of one page in their order, and whether there are rows before and after it."""
+    """The rows of one page in order. before, after: True if there are rows before or after it."""
 
     rows: list[Row]
     before: bool
@@ -113,8 +113,8 @@ class Page:
 class StoredConversation:
     """One trajectory with its turns in order.
 
-    trajectory: its row; of one that is still being played, what its turns say, with the rest null. task: the payload that was
-    played, None where the run did not log it.
+    trajectory: its row; for an unfinished trajectory the values from its turns, with the rest null. task: the payload
+    that was played, None where the run did not log it.
     """
 
     trajectory: Row
@@ -133,10 +133,10 @@ def trajectories(
     before: int | None = None,
     size: int = 50,
 ) -> Page:
-    """One page of the trajectories that pass the filter.
+    """Return one page of the trajectories that pass the filter.
 
     after, before: the traj_id of the row that the page follows or precedes; it must be a row of the warehouse. Raises
-    ConfigError for an unknown sort and for a search that cannot be done.
+    ConfigError for an unknown sort and for an impossible search.
     """
     if sort not in SORTS:
         raise ConfigError(f"Trajectories are not sorted by '{sort}'{nearest(sort, SORTS)}; use {', '.join(SORTS)}.")
@@ -160,14 +160,14 @@ def trajectories(
 
 
 def count(warehouse: Warehouse, wanted: Filter) -> Row:
-    """How many trajectories pass, and the mean score of those that were admitted (``trajectories``, ``score``)."""
+    """Return the number of trajectories that pass, and the mean score of admitted ones (``trajectories``, ``score``)."""
     where, params = _condition(warehouse, wanted)
     text = f"SELECT count(*) AS trajectories, avg(score) FILTER (admitted) AS score FROM trajectories t{_where(where)}"
     return warehouse.rows(text, **params)[0]
 
 
 def values(warehouse: Warehouse, run: str | None) -> dict[str, list[str]]:
-    """What may be filtered by: the distinct stages, phases, gyms, policies, users and stop reasons of a run, or of all."""
+    """Return the filter values: the distinct stages, phases, gyms, policies, users and stop reasons of a run, or of all."""
     names = {
         "stage": "stage",
         "phase": "phase",
@@ -182,7 +182,7 @@ def values(warehouse: Warehouse, run: str | None) -> dict[str, list[str]]:
 
 
 def conversation(warehouse: Warehouse, traj_id: int) -> StoredConversation | None:
-    """Everything about one trajectory, superseded ones included; None where there is none with this id."""
+    """Return one trajectory with all its rows, even a superseded one; None without rows for this id."""
     turns = warehouse.stored("turns", [traj_id])
     ended = warehouse.stored("trajectories", [traj_id])
     if not turns and not ended:
@@ -194,13 +194,13 @@ def conversation(warehouse: Warehouse, traj_id: int) -> StoredConversation | Non
 
 
 def model_calls(warehouse: Warehouse, traj_id: int, turn: int) -> list[Row]:
-    """The calls of served models that one turn needed, in order."""
+    """Return the calls of served models in one turn, in order."""
     calls = [call for call in warehouse.stored("model_calls", [traj_id]) if call["turn"] == turn]
     return sorted(calls, key=lambda call: call["n"])
 
 
 def group(warehouse: Warehouse, traj_id: int) -> list[StoredConversation]:
-    """The trajectories of one task in one step, of which this is one, by attempt; without run and task."""
+    """Return this trajectory's group (one task in one step), by attempt; without run and task."""
     place = warehouse.stored("trajectories", [traj_id])
     if not place:
         return []
@@ -214,7 +214,7 @@ def group(warehouse: Warehouse, traj_id: int) -> list[StoredConversation]:
 
 
 def spread_groups(warehouse: Warehouse, run: str, *, stage: str | None = None, most: int = 50) -> list[Row]:
-    """The groups whose trajectories differ most in score: best and worst of each, the widest apart first."""
+    """Return the groups with the largest score differences, largest first, with the best and worst trajectory of each."""
     text = (
         "SELECT stage, step, phase, gym, task_id, group_id, count(*) AS n, min(score) AS worst, max(score) AS best, "
         "max(score) - min(score) AS apart, arg_max(traj_id, score) AS best_id, arg_min(traj_id, score) AS worst_id "
@@ -225,7 +225,7 @@ def spread_groups(warehouse: Warehouse, run: str, *, stage: str | None = None, m
 
 
 def parting(turns_by_trajectory: Sequence[Sequence[Row]]) -> list[int | None]:
-    """Per trajectory, the first turn at which no other one says the same any more; None for one that another equals."""
+    """Return, for each trajectory, the first turn that makes it different from all others; None for one that equals another."""
     said = [[(t["choice"], t["content"], t["observation"]) for t in turns] for turns in turns_by_trajectory]
     alone: list[int | None] = []
     for n, own in enumerate(said):
@@ -239,7 +239,7 @@ def parting(turns_by_trajectory: Sequence[Sequence[Row]]) -> list[int | None]:
 
 
 def shared_turns(one: Sequence[Row], other: Sequence[Row]) -> int:
-    """In how many turns from the first two trajectories say and hear the same."""
+    """Return the number of identical first turns of two trajectories."""
     one_said, other_said = ([(t["choice"], t["content"], t["observation"]) for t in turns] for turns in (one, other))
     return _alike(one_said, other_said)
 
@@ -249,7 +249,7 @@ def _alike(own: Sequence[Any], other: Sequence[Any]) -> int:
 
 
 def _beyond(sorted_by: str, *, down: bool, backwards: bool) -> str:
-    """SQL that keeps the rows beyond ($value, $key). Null sorts last, whatever the direction; on the way back, first."""
+    """Return SQL that keeps the rows beyond ($value, $key). Null sorts last in both directions; on the way back, first."""
     further = "<" if down else ">"
     of_equal = f"t.traj_id {further} $key"
     of_value = f"{sorted_by} {further} $value OR ({sorted_by} = $value AND {of_equal})"

@@ -1,7 +1,7 @@
-"""An in-memory DuckDB whose views show the directory as it is now, while others write there.
+"""An in-memory DuckDB whose views show the current directory while others write there.
 
-Every query takes a fresh snapshot of the files, so it sees what was logged before it began, by this process and by
-others. A file that is sealed or packed away under a query, or a rewind that arrives during it, makes the query run again.
+Every query takes a fresh snapshot of the files, so it sees everything that was logged before it began, by any
+process. If a file is sealed or packed during a query, or a rewind arrives, the query runs again.
 """
 
 from __future__ import annotations
@@ -32,28 +32,29 @@ from warehouse.schema import file_list, literal
 T = TypeVar("T")
 
 TRIES = 40
-"""How often a query is run again because files moved under it; each try takes a new snapshot."""
+"""Maximum runs of a query whose files moved; each try takes a new snapshot."""
 
 UNPINNED_TRIES = 4
-"""How many of these read the files where they lie. The others hold them by links: a query of seconds never finds the files of
-many running runs where they were."""
+"""Number of these tries that read the files in place. The others hold them by links, because a query of seconds never
+finds the files of many running runs unmoved.
+"""
 
 MOST_THREADS = 8
-"""Most threads of an untrusted query, whose memory is limited."""
+"""Maximum threads of an untrusted query, whose memory is limited."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueriedFiles:
-    """What a query is asked of: the files, and the rewinds that hide rows in them."""
+    """The input of a query: the files, and the rewinds that hide rows in them."""
 
     snapshot: Snapshot
     rewinds: list[Rewind]
 
 
 def definitions(stored: Iterable[str], rewinds: Sequence[Rewind], *, queries: bool = True) -> list[str]:
-    """SQL that shows a warehouse in an empty in-memory database, from the SQL that makes the tables of schema `store`.
+    """Return SQL that shows a warehouse in an empty in-memory database, from the SQL of the tables of schema `store`.
 
-    queries: with the shipped queries and published tables; without them only the logged tables are there.
+    queries: include the shipped queries and published tables; without them only the logged tables exist.
     """
     base, *topics = views.scripts()
     if not queries:
@@ -74,25 +75,25 @@ def definitions(stored: Iterable[str], rewinds: Sequence[Rewind], *, queries: bo
 
 
 class Connection:
-    """Thread-safe: each query has a cursor of its own. Raises ConfigError where there is no warehouse."""
+    """A thread-safe connection: each query has its own cursor. Raises ConfigError where there is no warehouse."""
 
     def __init__(self, root: Path, *, queries: bool = True, runs: Set[str] | None = None) -> None:
-        """runs: show only the files of these."""
+        """Open the warehouse. runs: show only the files of these runs."""
         check_exists(root)
         self.root = root
         self._runs = runs
         self.run_numbers: dict[str, int] = {}
-        """Upper bits of the traj_ids of each run, by run_id; a run whose row is lost has none."""
+        """Upper bits of the traj_ids of each run, by run_id; a run with a lost row has none."""
         self._lock = threading.RLock()
         self._shown: Snapshot | None = None
-        """What the views are defined over; None when that may be gone."""
+        """The snapshot behind the views; None when it may be gone."""
         self._attached: set[str] = set()
         self._pack_columns: dict[str, dict[str, list[str]]] = {}
         self._rewinds: list[Rewind] = []
         self._rewinds_of: Snapshot | None = None
         self._warned: set[str] = set()
         self._looked_at: dict[Path, int] = {}
-        """Live events files with their size when their lines were last looked at."""
+        """Live events files, with their size when their lines were last checked."""
         self._con = duckdb.connect(":memory:", config={"autoinstall_known_extensions": False})
         self._con.execute("SET enable_progress_bar = false")
         # Freed memory goes back at once: a tenth less for a page's server that is asked while a run is written.
@@ -105,18 +106,19 @@ class Connection:
             self._con.execute(statement)
 
     def describe(self) -> None:
-        """Put comments on everything, and make the view `dictionary`: a quarter of a second, for a text that asks what there is.
+        """Add comments to everything, and create the view `dictionary`. It takes a quarter of a second, for texts
+        that ask what exists.
 
-        Each time anew: DuckDB forgets the comments of a view when what it is made of was replaced.
+        Repeated each time, because DuckDB forgets the comments of a view when its sources are replaced.
         """
         with self._lock:
             for statement in dictionary.statements(self._con):
                 self._con.execute(statement)
 
     def steady(self, ask: Callable[[duckdb.DuckDBPyConnection, QueriedFiles], T], *, may_pin: bool = True) -> T:
-        """Ask until no file vanished and no rewind arrived meanwhile.
+        """Run a query again until no file vanished and no rewind arrived meanwhile.
 
-        may_pin: a query for which files move too quickly may be shown links to them, which are gone when it ends.
+        may_pin: a query whose files move too quickly may read links to them, which are gone when it ends.
         """
         alone = False
         latest = Snapshot()
@@ -157,9 +159,10 @@ class Connection:
         *,
         pin: bool = False,
     ) -> tuple[list[str], list[str], list[tuple[Any, ...]]]:
-        """Columns, their types and at most `rows` rows of one untrusted statement; then nothing else is answered (see `sandbox`).
+        """Return columns, their types and at most `rows` rows of one untrusted statement; afterwards the connection
+        is locked (see `sandbox`).
 
-        limit: called when all is set and nothing was asked yet. pin: hold the files by links.
+        limit: called after setup and before the query. pin: hold the files by links.
         """
         with self._files(pin=pin) as (latest, files):
             try:
@@ -185,7 +188,7 @@ class Connection:
                 raise
 
     def stored(self, snapshot: Snapshot) -> list[str]:
-        """SQL that makes the views of schema `store`, but for `runs`."""
+        """Return SQL of the views of schema `store`, except `runs`."""
         by_view = {table: self.source(table, snapshot) for table in schema.LOGGED}
         by_view |= {"credited_turns": scan.credited(snapshot), "trials": scan.trials(self._trials())}
         return [f"CREATE OR REPLACE VIEW store.{view} AS {source}" for view, source in by_view.items()]
@@ -199,7 +202,7 @@ class Connection:
         *,
         scattered: bool = False,
     ) -> str:
-        """SQL for a logged table's rows in the files of a snapshot, see `scan.rows`."""
+        """Return SQL for a logged table's rows in the files of a snapshot, see `scan.rows`."""
         packs = {
             alias(pack): self._pack_columns[pack].get(table, []) if entry["rows"].get(table, 1) else []
             for pack, entry in snapshot.packs.items()
@@ -215,10 +218,10 @@ class Connection:
         *,
         scattered: bool = False,
     ) -> str:
-        """SQL that gives what the view `turns` would of these trajectories, asked of the few files that can hold them.
+        """Return SQL that gives these trajectories as the view `turns` does, from the few files that can hold them.
 
         Planning a query over all files takes longer than reading some turns by their ids. only: the columns to read;
-        those that say where a turn belongs come with them. where: a condition on traj_id and turn.
+        the columns that locate a turn are added. where: a condition on traj_id and turn.
         """
         files = self.files_of(state.snapshot, "turns", traj_ids)
         needed = {*only, "traj_id", "turn", "run_id", "incarnation", "stage", "step", "phase"}
@@ -230,14 +233,16 @@ class Connection:
         return superseded.visible(turns, state.rewinds)
 
     def rows_of(self, state: QueriedFiles, table: str, traj_ids: Collection[int]) -> str:
-        """SQL for all rows of some trajectories in a logged table, superseded too, asked of the few files that can hold them."""
+        """Return SQL for all rows of some trajectories in a logged table, including superseded ones, from the few
+        files that can hold them.
+        """
         files = self.files_of(state.snapshot, table, traj_ids)
         where = f"traj_id IN ({', '.join(map(str, traj_ids)) or 'NULL'})"
         rows = self.source(table, files, where=where)
         return scan.credited(files, rows, self.source("credits", files, where=where)) if table == "turns" else rows
 
     def files_of(self, snapshot: Snapshot, table: str, traj_ids: Collection[int]) -> Snapshot:
-        """The few files of a snapshot that can hold rows of some trajectories in a logged table."""
+        """Return the few files of a snapshot that can hold rows of some trajectories in a logged table."""
         run_ids: dict[int, list[str]] = {}
         for run_id, number in self.run_numbers.items():
             run_ids.setdefault(number, []).append(run_id)
@@ -259,7 +264,7 @@ class Connection:
 
     @contextlib.contextmanager
     def _files(self, *, pin: bool) -> Iterator[tuple[Snapshot, Snapshot]]:
-        """What there is now, and where to read it: the same, or links that stay. The lock must be held for links."""
+        """Yield the current snapshot and the files to read: the same, or links. The lock must be held for links."""
         if not pin:
             latest = take_snapshot(self.root, self._runs)
             yield latest, latest
@@ -274,7 +279,7 @@ class Connection:
         return sorted((self.root / "trials").glob("*.jsonl"))
 
     def _raise_unless_moved(self, error: duckdb.Error, snapshot: Snapshot) -> None:
-        """Return when files moved since the snapshot; else raise what is wrong: a damaged file, or the query."""
+        """Return when files moved since the snapshot; otherwise raise the cause: a damaged file, or the query."""
         moved = (
             isinstance(error, duckdb.IOException) and take_snapshot(self.root, self._runs).contents != snapshot.contents
         )
@@ -282,7 +287,7 @@ class Connection:
             raise file_fault(self.root, snapshot, error) or error
 
     def _show(self, latest: Snapshot) -> QueriedFiles:
-        """Make the views show a snapshot and the rewinds in it. The lock must be held."""
+        """Point the views at a snapshot and its rewinds. The lock must be held."""
         self._load_runs(latest)
         for pack in latest.packs.keys() - self._attached:
             self._attach(pack)
@@ -356,7 +361,7 @@ class Connection:
         self._warned |= sentences
 
     def _rewound_since(self, latest: Snapshot, rewinds: list[Rewind]) -> bool:
-        """Whether a rewind may have arrived since the snapshot was taken: rows after it could be in the answer."""
+        """Return True if a rewind may have arrived since the snapshot: the answer could contain rows after it."""
         if self._shown is None:
             # Another thread's query found files gone.
             return True
@@ -368,5 +373,5 @@ class Connection:
 
 
 def alias(pack: str) -> str:
-    """The name under which a pack is attached."""
+    """Return the database name of an attached pack."""
     return f"pack_{pack.removesuffix('.duckdb').replace('-', '_')}"

@@ -1,7 +1,7 @@
-"""What everything in the warehouse means, kept inside the database: ``COMMENT ON`` every name, and the view `dictionary`.
+"""The data dictionary inside the database: ``COMMENT ON`` every name, and the view `dictionary`.
 
-The tables' columns are described in the schema, queries in the comment above each, what queries answer and the papers' tables
-in ``views/descriptions.csv``.
+Table columns are described in the schema, and queries in the comment above each. The results of queries and the
+papers' tables are described in ``views/descriptions.csv``.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _CONCERNS = re.compile(
 
 
 def concerns(text: str) -> bool:
-    """Whether a text may ask what there is."""
+    """Return True if a text may ask what exists in the database."""
     return bool(_CONCERNS.search(text))
 
 
 def statements(cursor: duckdb.DuckDBPyConnection) -> list[str]:
-    """SQL that describes what a connection with the shipped queries shows."""
+    """Return SQL that describes the contents of a connection with the shipped queries."""
     columns = [
         f"COMMENT ON COLUMN {DICTIONARY}.{name} IS {literal(_descriptions()[name])}"
         for name in ("object", "name", "column_name", "type", "description", "arguments", "example")
@@ -45,7 +45,7 @@ def statements(cursor: duckdb.DuckDBPyConnection) -> list[str]:
 
 
 def _comments(cursor: duckdb.DuckDBPyConnection) -> list[str]:
-    """``COMMENT ON`` tables and views with their columns."""
+    """Return ``COMMENT ON`` statements for tables and views with their columns."""
     columns: dict[str, list[str]] = {}
     for place, name, column in cursor.execute(
         "SELECT schema_name, table_name, column_name FROM duckdb_columns() WHERE database_name = current_database() "
@@ -61,7 +61,7 @@ def _comments(cursor: duckdb.DuckDBPyConnection) -> list[str]:
 
 
 def _called(cursor: duckdb.DuckDBPyConnection) -> list[tuple[str, str, str, str]]:
-    """Name, column, type and description of what queries answer that are no view: those that are only called."""
+    """Return name, column, type and description of the results of queries that are not views."""
     known = {row[0] for row in cursor.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal").fetchall()}
     rows = []
     for query in views.queries().values():
@@ -74,7 +74,7 @@ def _called(cursor: duckdb.DuckDBPyConnection) -> list[tuple[str, str, str, str]
 
 
 def object_doc(name: str) -> str:
-    """What a table, a view or a query is, in one or two sentences."""
+    """Return the description of a table, a view or a query, in one or two sentences."""
     if name in schema.tables():
         return schema.tables()[name].doc
     query = views.queries().get(name)
@@ -82,7 +82,7 @@ def object_doc(name: str) -> str:
 
 
 def column_doc(name: str, column: str) -> str:
-    """What a column of a table, a view or a query means; empty where nobody says."""
+    """Return the description of a column of a table, a view or a query; empty without one."""
     table = schema.tables().get(name.removesuffix("_all") if name != "stage_status" else "stages")
     if table is not None:
         return table.columns[column].doc
@@ -90,7 +90,7 @@ def column_doc(name: str, column: str) -> str:
 
 
 def example(name: str) -> str:
-    """SQL that asks for a table or a query and can be run as it is."""
+    """Return executable SQL that queries this table or query."""
     query = views.queries().get(name)
     if query is None:
         return f"FROM {name} LIMIT 5"
@@ -100,7 +100,7 @@ def example(name: str) -> str:
 
 
 def arguments(query: views.Query) -> str:
-    """The parameters with their defaults, as a call is written."""
+    """Return the parameters with their defaults, as in a call."""
     return ", ".join(key if default is None else f"{key} := {default}" for key, default in query.params.items())
 
 
@@ -112,7 +112,7 @@ def _descriptions() -> dict[str, str]:
 
 @cache
 def _of_tables() -> dict[str, str]:
-    """Descriptions of columns by name alone; a trajectory's before a turn's, as queries count trajectories."""
+    """Return descriptions by column name. A trajectory's column wins over a turn's, because queries count trajectories."""
     tables = schema.tables()
     ordered = [tables[name] for name in tables if name not in ("trajectories", "turns")]
     docs: dict[str, str] = {}

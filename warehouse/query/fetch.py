@@ -1,4 +1,4 @@
-"""Fetching an answer, and telling a damaged file from a query that is wrong."""
+"""Fetching of results, and the distinction between a damaged file and a wrong query."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ FILE_ERRORS: tuple[type[duckdb.Error], ...] = (
     duckdb.InternalException,
     duckdb.FatalException,
 )
-"""What DuckDB raises for a file that vanished or is damaged (and for some wrong queries)."""
+"""DuckDB's exceptions for a file that vanished or is damaged (and for some wrong queries)."""
 
 
 def may_be_of_a_file(error: duckdb.Error) -> bool:
-    """Whether a file may be to blame. A block of a pack that fails its checksum has no class of its own."""
+    """Return True if a file may be the cause. A pack's block that fails its checksum raises the base class."""
     return isinstance(error, FILE_ERRORS) or type(error) is duckdb.Error
 
 
 def file_fault(root: Path, snapshot: Snapshot, error: duckdb.Error) -> LogError | None:
-    """The error about the damaged file behind DuckDB's, None when the snapshot's files are not to blame."""
+    """Return the error about the damaged file behind DuckDB's error, None when the snapshot's files are not the cause."""
     text = str(error)
     if fault := damage(root, snapshot, whole="checksum" in text):
         return fault
@@ -44,7 +44,7 @@ def file_fault(root: Path, snapshot: Snapshot, error: duckdb.Error) -> LogError 
 
 
 def fetch(cursor: duckdb.DuckDBPyConnection, text: str, params: dict[str, Any]) -> pa.Table:
-    """An answer as an Arrow table; whole numbers are int64 wherever they fit."""
+    """Return a result as an Arrow table; whole numbers are int64 wherever they fit."""
     import pyarrow as pa  # late: a tenth of a second that `userrl sql` does without
 
     relation: Any = cursor.sql(text, params=params or None)
@@ -62,7 +62,7 @@ def fetch(cursor: duckdb.DuckDBPyConnection, text: str, params: dict[str, Any]) 
 def fetch_rows(
     connection: duckdb.DuckDBPyConnection, text: str, params: dict[str, Any], rows: int
 ) -> tuple[list[str], list[str], list[tuple[Any, ...]]]:
-    """Columns, their types and at most `rows` of its rows; dates and times as text, since Python knows no infinite ones."""
+    """Return columns, their types and at most `rows` rows. Dates and times are texts, because Python has no infinite ones."""
     relation: Any = connection.sql(text, params=params or None)
     if relation is None:
         return [], [], []
@@ -80,8 +80,10 @@ warnings.filterwarnings("ignore", "Arrow output on a DB-API result")
 
 
 def fetch_turns(cursor: duckdb.DuckDBPyConnection, text: str, columns: Sequence[str]) -> pa.Table:
-    """The answer to a query of columns of `turns`. Not through a relation, which is planned twice; nor through Python's own
-    values, for which pyarrow loads pandas (40 MB) where that is installed.
+    """Return the result of a query on columns of `turns`.
+
+    It does not use a relation, which is planned twice, or Python values, for which pyarrow loads pandas (40 MB) where
+    it is installed.
     """
     import pyarrow as pa
 

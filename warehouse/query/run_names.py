@@ -1,4 +1,4 @@
-"""Runs named in SQL as everywhere else: ``run := 'latest'``, a name or the beginning of an id becomes the run's id."""
+"""Run names in SQL: in ``run := 'latest'``, a name or the beginning of an id becomes the run's id."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from warehouse.schema import literal
 
 
 def with_run_ids(root: Path, text: str) -> str:
-    """The text with the id in place of each run that a query is asked for. Raises ConfigError for one that is not there."""
+    """Replace each run name in a query's arguments by the run's id. Raises ConfigError for an unknown run."""
     parts = [part for _, part in _parts(text)]
     for place in list(_named(text)):
         quoted = parts[place].rstrip()
@@ -24,7 +24,9 @@ def with_run_ids(root: Path, text: str) -> str:
 
 
 def _named(text: str) -> Iterator[int]:
-    """Where texts stand that name runs: after ``run :=``, and as the first argument of a query whose first is ``run``."""
+    """Yield the positions of run names: after ``run :=``, and as the first argument of a query whose first parameter
+    is ``run``.
+    """
     shown = [
         (place, kind, part.strip())
         for place, (kind, part) in enumerate(_parts(text))
@@ -40,7 +42,7 @@ def _named(text: str) -> Iterator[int]:
 
 
 def _parts(text: str) -> list[tuple[object, str]]:
-    """The text cut at its tokens, each with its kind; joined again they are the text."""
+    """Split the text at its tokens, each with its kind; joined again they are the text."""
     data, tokens = text.encode(), duckdb.tokenize(text)
     starts = [0, *(start for start, _ in tokens[1:]), len(data)] if tokens else [0, len(data)]
     kinds: list[object] = [kind for _, kind in tokens] or [None]

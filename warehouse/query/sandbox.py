@@ -1,10 +1,10 @@
-"""Untrusted SQL: one SELECT over a fixed list of files, within its time and memory, in a process of its own.
+"""Untrusted SQL: one SELECT over a fixed list of files, with limits on time and memory, in a separate process.
 
-Three locks. `statements` lets through only what reads, without functions that read files or run SQL from strings. DuckDB
-itself is locked afterwards: no file but the listed ones, no extension, no setting, no Python variable, no spilling. The list
-alone would not do, since a listed file could be overwritten by COPY; the statement check alone would not do, since functions read
-files. And since DuckDB neither counts all of its memory nor looks at the clock in every function, the kernel limits both for the
-process that asks (`sandboxed`): address space, time, and no file may grow.
+There are three locks. `statements` accepts only statements that read, without functions that read files or run SQL
+from strings. DuckDB itself is then locked: only the listed files, no extension, setting, Python variable or spilling.
+The file list alone is not enough, because COPY could overwrite a listed file. The statement check alone is not
+enough, because functions read files. Third, the kernel limits the querying process (`sandboxed`): address space,
+time, and no file may grow. DuckDB neither counts all of its memory nor checks the clock in every function.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ SECONDS = 30.0
 MEMORY = 2 * 10**9
 ROWS = 10_000
 GRACE_SECONDS = 0.5
-"""How long the process may take to say that its time is over, before it is killed."""
+"""Seconds in which the process may report its time-out before it is killed."""
 
 _KEPT = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
-"""Of this process's environment; the rest may hold keys and passwords."""
+"""Environment variables passed on; the others may hold keys and passwords."""
 
 
 _begun: list[subprocess.Popen[bytes]] = []
-"""At most one process that waits for its question."""
+"""At most one process that waits for its query."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Rows of one query, their values as JSON has them (others as text). types: DuckDB's, one for each
-    column. truncated: there were more than the limit.
+    """The rows of one query, with values as in JSON (others as text). types: DuckDB's type of each column. truncated:
+    True if there were more rows than the limit.
 
-    as_of: Unix seconds of the list of files. notes: what is wrong with the stored rows, in sentences.
+    as_of: Unix seconds of the list of files. notes: faults of the stored rows, in sentences.
     """
 
     columns: list[str]
@@ -57,9 +57,9 @@ def ask(
 ) -> Answer:
     """Answer one untrusted query.
 
-    seconds: from the call to the answer. memory: bytes beyond what an empty question takes. Paths of this machine in the answer
-    are written from the home or the user's folder. Raises Refused with one sentence, or with DuckDB's words for SQL that is
-    merely wrong; LogError for a damaged file.
+    seconds: from the call to the answer. memory: bytes beyond the need of an empty query. Paths of this machine in
+    the answer are written relative to the home or the user's folder. Raises Refused with one sentence, or with
+    DuckDB's message for wrong SQL; LogError for a damaged file.
     """
     check_exists(root)
     request = {
@@ -84,7 +84,7 @@ def ask(
 
 
 def begin() -> None:
-    """Start the process of the next question now: while it imports DuckDB, the caller has imports of its own to do."""
+    """Start the process of the next query now: it imports DuckDB while the caller does its own imports."""
     _begun.append(_start())
 
 
@@ -100,10 +100,10 @@ def _start() -> subprocess.Popen[bytes]:
 
 
 def too_long(seconds: float) -> str:
-    """The sentence about time."""
+    """Return the message about time."""
     return f"The query took longer than {seconds:g} s; narrow it, for example to one run."
 
 
 def too_large(memory: int) -> str:
-    """The sentence about memory."""
+    """Return the message about memory."""
     return f"The query needs more than {memory / 1e6:.0f} MB of memory; narrow it, or aggregate before joining."

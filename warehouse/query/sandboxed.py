@@ -1,4 +1,4 @@
-"""The process in which untrusted SQL is asked: ``python -m warehouse.query.sandboxed``.
+"""The process that runs untrusted SQL: ``python -m warehouse.query.sandboxed``.
 
 It reads one request from stdin and writes its answer to stdout, both as JSON (see `sandbox`).
 """
@@ -29,9 +29,9 @@ from warehouse.query.statements import check_functions, check_statement
 
 ANSWER_BYTES = 64 * 10**6
 OVERHEAD_BYTES = 32 * 2**20
-"""Address space for threads and buffers that come with any query."""
+"""Address space for the threads and buffers of any query."""
 BACKGROUND = 10
-"""Niceness of a query: a training beside it goes first."""
+"""Niceness of a query, so that training has priority."""
 
 
 def main() -> None:
@@ -110,20 +110,20 @@ def _ask(request: dict[str, Any], seconds: float) -> dict[str, Any]:
 
 
 def names_queries(text: str) -> bool:
-    """Whether a text may mean one of the shipped views and queries, whose definition takes a tenth of a second."""
+    """Return True if a text may use one of the shipped views and queries, whose definition takes a tenth of a second."""
     words = set(re.findall(r"\w+", text.lower()))
     return not words.isdisjoint(views.topic_names() | {"reference"})
 
 
 def without_path(text: str) -> str:
-    """A text in which this machine's folders are written from the home (that the warehouse lies in) or the user's folder."""
+    """Replace this machine's folders in a text by the home (which contains the warehouse) or the user's folder."""
     for path, name in _places():
         text = text.replace(path, name)
     return text
 
 
 def _shown(value: Any) -> Any:
-    """A value as JSON can hold it; what it has no form for stays, and becomes its text."""
+    """Return a value for JSON. A value without a JSON form stays, and becomes its text later."""
     if isinstance(value, str):
         return without_path(value)
     if isinstance(value, (list, tuple)):

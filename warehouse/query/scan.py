@@ -1,4 +1,4 @@
-"""SQL for one table's rows wherever they lie: in packs, sealed segments and live files."""
+"""SQL for one table's rows in packs, sealed segments and live files."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def rows(
     where: str = "",
     scattered: bool = False,
 ) -> str:
-    """The table's rows with the newest schema's columns; what older files lack is null.
+    """Return SQL for the table's rows with the newest schema's columns; columns missing in older files are null.
 
-    packs: the columns that each attached pack has of this table, by the pack's alias; empty where it lacks the table or
-    holds no row of it. only: the columns to read, all by default. where: a condition on them, applied to each part.
-    scattered: few rows, far from each other; a pack then finds them first, and reads no other row's text.
-    A torn last line of a live file becomes a null row in DuckDB, hence the test of a key that is never null.
+    packs: the columns that each attached pack has of this table, by the pack's alias; empty where it lacks the table
+    or its rows. only: the columns to read, all by default. where: a condition on them, applied to each part.
+    scattered: for few rows far from each other; a pack then finds them first, and reads no other row's text. DuckDB
+    turns an incomplete last line of a live file into a null row, so a key that is never null is tested.
     """
     types = {name: kind for name, kind in schema.types(table).items() if only is None or name in only}
     columns = ", ".join(types)
@@ -51,7 +51,7 @@ def rows(
 
 
 def read_lines(table: str, files: Sequence[Path]) -> str:
-    """The rows of JSON lines; a line that cannot be read is left out or a row of nulls."""
+    """Return SQL for the rows of JSON lines. An unreadable line is left out or becomes a row of nulls."""
     return (
         f"FROM read_json({file_list(files)}, columns = {schema.json_columns(table)}, format = 'newline_delimited', "
         f"ignore_errors = true, maximum_object_size = {LIVE_LINE_BYTES})"
@@ -59,15 +59,16 @@ def read_lines(table: str, files: Sequence[Path]) -> str:
 
 
 def has_rows(table: str, snapshot: Snapshot) -> bool:
-    """Whether there is anything of the table: packs say how many rows of it they hold, a file always holds some."""
+    """Return True if the table may have rows: packs state their number of rows, and a file always has some."""
     packed = any(entry["rows"].get(table, 1) for entry in snapshot.packs.values())
     return packed or bool(snapshot.sealed.get(table) or snapshot.live.get(table))
 
 
 def credited(snapshot: Snapshot, turns: str = "FROM store.turns", credits: str = "FROM store.credits") -> str:
-    """Turns with their credit, from the SQL of both; when no credits lie apart, packed turns have theirs already.
+    """Return SQL for turns with their credit, from the SQL of both. Without separate credits, packed turns have
+    theirs already.
 
-    Planning a join with nothing would cost a lookup of one trajectory a quarter of its time.
+    Planning a join with an empty table would take a quarter of the time of looking up one trajectory.
     """
     if not has_rows("credits", snapshot):
         return turns
@@ -78,7 +79,7 @@ def credited(snapshot: Snapshot, turns: str = "FROM store.turns", credits: str =
 
 
 def trials(files: Sequence[Path]) -> str:
-    """The last record of each trial."""
+    """Return SQL for the last record of each trial."""
     if not files:
         return "FROM template.trials"
     return (

@@ -1,6 +1,6 @@
-"""Which SQL only reads: one SELECT, DESCRIBE, EXPLAIN (of a SELECT) or PIVOT, without a word that writes.
+"""A check that SQL only reads: one SELECT, DESCRIBE, EXPLAIN (of a SELECT) or PIVOT, without a word that writes.
 
-A statement is checked as DuckDB parses it, never by its text alone: a CTE's body may be a COPY, and strings, comments
+A statement is checked as DuckDB parses it, never by its text alone. A CTE's body may be a COPY, and strings, comments
 and quoted names are not commands.
 """
 
@@ -55,8 +55,9 @@ def check_statement(text: str) -> None:
 
 
 def check_words(text: str) -> None:
-    """Raise Refused for a word that writes, wherever it stands: a CTE's body may be a COPY or a DELETE, and the whole is
-    then still a SELECT to DuckDB."""
+    """Raise Refused for a word that writes, in any position. A CTE's body may be a COPY or a DELETE, and DuckDB still
+    parses the whole as a SELECT.
+    """
     for word, _ in _words(text):
         if word.upper() in _WRITES:
             raise Refused(
@@ -66,7 +67,7 @@ def check_words(text: str) -> None:
 
 
 def check_nodes(text: str) -> None:
-    """The second lock: raise Refused when the parsed statement holds a node that writes."""
+    """Raise Refused when the parsed statement has a node that writes. This is the second lock."""
     with duckdb.connect(":memory:") as con:
         parsed = str(con.execute("SELECT json_serialize_sql($1)", [text]).fetchall()[0][0])
     if node := _WRITING_NODE.search(parsed):
@@ -82,7 +83,7 @@ def check_functions(text: str) -> None:
 
 
 def _words(text: str) -> Iterator[tuple[str, bool]]:
-    """Keywords and names of a text, quoted names with their quotes, and whether an opening parenthesis follows."""
+    """Yield keywords and names of a text, quoted names with their quotes, and True if an opening parenthesis follows."""
     data, tokens = text.encode(), duckdb.tokenize(text)
     ends = [*(start for start, _ in tokens[1:]), len(data)][: len(tokens)]
     outside_comments = [
@@ -97,7 +98,7 @@ def _words(text: str) -> Iterator[tuple[str, bool]]:
 
 @cache
 def _closed_functions() -> frozenset[str]:
-    """Every table function and pragma that DuckDB has, but the harmless ones."""
+    """Return every table function and pragma of DuckDB, except the harmless ones."""
     with duckdb.connect(":memory:") as con:
         rows = con.execute(
             "SELECT DISTINCT function_name FROM duckdb_functions() WHERE function_type IN ('table', 'pragma')"

@@ -1,6 +1,6 @@
-"""Which rows a rewind hides, and the views that hide them.
+"""Rows that a rewind hides, and the views that hide them.
 
-The views are rebuilt whenever the rewinds change: without any they are the stored rows themselves, so that the common
+The views are rebuilt whenever the rewinds change. Without rewinds they are the stored rows themselves, so the common
 case costs nothing.
 """
 
@@ -18,11 +18,12 @@ from warehouse.files.encode import fitting
 from warehouse.schema import literal, types
 
 UNTOUCHED_STAGES = ("distill", "sft", "evaluate", "play")
-"""Stages whose metrics a rewind to a training step leaves alone (metrics carry no phase)."""
+"""Stages whose metrics a rewind to a training step does not affect (metrics carry no phase)."""
 
 COLD_START = "sft"
-"""Its steps, and those of the fine-tunings ``sft-1`` ... after it, are counted apart from those of reinforcement learning: a
-rewind of one to a step reaches its own rows alone."""
+"""The stage of supervised training. Its steps, and those of later fine-tunings ``sft-1`` ..., are counted separately
+from reinforcement learning. A rewind of such a stage affects only its own rows.
+"""
 
 KINDS = ("rewind", "replay")
 """The kinds of events that hide rows. ``replay`` hides the rejected trajectories of a stage, which are played again."""
@@ -40,7 +41,7 @@ _ANTI = "ANTI JOIN store.{0} r ON t.run_id = r.run_id AND t.incarnation < r.inca
 class Rewind:
     """One rewind event: hides rows of the run's incarnations below this one.
 
-    rejected_only: a replay, which hides the rejected trajectories of its stage and no others.
+    rejected_only: a replay, which hides only the rejected trajectories of its stage.
     """
 
     run_id: str
@@ -51,12 +52,12 @@ class Rewind:
 
     @property
     def supervised(self) -> bool:
-        """Whether it is one of supervised training."""
+        """Return True for a rewind of supervised training."""
         return self.stage == COLD_START or (self.stage or "").startswith(f"{COLD_START}-")
 
     @property
     def branch(self) -> str | None:
-        """The end of the names of the stages that it reaches: those of its own branch; None where it reaches all."""
+        """Return the suffix of the affected stage names, of the rewind's own branch; None if it affects all."""
         branch = branch_of(self.stage or "")
         return f"-{branch}" if branch else None
 
@@ -64,9 +65,9 @@ class Rewind:
 def readable(
     rows: Iterable[tuple[str | None, int | None, str | None, int | None, str]],
 ) -> tuple[list[Rewind], list[str]]:
-    """The rewinds among rows (run, incarnation, stage, step, kind) of events, and a sentence about each that is none.
+    """Return the rewinds among event rows (run, incarnation, stage, step, kind), and a sentence about each unreadable one.
 
-    Such a row does not say what it voids (a damaged line, or an earlier version's): it hides nothing.
+    An unreadable row does not say what it voids (a damaged line, or an earlier version's). It hides nothing.
     """
     rewinds: list[Rewind] = []
     sentences: list[str] = []
@@ -81,7 +82,7 @@ def readable(
 
 
 def may_rewind(path: Path) -> bool:
-    """Whether a live events file may hold a rewind; one that is gone may."""
+    """Return True if a live events file may hold a rewind, or is gone."""
     try:
         text = path.read_bytes()
         return any(f'"{kind}"'.encode() in text for kind in KINDS)
@@ -90,7 +91,9 @@ def may_rewind(path: Path) -> bool:
 
 
 def unreadable_lines(path: Path) -> int:
-    """How many whole lines of a live events file are no event, or a rewind that does not say what it replaces."""
+    """Return the number of complete lines of a live events file that are not an event, or a rewind that does not say
+    what it replaces.
+    """
     count = 0
     for line in path.read_bytes().split(b"\n")[:-1]:
         if intact(line) is False:
@@ -107,7 +110,7 @@ def unreadable_lines(path: Path) -> int:
 
 
 def definitions(rewinds: Sequence[Rewind]) -> list[str]:
-    """SQL that fills the tables of rewinds in `store`, and makes the views in which these hide rows."""
+    """Return SQL that fills the tables of rewinds in `store`, and creates the views in which these hide rows."""
     to_step = [r for r in rewinds if r.step is not None]
     rewound = [(r.run_id, p, r.incarnation, r.step, r.branch) for r in to_step if not r.supervised for p in _PHASES]
     refitted = [(r.run_id, r.stage, r.incarnation, r.step) for r in to_step if r.supervised]
@@ -154,7 +157,7 @@ def definitions(rewinds: Sequence[Rewind]) -> list[str]:
 
 
 def visible(source: str, rewinds: Sequence[Rewind]) -> str:
-    """SQL of the rows of `source` (turns, trajectories or model calls, as SQL) that no rewind hides."""
+    """Return SQL of the rows of `source` (turns, trajectories or model calls, as SQL) that no rewind hides."""
     rewound = any(r.step is not None and not r.supervised for r in rewinds)
     restarted = any(map(_whole_stage, rewinds))
     replayed = any(r.rejected_only for r in rewinds)

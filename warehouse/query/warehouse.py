@@ -1,6 +1,6 @@
-"""The warehouse for Python: SQL, named queries and text search over everything that was logged.
+"""The warehouse for Python: SQL, named queries and text search over all logged data.
 
-Results are held in memory: a relation that was returned stays as it was, whatever happens on disk afterwards.
+Results are held in memory: a returned relation never changes, whatever happens on disk afterwards.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 INDEXED_BYTES = 32 * 2**20
-"""Text in one batch for the text index, to within one turn. Arrow and SQLite end at 1 to 2 GiB, and memory may end sooner."""
+"""Text in one batch for the text index, to within one turn. Arrow and SQLite are limited to 1 to 2 GiB, and memory
+may be less.
+"""
 
 _PARTS = """
 WITH sized AS (SELECT traj_id, turn, sum({bytes}) AS bytes FROM ({turns}) GROUP BY traj_id, turn),
@@ -37,31 +39,31 @@ SELECT min([traj_id, turn]), max([traj_id, turn]), list(DISTINCT traj_id >> 24) 
 """
 
 SEARCH_SECONDS = 5.0
-"""Most time that a list may wait for its text search."""
+"""Maximum seconds that a list waits for its text search."""
 
 
 def open_warehouse(
     path: Path | str | None = None, read_only: bool = True, run: str | Collection[str] | None = None
 ) -> Warehouse:
-    """The warehouse at `path` (default: `default_root()`) for Python.
+    """Open the warehouse at `path` (default: `default_root()`).
 
-    read_only: with True only queries are taken (SELECT, DESCRIBE, EXPLAIN ...); with False scratch tables and views may
-    be made too. They live in memory only: nothing here ever changes the stored rows.
-    run: an id or several, for questions about these runs alone: who asks does not pay for the runs beside them. Rows of others
-    may be there and may be missing.
-    Raises ConfigError where there is no warehouse.
+    read_only: True accepts only queries (SELECT, DESCRIBE, EXPLAIN ...); False also allows scratch tables and views.
+    These exist in memory only: stored rows never change. run: one or more ids, to query only these runs and not pay
+    for the others. Rows of other runs may or may not be present. Raises ConfigError where there is no warehouse.
     """
     runs = frozenset([run]) if isinstance(run, str) else None if run is None else frozenset(run)
     return Warehouse(Path(path) if path is not None else default_root(), read_only=read_only, runs=runs)
 
 
 class Warehouse:
-    """Open for reading. Thread-safe."""
+    """A warehouse opened for reading. Thread-safe."""
 
     def __init__(
         self, root: Path, *, read_only: bool = True, queries: bool = True, runs: Set[str] | None = None
     ) -> None:
-        """queries: with the shipped queries and views; upkeep does without them, which is a quarter of a second."""
+        """Open the warehouse. queries: include the shipped queries and views; maintenance skips them and saves a
+        quarter of a second.
+        """
         self.root = root
         self.read_only = read_only
         self._connection = Connection(root, queries=queries, runs=runs)
@@ -73,14 +75,14 @@ class Warehouse:
         """Run one statement and return its result as a relation (`.pl()`, `.df()`, `.fetchall()`), held in memory.
 
         params: values of ``$name`` in the text. ``run := 'latest'``, a name or the beginning of an id work as in
-        `query`. Raises duckdb.Error for bad SQL, Refused for what only reads may not do.
+        `query`. Raises duckdb.Error for bad SQL, Refused for a statement that does more than read.
         """
         if self.read_only:
             check_statement(text)
         return self._relation(self.arrow(with_run_ids(self.root, text), **params))
 
     def arrow(self, text: str, **params: Any) -> pa.Table:
-        """Like `sql`, as an Arrow table."""
+        """Run one statement like `sql`, and return an Arrow table."""
 
         def ask(cursor: duckdb.DuckDBPyConnection, _: QueriedFiles) -> pa.Table:
             if dictionary.concerns(text):
@@ -90,11 +92,11 @@ class Warehouse:
         return self._connection.steady(ask)
 
     def rows(self, sql: str, **params: Any) -> list[dict[str, Any]]:
-        """The rows of one statement of ours; planned once, so quicker than `arrow` where they are few."""
+        """Return the rows of one statement of ours. It is planned once, so it is faster than `arrow` for few rows."""
         return self._connection.steady(lambda cursor, _: _dictionaries(cursor.execute(sql, params or None)))
 
     def query(self, name: str, **params: Any) -> duckdb.DuckDBPyRelation:
-        """A shipped query by name (`queries()` lists them), parameters by keyword; `run` takes any run name or latest."""
+        """Run a shipped query by name (`queries()` lists them), parameters by keyword; `run` takes any run name or latest."""
         known = views.queries().get(name)
         if known is None:
             raise ConfigError(f"There is no query {name!r}.{nearest(name, views.queries())}")
@@ -119,16 +121,17 @@ class Warehouse:
         return self._relation(self.arrow(f"FROM {name}({arguments})", **params))
 
     def queries(self) -> dict[str, views.Query]:
-        """The shipped queries with their descriptions and parameters."""
+        """Return the shipped queries with their descriptions and parameters."""
         return views.queries()
 
     def search(
         self, text: str, *, limit: int = 20, run: str | None = None, seconds: float = 60.0
     ) -> duckdb.DuckDBPyRelation:
-        """Turns whose thought, content, observation or message matches (words, "a phrase", AND, OR, NEAR), newest first.
+        """Return turns whose thought, content, observation or message matches (words, "a phrase", AND, OR, NEAR),
+        newest first.
 
-        Superseded turns are left out. The index reaches up to the last compaction; `unindexed()` counts later turns.
-        Raises ConfigError when there is no index yet, and after `seconds` without enough matches.
+        Superseded turns are left out. The index covers turns up to the last compaction; `unindexed()` counts later
+        turns. Raises ConfigError when there is no index yet, and after `seconds` without enough matches.
         """
         if limit < 1:
             raise ConfigError(f"A search finds at least one turn; limit={limit} asks for none.")
@@ -136,7 +139,7 @@ class Warehouse:
         return self._relation(hits)
 
     def _only(self, run: str | None) -> index.RunFilter | None:
-        """For searching one run's turns."""
+        """Return the filter for one run's turns."""
         if run is None:
             return None
         run_id = find_run(self.root, run)["run_id"]
@@ -145,7 +148,7 @@ class Warehouse:
         return index.RunFilter(run_id, frozenset(set(numbers.values()) - {own}))
 
     def turns_at(self, keys: Sequence[tuple[int, int]], columns: Sequence[str]) -> pa.Table:
-        """Some columns of the turns (traj_id, turn), in the order of `keys`; superseded ones left out."""
+        """Return some columns of the turns (traj_id, turn), in the order of `keys`; superseded ones are left out."""
         ids, numbers = sorted({traj_id for traj_id, _ in keys}), sorted({turn for _, turn in keys})
         ranked = ", ".join(f"({traj_id}, {turn}, {rank})" for rank, (traj_id, turn) in enumerate(keys))
         # Plain lists, which DuckDB compares with what files say of their parts; pairs it would not.
@@ -162,7 +165,7 @@ class Warehouse:
         return self._connection.steady(ask)
 
     def stored(self, table: str, traj_ids: Sequence[int], columns: str = "*") -> list[dict[str, Any]]:
-        """Rows of some trajectories in `turns`, `trajectories` or `model_calls`, superseded ones too, in no order."""
+        """Return rows of some trajectories in `turns`, `trajectories` or `model_calls`, including superseded ones, unordered."""
 
         def ask(cursor: duckdb.DuckDBPyConnection, state: QueriedFiles) -> list[dict[str, Any]]:
             return _dictionaries(
@@ -172,8 +175,10 @@ class Warehouse:
         return self._connection.steady(ask)
 
     def trajectories_with(self, text: str, *, limit: int, run: str | None = None) -> list[int]:
-        """Ids of trajectories with a turn that matches, superseded ones too: of indexed turns as `search` has it (the newest
-        `limit` of them), of later ones those that hold the text as it stands, in either case.
+        """Return ids of trajectories with a matching turn, including superseded ones.
+
+        Indexed turns match as in `search` (the newest `limit` of them). Later turns match if they contain the literal
+        text, in any case.
         """
         found: list[int] = []
         indexed = index.indexed_segments(self.root)
@@ -189,7 +194,7 @@ class Warehouse:
         return list(dict.fromkeys([*found, *(traj_id for (traj_id,) in self._connection.steady(ask))]))
 
     def unindexed(self) -> int:
-        """How many turns the text index does not have yet, or perhaps not: of a pack that it has in part, all."""
+        """Return the number of turns that the text index may lack. A partly indexed pack counts with all its turns."""
         indexed = index.indexed_segments(self.root)
 
         def ask(cursor: duckdb.DuckDBPyConnection, state: QueriedFiles) -> int:
@@ -199,10 +204,11 @@ class Warehouse:
         return self._connection.steady(ask)
 
     def turns_beyond(self, indexed: Set[Segment], *, most_bytes: int = INDEXED_BYTES) -> index.StoredTurns | None:
-        """For the text index (`index.TurnsBeyond`); the caller holds the compactor's lock, so files stay where they are.
+        """Return the turns for the text index (`index.TurnsBeyond`). The caller holds the compactor's lock, so files
+        stay in place.
 
-        most_bytes: of text in one batch, to within one turn. The text is read twice: its length first, by which the batches
-        are cut, then each batch.
+        most_bytes: text in one batch, to within one turn. The text is read twice: first its length, to cut the
+        batches, then each batch.
         """
 
         def ask(cursor: duckdb.DuckDBPyConnection, state: QueriedFiles) -> tuple[Snapshot, list[tuple[Any, ...]]]:
@@ -221,7 +227,7 @@ class Warehouse:
     def _texts(
         self, stored: Snapshot, first: list[int], last: list[int], writers: list[int]
     ) -> list[tuple[int, int, str]]:
-        """(traj_id, turn, text) of the turns from one key to another, in order. writers: the traj_ids' upper bits."""
+        """Return (traj_id, turn, text) of the turns from one key to another, in order. writers: the traj_ids' upper bits."""
         files = self._connection.files_of(stored, "turns", [writer << 24 for writer in writers])
         where = (
             f"traj_id BETWEEN {first[0]} AND {last[0]} AND (traj_id > {first[0]} OR turn >= {first[1]}) "
@@ -232,13 +238,13 @@ class Warehouse:
         return self._connection.steady(lambda cursor, _: cursor.execute(text).fetchall(), may_pin=False)
 
     def packed(self, table: str) -> str:
-        """SQL for the packed rows of a logged table, nothing joined to them: what `export` copies."""
+        """Return SQL for the packed rows of a logged table, without joins: the input of `export`."""
         return self._connection.steady(
             lambda _, state: self._connection.source(table, Snapshot(packs=state.snapshot.packs))
         )
 
     def close(self) -> None:
-        """Release files and memory; relations that were returned live on."""
+        """Release files and memory; returned relations stay valid."""
         self._connection.close()
 
     def __enter__(self) -> Self:
@@ -262,7 +268,7 @@ class Warehouse:
 
 
 def _setting(run: Mapping[str, Any], name: str, default: str | None) -> Any:
-    """A credit setting of a run: a column of its row, or, of later ones, what its recipe says; else the query's default."""
+    """Return a credit setting of a run: a column of its row, else the value in its recipe, else the query's default."""
     if name in run:
         return run[name]
     recipe = orjson.loads(run.get("recipe_json") or "{}")

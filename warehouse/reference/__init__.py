@@ -1,4 +1,4 @@
-"""Result tables as the papers print them, as tables in schema `reference`: facts to hold a run beside.
+"""Published result tables of the papers, as tables in schema `reference`, to compare a run with.
 
 Files are named ``<paper>_<table>.csv``; scores are as printed, in the unit of the paper's table.
 """
@@ -11,7 +11,7 @@ from warehouse.schema import literal
 
 
 def statements() -> list[str]:
-    """SQL that makes one table per CSV file."""
+    """Return SQL that creates one table per CSV file."""
     return [
         f"CREATE OR REPLACE TABLE reference.{file.stem} AS "
         f"FROM read_csv({literal(str(file))}, header = true, all_varchar = false)"

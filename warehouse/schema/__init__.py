@@ -1,7 +1,7 @@
-"""The tables, read from the versioned SQL files beside this module, and how values are written in SQL.
+"""The tables, read from the versioned SQL files in this folder, and the SQL form of values.
 
-The SQL is the single source: DuckDB's templates, the Parquet schema and the data dictionary all come from it. A version
-is the number in a file's name; files after the first hold only ``CREATE TABLE`` and ``ALTER TABLE ... ADD COLUMN``.
+The SQL is the single source of DuckDB's templates, the Parquet schema and the data dictionary. A version is the
+number in a file's name. Files after the first hold only ``CREATE TABLE`` and ``ALTER TABLE ... ADD COLUMN``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LOGGED = (
     "demonstrations",
     "judgements",
 )
-"""Tables whose rows the turn log writes; `runs` and `trials` have files of their own."""
+"""Tables whose rows the turn log writes; `runs` and `trials` have their own files."""
 
 _TABLE = re.compile(r"^CREATE TABLE (\w+) \(\s*(?:--\s*(.*))?$")
 _COLUMN = re.compile(r"^\s+(\w+)\s+(\w+(?:\[\])?)\s*,?\s*--\s*(.*)$")
@@ -57,14 +57,14 @@ class Table:
 
 @cache
 def scripts() -> tuple[tuple[int, str], ...]:
-    """The schema files as (version, SQL text), oldest first."""
+    """Return the schema files as (version, SQL text), oldest first."""
     files = sorted(Path(__file__).parent.glob("*.sql"))
     return tuple((int(file.name.split("_")[0]), file.read_text()) for file in files)
 
 
 @cache
 def tables() -> dict[str, Table]:
-    """Every table of the newest schema by name."""
+    """Return every table of the newest schema by name."""
     by_name: dict[str, Table] = {}
     for version, text in scripts():
         current: Table | None = None
@@ -80,18 +80,18 @@ def tables() -> dict[str, Table]:
 
 @cache
 def types(table: str) -> dict[str, str]:
-    """DuckDB type by column, in order."""
+    """Return the DuckDB type of each column, in order."""
     return {column.name: column.type for column in tables()[table].columns.values()}
 
 
 def version() -> int:
-    """The newest schema version this code knows."""
+    """Return the newest schema version this code knows."""
     return scripts()[-1][0]
 
 
 @cache
 def arrow_schema(table: str) -> pa.Schema:
-    """The table as an Arrow schema, carrying the schema version as metadata."""
+    """Return the table as an Arrow schema, with the schema version as metadata."""
     import pyarrow as pa
 
     arrow_types: dict[str, Any] = {
@@ -109,17 +109,17 @@ def arrow_schema(table: str) -> pa.Schema:
 
 
 def json_columns(table: str) -> str:
-    """The table's columns as DuckDB's ``columns = {...}`` literal for `read_json`."""
+    """Return the table's columns as DuckDB's ``columns = {...}`` literal for `read_json`."""
     return "{" + ", ".join(f"'{name}': '{kind}'" for name, kind in types(table).items()) + "}"
 
 
 def literal(value: object) -> str:
-    """A text, a number or None as an SQL literal."""
+    """Return a text, a number or None as an SQL literal."""
     if value is None:
         return "NULL"
     return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else str(value)
 
 
 def file_list(files: Iterable[Path]) -> str:
-    """Files as an SQL list of literals."""
+    """Return files as an SQL list of literals."""
     return "[" + ", ".join(literal(str(file)) for file in files) + "]"

@@ -1,10 +1,11 @@
-"""Text search over turns: an SQLite FTS5 index beside the packs, brought up to date by the compactor.
+"""Text search over turns: an SQLite FTS5 index next to the packs, updated by the compactor.
 
-Contentless: the index holds the words and where they stand, the warehouse holds the text. Turns of a trajectory are
-indexed one after the other, so one row (first_doc, traj_id, first_turn) locates them all. Hits come newest first, which
-needs no scoring of all matches and is quick for common words too; as many turns are read as are shown.
+The index is contentless: it holds the words and their positions, and the warehouse holds the text. Turns of a
+trajectory are indexed consecutively, so one row (first_doc, traj_id, first_turn) locates them all. Results are sorted
+newest first. This needs no scoring of all matches, is fast for common words too, and reads only as many turns as are
+shown.
 
-How turns are read is the caller's business (`warehouse.query`), so that this folder stands below it.
+The caller (`warehouse.query`) provides the functions that read turns, so this folder does not depend on it.
 """
 
 from __future__ import annotations
@@ -25,20 +26,20 @@ if TYPE_CHECKING:
 
 INDEX = "search.sqlite"
 LAYOUT = 4
-"""In the file's user_version. An index of another layout is rebuilt: it holds nothing that the warehouse does not."""
+"""Version of the index, in the file's user_version. An index of another layout is rebuilt; all its data is in the warehouse."""
 
 ROUND = 4_096
-"""Most turns that a search reads at once."""
+"""Maximum number of turns that a search reads at once."""
 
 TEXT = "concat_ws(' ', thought, CASE WHEN choice IS NULL THEN message ELSE content END, observation)"
 """SQL for the text of a turn that is indexed and searched."""
 
 TEXT_COLUMNS = ("choice", "thought", "message", "content", "observation")
-"""The columns that `TEXT` is made of."""
+"""The columns in `TEXT`."""
 
 TEXT_BYTES = """coalesce(strlen(thought), 0) + coalesce(strlen(observation), 0)
 + coalesce(strlen(CASE WHEN choice IS NULL THEN message ELSE content END), 0) + 100"""
-"""SQL for the memory that a turn's text takes; the 100 bytes are for its key and for the text's own overhead."""
+"""SQL for the memory of a turn's text. The 100 bytes are for its key and the text's own overhead."""
 
 HIT_COLUMNS = (
     *("run_id", "traj_id", "turn", "gym", "stage", "step", "phase"),
@@ -62,16 +63,16 @@ WHERE words MATCH ? AND words.rowid < ? AND traj_id >> 40 NOT IN ({}) ORDER BY w
 """
 
 _BROKEN = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-"""Result codes of an index that does not hold what it should."""
+"""Result codes of an index with wrong content."""
 
 _TOO_LONG = "The search took too long and was ended; name a rarer word."
 
 
 @dataclass(frozen=True, slots=True)
 class StoredTurns:
-    """Whole segments of turns, sealed or packed, and what is in them: batches of (traj_id, turn, text) in key order.
+    """Whole segments of turns, sealed or packed, and their content: batches of (traj_id, turn, text) in key order.
 
-    A batch is read when it is asked for, and is as large as fits in memory.
+    A batch is read on request, and is as large as fits in memory.
     """
 
     segments: Set[Segment]
@@ -79,15 +80,15 @@ class StoredTurns:
 
 
 TurnsBeyond = Callable[[Set[Segment]], StoredTurns | None]
-"""The stored turns that lie in none of these segments; None where a pack holds some of these beside others."""
+"""A function that returns the stored turns outside these segments; None where a pack mixes these with other segments."""
 
 TurnsAt = Callable[[Sequence[tuple[int, int]], Sequence[str]], "pa.Table"]
-"""Some columns of the turns (traj_id, turn), in the order of the keys; superseded ones left out."""
+"""A function that returns columns of the turns (traj_id, turn), in the order of the keys, without superseded ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunFilter:
-    """The one run whose turns are searched, and the numbers of runs that it is certainly not (upper bits of a traj_id)."""
+    """The one run whose turns are searched, and the numbers of certainly different runs (upper bits of a traj_id)."""
 
     run_id: str
     other_numbers: frozenset[int]
@@ -103,10 +104,10 @@ def search(
     seconds: float = 60.0,
     most: int = ROUND,
 ) -> pa.Table:
-    """At most `limit` matching turns (`HIT_COLUMNS`), newest first.
+    """Return at most `limit` matching turns (`HIT_COLUMNS`), newest first.
 
-    text: an FTS5 expression; one that FTS5 does not accept is searched as a phrase. most: turns read at once.
-    Raises ConfigError when there is no index or no word to search for, and after `seconds`.
+    text: an FTS5 expression; one that FTS5 does not accept is searched as a phrase. most: turns read at once. Raises
+    ConfigError without an index or a word to search for, and after `seconds`.
     """
     import pyarrow as pa  # late: a page that only lists what was found does without its 45 MB
     import pyarrow.compute as pc
@@ -129,9 +130,9 @@ def search(
 
 
 def trajectories(root: Path, text: str, *, limit: int, run: RunFilter | None, seconds: float) -> list[int]:
-    """Ids of trajectories with one of the `limit` newest matching turns, superseded ones too; no turn is read.
+    """Return ids of trajectories with one of the `limit` newest matching turns, including superseded ones. Reads no turn.
 
-    run: leaves out what is certainly of another run. Raises as `search` does.
+    run: leaves out matches that certainly belong to another run. Raises as `search` does.
     """
     with _asking(root, text, run, time.monotonic() + seconds) as ask:
         return list(dict.fromkeys(traj_id for _, traj_id, _ in ask(2**62, limit)))
@@ -141,8 +142,9 @@ def trajectories(root: Path, text: str, *, limit: int, run: RunFilter | None, se
 def _asking(
     root: Path, text: str, run: RunFilter | None, deadline: float
 ) -> Iterator[Callable[[int, int], list[tuple[int, int, int]]]]:
-    """Asks for (row, traj_id, turn) of so many matches before a row, the newest first; all at once, so that the index is not
-    locked while turns are read.
+    """Yield a function for (row, traj_id, turn) of a number of matches before a row, newest first.
+
+    It fetches them all at once, so the index is not locked while turns are read.
     """
     if not text.strip():
         raise ConfigError("There is nothing to search for; give at least one word.")
@@ -159,9 +161,9 @@ def _asking(
 
 
 def indexed_segments(root: Path) -> set[Segment]:
-    """The segments whose turns the index has; empty where there is none, or one of an older layout.
+    """Return the segments whose turns are indexed; empty without an index, or for an older layout.
 
-    Segments, and not how far each writer's rows reach: a turn that is sealed at once overtakes live ones before it.
+    Segments are stored instead of each writer's last row, because a turn that is sealed at once overtakes earlier live ones.
     """
     if not (root / INDEX).exists():
         return set()
@@ -170,7 +172,7 @@ def indexed_segments(root: Path) -> set[Segment]:
 
 
 def _expression(text: str) -> str:
-    """The text where FTS5 takes it for an expression, else as a phrase."""
+    """Return the text if FTS5 accepts it as an expression, else as a phrase."""
     # SQLite would take a null for the end of the expression, and a lone surrogate cannot be passed; neither is in a word.
     text = text.replace("\0", " ").encode("utf-8", "replace").decode()
     phrase = '"' + text.replace('"', '""') + '"'
@@ -188,7 +190,7 @@ def _expression(text: str) -> str:
 
 @contextmanager
 def _reading(root: Path) -> Iterator[sqlite3.Connection]:
-    """The index, opened so that SQLite can undo what a killed compaction left half done; ConfigError when it cannot."""
+    """Open the index so that SQLite can undo the unfinished work of a killed compaction. Raises ConfigError when it cannot."""
     # rw, not rwc: no index is made here. SQLite itself falls back to reading only where the file is write-protected.
     index = sqlite3.connect(f"{(root / INDEX).absolute().as_uri()}?mode=rw", uri=True, isolation_level=None)
     try:
@@ -208,7 +210,7 @@ def _reading(root: Path) -> Iterator[sqlite3.Connection]:
 
 
 def damage(root: Path, *, whole: bool) -> str | None:
-    """Return what is wrong with the index file, None when nothing is or there is no file. The compactor's lock must be held.
+    """Return the fault of the index file, None without a fault or a file. The compactor's lock must be held.
 
     whole: read every page. An index of an older layout is not damaged: the next compaction rebuilds it.
     """
@@ -237,7 +239,7 @@ def damage(root: Path, *, whole: bool) -> str | None:
 
 
 def older_layout(root: Path) -> bool:
-    """Whether there is an index of another layout, which the next compaction rebuilds."""
+    """Return True for an index of another layout, which the next compaction rebuilds."""
     if not (root / INDEX).exists():
         return False
     with _reading(root) as index:
@@ -250,11 +252,11 @@ def remove_index(root: Path) -> None:
 
 
 def update_index(root: Path, turns_beyond: TurnsBeyond) -> int:
-    """Index sealed and packed turns not yet in it; returns how many. The compactor's lock must be held.
+    """Index sealed and packed turns not yet in it. Return their number. The compactor's lock must be held.
 
-    A kill leaves the index as it was: additions are one transaction, and a rebuilt one, because the old is of another
-    layout, cannot be read or has only some turns of a pack, replaces the old by a rename. Raises sqlite3.Error, for
-    example for a full disk, and what reading the turns raises.
+    A kill leaves the index unchanged: additions are one transaction, and a rebuilt index replaces the old one by a
+    rename. It is rebuilt when the old one has another layout, cannot be read, or has only some turns of a pack.
+    Raises sqlite3.Error, for example for a full disk, and the errors of reading turns.
     """
     path, draft, compacted = root / INDEX, root / f".{INDEX}.new", root / f".{INDEX}.whole"
     try:
