@@ -1,4 +1,4 @@
-"""`data`: the published tasks of all gyms by one switch, written into every gym that has some."""
+"""The switch `data`: published tasks for all gyms at once, written into every gym that has some."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ SEARCHED = ("search", "searchqa")
 
 
 def use_published(merged: Merged, folder: Path | None, keys: Collection[str] | None = None) -> dict[str, str]:
-    """Write `gyms.NAME.published` for every gym of the recipe that has published tasks; returns those that have none, and why.
+    """Set `gyms.NAME.published` for every gym of the recipe with published tasks. Return the other gyms with the reasons.
 
-    folder: where they are looked for when the recipe names no folder; without either nothing is looked for. keys: environment
-    variables that are set, None where nobody looked: released questions are answered by the web alone.
-    Raises ConfigError under ``data: published`` for a gym that has none, with both ways round.
+    folder: searched if the recipe names no folder; without either nothing is searched. keys: environment variables
+    that are set, None if unknown. Released questions need web search. Raises ConfigError under ``data: published``
+    for a gym without published tasks, with both remedies.
     """
     mode = merged.get("data", "ours")
     if mode not in ("published", "published-or-ours"):
@@ -53,8 +53,11 @@ def use_published(merged: Merged, folder: Path | None, keys: Collection[str] | N
 
 
 def verify_by_writes(merged: Merged) -> None:
-    """A recipe that leaves outputs unchecked follows TARL, whose verifier counts writes: on published tasks the gym's own choice
-    would be tau-bench's database. Written into the recipe, so that such a run has an id of its own."""
+    """Set TARL's verifier for a recipe with unchecked outputs on published tasks.
+
+    TARL counts writes, but the gym's default for published tasks is tau-bench's database. The choice is part of the
+    recipe, so that such a run has its own id.
+    """
     config = merged.get("gyms.tau.config") or {}
     if merged.get("gyms.tau.published") is None or config.get("check_outputs") is not False or "verifier" in config:
         return
@@ -64,7 +67,7 @@ def verify_by_writes(merged: Merged) -> None:
 
 
 def missing_search_key(gym: str, config: Mapping[str, Any], keys: Collection[str]) -> str:
-    """Why a gym's released questions cannot be searched for; "" where they can."""
+    """Return why a gym's released questions cannot be searched for; "" if they can."""
     key: str | None = parse_config(gym_class(gym), config).web_key  # type: ignore[attr-defined]  # of both gyms
     if key is None or key in keys:
         return ""
@@ -72,7 +75,7 @@ def missing_search_key(gym: str, config: Mapping[str, Any], keys: Collection[str
 
 
 def none_published(recipe: Recipe) -> str | None:
-    """The refusal of a recipe that asks for published tasks where none at all were found; None where nothing is missing."""
+    """Return the refusal of a recipe that requests published tasks if none were found; None if nothing is missing."""
     could = [gym for gym in recipe.absent if has_loader(gym) and gym not in SEARCHED]
     there = any(setup.published is not None for setup in recipe.gyms.values())
     if recipe.data != "published-or-ours" or not could or there:
@@ -93,7 +96,7 @@ def _refusal(gym: str, why: str, place: Path) -> str:
 
 
 def _gyms(merged: Merged) -> tuple[str, ...]:
-    """The gyms of training and evaluation, in the order in which they are named."""
+    """Return the gyms of training and evaluation, in order of appearance."""
     found: dict[str, None] = {}
     branches: Any = merged.get("branches") or {}
     stages = [*(merged.get("stages") or ()), *(stage for branch in branches.values() for stage in branch)]

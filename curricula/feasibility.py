@@ -1,4 +1,4 @@
-"""What only the gyms can say about a recipe: can its tasks be solved in time, and do its rewards fit its credit?"""
+"""Checks of a recipe that need the gyms: tasks solvable within the horizon, and rewards that fit the credit settings."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from userrl_core.gyms.registry import PACKAGED, gym_class, hashable, make, min_t
 from userrl_core.suggest import nearest
 
 SAMPLE = 128
-"""About how many tasks of a gym say whether a horizon is long enough."""
+"""Approximate number of a gym's tasks that decide whether a horizon is long enough."""
 
 LACKING = ("webarena", *PACKAGED)
-"""Environments of shipped recipes that may not be here: such a recipe can be looked at, and is refused where it runs."""
+"""Environments of shipped recipes that may be missing here. Such a recipe can be shown, but is refused when it runs."""
 
 
 def check_gym_names(recipe: Recipe, lacking: Collection[str] = ()) -> None:
-    """Raise ConfigError for a gym that is not installed or does not exist, naming the nearest one.
+    """Raise ConfigError for a gym that is not installed or does not exist, with the nearest known name.
 
-    lacking: names that pass all the same.
+    lacking: names that pass anyway.
     """
     known = names()
     for gym in _named(recipe):
@@ -37,14 +37,14 @@ def check_gym_names(recipe: Recipe, lacking: Collection[str] = ()) -> None:
 
 
 def check_evaluations(recipe: Recipe) -> None:
-    """Raise ConfigError for a gym's config that it cannot be evaluated with."""
+    """Raise ConfigError for a gym config that is invalid in the evaluation."""
     for gym, setup in recipe.gyms.items():
         if setup.evaluation and (kind := _installed(gym)) is not None:
             parse_config(kind, {**setup.config, **setup.evaluation})
 
 
 def to_install(recipe: Recipe) -> list[str]:
-    """Return, for each gym of the recipe whose package is not installed, the sentence with the command that installs it."""
+    """Return the sentence with the install command for each gym of the recipe whose package is not installed."""
     return [not_installed(gym) for gym in _named(recipe) if gym in PACKAGED and gym not in names()]
 
 
@@ -54,7 +54,7 @@ def _named(recipe: Recipe) -> tuple[str, ...]:
 
 
 def check_rule_users(recipe: Recipe) -> None:
-    """Raise ConfigError for options that a gym's rule user does not take."""
+    """Raise ConfigError for options that a gym's rule user does not accept."""
     for gym in dict.fromkeys((*recipe.gyms, *recipe.training_gyms)):
         evaluated = recipe.evaluate.user if gym in recipe.evaluation_gyms else None
         demonstrated = recipe.demonstrations.user if gym in recipe.played_gyms else None
@@ -64,9 +64,9 @@ def check_rule_users(recipe: Recipe) -> None:
 
 
 def check_horizons(recipe: Recipe, min_turns_of: Callable[[str], Sequence[int]] | None = None) -> list[str]:
-    """Warnings about stages in which fewer than half of a gym's tasks can be solved in time.
+    """Return warnings about stages in which fewer than half of a gym's tasks can be solved in time.
 
-    Where none can, raises ConfigError, or warns when the recipe allows short horizons: such a stage teaches blind
+    If no task can be solved, raises ConfigError, or warns if the recipe allows short horizons. Such a stage teaches blind
     guessing (measured: travel ends at 0.3 with horizons 2, 4, 6 and at 0.8 with 4, 5, 6).
     """
     warnings: list[str] = []
@@ -100,9 +100,9 @@ def check_horizons(recipe: Recipe, min_turns_of: Callable[[str], Sequence[int]] 
 
 
 def solving_turns(recipe: Recipe, gym: str, options: dict[str, Any], horizon: int) -> Sequence[int] | None:
-    """Fewest solving turns of a gym's training tasks; empty for tasks that are not at hand, None without the gym.
+    """Return the fewest solving turns of a gym's training tasks; empty for unavailable tasks, None without the gym.
 
-    A sample of them decides, and all of them before a horizon is refused: some gyms plan a whole conversation per task.
+    A sample decides first, and all tasks before a horizon is refused: some gyms plan a whole conversation per task.
     """
     if gym not in names() or recipe.gym(gym).published is not None:
         return ()
@@ -124,9 +124,9 @@ def _turns(gym: str, options: tuple[tuple[str, Any], ...], config: GymConfig, mo
 
 
 def check_credit(recipe: Recipe, reward_range_of: Callable[[str], tuple[float, float] | None] | None = None) -> None:
-    """Raise ConfigError where a training gym's rewards do not fit the credit settings.
+    """Raise ConfigError if a training gym's rewards do not fit the credit settings.
 
-    Form ``released`` with shaped credit that may be negative inverts signs; shaping ``em`` needs rewards in [0, 1].
+    Form ``released`` inverts signs if shaped credit may be negative. Shaping ``em`` needs rewards in [0, 1].
     """
     credit = recipe.credit
     less = " (less credit.terms.unsupported_penalty)" if credit.terms.unsupported_penalty else ""
@@ -150,9 +150,9 @@ def check_credit(recipe: Recipe, reward_range_of: Callable[[str], tuple[float, f
 
 
 def reward_range(recipe: Recipe, gym: str) -> tuple[float, float] | None:
-    """Least and greatest reward of one turn of a gym, under the recipe's config of it and its optional terms.
+    """Return the smallest and largest reward of one turn of a gym, under the recipe's config and optional terms.
 
-    None where the gym is not at hand.
+    None if the gym is not available.
     """
     kind = _installed(gym) if gym in names() else None
     if kind is None:
@@ -170,7 +170,7 @@ def reward_range(recipe: Recipe, gym: str) -> tuple[float, float] | None:
 
 
 def _installed(gym: str) -> type[Gym[Any]] | None:
-    """The gym's class; None where it, or a package that it needs, is not installed."""
+    """Return the gym's class; None if the gym or a package that it needs is not installed."""
     try:
         return gym_class(gym)
     except ImportError:

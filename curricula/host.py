@@ -1,4 +1,4 @@
-"""What a machine has, as far as a recipe asks for it: a description, so that any machine can be asked about."""
+"""A description of a machine as far as recipes need it, so that any machine can be checked."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from userrl_core.training.config import Cluster
 
 AUTO = "auto"
 CLOSE = 0.95
-"""A card sold as 80 GB shows a little less; more than this share counts as all of it."""
+"""Share of the requested memory that counts as enough. A card sold as 80 GB reports a little less."""
 
 
 class Host(Settings):
-    """A machine, with what is installed and served there."""
+    """A machine, with its installed packages and services."""
 
     gpus: NonNegativeInt = 0
-    """GPUs."""
+    """Number of GPUs."""
 
     gpu_memory: NonNegativeFloat | None = None
-    """Memory of each in GB; none: not known, and taken to be enough."""
+    """Memory of each GPU in GB; null: unknown and assumed to be enough."""
 
     packages: frozenset[str] = frozenset()
-    """Python packages that can be imported, of those that a recipe may need: verl and its rollout engines."""
+    """Importable Python packages among those that a recipe may need: verl and its rollout engines."""
 
     keys: frozenset[str] = frozenset()
     """Environment variables that are set: keys, and OPENAI_BASE_URL."""
 
     data: frozenset[str] | None = Field(default=None)
-    """Files and folders of published tasks that are there; none: look at this disk."""
+    """Available files and folders of published tasks; null: look at this disk."""
 
     def has(self, cluster: Cluster) -> bool:
-        """Whether the GPUs that a profile asks for are here, and large enough."""
+        """Return whether the machine has the GPUs that a profile needs, with enough memory."""
         if cluster.device == "cpu":
             return True
         if cluster.gpus > self.gpus:
@@ -46,11 +46,11 @@ class Host(Settings):
         return not cluster.gpus or self.gpu_memory is None or self.gpu_memory >= CLOSE * cluster.memory_gb
 
     def has_data(self, place: str) -> bool:
-        """Whether published tasks lie there."""
+        """Return whether published tasks exist at this place."""
         return place in self.data if self.data is not None else Path(place).expanduser().exists()
 
     def described(self) -> str:
-        """For a sentence."""
+        """Return the GPUs in words."""
         if not self.gpus:
             return "no GPU"
         memory = "" if self.gpu_memory is None else f" of {self.gpu_memory:.0f} GB"
@@ -58,9 +58,9 @@ class Host(Settings):
 
 
 def choose_profile(recipe: str | Path, profile: str | None, host: Callable[[], Host]) -> str | None:
-    """The profile that is meant: ``auto`` is the laptop's without a GPU, else the recipe's first that the machine can hold.
+    """Resolve the profile. ``auto`` is the laptop's without a GPU, else the recipe's first profile that fits the machine.
 
-    Raises ConfigError, with the list, where the machine's GPUs fit none of them.
+    Raises ConfigError with the list if the machine's GPUs fit no profile.
     """
     if profile != AUTO:
         return profile
@@ -82,7 +82,7 @@ def choose_profile(recipe: str | Path, profile: str | None, host: Callable[[], H
 
 
 def needs(cluster: Cluster) -> str:
-    """What a profile asks of a machine, for a sentence."""
+    """Return a profile's machine requirements in words."""
     if not cluster.gpus:
         return "no GPU"
     nodes = f"{cluster.nodes} nodes of " if cluster.nodes > 1 else ""
@@ -90,7 +90,7 @@ def needs(cluster: Cluster) -> str:
 
 
 def profile_cluster(name: str) -> Cluster:
-    """The machine that a profile is made for."""
+    """Return the machine for which a profile is made."""
     hardware = dict(read(find(name, "profile")).get("hardware") or {})
     known = {key: value for key, value in hardware.items() if key in Cluster.model_fields}
     return validated(Cluster, known, f"profile {name}, hardware")

@@ -1,7 +1,8 @@
-"""What a recipe's hash and a run's id are computed from: fields that are added later rename no earlier run.
+"""The values behind a recipe's hash and a run's id. Fields added later do not change earlier ids.
 
-`first_schema.yaml` lists the keys that a recipe had when runs were first given ids. A key outside that list enters only where
-its value differs from its default, so that a recipe which does not use it keeps its hash, its runs and their stages.
+`first_schema.yaml` lists the keys that a recipe had when runs were first given ids. A key outside that list enters
+only if its value differs from its default. A recipe that does not use the key thus keeps its hash, its runs and their
+stages.
 """
 
 from __future__ import annotations
@@ -21,17 +22,19 @@ SOURCES = {
     "TARL 4.3: 30 GRPO steps on simplified instructions before the full tasks; gyms and credit are UserRL's": "TARL 5: 30 GRPO "
     "steps on simplified instructions before the full tasks; gyms and credit are UserRL's",
 }
-"""Citations that were corrected, and the texts that former ids were computed from."""
+"""Corrected citations, with the texts that former ids were computed from."""
 
 
 NEVER = ("data", "data_folder")
-"""How tasks were asked for and where they were. What a run is made of is what each gym was given (`gyms.NAME.published`)."""
+"""How tasks were requested and where they were. The identity has the actual source of each gym instead
+(`gyms.NAME.published`).
+"""
 
 
 def identity_values(model: BaseModel) -> dict[str, Any]:
     """Return the model's experiment fields as JSON, without later fields that have their default.
 
-    A citation (``source``) is no experiment field: correcting it renames no run.
+    A citation (``source``) is not an experiment field: correcting it renames no run.
     """
     values = _of_model(model, model.model_dump(mode="json"), "")
     values.pop("source", None)
@@ -39,9 +42,9 @@ def identity_values(model: BaseModel) -> dict[str, Any]:
 
 
 def former_identity_values(model: BaseModel) -> dict[str, Any]:
-    """Return the values that ids were computed from up to commit f197b02: the citation is among them.
+    """Return the values that ids were computed from up to commit f197b02, with the citation.
 
-    Runs of that time are found by it (see `userrl.run.run.known_as`).
+    Runs of that time are found by them (see `userrl.run.run.known_as`).
     """
     values = _of_model(model, model.model_dump(mode="json"), "")
     if values.get("source") in SOURCES:

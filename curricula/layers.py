@@ -1,8 +1,8 @@
-"""Which files make a recipe, in the order in which they count (docs/recipes.md, "What wins").
+"""The files that make a recipe, in order of precedence (docs/recipes.md, "What wins").
 
-Shipped recipes, then the profile, then the shipped recipes' words for that profile, then what a person wrote. A person's
-file is any that lies outside the package; of it only *experiment* keys rise above the profile, since a profile is asked for
-its sizes and its machine.
+The order is: shipped recipes, the profile, the shipped recipes' blocks for that profile, a person's files. A person's file is
+any file outside the package. Only its *experiment* keys win over the profile, since a profile is requested for its sizes
+and its machine.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ EXPERIMENT: Mapping[str, frozenset[str] | None] = {
     "algorithm": frozenset({"name"}),
     "evaluate": frozenset({"gyms", "horizon", "attempts"}),
 }
-"""What makes an experiment what it is, beside the tasks and the config of gyms. None: the whole block."""
+"""Keys that define an experiment, in addition to the tasks and the config of gyms. None: the whole block."""
 
 GYM_EXPERIMENT = frozenset({"tasks", "config", "evaluation"})
-"""The same of one gym."""
+"""Experiment keys of one gym."""
 
 PROFILE_FIELDS: Mapping[str, frozenset[str] | None] = {
     "data": None,
@@ -54,17 +54,17 @@ PROFILE_FIELDS: Mapping[str, frozenset[str] | None] = {
     "algorithm": frozenset(AlgorithmConfig.model_fields)
     - {"name", "loss_aggregation", "entropy_mask", "dual_clip", "clip_high", "assignment", "gae_gamma", "gae_lambda"},
 }
-"""What a profile may set: sizes, machines, optimisation, stages. None: the whole block."""
+"""Keys that a profile may set: sizes, machines, optimisation, stages. None: the whole block."""
 
 YOURS = "yours"
-"""The source of what a person's file says, where the file names none: not the source of the recipe that it extends."""
+"""The source of values in a person's file without a source. The source of the extended recipe does not apply."""
 
 
 @dataclass(frozen=True, slots=True)
 class Small:
     """A gym at the size of a profile.
 
-    tasks: its small tier. tokens: most tokens of the opening (prompt), of one reply and of one turn, reply and answer.
+    tasks: its small tier. tokens: maximum tokens of the opening (prompt), of one reply and of one turn (reply and answer).
     """
 
     tasks: Mapping[str, Any] = field(default_factory=dict)
@@ -75,8 +75,7 @@ class Small:
 class Sources:
     """A recipe's files.
 
-    layers: by rank. held: the profile that a recipe which holds every value was resolved under. small: gyms at the
-    profile's size.
+    layers: by rank. held: the profile of a fully resolved recipe. small: gyms at the profile's size.
     """
 
     layers: list[Layer]
@@ -86,22 +85,22 @@ class Sources:
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What a recipe says about profiles: the one that its file names, and those of its family."""
+    """A recipe's statements about profiles: the profile named in its file, and those of its family."""
 
     chosen: str | None
     runs_on: tuple[str, ...]
 
 
 def wishes(name: str | Path) -> Wishes:
-    """The profiles that a recipe asks for. Raises ConfigError for one that is not there."""
+    """Return the profiles that a recipe names. Raises ConfigError for an unknown recipe."""
     documents = _documents(name)
     return Wishes(_chosen(documents), _runs_on(documents))
 
 
 def sources(name: str | Path, profile: str | Path | None, overrides: Mapping[str, Any] | None = None) -> Sources:
-    """The files of a recipe under a profile. Raises ConfigError for what is not there, circles and foreign keys.
+    """Return the files of a recipe under a profile. Raises ConfigError for missing files, circles and foreign keys.
 
-    overrides: looked at for the gyms that they train on, which decide what sizes of a profile are meant.
+    overrides: read for their training gyms, which decide which sizes of a profile apply.
     """
     documents = _documents(name)
     chosen = _chosen(documents)
@@ -127,7 +126,7 @@ def sources(name: str | Path, profile: str | Path | None, overrides: Mapping[str
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One file of a recipe, taken apart."""
+    """One file of a recipe, divided into its parts."""
 
     name: str
     shipped: bool
@@ -141,7 +140,7 @@ class _Part:
 
 
 def _documents(name: str | Path, seen: tuple[str, ...] = ()) -> list[tuple[Path, dict[str, Any]]]:
-    """The recipe and those that it extends, the most general first."""
+    """Return the recipe and its bases, the most general first."""
     path = find(name, "recipe")
     document = dict(read(path))
     if isinstance(document.get("resolved"), Mapping):  # a run's record: run.json is YAML
@@ -161,7 +160,7 @@ def _is_shipped(path: Path) -> bool:
 
 
 def _runs_on(documents: Sequence[tuple[Path, dict[str, Any]]]) -> tuple[str, ...]:
-    """Taken out of the documents: it says where a recipe runs, and is none of its values."""
+    """Remove ``runs_on`` from the documents and return it: it says where a recipe runs and is not one of its values."""
     named: tuple[str, ...] = ()
     for _, document in documents:
         named = tuple(document.pop("runs_on", ())) or named
@@ -169,7 +168,7 @@ def _runs_on(documents: Sequence[tuple[Path, dict[str, Any]]]) -> tuple[str, ...
 
 
 def _refuse_foreign(documents: Sequence[tuple[Path, dict[str, Any]]], profile: str | Path | None) -> None:
-    """Refuse a profile under which nothing of the experiment would be left: it has stages for a laptop's tasks alone."""
+    """Refuse a profile that would remove the experiment, because the recipe's stages are for a laptop's tasks only."""
     name, only = documents[-1][1]["name"], _runs_on(documents)
     if "laptop" in only and profile is not None and stem(profile) not in only:
         raise ConfigError(
@@ -179,13 +178,13 @@ def _refuse_foreign(documents: Sequence[tuple[Path, dict[str, Any]]], profile: s
 
 
 def _chosen(documents: Sequence[tuple[Path, dict[str, Any]]]) -> str | None:
-    """Taken out of the documents, too."""
+    """Remove ``profile`` from the documents and return it."""
     named = [document.pop("profile", None) for _, document in documents]
     return next((str(profile) for profile in reversed(named) if profile is not None), None)
 
 
 def _is_resolved(documents: Sequence[tuple[Path, dict[str, Any]]]) -> bool:
-    """Whether a file holds every block, as `Recipe.resolved` writes them, and so needs neither base nor profile."""
+    """Return whether a file has every block, as `Recipe.resolved` writes them. It then needs neither base nor profile."""
     return len(documents) == 1 and {"hardware", "model", "algorithm", "stages"} <= set(documents[0][1])
 
 
@@ -199,7 +198,7 @@ def _parts(path: Path, document: Mapping[str, Any]) -> _Part:
 
 
 def _experiment(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of a person's file that rise above the profile."""
+    """Return the keys of a person's file that win over the profile."""
     kept = {key: _kept(values[key], fields) for key, fields in EXPERIMENT.items() if key in values}
     gyms = values.get("gyms")
     if isinstance(gyms, Mapping):
@@ -215,7 +214,7 @@ def _kept(block: Any, fields: frozenset[str] | None) -> Any:
 
 
 def _machine(values: Mapping[str, Any]) -> dict[str, Any]:
-    """All of a person's file: what rises above the profile is laid over it once more."""
+    """Return a person's values below the profile. The experiment keys are laid over the profile again."""
     return {key: value for key, value in values.items() if key not in ("stages", "schedule")}
 
 
@@ -223,7 +222,10 @@ def _machine(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _add_profile(found: Sources, profile: str | Path, shipped: Sequence[_Part], trained: frozenset[str]) -> None:
-    """trained: the gyms of mixes that are not the published ones: a person's, and those that recipes have for the profile."""
+    """Add the profile's layers.
+
+    trained: gyms of mixes other than the published ones: a person's, and those that recipes have for the profile.
+    """
     where, name = f"profile {stem(profile)}", stem(profile)
     document = dict(read(find(profile, "profile")))
     if (base := document.pop("extends", None)) is not None:  # whole blocks: what a profile says replaces its base's
@@ -252,8 +254,11 @@ def _tasks_of(
     trained: frozenset[str],
     where: str,
 ) -> list[dict[str, Any]]:
-    """What the profile has its recipes train on: its own tasks in place of mixes that its model cannot play, and the small
-    tier of an environment that a recipe is about. Sizes that are made for its own tasks count for no others."""
+    """Return the values for training under the profile.
+
+    Its own tasks replace mixes that its model cannot handle. An environment that a recipe is about gets its small
+    tier. Sizes made for the profile's own tasks apply to no other tasks.
+    """
     named = _named_gyms(shipped)
     replaced, gyms = frozenset(own.get("in_place_of", ())), frozenset(own.get("gyms", ()))
     if not named or set(named) <= gyms or (len(named) > 1 and set(named) <= replaced):
@@ -263,7 +268,7 @@ def _tasks_of(
 
 
 def _trained(values: Sequence[Mapping[str, Any]]) -> frozenset[str]:
-    """The gyms of all mixes in these values, at whatever depth and under whatever dotted key."""
+    """Return the gyms of all mixes in these values, at any depth and under any dotted key."""
     gyms: set[str] = set()
     for key, value in (pair for mapping in values for pair in mapping.items()):
         if str(key).rpartition(".")[2] in ("mix", "alternate") and isinstance(value, (Mapping, list, tuple)):
@@ -275,7 +280,7 @@ def _trained(values: Sequence[Mapping[str, Any]]) -> frozenset[str]:
 
 
 def _named_gyms(shipped: Sequence[_Part]) -> tuple[str, ...]:
-    """The gyms that the shipped recipe itself is about: of its stages, or of its evaluation where it has none."""
+    """Return the gyms of the shipped recipe's own stages, or of its evaluation if it has no stages."""
     published = Merged()
     for part in shipped:
         published.add(part.layer(Rank.SHIPPED, part.values))
@@ -295,7 +300,7 @@ def _small(block: Any, where: str) -> dict[str, Small]:
 
 
 def _for_profile(parts: Sequence[_Part], name: str, rank: Rank) -> list[Layer]:
-    """What the recipes say about running under the profile."""
+    """Return the layers of the recipes' blocks for the profile."""
     layers = []
     for part in parts:
         block = dict(_fields(part.profiles.get(name), f"recipe {part.name}", name))
@@ -307,7 +312,7 @@ def _for_profile(parts: Sequence[_Part], name: str, rank: Rank) -> list[Layer]:
 
 
 def _fields(value: Any, where: str, key: str) -> Mapping[str, Any]:
-    """A block that is a mapping, or is left out."""
+    """Return a block that is a mapping or absent."""
     if value is None or isinstance(value, Mapping):
         return value or {}
     raise ConfigError(f"{where[0].upper()}{where[1:]}: '{key}' must be a mapping of fields, not {value!r}.")
@@ -341,7 +346,7 @@ def _check_whitelist(layer: Layer) -> None:
 
 
 def _fit_to_schedule(layer: Layer, kind: str | None) -> None:
-    """A recipe with a schedule of its own keeps the kind; the profile brings values for that kind, and drops horizons."""
+    """Keep the schedule kind of a recipe that has one. The profile then gives values for that kind and drops horizons."""
     schedules = layer.values.pop("schedules", None) or {}
     if kind is None:
         return

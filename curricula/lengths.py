@@ -1,7 +1,7 @@
-"""Values that follow from the final mix and horizons, where a person chose those and left the rest to a profile.
+"""Values derived from the final mix and horizons, if a person chose those and left the rest to a profile.
 
-A profile's lengths are made for its own tasks. A person's stages at horizon 14 under a profile made for 6 would otherwise
-be cut off after six turns in the evaluation, and their other gyms not evaluated at all.
+A profile's lengths are made for its own tasks. Without this, the evaluation of a person's stages at horizon 14 under
+a profile made for 6 would be cut off after six turns, and would omit their other gyms.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ FOLLOWS = "follows the stages"
 
 
 def follow(merged: Merged, small: Mapping[str, Small], where: str) -> list[str]:
-    """Fit lengths and evaluated gyms to the stages where a person's file or an override wrote those; returns what to say.
+    """Fit lengths and evaluated gyms to stages from a person's file or an override. Return sentences for the person.
 
-    A file's stages are followed exactly. Overrides alone only ever lengthen and add, so that trials of a sweep over horizons
-    are compared as the recipe says. where: the profile, as origins name it.
+    A file's stages are followed exactly. Overrides only lengthen and add, so that a sweep over horizons compares its
+    trials as the recipe says. where: the profile, as origins name it.
     """
     gyms = _gyms(merged)
     for gym in (*gyms, *_evaluated(merged)):
@@ -50,7 +50,7 @@ def follow(merged: Merged, small: Mapping[str, Small], where: str) -> list[str]:
 
 
 def _fit_tokens(merged: Merged, small: Mapping[str, Small], gyms: Iterable[str], before: int, horizon: int) -> None:
-    """Room for every turn of the longest conversation; never less than the profile gives."""
+    """Make room for every turn of the longest conversation, never less than the profile gives."""
     known = [small[gym].tokens for gym in gyms if gym in small and small[gym].tokens]
     if not known:
         longer = int(merged.get("algorithm.max_response_tokens", 8192)) * horizon // max(before, 1)
@@ -84,7 +84,7 @@ def _wrote_in_a_file(merged: Merged, key: str) -> bool:
 
 
 def _leave_held_out(merged: Merged, gyms: Iterable[str]) -> list[str]:
-    """A gym that a person trains on is not held out any more, where a recipe that theirs extends held it out."""
+    """Remove gyms of a person's mix from an inherited ``split.held_out``. Return the sentence about it."""
     held = list(merged.get("split.held_out", ("intention", "telepathy", "search")))
     leaving = [gym for gym in gyms if gym in held]
     if not leaving or _theirs(merged, "split.held_out"):
@@ -108,13 +108,13 @@ def _gyms(merged: Merged) -> tuple[str, ...]:
 
 
 def _evaluated(merged: Merged) -> tuple[str, ...]:
-    """The gyms that are named for the evaluation; none for ``all``, which holds every gym of the paper."""
+    """Return the gyms named for the evaluation; none for ``all``, which means every gym of the paper."""
     named = merged.get("evaluate.gyms", "all")
     return tuple(named) if isinstance(named, (list, tuple)) else ()
 
 
 def _most_turns(merged: Merged) -> int | None:
-    """The longest horizon of the schedule or the stages; None where values are not what they should be, which is said later."""
+    """Return the longest horizon of the schedule or the stages; None for invalid values, which are reported later."""
     schedule = merged.get("schedule")
     if isinstance(schedule, Mapping):
         named = [schedule.get("turns"), schedule.get("cap"), *(schedule.get("horizons") or ())]

@@ -1,4 +1,4 @@
-"""From YAML to a checked recipe: layers merged in the order of docs/recipes.md, every value's origin kept."""
+"""From YAML to a checked recipe: layers merged in the order of docs/recipes.md, with the origin of every value."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def load(
     data_folder: Path | None = None,
     keys: Collection[str] | None = None,
 ) -> Recipe:
-    """A recipe by name or file, with a profile's sizes and dotted-key overrides.
+    """Load a recipe by name or file, with a profile's sizes and dotted-key overrides.
 
-    check: also ask the gyms (`Draft.checked`). counted: see `curricula.pool`. For the others, and what is raised, see `draft`.
+    check: also ask the gyms (`Draft.checked`). counted: see `curricula.pool`. For the others, and the errors, see `draft`.
     """
     drafted = draft(name, profile, overrides, data_folder=data_folder, keys=keys)
     return drafted.checked(counted) if check else _warned(drafted.recipe)
@@ -53,12 +53,12 @@ def draft(
     data_folder: Path | None = None,
     keys: Collection[str] | None = None,
 ) -> Draft:
-    """A recipe by name or file, with a profile's sizes and dotted-key overrides, before the gyms are asked about it.
+    """Load a recipe by name or file, with a profile's sizes and dotted-key overrides, before the gyms check it.
 
-    overrides: ``{"algorithm.lr": 1e-4, "stages.0.horizon": 4, "stages.*.mix": {...}}``, nested mappings work too.
-    data_folder: where published tasks are looked for when the recipe names no folder.
-    keys: environment variables that are set, None where nobody looked.
-    Raises ConfigError, in one sentence, for an unknown name or key, or a refusal.
+    overrides: ``{"algorithm.lr": 1e-4, "stages.0.horizon": 4, "stages.*.mix": {...}}``; nested mappings work too.
+    data_folder: folder of published tasks if the recipe names none.
+    keys: environment variables that are set, None if unknown.
+    Raises ConfigError for an unknown name or key, or a refusal.
     """
     check_size(overrides or {})
     found = sources(name, profile, overrides)
@@ -78,10 +78,10 @@ def draft(
 
 @dataclass
 class Draft:
-    """A recipe whose layers are merged, before the gyms are asked about it.
+    """A recipe with merged layers, before the gyms check it.
 
-    sized: whether a profile was named, so that epochs can be counted. absent: see `Recipe.absent`. said: what merging found
-    worth a warning.
+    sized: whether a profile was named, so that epochs can be counted. absent: see `Recipe.absent`. said: warnings
+    from merging.
     """
 
     merged: Merged
@@ -92,7 +92,7 @@ class Draft:
 
     @cached_property
     def recipe(self) -> Recipe:
-        """The recipe as its layers say. Raises ConfigError, in one sentence, for a value out of range or a misspelt gym."""
+        """The recipe of the layers. Raises ConfigError for a value out of range or a misspelt gym."""
         recipe = validated(Recipe, self.merged.values, f"recipe '{self.label}'")
         check_gym_names(recipe, LACKING)
         recipe._origins = self.merged.origins | {"profile": Origin("call", "as asked for")}
@@ -102,8 +102,10 @@ class Draft:
         return recipe
 
     def checked(self, counted: Counted | None = None) -> Recipe:
-        """The recipe after the gyms were asked whether stages are long enough and rewards fit the credit form, and how many tasks
-        an epoch has. Raises ConfigError, in one sentence, for a value out of range or a refusal."""
+        """Return the recipe after the gyms' checks: stage lengths, credit form, and the number of tasks per epoch.
+
+        Raises ConfigError for a value out of range or a refusal.
+        """
         if self.sized and count_epochs(self.merged, counted):
             vars(self).pop("recipe", None)
         check_gym_names(self.recipe)
@@ -115,19 +117,19 @@ class Draft:
 
 
 def from_resolved(values: Mapping[str, Any]) -> Recipe:
-    """The recipe that `Recipe.resolved` described; ConfigError in one sentence where it does not fit."""
+    """Return the recipe described by `Recipe.resolved`. Raises ConfigError if it does not fit."""
     return validated(Recipe, values, "resolved recipe")
 
 
 def _fit(found: Sources, merged: Merged, profile: str | Path | None) -> list[str]:
-    """A recipe that holds every value keeps them; any other's lengths follow its stages."""
+    """Fit the lengths of a recipe to its stages, unless it is fully resolved."""
     if found.held is not None and (profile is None or stem(profile) == found.held):
         return []
     return follow(merged, found.small, f"profile {stem(profile)}" if profile is not None else "profile")
 
 
 def _warned(recipe: Recipe) -> Recipe:
-    """The recipe, after its warnings were given."""
+    """Give the recipe's warnings and return it."""
     for sentence in recipe.warnings:
         warnings.warn(sentence, UserWarning, stacklevel=3)
     return recipe

@@ -1,4 +1,4 @@
-"""Layers of values laid over one another: who wrote what, with which rank, and what was replaced on the way."""
+"""Merging of layers of values, with the author and rank of each value and a list of the replaced ones."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from userrl_core.errors import ConfigError
 
 
 class Rank(IntEnum):
-    """Whose value counts, the weakest first (docs/recipes.md has the same list)."""
+    """Precedence of values, the weakest first (docs/recipes.md has the same list)."""
 
     SHIPPED = 1
     """Recipes of this package, base first."""
     MACHINE = 2
-    """Machine keys of a person's own files: sizes and optimisation, which a profile brings as well."""
+    """Machine keys of a person's own files: sizes and optimisation, which a profile sets as well."""
     PROFILE = 3
     """The profile."""
     SHIPPED_FOR_PROFILE = 4
@@ -25,14 +25,14 @@ class Rank(IntEnum):
     PERSON = 5
     """Experiment keys of a person's own files, base first."""
     PERSON_FOR_PROFILE = 6
-    """Their blocks ``profiles.<name>``, any key."""
+    """The blocks ``profiles.<name>`` of a person's files, any key."""
     OVERRIDE = 7
     """Overrides of the call."""
 
 
 @dataclass(slots=True)
 class Layer:
-    """One source of values: its label, its rank, what it says, and the citations of what it says."""
+    """One source of values: its label, its rank, its values, and their citations."""
 
     where: str
     rank: Rank
@@ -52,10 +52,10 @@ class Merged:
         self._seen: list[dict[str, tuple[Any, str]]] = []
 
     def add(self, layer: Layer) -> None:
-        """Lay a layer over what is there: mappings merge key by key, all else is replaced.
+        """Lay a layer over the present values: mappings merge key by key, all else is replaced.
 
-        Stages that come without a schedule end an inherited one, where a person wrote them; a person's schedule takes
-        the horizons of inherited stages.
+        A person's stages without a schedule end an inherited schedule. A person's schedule removes the horizons of
+        inherited stages.
         """
         if layer.rank >= Rank.PERSON and "stages" in layer.values and "schedule" not in layer.values:
             self._end_schedule()
@@ -66,7 +66,7 @@ class Merged:
         self._remember()
 
     def override(self, overrides: Mapping[str, Any]) -> None:
-        """Set dotted keys. Raises ConfigError for a key that leads nowhere."""
+        """Set dotted keys. Raises ConfigError for an unreachable key."""
         flat = dict(_flat(overrides))
         if not flat:
             return
@@ -83,7 +83,7 @@ class Merged:
         self._note(key, Origin(where, citation), rank)
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The value at a dotted key of mappings."""
+        """Return the value at a dotted key of mappings."""
         value: Any = self.values
         for part in key.split("."):
             if not isinstance(value, Mapping) or part not in value:
@@ -92,7 +92,7 @@ class Merged:
         return value
 
     def rank(self, key: str) -> Rank | None:
-        """The highest rank that wrote this key, part of it, or the block that it came with; None where nobody did."""
+        """Return the highest rank that wrote this key, a part of it, or its block; None if no layer wrote it."""
         inside = [rank for known, rank in self._ranks.items() if known == key or known.startswith(key + ".")]
         while not inside and "." in key:
             key = key.rpartition(".")[0]
@@ -100,11 +100,11 @@ class Merged:
         return max(inside, default=None)
 
     def wrote(self, key: str, rank: Rank) -> bool:
-        """Whether a layer of this rank had this top-level key."""
+        """Return whether a layer of this rank had this top-level key."""
         return (key, rank) in self._wrote
 
     def replaced(self) -> tuple[Replaced, ...]:
-        """Every value that a layer wrote and that is another one now, in the order in which they were written."""
+        """Return every written value that now differs, in order of writing."""
         final = dict(_leaves(self.values))
         found: dict[tuple[str, str], Replaced] = {}
         for seen in self._seen:
@@ -164,11 +164,11 @@ class Merged:
 
 
 UNSAID = ("name", "source", "profile")
-"""What every recipe writes anew, and nobody misses."""
+"""Keys that every recipe writes anew. Their replacement is not reported."""
 
 
 def _origin(key: str, layer: Layer) -> Origin:
-    """The layer, with the citation of the longest prefix of the key that it cites."""
+    """Return the layer, with the citation of the longest prefix of the key that it cites."""
     prefix = key
     while prefix:
         if prefix in layer.sources:
@@ -197,7 +197,7 @@ def _copied(value: Any) -> Any:
 
 
 def _flat(overrides: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted keys; a nested mapping merges into its block, except where it is itself a value such as a mix."""
+    """Yield dotted keys. A nested mapping merges into its block, unless it is itself a value such as a mix."""
     for key, value in overrides.items():
         dotted = (prefix + str(key)).replace("[", ".").replace("]", "")
         if isinstance(value, Mapping) and dotted in Recipe.model_fields and dotted not in ("schedule", "alarms"):

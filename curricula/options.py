@@ -1,6 +1,6 @@
-"""Keys and passwords stay in the environment: what a recipe says is written to run folders, the warehouse and trackers.
+"""Checks that keys and passwords stay in the environment: recipes are written to run folders, the warehouse and trackers.
 
-No sentence here repeats a value that it refuses.
+No message here repeats a refused value.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 
 
 def is_secret(name: str) -> bool:
-    """Whether a field of this name would hold a key or a password."""
+    """Return whether a field of this name would hold a key or a password."""
     return _SECRET.match(name) is not None
 
 
@@ -41,7 +41,7 @@ def check_options(kind: str, options: Mapping[str, Any]) -> None:
 
 
 def check_url(url: str, what: str) -> None:
-    """Raise ValueError for an address that holds a user and a password, or a key among its parameters."""
+    """Raise ValueError for an address with a user and a password, or with a key among its parameters."""
     try:
         parts = urlsplit(url)
         held = "@" in parts.netloc or any(is_secret(name) for name, _ in parse_qsl(parts.query, keep_blank_values=True))
@@ -68,7 +68,7 @@ def _check_server(options: Mapping[str, Any]) -> None:
 
 
 def _names(value: Any) -> list[str]:
-    """Every key in a nest of mappings and lists."""
+    """Return every key in nested mappings and lists."""
     if isinstance(value, Mapping):
         return [name for key, inner in value.items() for name in (str(key), *_names(inner))]
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):

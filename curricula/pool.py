@@ -1,4 +1,4 @@
-"""How many tasks an epoch has: those that are really there, less those that demonstrations take out of the RL set."""
+"""The number of tasks in an epoch: the available ones, minus those that demonstrations take out of the RL set."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from userrl_core.gyms.published import playable, published_tasks
 from userrl_core.gyms.registry import names, tasks
 
 MOST_OF_A_GYM = 0.5
-"""Share of a gym's training tasks that may be demonstrated; the rest is left for reinforcement learning (ours)."""
+"""Share of a gym's training tasks that may be demonstrated. The rest is left for reinforcement learning (ours)."""
 
 Counted = Callable[[str, str, float], int | None]
-"""Training tasks of a gym whose tasks are published: gym, where they lie, share that is validation; None: not at hand."""
+"""Counts the published training tasks of a gym from its name, their place and the validation share; None if not available."""
 
 
 def count_epochs(merged: Merged, counted: Counted | None = None) -> bool:
-    """Write the size of its pool into every stage that is given in epochs; one whose tasks are not at hand keeps rl_tasks.
+    """Write the pool size into every stage given in epochs. A stage without available tasks keeps rl_tasks.
 
     Return whether anything was written.
     """
@@ -64,7 +64,7 @@ def _size(merged: Merged, stage: Mapping[str, Any], gym: str, counted: Counted |
 
 
 def _demonstrated(merged: Merged, sizes: list[int]) -> int:
-    """Most tasks that demonstrations use up: each kept one its own, none where nothing is distilled."""
+    """Return the most tasks that demonstrations use up: one per kept trajectory, none without distillation."""
     if merged.get("cold_start.data") is not None:
         return 0
     if not merged.get("cold_start.enabled", True) and merged.get("model.path") is not None:

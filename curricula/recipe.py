@@ -1,4 +1,4 @@
-"""A recipe: one named experiment, from demonstrations to the held-out evaluation, every value checked."""
+"""A recipe: one named experiment, from demonstrations to the held-out evaluation, with every value checked."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from userrl_core.training.config import NO_ADAPTERS, AlgorithmConfig, ModelConfi
 class PlannedStage:
     """A stage at its place in the run.
 
-    number: from 1. first, last: training steps, both inside. horizon: None where it changes inside the stage, which only
+    number: from 1. first, last: training steps, both included. horizon: None if it changes inside the stage, as only
     an adaptive schedule does.
     """
 
@@ -45,20 +45,20 @@ class PlannedStage:
     horizon: int | None
     stage: Stage
     branch: str = ""
-    """The branch that the stage belongs to; none for those that all branches share."""
+    """The branch of the stage; empty for stages that all branches share."""
 
     @property
     def name(self) -> str:
-        """``rl-1`` ... ``rl-n``, as the warehouse names stages; ``rl-2-a`` on a branch ``a``."""
+        """The stage's name in the warehouse: ``rl-1`` ... ``rl-n``, or ``rl-2-a`` on a branch ``a``."""
         return f"rl-{self.number}-{self.branch}" if self.branch else f"rl-{self.number}"
 
     @property
     def steps(self) -> int:
-        """Training steps (with a gate: at most)."""
+        """Number of training steps (with a gate: the maximum)."""
         return self.last - self.first + 1
 
     def mix(self, step: int) -> dict[str, float]:
-        """Gyms and weights of a step's batch; a single gym where gyms alternate."""
+        """Return gyms and weights of a step's batch; a single gym if gyms alternate."""
         gyms = self.stage.alternate
         if gyms:
             return {gyms[(step - self.first) % len(gyms)]: 1.0}
@@ -67,7 +67,7 @@ class PlannedStage:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a value came from: ``recipe NAME``, ``profile NAME``, ``override`` or ``default``; and its published source."""
+    """Origin of a value: ``recipe NAME``, ``profile NAME``, ``override`` or ``default``, and its published source."""
 
     where: str
     citation: str = ""
@@ -75,7 +75,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """A value that did not last: ``where`` wrote ``old`` under ``key``, and ``by`` put ``new`` in its place."""
+    """A replaced value: ``where`` wrote ``old`` under ``key``, and ``by`` replaced it by ``new``."""
 
     key: str
     old: Any
@@ -85,49 +85,49 @@ class Replaced:
 
 
 MOST_STEPS = 10_000
-"""Of a stage that is given in seconds: its steps are numbered up to here, until training shows where it ended."""
+"""Number of steps reserved for a stage given in seconds, until training shows its real end."""
 
 BranchName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9]{0,15}$")]
 
 
 class Recipe(Settings):
-    """A named experiment. Pure data: the same recipe answers the same for a step, whenever it is asked."""
+    """A named experiment. Pure data: the same recipe gives the same answer for a step at any time."""
 
     name: str
-    """What the experiment is called."""
+    """Name of the experiment."""
 
     source: str = "ours"
     """Paper, section and table that it follows."""
 
     profile: str | None = None
-    """Profile it was loaded with."""
+    """Profile with which it was loaded."""
 
     suite: str = ""
-    """The suite that it plays, where it is an evaluation alone."""
+    """Suite of a recipe that is only an evaluation."""
 
     gyms: dict[str, GymSetup] = Field(default_factory=dict)
-    """How each gym is set up; gyms that are not named have their defaults."""
+    """Settings of each gym. Gyms that are not named have their defaults."""
 
     split: SplitConfig = SplitConfig()
     """Train, validation and test."""
 
     demonstrations: Demonstrations = Demonstrations()
-    """What is distilled before the cold start."""
+    """Demonstrations to distil before the cold start."""
 
     cold_start: SftConfig = SftConfig()
     """Supervised fine-tuning before RL."""
 
     model: ModelConfig = ModelConfig()
-    """Which weights are trained."""
+    """Weights to train."""
 
     credit: CreditConfig = CreditConfig()
     """Shaping, scoring and advantage form."""
 
     judge: JudgeConfig | None = None
-    """Scores the turns of training's conversations as they end; none: the gyms' rewards alone."""
+    """Judge that scores the turns of finished training conversations; null: only the gyms' rewards."""
 
     intervention: InterventionConfig | None = None
-    """Interrupts wrong steps in training's conversations; none: all are carried out."""
+    """Interruption of wrong steps in training conversations; null: all steps are carried out."""
 
     algorithm: AlgorithmConfig = AlgorithmConfig()
     """Policy-gradient algorithm and optimisation."""
@@ -136,29 +136,33 @@ class Recipe(Settings):
     """Spans of training; empty: no RL."""
 
     evolve: Evolve | None = None
-    """AgentEvol in place of stages of RL; none: no such loop."""
+    """AgentEvol, which replaces RL stages; null: none."""
 
     branches: dict[BranchName, tuple[Stage, ...]] = Field(default_factory=dict)
-    """Ways on from the last of the stages: each begins at its checkpoint and has stages of its own. For comparisons of what
-    comes after the same beginning; branches run side by side where the machine has room."""
+    """Continuations after the last shared stage. Each begins at its checkpoint and has its own stages, for
+    comparisons from the same start. Branches run in parallel if the machine has room.
+    """
 
     horizons: AnySchedule | None = Field(default=None, alias="schedule")
-    """Gives the horizon in place of the stages' own."""
+    """Schedule of horizons, which replaces the stages' own."""
 
     rl_tasks: PositiveInt | None = None
-    """Size of the published RL task set: what epochs mean in a recipe as published. Where tasks can be counted, those that
-    are really there count (`Stage.pool`)."""
+    """Size of the published RL task set, which defines epochs in a recipe as published. If tasks can be counted, the
+    available ones define them (`Stage.pool`).
+    """
 
     data: Literal["ours", "published", "published-or-ours"] = "ours"
-    """Tasks of every gym at once: our own, the papers' (refused for a gym whose published tasks are not there), or the papers'
-    where they are there. A gym with `published` of its own keeps that."""
+    """Tasks of all gyms: our own, the papers' (refused for a gym whose published tasks are missing), or the papers'
+    if available. A gym with its own `published` keeps that.
+    """
 
     published: Edition = "released"
-    """Which published training tasks: those of the released combined list (2,426), or as the paper counts them (2,686)."""
+    """Published training tasks: those of the released combined list (2,426), or the paper's count (2,686)."""
 
     data_folder: str | None = None
-    """Folder of the published data (userrl, userbench, tau-bench, agentgym in it); none: $USERRL_PUBLISHED_DATA, else data in
-    this home, which `userrl tasks import` makes."""
+    """Folder of the published data (with userrl, userbench, tau-bench, agentgym); null: $USERRL_PUBLISHED_DATA, else
+    data in this home, which `userrl tasks import` makes.
+    """
 
     evaluate: Evaluate = Evaluate()
     """Held-out evaluation and validation."""
@@ -167,13 +171,13 @@ class Recipe(Settings):
     """Machine and backend."""
 
     on_format_error: Literal["end", "continue"] = "end"
-    """What a reply without a readable call does: end the episode, as published, or continue it."""
+    """Effect of a reply without a readable call: end the episode, as published, or continue it."""
 
     allow_short_horizon: bool = False
-    """True turns a horizon in which no task of a gym can be solved from a refusal into a warning."""
+    """true turns the refusal of a horizon in which no task of a gym can be solved into a warning."""
 
     alarms: dict[str, Any] = Field(default_factory=dict)
-    """Collapse alarms and what each does."""
+    """Collapse alarms and their actions."""
 
     _absent: dict[str, str] = PrivateAttr(default_factory=dict)
     _origins: dict[str, Origin] = PrivateAttr(default_factory=dict)
@@ -242,7 +246,7 @@ class Recipe(Settings):
 
     @cached_property
     def schedule(self) -> AnySchedule:
-        """The horizon of every step: the schedule named, or the stages' own horizons. ConfigError without any stage."""
+        """The horizon of every step: the named schedule, or the stages' own horizons. Raises ConfigError without any stage."""
         if isinstance(self.horizons, Adaptive):
             return self.horizons.within(self.total_steps) if self.stages else self.horizons
         if self.horizons is not None:
@@ -257,12 +261,12 @@ class Recipe(Settings):
 
     @property
     def total_steps(self) -> int:
-        """Training steps from the first to the last; along the longest branch where there are branches."""
+        """Number of training steps, along the longest branch if there are branches."""
         return max((planned.last for planned in self.planned_stages), default=0)
 
     @cached_property
     def planned_stages(self) -> tuple[PlannedStage, ...]:
-        """The stages in order; one that a schedule divides becomes one per horizon. Branches come one after the other."""
+        """The stages in order. A stage that a schedule divides becomes one per horizon. Branches follow one another."""
         planned: list[PlannedStage] = []
         ways = {"": self.stages, **self.branches}
         for branch, stages in ways.items():
@@ -276,13 +280,13 @@ class Recipe(Settings):
         return tuple(planned)
 
     def along(self, branch: str) -> tuple[PlannedStage, ...]:
-        """The stages on the way to the end of a branch; those that all branches share for ``""``."""
+        """Return the stages up to the end of a branch; for ``""`` those that all branches share."""
         return tuple(planned for planned in self.planned_stages if planned.branch in ("", branch))
 
     def stage_of(self, step: int, history: History = (), branch: str = "") -> PlannedStage:
-        """The stage that holds a step; where gates ended earlier stages early, first and last say so.
+        """Return the stage of a step. If gates ended earlier stages early, first and last reflect that.
 
-        What gates save goes to the last stage, so that a run always has total_steps steps.
+        The last stage gets the steps that gates save, so that a run always has total_steps steps.
         Raises ConfigError for a step outside 1 ... total_steps.
         """
         way = self.along(branch)
@@ -298,16 +302,16 @@ class Recipe(Settings):
         return PlannedStage(index + 1, first, last, self.stages[index].horizon, self.stages[index])
 
     def mix(self, step: int, history: History = ()) -> dict[str, float]:
-        """Gyms and their weights in a step's batch."""
+        """Return gyms and their weights in a step's batch."""
         return self.stage_of(step, history).mix(step)
 
     def gym(self, name: str) -> GymSetup:
-        """How a gym is set up."""
+        """Return a gym's settings."""
         return self.gyms.get(name, GymSetup())
 
     @property
     def evaluation_gyms(self) -> tuple[str, ...]:
-        """The gyms whose test split is played."""
+        """The gyms whose test split is evaluated."""
         return PAPER_GYMS if self.evaluate.gyms == "all" else tuple(self.evaluate.gyms)
 
     @property
@@ -317,11 +321,11 @@ class Recipe(Settings):
 
     @property
     def absent(self) -> dict[str, str]:
-        """Gyms whose published tasks were looked for when the recipe was loaded and not found, and why."""
+        """Gyms without the requested published tasks when the recipe was loaded, with the reasons."""
         return self._absent
 
     def data_of(self, gym: str) -> str:
-        """Which tasks a gym is played on, in words."""
+        """Return a gym's tasks in words."""
         place = self.gym(gym).published
         if place == FOLDER:
             part = "the paper's counts" if self.published == "paper" else "the released list"
@@ -333,12 +337,12 @@ class Recipe(Settings):
 
     @property
     def evaluation_top_p(self) -> float:
-        """Nucleus of sampling in validation and evaluation; 1 where they are greedy."""
+        """Nucleus of sampling in validation and evaluation; 1 for greedy decoding."""
         return (self.evaluate.top_p or self.algorithm.top_p) if self.evaluate.temperature > 0 else 1.0
 
     @property
     def most_turns(self) -> int:
-        """The longest horizon of training, the evaluation's where nothing is trained."""
+        """The longest horizon of training, or the evaluation's without training."""
         if not self.stages:
             return self.evaluate.horizon
         return max(self.schedule.levels()[-1].horizon, *(planned.horizon or 1 for planned in self.planned_stages))
@@ -349,7 +353,7 @@ class Recipe(Settings):
         return tuple(dict.fromkeys(gym for planned in self.planned_stages for gym in planned.stage.gyms))
 
     def stage_table(self) -> list[dict[str, Any]]:
-        """One row per planned stage: stage, steps, first, last, horizon, mix, gates."""
+        """Return one row per planned stage: stage, steps, first, last, horizon, mix, gates."""
         return [
             {
                 "stage": planned.name,
@@ -367,17 +371,17 @@ class Recipe(Settings):
         ]
 
     def resolved(self) -> dict[str, Any]:
-        """Every value, JSON-able; `Recipe.model_validate` makes the same recipe of it."""
+        """Return every value, JSON-able. `Recipe.model_validate` makes the same recipe from it."""
         return self.model_dump(mode="json")
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """The values that hashes and ids are computed from (see `curricula.identity`)."""
+        """The values behind hashes and ids (see `curricula.identity`)."""
         return identity_values(self)
 
     @cached_property
     def hash(self) -> str:
-        """16 hex digits: the experiment's identity, apart from seed and backend."""
+        """The experiment's identity without seed and backend, in 16 hex digits."""
         return content_hash(self.identity)
 
     @cached_property
@@ -387,21 +391,21 @@ class Recipe(Settings):
 
     @cached_property
     def former_hash(self) -> str:
-        """The hash that the recipe had up to commit f197b02."""
+        """The recipe's hash up to commit f197b02."""
         return content_hash(self.former_identity)
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What loading found worth a warning."""
+        """Warnings from loading."""
         return self._warnings
 
     @property
     def replaced(self) -> tuple[Replaced, ...]:
-        """Values of weaker layers that stronger ones replaced; none for a recipe that was read back as it was resolved."""
+        """Values of weaker layers that stronger ones replaced. Empty for a recipe read back in resolved form."""
         return self._replaced
 
     def origin(self, key: str) -> Origin:
-        """Where the value at a dotted key came from."""
+        """Return the origin of the value at a dotted key."""
         while key:
             if key in self._origins:
                 return self._origins[key]
@@ -420,7 +424,7 @@ class Recipe(Settings):
         return max(round((stage.epochs or 0) * batches), 1)
 
     def _piece(self, stage: Stage, first: int, end: int) -> tuple[int | None, int]:
-        """Horizon from step ``first`` on, and the last step up to ``end`` that has it."""
+        """Return the horizon from step ``first`` on, and the last step up to ``end`` that has it."""
         if self.horizons is None:
             return stage.horizon, end
         if self.horizons.adaptive:

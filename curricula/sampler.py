@@ -1,8 +1,8 @@
-"""Which tasks a step trains on: every task once per epoch, in an order that is a pure function of seed, pool and position.
+"""Sampling of training tasks: every task once per epoch, in an order that is a pure function of seed, pool and position.
 
-An epoch's order is a keyed permutation of 0 ... N-1 (a Feistel network over the next power of two, walked until it lands
-inside): the state that must be saved is a position, and a seed gives the same order under every version of numpy. Tasks
-whose last group was mixed, neither all-good nor all-bad, can be drawn again on top in proportion to p (1 - p) (after DAPO).
+An epoch's order is a keyed permutation of 0 ... N-1: a Feistel network over the next power of two, repeated until the
+result is inside. Only a position must be saved, and a seed gives the same order under every version of numpy. Tasks
+whose last group was mixed, neither all-good nor all-bad, can be drawn again in proportion to p (1 - p) (after DAPO).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from userrl_core.seeding import content_hash, derive_seed
 
 _MASK = (1 << 64) - 1
 _MEMORY = 0.95
-"""Weight of the past in the price of a pool's tasks."""
+"""Weight of the past in the running mean of a pool's tokens per task."""
 
 
 class Permutation:
     """A keyed permutation of 0 ... n-1, computed index by index."""
 
     def __init__(self, n: int, key: int) -> None:
-        """n: at least 1. The same n and key give the same permutation for ever."""
+        """Prepare the permutation. n: at least 1. The same n and key always give the same permutation."""
         bits = max((n - 1).bit_length(), 2)
         self.n = n
         self._low = bits // 2
@@ -35,7 +35,7 @@ class Permutation:
         self._keys = [_mixed(key + round_) for round_ in range(1, 5)]
 
     def __getitem__(self, index: int) -> int:
-        """Where ``index`` goes."""
+        """Return the image of ``index``."""
         if not 0 <= index < self.n:
             raise IndexError(index)
         value = self._once(index)
@@ -52,7 +52,7 @@ class Permutation:
 
 
 def _mixed(x: int) -> int:
-    """The finaliser of splitmix64: every input bit reaches every output bit."""
+    """Apply the finaliser of splitmix64: every input bit reaches every output bit."""
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
     return x ^ (x >> 31)
@@ -60,7 +60,7 @@ def _mixed(x: int) -> int:
 
 @dataclass(slots=True)
 class _Pool:
-    """The tasks of one gym (or of all, shuffled into one list), and how far they have been drawn."""
+    """The tasks of one gym (or of all gyms, shuffled into one list), and the position in their order."""
 
     tasks: Sequence[Task]
     fingerprint: str
@@ -69,19 +69,21 @@ class _Pool:
     epoch: int = 0
     position: int = 0
     pending: list[int] = field(default_factory=list)
-    """Drawn, but already in the batch that drew them: next in line."""
+    """Drawn tasks that their batch already contained. They are next in line."""
     mixed: np.ndarray = field(init=False)
-    """p (1 - p) of each task's last group, shape [tasks]; p its share of successes."""
+    """p (1 - p) of each task's last group, shape [tasks]; p is its share of successes."""
 
     def __post_init__(self) -> None:
         self.mixed = np.zeros(len(self.tasks))
 
 
 class TaskSampler:
-    """Draws batches of distinct tasks from pools; exactly resumable. No task is lost or repeated within an epoch."""
+    """A sampler of batches of distinct tasks from pools, exactly resumable. No task is lost or repeated within an epoch."""
 
     def __init__(self, pools: Mapping[str, Sequence[Task]], seed: int = 0) -> None:
-        """pools: tasks per pool name (a gym, or several gyms together). Raises ConfigError for an empty pool."""
+        """Prepare the pools. pools: tasks per pool name (a gym, or several gyms together). Raises ConfigError for an
+        empty pool.
+        """
         self.seed = seed
         self.draws = 0
         self._credit: dict[str, float] = {}
@@ -92,7 +94,7 @@ class TaskSampler:
         self.use(pools)
 
     def use(self, pools: Mapping[str, Sequence[Task]]) -> None:
-        """Draw from these pools from now on; a pool with the same tasks as before goes on where it was."""
+        """Replace the pools. A pool with the same tasks as before continues at its position."""
         before = self._pools
         self._pools = {}
         for name, tasks in pools.items():
@@ -114,11 +116,11 @@ class TaskSampler:
     def batch(
         self, n: int, weights: Mapping[str, float], *, oversample: float = 0.0, by_tokens: bool = False
     ) -> list[Task]:
-        """The next n distinct tasks; pools get shares in proportion to their weights, exactly so over time.
+        """Return the next n distinct tasks. Over time, pools get exact shares in proportion to their weights.
 
-        by_tokens: weights are shares of tokens, at the prices observed; of tasks until every pool has one.
-        oversample: expected share drawn again from tasks whose last group was mixed, where there are any.
-        Raises ConfigError for weights that name no pool, and for batches larger than what they draw from.
+        by_tokens: weights are shares of tokens, at the observed prices; shares of tasks until every pool has a price.
+        oversample: expected share drawn again from tasks whose last group was mixed, if there are any.
+        Raises ConfigError for weights without a pool, and for batches larger than their pools.
         """
         for name in weights:
             if name not in self._pools:
@@ -140,9 +142,9 @@ class TaskSampler:
         return list(chosen.values())
 
     def observe(self, task_key: str, success: float, tokens: float | None = None) -> None:
-        """How a task's last group went: the share that succeeded, in [0, 1], and the mean tokens of its trajectories.
+        """Record a task's last group: its share of successes, in [0, 1], and the mean tokens of its trajectories.
 
-        A task between the ends may be drawn again.
+        A task between the extremes may be drawn again.
         """
         if not 0.0 <= success <= 1.0:
             raise ConfigError(f"A success share lies in [0, 1]; task {task_key} was given {success}.")
@@ -153,7 +155,7 @@ class TaskSampler:
                     self._prices[name] = tokens + _MEMORY * (self._prices.get(name, tokens) - tokens)
 
     def metrics(self) -> dict[str, float]:
-        """How far the epochs are, named as the warehouse names metrics."""
+        """Return the progress of the epochs, under the warehouse's metric names."""
         metrics = {"sampler/all/draws": float(self.draws), "sampler/mixed/draws": float(self._repeats)}
         for name, pool in self._pools.items():
             metrics[f"sampler/{name}/epochs"] = pool.epoch + pool.position / len(pool.tasks)
@@ -161,7 +163,7 @@ class TaskSampler:
         return metrics
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything later draws depend on, JSON-able."""
+        """Return everything that later draws depend on, JSON-able."""
         return {
             "seed": self.seed,
             "draws": self.draws,
@@ -181,7 +183,7 @@ class TaskSampler:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue exactly where `state_dict` was taken. Raises ConfigError where the tasks are not those it was taken of."""
+        """Continue exactly from a `state_dict`. Raises ConfigError if the tasks differ."""
         if set(state["pools"]) != set(self._pools):
             raise ConfigError(
                 f"The checkpoint draws from {sorted(state['pools'])}, this run from {sorted(self._pools)}; "
@@ -209,7 +211,7 @@ class TaskSampler:
         return Permutation(n, derive_seed("order", self.seed, name, fingerprint, epoch))
 
     def _next_pool(self, weights: Mapping[str, float]) -> str:
-        """Smooth weighted round robin: after any number of draws each pool is within one of its share."""
+        """Choose a pool by smooth weighted round robin: after any number of draws each pool is within one of its share."""
         if len(weights) == 1:
             return next(iter(weights))
         for name, weight in weights.items():
@@ -219,7 +221,7 @@ class TaskSampler:
         return best
 
     def _next(self, name: str, chosen: Mapping[str, Task]) -> Task:
-        """The next task of the epoch that the batch does not hold yet; those it holds wait for a later batch."""
+        """Return the next task of the epoch outside the batch. Tasks inside the batch wait for a later batch."""
         pool = self._pools[name]
         for waiting in pool.pending:
             if pool.tasks[waiting].key not in chosen:
@@ -238,7 +240,7 @@ class TaskSampler:
             pool.pending.append(index)
 
     def _again(self, name: str, share: float, chosen: Mapping[str, Task]) -> Task | None:
-        """A task whose last group was mixed, with probability ``share``; never one that the batch holds."""
+        """Return, with probability ``share``, a task whose last group was mixed; never one of the batch."""
         if share <= 0.0:
             return None
         draw = derive_seed("again", self.seed, name, self.draws, self._repeats)

@@ -1,7 +1,7 @@
-"""Horizon schedules: how many turns a trajectory may take at each training step (AgentGym-RL section 3.3).
+"""Horizon schedules: the maximum turns of a trajectory at each training step (AgentGym-RL section 3.3).
 
-Every schedule is a pure function of the step, counted from 1, and, where gates decide, of the recorded history. Nothing
-is remembered between calls, so a resumed run cannot see another horizon than an uninterrupted one.
+Every schedule is a pure function of the step, counted from 1, and of the recorded history if gates decide. Nothing is
+remembered between calls, so a resumed run has the same horizons as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -32,63 +32,71 @@ Turns = Annotated[int, Field(gt=0, le=MOST_TURNS)]
 """A horizon."""
 
 Entry = Mapping[str, Any]
-"""What a gate reads of one finished step: ``step`` and a success rate, the share of the step's admitted trajectories that
-succeeded; `SIGNALS` and `SPENT` beside it. Trainers append one entry per step and keep the list in the checkpoint."""
+"""A gate's input for one finished step: ``step``, a success rate (the share of the step's admitted trajectories that
+succeeded), `SIGNALS` and `SPENT`. Trainers append one entry per step and keep the list in the checkpoint.
+"""
 
 History = Sequence[Entry]
 
 SUCCESS = ("success", "train/all/success")
-"""Where an entry's success rate may stand. An entry without one (no trajectory of the step could be scored) has the rate of
-the step before it; without any, 0, which opens no success gate."""
+"""Possible keys of an entry's success rate. An entry without one (no trajectory could be scored) has the previous
+step's rate. Without any rate it is 0, which opens no success gate.
+"""
 
 
 SIGNALS = ("success", "signal", "entropy", "length")
-"""What a gate reads of a step. An entry without one of them has that of the step before it; without any, no such gate opens."""
+"""Signals of a step that gates read. A missing signal has the previous step's value. Without any value its gate stays closed."""
 
 SPENT = ("tokens", "cpu_seconds", "gpu_seconds")
-"""What a step used up; an entry that does not say used nothing."""
+"""Resources that a step used. A missing entry means none."""
 
 
 class Gate(Settings):
-    """When to go on: success is high enough, has stopped rising, there is little left to learn here, or a budget is spent. Any
-    of those given suffices."""
+    """Conditions for the next horizon: success is high enough or has stopped rising, little is left to learn, or a
+    budget is spent. Any one condition suffices.
+    """
 
     success: float | None = Field(default=None, gt=0.0, le=1.0)
     """Opens when the mean success rate of the window is at least this."""
 
     plateau: float | None = Field(default=None, ge=0.0)
-    """Opens when the window's mean exceeds that of the window before by less than this."""
+    """Opens when the window's mean exceeds the previous window's by less than this."""
 
     signal: float | None = Field(default=None, ge=0.0, le=1.0)
-    """Opens when the window's mean share of groups that differ is at most this: little is left to learn at this horizon."""
+    """Opens when the window's mean share of groups with differing scores is at most this: little is left to learn at
+    this horizon.
+    """
 
     entropy: NonNegativeFloat | None = None
-    """Opens when the window's mean entropy, in nats, is at most this: before the policy has lost what a longer horizon needs."""
+    """Opens when the window's mean entropy, in nats, is at most this: before the policy loses diversity that a longer
+    horizon needs.
+    """
 
     length: float | None = Field(default=None, gt=0.0, le=1.0)
-    """Opens when conversations use at least this share of the horizon's turns, on average: the horizon is what limits them."""
+    """Opens when conversations use at least this mean share of the horizon's turns: the horizon is their limit."""
 
     window: PositiveInt = 10
-    """Steps that are averaged."""
+    """Number of steps in the mean."""
 
     at_least: NonNegativeInt = 0
     """Never opens before this many steps."""
 
     at_most: PositiveInt | None = None
-    """Opens after this many steps in any case. An adaptive schedule whose gate has none divides the run's steps evenly among
-    its horizons, so that none waits for ever for a policy that has collapsed."""
+    """Opens after this many steps in any case. Without it, an adaptive schedule divides the run's steps evenly among
+    its horizons, so that no horizon waits forever for a collapsed policy.
+    """
 
     tokens: PositiveInt | None = None
-    """Opens in any case once the span's steps have played this many tokens, openings and observations included."""
+    """Opens in any case once the span has used this many tokens, with openings and observations."""
 
     cpu_seconds: PositiveFloat | None = None
-    """Opens in any case once the span's steps have used this much processor time, validations apart (local backend)."""
+    """Opens in any case once the span's steps have used this much processor time, without validations (local backend)."""
 
     gpu_seconds: PositiveFloat | None = None
-    """The same in seconds on the GPU (local backend)."""
+    """Opens in any case after this many seconds on the GPU (local backend)."""
 
     hold: PositiveInt = 1
-    """Consecutive steps for which what is watched must hold: one lucky step does not open it."""
+    """Consecutive steps for which the condition must hold, so that one lucky step does not open the gate."""
 
     @model_validator(mode="after")
     def _can_open(self) -> Gate:
@@ -99,13 +107,13 @@ class Gate(Settings):
 
     @property
     def timed(self) -> bool:
-        """Whether it looks at the clock, so that steps have to be timed."""
+        """Whether the gate looks at the clock, so that steps must be timed."""
         return self.cpu_seconds is not None or self.gpu_seconds is not None
 
     def opens_after(self, steps: Sequence[Mapping[str, float]]) -> int | None:
-        """Number of steps after which the gate opens, None while it is closed.
+        """Return the number of steps after which the gate opens, None while it is closed.
 
-        steps: what the span's steps so far recorded, in order (`SIGNALS`, `SPENT`).
+        steps: recorded entries of the span's steps so far, in order (`SIGNALS`, `SPENT`).
         """
         held = 0
         spent = dict.fromkeys(SPENT, 0.0)
@@ -139,14 +147,14 @@ class Gate(Settings):
         )
 
     def _mean(self, name: str, steps: Sequence[Mapping[str, float]]) -> float | None:
-        """Mean over the window; None where it is not full."""
+        """Return the mean over the window; None if it is not full."""
         values = [step[name] for step in steps[-self.window :] if name in step]
         return sum(values) / self.window if len(values) == self.window else None
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One span of a schedule: its horizon, its greatest length in steps (None: to the end), its gate."""
+    """One span of a schedule: its horizon, its maximum length in steps (None: to the end), its gate."""
 
     horizon: int
     steps: int | None = None
@@ -157,7 +165,7 @@ class Schedule(Settings):
     """Base of all kinds: levels one after the other."""
 
     def levels(self) -> tuple[Level, ...]:
-        """The spans, in order."""
+        """Return the spans in order."""
         raise NotImplementedError
 
     @property
@@ -166,18 +174,18 @@ class Schedule(Settings):
         return any(level.gate is not None for level in self.levels())
 
     def horizon(self, step: int, history: History = ()) -> int:
-        """Most agent turns of a trajectory in this step, steps from 1."""
+        """Return the maximum agent turns of a trajectory in this step, counted from 1."""
         return self.levels()[self.level(step, history)].horizon
 
     def level(self, step: int, history: History = ()) -> int:
-        """Index of the span that holds this step; the last span where the schedule is over."""
+        """Return the index of the step's span, or of the last span after the end of the schedule."""
         return place(self.levels(), step, history)[0]
 
 
 def place(levels: Sequence[Level], step: int, history: History = ()) -> tuple[int, int, int | None]:
-    """Index, first step and last step (None: open) of the span that holds a step.
+    """Return index, first step and last step (None: open) of a step's span.
 
-    Raises ConfigError for steps below 1, and where a gate must decide on a step that the history lacks.
+    Raises ConfigError for steps below 1, and if the history lacks a step that a gate needs.
     """
     if step < 1:
         raise ConfigError(f"Training steps count from 1; there is no step {step}.")
@@ -197,7 +205,7 @@ def place(levels: Sequence[Level], step: int, history: History = ()) -> tuple[in
 def _gated_end(
     gate: Gate, first: int, last: int | None, step: int, recorded: Mapping[int, Mapping[str, float]]
 ) -> int | None:
-    """The span's last step as the history before ``step`` shows it."""
+    """Return the span's last step, given the history before ``step``."""
     known = []
     for s in range(first, step if last is None else min(step, last + 1)):
         if s not in recorded:
@@ -208,7 +216,7 @@ def _gated_end(
 
 
 def _recorded(history: History) -> dict[int, dict[str, float]]:
-    """What a gate reads, by step. Of two entries of a step the later counts."""
+    """Return the gates' inputs by step. Of two entries for a step the later counts."""
     steps: dict[int, dict[str, float]] = {}
     latest: dict[str, float] = {"success": 0.0}
     for step, entry in sorted({int(entry["step"]): entry for entry in history}.items()):
@@ -220,16 +228,16 @@ def _recorded(history: History) -> dict[int, dict[str, float]]:
 
 
 class Fixed(Schedule):
-    """The same horizon all the way."""
+    """One constant horizon."""
 
     kind: Literal["fixed"] = "fixed"
-    """Which schedule this is."""
+    """Kind of the schedule."""
 
     turns: Turns
     """The horizon, in agent turns."""
 
     def levels(self) -> tuple[Level, ...]:
-        """One open span."""
+        """Return one open span."""
         return (Level(self.turns),)
 
 
@@ -237,23 +245,23 @@ class Span(Settings):
     """One span of explicit stages."""
 
     steps: PositiveInt
-    """Training steps (with a gate: at most)."""
+    """Training steps (with a gate: the maximum)."""
 
     horizon: Turns
-    """Most agent turns."""
+    """Maximum agent turns."""
 
     gate: Gate | None = None
-    """Ends the span early."""
+    """Gate that ends the span early."""
 
 
 class Stages(Schedule):
-    """Explicit spans; made from the recipe's stages where no other schedule is named."""
+    """Explicit spans, made from the recipe's stages if it names no other schedule."""
 
     kind: Literal["stages"] = "stages"
-    """Which schedule this is."""
+    """Kind of the schedule."""
 
     spans: tuple[Span, ...]
-    """The spans, in order."""
+    """The spans in order."""
 
     @model_validator(mode="after")
     def _never_shrinks(self) -> Stages:
@@ -261,7 +269,7 @@ class Stages(Schedule):
         return self
 
     def levels(self) -> tuple[Level, ...]:
-        """The spans as they are."""
+        """Return the spans."""
         return tuple(Level(span.horizon, span.steps, span.gate) for span in self.spans)
 
 
@@ -269,19 +277,19 @@ class ScalingInter(Schedule):
     """ScalingInter-RL: the horizon grows every delta steps up to a cap (AgentGym-RL section 3.3)."""
 
     kind: Literal["scaling_inter"] = "scaling_inter"
-    """Which schedule this is."""
+    """Kind of the schedule."""
 
     start: Turns
     """Horizon of the first span, the paper's h1."""
 
     increment: PositiveInt | tuple[PositiveInt, ...]
-    """What is added after every span, the paper's delta_h: a number, or one per increase where they differ."""
+    """Increase after every span, the paper's delta_h: a number, or one per increase."""
 
     every: PositiveInt
     """Training steps of a span, the paper's delta."""
 
     cap: Turns
-    """Greatest horizon."""
+    """Largest horizon."""
 
     @model_validator(mode="after")
     def _has_room(self) -> ScalingInter:
@@ -292,7 +300,7 @@ class ScalingInter(Schedule):
         return self
 
     def levels(self) -> tuple[Level, ...]:
-        """Spans of equal length, the last one open."""
+        """Return spans of equal length, the last one open."""
         horizons = [self.start]
         while horizons[-1] < self.cap:
             rise = self.increment
@@ -305,16 +313,16 @@ class ScalingInter(Schedule):
 
 
 class Adaptive(Schedule):
-    """The next horizon comes when a gate opens. It never shrinks, whatever success does later."""
+    """Horizons that advance when a gate opens. They never shrink, even if success falls later."""
 
     kind: Literal["adaptive"] = "adaptive"
-    """Which schedule this is."""
+    """Kind of the schedule."""
 
     horizons: tuple[Turns, ...] = Field(min_length=1)
     """The horizons, in rising order."""
 
     gate: Gate
-    """Opens the way to the next horizon; it judges the steps at the present horizon alone."""
+    """Gate to the next horizon. It judges only the steps at the present horizon."""
 
     @model_validator(mode="after")
     def _never_shrinks(self) -> Adaptive:
@@ -322,23 +330,23 @@ class Adaptive(Schedule):
         return self
 
     def within(self, steps: int) -> Adaptive:
-        """The same in a run of so many steps: a gate without at_most gets its horizon's even share of them."""
+        """Return the schedule for a run of so many steps: a gate without at_most gets its horizon's even share."""
         if self.gate.at_most is not None:
             return self
         share = max(steps // len(self.horizons), 1)
         return self.model_copy(update={"gate": self.gate.model_copy(update={"at_most": share})})
 
     def levels(self) -> tuple[Level, ...]:
-        """One gated span per horizon, the last one open."""
+        """Return one gated span per horizon, the last one open."""
         return (*(Level(h, None, self.gate) for h in self.horizons[:-1]), Level(self.horizons[-1]))
 
 
 ENTRY_POINT = "userrl.schedules"
-"""Kinds of schedules from installed packages: the entry point's name is the kind, its object a `Schedule` of that ``kind``."""
+"""Kinds of schedules from installed packages. The entry point's name is the ``kind``, its object a `Schedule` class."""
 
 
 def _or_installed(value: Any, ours: ValidatorFunctionWrapHandler) -> Any:
-    """A schedule of ours, or of the package that brings its kind; an unknown kind is refused with ours."""
+    """Validate a schedule of ours or of a package that brings its kind. An unknown kind gets our error."""
     if isinstance(value, Schedule):
         return value
     kind = value.get("kind") if isinstance(value, Mapping) else None

@@ -9,7 +9,7 @@ from curricula.recipe import Replaced
 
 
 def shown(value: Any) -> str:
-    """A value on one line; what says nothing is left out."""
+    """Format a value on one line, without empty parts."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{k}: {shown(v)}" for k, v in value.items() if v not in (None, {}, [])) + "}"
     if isinstance(value, (list, tuple)):
@@ -20,5 +20,5 @@ def shown(value: Any) -> str:
 
 
 def replacement(row: Replaced) -> str:
-    """What was written, what counts, and who wrote each."""
+    """Format a replacement: the old and the new value with their authors."""
     return f"{row.key}: {shown(row.old)} ({row.where}) -> {shown(row.new)} ({row.by})"

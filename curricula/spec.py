@@ -1,4 +1,4 @@
-"""The blocks of a recipe: a pydantic model each, a sentence under every field. `recipe.Recipe` puts them together."""
+"""The blocks of a recipe: one pydantic model each, with a sentence under every field. `recipe.Recipe` combines them."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ from userrl_core.settings import Count, Settings
 from userrl_core.training.config import Cluster
 
 FOLDER = "published"
-"""``gyms.NAME.published`` of a gym that is played on the folder of published data."""
+"""``gyms.NAME.published`` of a gym that uses the folder of published data."""
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
 class UserSetup(Settings):
-    """Who answers inside a gym."""
+    """The user inside a gym."""
 
     kind: str = "rule"
     """rule (offline, seeded), openai (any OpenAI-compatible server) or human."""
 
     options: dict[str, Any] = Field(default_factory=dict)
-    """Options of that kind: for openai the fields of `ChatServer`, such as model and base_url; for rule those of the gym's
-    own user, such as wish's manner; human has none."""
+    """Options of that kind. openai: the fields of `ChatServer`, such as model and base_url. rule: the options of the
+    gym's own user, such as wish's manner. human: none.
+    """
 
     @model_validator(mode="after")
     def _known(self) -> UserSetup:
@@ -39,7 +40,7 @@ class UserSetup(Settings):
         return self
 
     def as_argument(self) -> str | tuple[str, dict[str, Any]]:
-        """What the rollout's ``user`` parameter takes."""
+        """Return the value for the rollout's ``user`` parameter."""
         return (self.kind, dict(self.options)) if self.options else self.kind
 
 
@@ -51,7 +52,7 @@ User = Annotated[UserSetup, BeforeValidator(_user)]
 
 
 class GymSetup(Settings):
-    """How one gym is set up in this recipe."""
+    """A gym's settings in this recipe."""
 
     tasks: dict[str, Any] = Field(default_factory=dict)
     """Options of the gym's task list, such as tier."""
@@ -63,107 +64,112 @@ class GymSetup(Settings):
     """Fields of that config that differ in the held-out evaluation, such as the reward values of a released script."""
 
     user: User = UserSetup()
-    """Who answers: a kind, or kind and options."""
+    """The user: a kind, or kind and options."""
 
     only: tuple[str, ...] = ()
-    """Tiers of the gym's test tasks that are evaluated, of travel compositions too (easy, 22); none: all."""
+    """Tiers of the gym's test tasks to evaluate, for travel also compositions (easy, 22); empty: all."""
 
     published: str | None = None
-    """Other tasks in place of our own: the root of a copy of the released repository, a .jsonl file of tasks, imported
-    (what `userrl tasks import` brought into this home), or published (the recipe's data_folder; `data` writes it)."""
+    """Tasks that replace our own: the root of a copy of the released repository, a .jsonl file of tasks, imported
+    (the result of `userrl tasks import` in this home), or published (the recipe's data_folder; `data` writes it).
+    """
 
 
 class Demonstrations(Settings):
-    """What is distilled before the cold start (UserRL 4.1 and appendix E)."""
+    """Demonstrations to distil before the cold start (UserRL 4.1 and appendix E)."""
 
     policy: str = "scripted"
-    """Who demonstrates: scripted, or the name of a served model."""
+    """The demonstrator: scripted, or the name of a served model."""
 
     user: User | None = UserSetup()
-    """Who answers while demonstrations are made; none: each gym's own user, as in training."""
+    """The user during demonstrations; null: each gym's own user, as in training."""
 
     skill: Share = 1.0
-    """Skill of the scripted demonstrator, 0 to 1; ignored for a served model."""
+    """Skill of the scripted demonstrator, 0 to 1. A served model ignores it."""
 
     episodes: Count | None = None
-    """Trajectories made per gym; none: every training task once per trajectory."""
+    """Trajectories per gym; null: every training task, attempts times."""
 
     attempts: Count = 1
     """Trajectories at each task."""
 
     top_k: PositiveInt = 1000
-    """Trajectories kept in all, the best of every gym; their tasks leave the RL set."""
+    """Trajectories kept in all, the best of every gym. Their tasks leave the RL set."""
 
     horizon: Turns | None = None
-    """Most turns of a demonstration; none: the evaluation's horizon."""
+    """Maximum turns of a demonstration; null: the evaluation's horizon."""
 
     temperature: NonNegativeFloat = 0.0
     """Sampling temperature of a served demonstrator."""
 
 
 class Evolve(Settings):
-    """AgentEvol in place of RL: sample, keep what succeeded, fine-tune the first model on all that was kept, again.
+    """AgentEvol, which replaces RL: sample, keep the successes, fine-tune the first model on everything kept, repeat.
 
-    AgentGym-RL 3.2.2. As in AgentGym's released code every iteration begins with the model before any fine-tuning, and what
-    it is trained on grows: demonstrations, then the successes of every iteration.
+    AgentGym-RL 3.2.2. As in AgentGym's released code, every iteration begins with the model before any fine-tuning.
+    Its training data grow: demonstrations, then the successes of every iteration.
     """
 
     iterations: Count = 4
-    """How often (released code: 4)."""
+    """Number of iterations (released code: 4)."""
 
     tasks: PositiveInt | None = None
-    """Training tasks sampled per gym and iteration; none: all."""
+    """Training tasks sampled per gym and iteration; null: all."""
 
     attempts: Count = 1
-    """Trajectories at each of them."""
+    """Trajectories at each task."""
 
     temperature: NonNegativeFloat = 1.0
-    """Sampling temperature; the released multi-task script samples greedily, its webshop script at 1.2."""
+    """Sampling temperature. The released multi-task script samples greedily, its webshop script at 1.2."""
 
     horizon: Turns | None = None
-    """Most turns of what is sampled; none: the evaluation's."""
+    """Maximum turns of a sampled trajectory; null: the evaluation's."""
 
 
 class Stage(Settings):
     """A span of training steps with its own horizon and task mix."""
 
     steps: PositiveInt | None = None
-    """Length in training steps (with gates: at most)."""
+    """Length in training steps (with gates: the maximum)."""
 
     epochs: PositiveFloat | None = None
-    """Length in passes over the RL tasks, in place of steps."""
+    """Length in passes over the RL tasks instead of steps."""
 
     pool: PositiveInt | None = None
-    """Tasks of one pass, as they were counted when the recipe was loaded under a profile; none: rl_tasks."""
+    """Tasks of one pass, counted when the recipe was loaded under a profile; null: rl_tasks."""
 
     tokens: PositiveInt | None = None
-    """Length in tokens, openings and observations included, in place of steps; needs algorithm.batch_tokens, which divides it
-    into steps."""
+    """Length in tokens instead of steps, with openings and observations. Needs algorithm.batch_tokens, which divides
+    it into steps.
+    """
 
     cpu_seconds: PositiveFloat | None = None
-    """Length in processor time of its training steps, validations apart (local backend); steps beside it: at most so many."""
+    """Length in processor time of its training steps, without validations (local backend). A value of steps is then
+    the maximum.
+    """
 
     gpu_seconds: PositiveFloat | None = None
-    """The same in seconds on the GPU."""
+    """Length in seconds on the GPU."""
 
     horizon: Turns | None = None
-    """Most agent turns; left out where a schedule gives it."""
+    """Maximum agent turns; left out if a schedule gives it."""
 
     mix: dict[str, Annotated[float, Field(gt=0.0, allow_inf_nan=False)]] = Field(default_factory=dict)
     """Gyms and their weights."""
 
     weigh: Literal["gyms", "tasks", "tokens"] = "gyms"
-    """gyms: weights are shares of a batch's tasks; tokens: shares of its tokens, by what each gym's tasks have cost so far
-    (local backend); tasks: all gyms' tasks are shuffled into one list, as the papers do."""
+    """gyms: weights are shares of a batch's tasks. tokens: shares of its tokens, by the cost of each gym's tasks so
+    far (local backend). tasks: all gyms' tasks are shuffled into one list, as in the papers.
+    """
 
     alternate: tuple[str, ...] = ()
-    """Gyms that take turns batch by batch (TARL section 4.1), in place of a mixed batch."""
+    """Gyms that take turns batch by batch (TARL section 4.1), instead of a mixed batch."""
 
     tasks: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """Task options per gym in this stage alone, such as a simpler tier for a warm-up."""
+    """Task options per gym in this stage only, such as a simpler tier for a warm-up."""
 
     gates: Gate | None = None
-    """Ends the stage early once it opens; the steps saved go to the last stage."""
+    """Gate that ends the stage early. The last stage gets the saved steps."""
 
     oversample: Share = 0.0
     """Share of a batch drawn again from tasks whose last group was mixed, neither all-good nor all-bad (after DAPO)."""
@@ -186,7 +192,7 @@ class Stage(Settings):
 
     @property
     def timed(self) -> bool:
-        """Whether its length is in seconds, so that only training shows how many steps it has."""
+        """Whether the length is in seconds, so that only training shows the number of steps."""
         return self.cpu_seconds is not None or self.gpu_seconds is not None
 
     @property
@@ -199,34 +205,34 @@ class Evaluate(Settings):
     """The held-out evaluation, and the validation that chooses the checkpoint."""
 
     horizon: Turns = 16
-    """Most agent turns, also in validation."""
+    """Maximum agent turns, also in validation."""
 
     temperature: NonNegativeFloat = 0.0
     """Sampling temperature; 0 is greedy."""
 
     top_p: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
-    """Nucleus of sampling, also in validation; none: training's, where the temperature is above 0."""
+    """Nucleus of sampling, also in validation; null: training's, if the temperature is above 0."""
 
     gyms: Literal["all"] | tuple[str, ...] = "all"
-    """Gyms evaluated on their test split: all (the eight of the paper), or some."""
+    """Gyms whose test split is evaluated: all (the eight of the paper), or some."""
 
     tasks: PositiveInt | None = None
-    """Test tasks per gym; none: all of them."""
+    """Test tasks per gym; null: all."""
 
     total: PositiveInt | None = None
-    """Test tasks in all, shared equally among the gyms as far as each has them; none: tasks per gym."""
+    """Test tasks in all, shared equally among the gyms as far as each has them; null: tasks per gym."""
 
     attempts: Count = 1
     """Trajectories per task; pass^k needs k or more."""
 
     user: User | None = None
-    """Who answers in the evaluation; none: as in training."""
+    """The user in the evaluation; null: as in training."""
 
     draw: Literal["same", "seed"] = "same"
-    """Which of the test tasks, where there are more: the same for every seed, or drawn by the run's seed."""
+    """Selection of test tasks if there are more: the same for every seed, or drawn by the run's seed."""
 
     last: PositiveInt = 1
-    """Newest checkpoints of training that are played on the test tasks, the last step among them."""
+    """Newest training checkpoints to evaluate on the test tasks, the last step among them."""
 
     every: PositiveInt = 25
     """Training steps between two validations."""
@@ -236,13 +242,13 @@ class Evaluate(Settings):
 
 
 class SplitConfig(Settings):
-    """Which tasks are trained on, chosen on and tested on."""
+    """Tasks for training, for the choice of checkpoints, and for testing."""
 
     validation: Share = 0.05
-    """Share of published training tasks that checkpoints are chosen on (UserRL appendix E); our own tasks have theirs."""
+    """Share of published training tasks for validation (UserRL appendix E). Our own tasks have their own share."""
 
     test: Share = 0.2
-    """Share of our own tasks that is test: always 0.2, by a hash of the task. Published tasks keep their split."""
+    """Share of our own tasks for testing: always 0.2, by a hash of the task. Published tasks keep their split."""
 
     held_out: tuple[str, ...] = ("intention", "telepathy", "search")
     """Gyms that are never trained on (UserRL 4.1)."""
@@ -258,34 +264,36 @@ class SplitConfig(Settings):
 
 
 class Hardware(Cluster):
-    """The machine a profile is made for: where the policy trains, and who serves the model that plays users."""
+    """The machine of a profile: where the policy trains, and the server of the model that simulates users."""
 
     backend: Literal["local", "verl"] = "local"
-    """Training backend that backend=auto means."""
+    """Training backend for backend=auto."""
 
     threads: PositiveInt | None = None
-    """Threads of one operation on a CPU, where $USERRL_THREADS does not say it; none: 2. A resume is exact only with the same
-    number. One is best for the smallest models, whose operations are too small to divide."""
+    """Threads of one operation on a CPU, unless $USERRL_THREADS is set; null: 2. A resume is exact only with the same
+    number. One is best for the smallest models, whose operations are too small to divide.
+    """
 
     user_model: str | None = None
-    """Model served as the user while training, where the user is no rule."""
+    """Model served as the user during training, unless the user is a rule."""
 
     user_url: str | None = None
-    """Where user_model is served already: the /v1 address of an OpenAI-compatible server."""
+    """The /v1 address of an OpenAI-compatible server that already serves user_model."""
 
     user_gpus: str | None = None
-    """GPUs of this machine, such as "6,7", on which a run serves user_model itself for as long as it lasts (vLLM)."""
+    """GPUs of this machine, such as "6,7", on which the run itself serves user_model (vLLM)."""
 
     user_port: Annotated[int, Field(ge=1, le=65535)] = 8000
-    """Port of the server that a run starts; runs that share a machine need one each, or a common user_url."""
+    """Port of the server that a run starts. Runs on one machine need different ports, or a common user_url."""
 
     user_command: str | None = None
-    """Another server than vLLM's to start in its place; {port} is filled in."""
+    """Command of another server than vLLM; {port} is filled in."""
 
     checkpoint_engine: Literal["auto", "vllm", "local"] = "auto"
-    """Who speaks for a checkpoint in evaluations and in AgentEvol's sampling: vllm, started from python on the GPUs of the stage,
-    or local, our own decoder. auto: vllm where the stage has GPUs and python, or $USERRL_VLLM_PYTHON, names its interpreter.
-    Validation within a training is the trainer's."""
+    """Inference for a checkpoint in evaluations and in AgentEvol's sampling. vllm: a server started from python on
+    the GPUs of the stage. local: our own decoder. auto: vllm if the stage has GPUs and python, or
+    $USERRL_VLLM_PYTHON, names its interpreter. The trainer does the validation within a training.
+    """
 
     @model_validator(mode="after")
     def _no_password(self) -> Hardware:

@@ -1,4 +1,4 @@
-"""A validation error as one sentence for the person who wrote the values."""
+"""A validation error as one sentence for the author of the values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def validated(kind: type[M], values: Mapping[str, Any], what: str) -> M:
-    """The model of these values; ConfigError in one sentence, which begins with ``what``, where they do not fit."""
+    """Return the model of these values. Raises ConfigError in one sentence that begins with ``what`` if they do not fit."""
     try:
         return kind.model_validate(dict(values))
     except ValidationError as error:
@@ -23,7 +23,7 @@ def validated(kind: type[M], values: Mapping[str, Any], what: str) -> M:
 
 
 def _sentence(error: ValidationError, kind: type[BaseModel]) -> str:
-    """The first problem in words, and how many more there are."""
+    """Return the first problem in words, and the number of others."""
     problems = error.errors()
     first = problems[0]
     where = ".".join(str(part) for part in first["loc"] if part not in _KINDS)
@@ -51,7 +51,7 @@ _KINDS = ("fixed", "scaling_inter", "adaptive")
 
 
 def _known_keys(kind: type[BaseModel], loc: Sequence[int | str]) -> set[str]:
-    """The keys that are known where an unknown one was found."""
+    """Return the known keys at the place of an unknown one."""
     models: list[type[BaseModel]] = [kind]
     for part in loc[:-1]:
         inner: list[type[BaseModel]] = []

@@ -1,4 +1,4 @@
-"""The YAML files of recipes, profiles, suites and claims: where they lie, and how they are read."""
+"""The YAML files of recipes, profiles, suites and claims: finding and reading them."""
 
 from __future__ import annotations
 
@@ -14,28 +14,30 @@ from userrl_core.suggest import nearest
 
 MOST_BYTES = 2**17
 MOST_NODES = 10_000
-"""Of a file with its aliases written out, or of overrides. The longest of ours, resolved, has 4,067 bytes and 506 values."""
+"""Most values of a file with its aliases expanded, or of overrides. Our longest file, resolved, has 4,067 bytes and
+506 values.
+"""
 HERE = Path(__file__).resolve().parent
 What = Literal["recipe", "profile", "suite", "claim"]
 
 
 def recipe_names() -> tuple[str, ...]:
-    """The recipes that are shipped; a leading underscore marks what is there to be extended, and is left out."""
+    """Return the shipped recipes. A leading underscore marks a file that is only for extension; it is left out."""
     return tuple(name for name in _names("recipe") if not name.startswith("_"))
 
 
 def profile_names() -> tuple[str, ...]:
-    """The profiles that are shipped."""
+    """Return the shipped profiles."""
     return _names("profile")
 
 
 def suite_names() -> tuple[str, ...]:
-    """The suites that are shipped."""
+    """Return the shipped suites."""
     return _names("suite")
 
 
 def claim_names() -> tuple[str, ...]:
-    """The claims that are shipped."""
+    """Return the shipped claims."""
     return _names("claim")
 
 
@@ -44,7 +46,9 @@ def _names(what: str) -> tuple[str, ...]:
 
 
 def find(name: str | Path, what: What) -> Path:
-    """The file of a recipe, profile, suite or claim, by shipped name or by path. ConfigError names the nearest one known."""
+    """Return the file of a recipe, profile, suite or claim, by shipped name or by path. ConfigError names the nearest
+    known one.
+    """
     if isinstance(name, Path) or str(name).endswith((".yaml", ".yml")) or "/" in str(name):
         path = Path(name)
         if not path.is_file():
@@ -57,12 +61,12 @@ def find(name: str | Path, what: What) -> Path:
 
 
 def stem(name: str | Path) -> str:
-    """The bare name of a recipe or profile given by name or path."""
+    """Return the bare name of a recipe or profile given by name or path."""
     return Path(name).stem if isinstance(name, Path) or str(name).endswith((".yaml", ".yml")) else str(name)
 
 
 def read(path: Path) -> Mapping[str, Any]:
-    """One YAML mapping. ConfigError for anything else, for unreadable or huge files and for a key given twice."""
+    """Read one YAML mapping. Raises ConfigError for anything else, for unreadable or huge files and for a repeated key."""
     try:
         if path.stat().st_size > MOST_BYTES:
             raise ConfigError(f"{path} has more than {MOST_BYTES >> 10} KB; no settings are that long.")
@@ -79,7 +83,7 @@ def read(path: Path) -> Mapping[str, Any]:
 
 
 def check_size(overrides: Mapping[str, Any]) -> None:
-    """What is given in place of a file is no longer than one, and text. Raises ConfigError."""
+    """Raise ConfigError for overrides that are larger than a file may be, or not text."""
     number, inside = 0, [overrides]
     while inside:
         value: Any = inside.pop()
@@ -100,7 +104,7 @@ def _torn(text: str) -> bool:
 
 @cache
 def _loader() -> type[yaml.SafeLoader]:
-    """A safe loader that refuses a key given twice, where YAML would silently keep the last."""
+    """Return a safe loader that refuses a repeated key. YAML would silently keep the last value."""
 
     class Strict(yaml.SafeLoader):
         def get_single_node(self) -> yaml.Node | None:
@@ -125,7 +129,7 @@ def _loader() -> type[yaml.SafeLoader]:
 
 
 def _written_out(node: yaml.Node, known: dict[int, int]) -> int:
-    """How many values a node holds where each alias is written out; each node is looked at once."""
+    """Return the number of values in a node with each alias expanded. Each node is visited once."""
     if id(node) not in known:
         known[id(node)] = MOST_NODES  # an alias to what it stands in has no end
         if isinstance(node, yaml.ScalarNode):

@@ -1,7 +1,7 @@
-"""A claim: arms that differ in one thing, one primary contrast with its direction, and what would count for or against it.
+"""A claim: arms that differ in one thing, and one primary contrast with its direction.
 
-A claim is YAML under this folder, or a person's own file. Everything in it is fixed before its first arm starts: its hash is
-registered then (`flows.reproduce`), and what is changed later is exploratory.
+A claim is YAML under this folder, or a person's own file. All its values are fixed before its first arm starts: its hash is
+registered then (`flows.reproduce`), and later changes are exploratory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from userrl_core.settings import Settings
 __all__ = ["CHECKS", "Arm", "Claim", "claim_names", "load_arm", "load_claim"]
 
 EVALUATIONS = 3
-"""Evaluations at the end of training whose mean is the endpoint."""
+"""Number of evaluations at the end of training whose mean is the endpoint."""
 
 CHECKS: Mapping[str, str] = {
     "half-rate": "at half the learning rate",
@@ -34,99 +34,101 @@ CHECKS: Mapping[str, str] = {
     "terminal-reward": "with a reward at the end alone",
     "follow-up": "on fresh seeds",
 }
-"""What a verdict is held against: ``r2g-above-sum.half-rate`` is the claim r2g-above-sum with that one thing changed, a claim of
-its own with its own hash. The rates want 6 seeds; a verdict against its paper gets a follow-up; AgentGym-RL's environments pay at
-the end alone."""
+"""Checks of a verdict: ``r2g-above-sum.half-rate`` is the claim r2g-above-sum with that one change, a separate claim
+with a separate hash. The rates need 6 seeds. A verdict against its paper gets a follow-up. AgentGym-RL's environments
+pay only at the end.
+"""
 
 _RATES = {"half-rate": 0.5, "double-rate": 2.0}
 _REWARD = "gyms.errand.config.reward"
 _FRESH = 100
-"""How far a follow-up's seeds lie from the claim's."""
+"""Distance of a follow-up's seeds from the claim's."""
 
 Metric = Literal["score", "early", "collapsed", "cpu_seconds", "time_weighted"]
 
 
 class Arm(Settings):
-    """One way of training among those that are compared."""
+    """One of the training settings in a comparison."""
 
     recipe: str | None = None
-    """Its recipe, by name or file; none: the claim's."""
+    """Recipe by name or file; null: the claim's."""
 
     overrides: dict[str, Any] = Field(default_factory=dict)
-    """What it has of its own: dotted keys into the recipe, laid over those that all arms share."""
+    """The arm's own settings: dotted keys into the recipe. They win over the settings that all arms share."""
 
 
 class Contrast(Settings):
-    """What is claimed of two arms: the one has more of the metric than the other."""
+    """The claimed difference: one arm has more of the metric than the other."""
 
     more: str
-    """The arm that is said to have more."""
+    """The arm with more, according to the claim."""
 
     than: str
-    """The arm that is said to have less."""
+    """The arm with less, according to the claim."""
 
 
 class Claim(Settings):
-    """One small experiment, as it was written down beforehand."""
+    """One small experiment, written down before it was run."""
 
     name: str
-    """What it is called."""
+    """Name of the claim."""
 
     kind: Literal["claim", "mechanism check", "open question"]
-    """A paper's claim; a check of why something happens; a question of ours."""
+    """A paper's claim, a check of why something happens, or a question of ours."""
 
     paper: str
     """Paper, section and table or figure; or ours."""
 
     text: str
-    """What is claimed, in a sentence."""
+    """The claim in one sentence."""
 
     arms: dict[str, Arm] = Field(min_length=2)
-    """What is compared, by name."""
+    """The compared training settings by name."""
 
     contrast: Contrast
-    """The primary contrast and its direction; what else the arms show is shown without a verdict."""
+    """The primary contrast and its direction. Other differences are shown without a verdict."""
 
     metric: Metric = "score"
-    """What is measured of each run. score: mean test score of the last three evaluations within the last fifth of the budget.
-    early: validation score at a sixth of the budget. collapsed: 1 where the last step lies far below the best one, else 0.
-    cpu_seconds: the logarithm of the processor time of training until validation first reaches the target (of all of it,
-    where it never does). time_weighted: mean of r_t / t summed over the turns, at the last step."""
+    """Quantity measured for each run. score: mean test score of the last three evaluations within the last fifth of
+    the budget. early: validation score at a sixth of the budget. collapsed: 1 if the last step is far below the best
+    one, else 0. cpu_seconds: logarithm of the processor time of training until validation first reaches the target
+    (of all training if it never does). time_weighted: mean of r_t / t summed over the turns, at the last step.
+    """
 
     target: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
-    """Validation score that cpu_seconds waits for."""
+    """Validation score at which cpu_seconds stops."""
 
     horizon: Turns = 16
-    """Most agent turns of validation and evaluation, and of training where an arm has no schedule of its own."""
+    """Maximum agent turns in validation and evaluation, and in training for arms without a schedule."""
 
     delta: PositiveFloat = 0.05
-    """The least difference that matters, in units of the metric."""
+    """Smallest relevant difference, in units of the metric."""
 
     tokens: PositiveInt = 400_000
-    """Budget of RL of each run: tokens, openings and observations included."""
+    """RL budget of each run in tokens, with openings and observations."""
 
     every: PositiveInt = 10
-    """Training steps between two validations, and between two checkpoints."""
+    """Training steps between validations and between checkpoints."""
 
     mix: dict[str, Annotated[float, Field(gt=0.0, allow_inf_nan=False)]] = Field(
         default_factory=lambda: {"errand": 1.0}
     )
-    """Gyms and their shares of the tokens: the family that a verdict is about."""
+    """Gyms and their shares of the tokens. A verdict is about this family of tasks."""
 
     recipe: str = "equalized-r2g"
-    """The arms' recipe, where they name none."""
+    """Recipe of arms that name none."""
 
     profile: str = "laptop"
-    """Sizes and machine."""
+    """Profile with sizes and machine."""
 
     overrides: dict[str, Any] = Field(default_factory=dict)
     """Settings that all arms share: dotted keys into the recipe."""
 
     same_cold_start: bool = True
-    """Whether the arms of a seed begin with the same weights; false where the cold start is what differs."""
+    """Whether the arms of a seed start from the same weights; false if the cold starts differ on purpose."""
 
     first_seed: PositiveInt = 101
-    """The first of its seeds, none of which was looked at before."""
+    """First seed. No seed was looked at before."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Claim:
@@ -139,11 +141,11 @@ class Claim(Settings):
 
     @property
     def family(self) -> str:
-        """What a verdict is about."""
+        """The task family of a verdict."""
         return " and ".join(self.mix)
 
     def overrides_of(self, arm: Arm) -> dict[str, Any]:
-        """Everything that an arm is trained with beside its recipe and profile."""
+        """Return all settings of an arm on top of its recipe and profile."""
         shared = {
             "stages": [{"tokens": self.tokens, "mix": self.mix, "weigh": "tokens"}],
             "schedule": {"kind": "fixed", "turns": self.horizon},
@@ -157,18 +159,18 @@ class Claim(Settings):
         return {**shared, **self.overrides, **arm.overrides}
 
     def recipe_of(self, arm: Arm) -> Recipe:
-        """The arm's resolved recipe. Raises ConfigError where the recipe refuses it."""
+        """Return the arm's resolved recipe. Raises ConfigError if the recipe refuses the settings."""
         return load(arm.recipe or self.recipe, profile=self.profile, overrides=self.overrides_of(arm))
 
     @cached_property
     def hash(self) -> str:
-        """Of everything in the file and of every arm's resolved recipe."""
+        """Hash of all values of the file and of every arm's resolved recipe."""
         # Former hashes: a claim that was registered before citations left the identity must keep its registration.
         recipes = {name: self.recipe_of(arm).former_hash for name, arm in self.arms.items()}
         return content_hash({"claim": self.model_dump(mode="json"), "recipes": recipes})[:16]
 
     def with_tokens(self, tokens: int) -> Claim:
-        """The same with another budget; validations, and schedules that count steps, are scaled with it."""
+        """Return the claim with another budget. Validations, and schedules that count steps, are scaled with it."""
         share = tokens / self.tokens
         arms = {
             name: arm.model_copy(update={"overrides": _scaled(arm.overrides, share)}) for name, arm in self.arms.items()
@@ -177,7 +179,9 @@ class Claim(Settings):
         return self.model_copy(update={"tokens": tokens, "every": every, "arms": arms})
 
     def check(self, which: str) -> Claim:
-        """One of `CHECKS`: the two arms of the primary contrast with one thing changed. Raises ConfigError where it has none."""
+        """Return one of `CHECKS`: the two arms of the primary contrast with one change. Raises ConfigError if the
+        claim has no such check.
+        """
         arms = {name: self.arms[name] for name in (self.contrast.more, self.contrast.than)}
         keys = [key for each in (self.overrides, *(arm.overrides for arm in arms.values())) for key in each]
         changed: dict[str, Any] = {}
@@ -201,9 +205,9 @@ class Claim(Settings):
 
 
 def load_claim(name: str | Path) -> Claim:
-    """A claim by name or file, or one of its `CHECKS` (``name.half-rate``).
+    """Load a claim by name or file, or one of its `CHECKS` (``name.half-rate``).
 
-    Raises ConfigError, in one sentence, for an unknown name or key and for arms that do not fit.
+    Raises ConfigError for an unknown name or key and for arms that do not fit.
     """
     base, _, which = str(name).rpartition(".")
     if base and which in CHECKS:
@@ -215,7 +219,7 @@ def load_claim(name: str | Path) -> Claim:
 
 
 def load_arm(path: str) -> tuple[str, Arm]:
-    """A person's own arm from a YAML file with `recipe` and `overrides`; its name is the file's. Raises ConfigError."""
+    """Load a person's own arm from a YAML file with `recipe` and `overrides`. The file names the arm. Raises ConfigError."""
     if not Path(path).is_file():
         raise ConfigError(
             f"There is no arm file {path}; write one with recipe: and overrides:, as under arms of a claim."

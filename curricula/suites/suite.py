@@ -1,4 +1,4 @@
-"""What a suite is: tasks, user, turns, tokens, temperature and attempts of one published evaluation, each with its source.
+"""A suite: tasks, user, turns, tokens, temperature and attempts of one published evaluation, each with its source.
 
 A suite is YAML under this folder. ``NAME:VARIANT`` lays a variant over it, ``NAME:A+B`` two, the later one on top. Every
 value names the section of its paper in ``sources``, or is marked ours.
@@ -35,32 +35,32 @@ Metric = Literal[
 ]
 
 _ABOUT = frozenset({"name", "about", "source", "sources", "variants", "variant"})
-"""Keys that are no setting, and need no source."""
+"""Keys that are not settings and need no source."""
 
 
 class Suite(Settings):
     """One evaluation by name."""
 
     name: str
-    """What it is called."""
+    """Name of the suite."""
 
     variant: str = ""
-    """The variants that were laid over it, joined by +; none: as published."""
+    """The variants laid over it, joined by +; empty: as published."""
 
     about: str
-    """What it measures, in a sentence."""
+    """The measured quantity in one sentence."""
 
     source: str
     """Paper and section that it follows, or ours."""
 
     sources: dict[str, str] = Field(default_factory=dict)
-    """Where each value comes from, by key."""
+    """Source of each value, by key."""
 
     gyms: Literal["paper", "every"] | tuple[str, ...]
-    """What is played: the eight gyms of UserRL's table 3, every quick gym (`Gym.slow`) that can be played here, or some."""
+    """Gyms to evaluate: the eight of UserRL's table 3, every quick gym (`Gym.slow`) that can run here, or some."""
 
     data: Literal["published", "ours"]
-    """Whose tasks: the paper's, refused where they are not there, or our own."""
+    """Tasks: the paper's, refused if they are missing, or our own."""
 
     published: dict[str, str] = Field(default_factory=dict)
     """Gyms whose tasks come from another project's folder of the published data than UserRL's, such as tau: tau-bench."""
@@ -69,28 +69,28 @@ class Suite(Settings):
     """Tasks and settings of single gyms."""
 
     user: User
-    """Who answers."""
+    """The user in all gyms."""
 
     horizon: Turns
-    """Most agent turns."""
+    """Maximum agent turns."""
 
     temperature: NonNegativeFloat
     """Sampling temperature; 0 is greedy."""
 
     top_p: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
-    """Nucleus of sampling, where the temperature is above 0."""
+    """Nucleus of sampling, if the temperature is above 0."""
 
     max_tokens: PositiveInt | None = None
-    """Most tokens of a reply; none: what the checkpoint was trained with. A model from scratch keeps its own in any case."""
+    """Maximum tokens of a reply; null: the checkpoint's value from training. A model from scratch always keeps its own."""
 
     tool_choice: Literal["auto", "required"] = "auto"
     """Whether a served model may write without a call."""
 
     protocols: tuple[Protocol, ...] = ("interact",)
-    """How a served model acts: through the one interact tool, or through each gym's native tools and plain words."""
+    """Protocols of a served model: the one interact tool, or each gym's native tools and plain words."""
 
     tasks: PositiveInt | None = None
-    """Test tasks per gym; none: all of them."""
+    """Test tasks per gym; null: all."""
 
     total: PositiveInt | None = None
     """Test tasks in all, shared equally among the gyms."""
@@ -99,16 +99,16 @@ class Suite(Settings):
     """Trajectories per task."""
 
     turns: tuple[Turns, ...] = ()
-    """Horizons that are played one after the other, in place of the one."""
+    """Horizons evaluated one after the other, instead of the one horizon."""
 
     metrics: tuple[Metric, ...] = ("score",)
-    """What is shown beside the score."""
+    """Metrics to show."""
 
     categories: bool = False
-    """Whether every category of a gym's tasks (their tier) is shown beside the gym."""
+    """Whether every category of a gym's tasks (their tier) is also shown."""
 
     plays: str | None = None
-    """The suite whose conversations it measures: what one of them has played the other does not play again."""
+    """The suite whose conversations it measures. The two suites share conversations."""
 
     variants: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Changes by name; each names its source."""
@@ -133,12 +133,12 @@ class Suite(Settings):
 
 
 def suite_named(word: str) -> bool:
-    """Whether a word names a suite, with or without a variant."""
+    """Return whether a word names a suite, with or without a variant."""
     return word.partition(":")[0] in suite_names()
 
 
 def load_suite(word: str) -> Suite:
-    """A suite with the variants that its name asks for. ConfigError, in one sentence, for what is not there."""
+    """Load a suite with the variants in its name. Raises ConfigError for unknown ones."""
     name, _, variants = word.partition(":")
     values: dict[str, Any] = dict(read(find(name, "suite")))
     known: Mapping[str, Any] = values.get("variants") or {}
@@ -153,7 +153,7 @@ def load_suite(word: str) -> Suite:
 
 
 def _laid_over(values: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
-    """A variant's values in place of the suite's; the settings of a gym and the sources are merged."""
+    """Replace the suite's values by a variant's. The settings of a gym and the sources are merged."""
     change = dict(change)
     source = str(change.pop("source", "ours"))
     cited = {**(values.get("sources") or {}), **{key: source for key in change if key != "sources"}}

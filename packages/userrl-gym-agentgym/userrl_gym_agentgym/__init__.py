@@ -1,1 +1,1 @@
-"""Any running AgentGym environment server as a gym (AgentGym-RL 3.1: environments behind one HTTP protocol)."""
+"""A gym for any running AgentGym environment server (AgentGym-RL 3.1: environments behind one HTTP protocol)."""

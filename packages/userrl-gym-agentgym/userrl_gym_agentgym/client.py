@@ -1,8 +1,9 @@
 """Sessions with AgentGym environment servers: opened, reset, stepped and always closed.
 
-A step is sent once: whatever was not answered may have been carried out, so only a connection that was refused is tried again.
-Every open session stands in a file of this process until it is closed; the next process to start closes what a dead one left.
-Blocking on purpose: `Gym.reset` is synchronous; `AgentGymGym` calls from threads where it can wait.
+A step is sent once. An unanswered request may have been carried out, so only a refused connection is tried again. Every open
+session is listed in a file of this process until it is closed. The next process to start closes the sessions of dead ones.
+
+Blocking on purpose: `Gym.reset` is synchronous, and `AgentGymGym` calls from threads where it can wait.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from userrl_core.served.bounded import PLAIN, Unbounded, bounded_blocking
 from userrl_gym_agentgym.protocols import Protocol
 
 TOKEN = "USERRL_GYM_TOKEN"
-"""The environment variable of what servers of other machines ask for; recipes hold no secrets."""
+"""Environment variable with the token for servers on other machines. Recipes hold no secrets."""
 
 PAUSE = 0.2
-"""Seconds before a refused connection is tried again; each further time twice as long."""
+"""Seconds before the first retry of a refused connection. Each further pause is twice as long."""
 
 
 class Session:
-    """One session on one server. Every method raises UserError with the server's own words when the server fails."""
+    """One session on one server. Every method raises UserError with the server's own words if the server fails."""
 
     def __init__(self, protocol: Protocol, server: str, number: int, timeout: float, retries: int) -> None:
         self.protocol, self.server, self.number = protocol, server, number
@@ -43,25 +44,25 @@ class Session:
         self._closed = False
 
     def reset(self, item: int, **more: Any) -> str:
-        """Begin a task; returns the first observation."""
+        """Begin a task and return the first observation."""
         body = {self.protocol.session: self.number, self.protocol.item: item, **(self.protocol.asked or {}), **more}
         answer = self._ask("POST", "/reset", body, again=True)
         self._was_reset = True
         return self.protocol.opening(answer)
 
     def step(self, action: str) -> dict[str, Any]:
-        """Carry out one action; the server's answer."""
+        """Carry out one action and return the server's answer."""
         answer = self._ask("POST", "/step", {self.protocol.session: self.number, "action": action}, again=False)
         if not isinstance(answer, dict):
             raise UserError(f"{self.server}/step answered no object.")
         return answer
 
     def observe(self) -> Any:
-        """The last observation, as the server tells it."""
+        """Return the last observation from the server."""
         return self._ask("GET", "/observation", {self.protocol.session: self.number}, again=True)
 
     def close(self) -> None:
-        """End the session; once. A server that is gone has nothing left to close."""
+        """End the session, once. If the server is gone, there is nothing to close."""
         if self._closed:
             return
         self._closed = True
@@ -79,9 +80,9 @@ class Session:
 def open_session(
     protocol: Protocol, servers: Sequence[str], item: int, *, timeout: float = 60.0, retries: int = 3, **more: Any
 ) -> Session:
-    """A new session on the server with the fewest sessions of this process, and on the next one where it is down.
+    """Open a session on the server with the fewest sessions of this process, or on the next one if it is down.
 
-    Raises UserError when none of them makes one.
+    Raises UserError if no server opens one.
     """
     _OPEN.close_leftovers()
     failures = []
@@ -104,9 +105,9 @@ def open_session(
 
 
 def ask(server: str, method: str, path: str, body: Any, *, timeout: float, retries: int, again: bool) -> Any:
-    """One request, and its JSON. again: whether it may be sent anew when it was lost on the way.
+    """Send one request and return its JSON. again: whether a lost request may be sent again.
 
-    Raises UserError for no answer, one that is too long or compressed, a status other than 200, an answer that is no JSON, and an
+    Raises UserError for a missing, too long or compressed answer, a status other than 200, an answer that is not JSON, and an
     ``error`` in it.
     """
     where = f"{server}{path}"
@@ -143,7 +144,7 @@ def _http() -> httpx2.Client:
 
 
 class _Open:
-    """The open sessions of this process, and the file that outlives it."""
+    """The open sessions of this process, and their file, which outlives the process."""
 
     def __init__(self) -> None:
         self._sessions: list[Session] = []
@@ -152,7 +153,7 @@ class _Open:
         self._turn: Callable[[], int] = itertools.count().__next__
 
     def by_load(self, servers: Sequence[str]) -> list[str]:
-        """The servers by how many sessions they have from here; equals take turns."""
+        """Return the servers ordered by their number of sessions from here. Equals take turns."""
         servers = [server.rstrip("/") for server in servers]
         with self._lock:
             start = self._turn()
@@ -172,7 +173,7 @@ class _Open:
                 self._write()
 
     def close_leftovers(self) -> None:
-        """Close, once in this process, what processes that are gone have left open."""
+        """Close the sessions left open by dead processes, once in this process."""
         with self._lock:
             if self._looked:
                 return
@@ -200,7 +201,7 @@ _OPEN = _Open()
 
 
 def _folder() -> Path:
-    """One of this user's alone: what stands in it is sent to servers."""
+    """Return a folder owned by this user. Its contents are sent to servers, so nobody else may write there."""
     folder = Path(tempfile.gettempdir()) / f"userrl-agentgym-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.is_symlink() or folder.stat().st_uid != os.getuid():

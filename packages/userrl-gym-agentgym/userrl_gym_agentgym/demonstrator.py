@@ -1,4 +1,4 @@
-"""Demonstrates what can be demonstrated on a server: TextCraft, whose first observation holds all that there is to know."""
+"""The demonstrator of AgentGym's TextCraft, whose first observation holds all necessary knowledge. Others have none."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from userrl_core.interact import InteractCall
 from userrl_core.records import Task
 
 KINDS = ("planks", "wool")
-"""The kinds of the published recipes; their members are the things of that last word."""
+"""The kinds of the published recipes. Their members are the things with that last word."""
 
 
 class AgentGymDemonstrator:
-    """Reads the recipes from the first observation and plays them as TextCraft's own demonstrator does."""
+    """A player that reads the recipes from the first observation and then acts as TextCraft's own demonstrator."""
 
     def __init__(self, task: Task, rng: random.Random, skill: float, config: GymConfig) -> None:
         self._task, self._rng, self._skill = task, rng, skill
         self._inner: TextCraftDemonstrator | None = None
 
     def act(self, observation: str) -> InteractCall:
-        """The next call. Raises GymError for an environment without a demonstrator."""
+        """Return the next call. Raises GymError for an environment without a demonstrator."""
         if self._inner is None:
             self._inner = TextCraftDemonstrator(self._read(observation), self._rng, self._skill, TextCraftConfig())
         return self._inner.act(observation)

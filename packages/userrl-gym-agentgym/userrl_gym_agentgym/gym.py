@@ -1,8 +1,8 @@
-"""AgentGym's environments, played on their own servers (AgentGym-RL 3.1, appendix B).
+"""AgentGym's environments on their own servers (AgentGym-RL 3.1, appendix B).
 
-A turn's reward is what it adds to the environment's score, so that the rewards add up to the score, in [0, 1]: textcraft 0 or 1,
-babyai 1 - 0.9 t/T, sciworld max(score, 0) / 100, searchqa and webarena as their servers say. A server that does not answer, or
-answers with an error, gives a null reward, never a zero. Every episode has a session of its own, reset before and closed after it.
+A turn's reward is its change of the environment's score, so the rewards add up to the score, in [0, 1]: textcraft 0 or 1,
+babyai 1 - 0.9 t/T, sciworld max(score, 0) / 100, searchqa and webarena as reported by their servers. A missing answer or an
+error gives a null reward, never a zero. Every episode has its own session, reset before and closed after it.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from userrl_gym_agentgym.protocols import PROTOCOLS, Protocol
 
 
 class AgentGymConfig(GymConfig):
-    """Where the environment is served."""
+    """Servers of the environment."""
 
     servers: tuple[str, ...] = ("http://127.0.0.1:8100",)
-    """Addresses of replicas of one environment; a new session goes to the one with the fewest from here."""
+    """Addresses of replicas of one environment. A new session goes to the one with the fewest sessions from here."""
 
     timeout: float = 60.0
-    """Seconds that a server may take for one request."""
+    """Time limit of one request in seconds."""
 
     retries: int = 3
-    """How often a refused connection is tried again; a step that was sent is never sent again."""
+    """Retries of a refused connection. A step is never sent again."""
 
 
 class AgentGymGym(Gym[AgentGymConfig]):
@@ -48,11 +48,11 @@ class AgentGymGym(Gym[AgentGymConfig]):
         self._score = 0.0
 
     def help_for(self, choice: str) -> str:
-        """The environment's actions."""
+        """Return the environment's actions."""
         return self._protocol.actions
 
     def opening(self) -> str:
-        """A new session's first observation. Raises UserError when no server makes one."""
+        """Return a new session's first observation. Raises UserError if no server opens a session."""
         options, number = self.task.payload.get("options") or {}, self.task.payload["item"]
         self._session = open_session(
             self._protocol,
@@ -68,11 +68,11 @@ class AgentGymGym(Gym[AgentGymConfig]):
         return self._opening
 
     def brief(self) -> str:
-        """The opening, which comes from the server once."""
+        """Return the opening, which the server gives once."""
         return self._opening
 
     async def action(self, content: str) -> Reply:
-        """Send one action. Raises UserError when the server fails."""
+        """Send one action. Raises UserError if the server fails."""
         text = self._protocol.read(content)
         if text is None:
             return Reply("Only one action is possible in a message.")
@@ -91,7 +91,7 @@ class AgentGymGym(Gym[AgentGymConfig]):
         return Reply(observation, self._score - before, ended or solved, success=solved)
 
     def score(self) -> float | None:
-        """The environment's score so far."""
+        """Return the environment's score so far."""
         return None if None in self.rewards else self._score
 
     async def aclose(self) -> None:

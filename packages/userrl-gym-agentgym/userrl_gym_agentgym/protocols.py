@@ -1,8 +1,8 @@
-"""What AgentGym's environment servers have in common, and where each differs (AgentGym @3ef9235).
+"""The common protocol of AgentGym's environment servers, and their differences (AgentGym @3ef9235).
 
-All answer POST /create, /reset, /step, /close and GET /observation. A session is ``id`` or ``env_idx``; a failure is an
-``error`` field of an answer with status 200. What a turn is worth and what counts as success is said here, per environment:
-"done with a score above 0" is neither.
+All answer POST /create, /reset, /step, /close and GET /observation. A session is ``id`` or ``env_idx``. A failure is an
+``error`` field of an answer with status 200. This file defines a turn's reward and success for each environment. "Done with a
+score above 0" is not success.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ def _whole(text: str) -> str:
 
 
 def _marked(text: str) -> str | None:
-    """What follows the only ``Action:``; the text itself without one; None where there are several."""
+    """Return the text after the only ``Action:``; the whole text without one; None for several."""
     parts = _ACTION.split(text)
     return None if len(parts) > 2 else parts[-1].strip()
 
 
 def _command(text: str) -> str | None:
-    """The first line of what is marked, without punctuation but commas, as AgentGym's TextCraft client sends it."""
+    """Return the first line of the action without punctuation except commas, as AgentGym's TextCraft client sends it."""
     marked = _marked(text)
     return None if marked is None else " ".join(_PUNCTUATION.sub("", marked.partition("\n")[0]).split())
 
@@ -45,12 +45,13 @@ def _unit(value: float) -> float:
 class Protocol:
     """One environment's dialect.
 
-    tasks: how many item ids it has, from 0. session: the name of a session's number in every request and in what /create
-    answers; there it may also be the whole answer. item: the name of the task's number in /reset; asked: further fields of
-    it. created: the body of /create for a task (None: no body). score: what the answer to a step says of the episode so far,
-    in [0, 1]. solved: whether that is success. ends: fields that say that the episode is over. read: the action in what the
-    agent says, None for more than one. per_turn: the answer's reward is that of the turn, and its ``metric`` the gym's metric
-    (our own server); else a turn's reward is what it adds to the score. goal: the instruction of the system message.
+    tasks: number of item ids, from 0. session: name of the session number in every request and in the answer of
+    /create, which may also be the bare number. item: name of the task number in /reset. asked: further fields of
+    /reset. created: the body of /create for a task (None: no body). score: the episode's score so far from the answer
+    to a step, in [0, 1]. solved: the score of a success. ends: fields that mark the end of the episode. read:
+    extracts the action from the agent's text, None for more than one. per_turn: the answer's reward is the turn's,
+    and its ``metric`` is the gym's metric (our own server). Otherwise a turn's reward is its change of the score.
+    goal: the instruction of the system message.
     """
 
     name: str
@@ -68,7 +69,7 @@ class Protocol:
     actions: str = "one action in words"
 
     def opening(self, answer: Any) -> str:
-        """The first observation, from what /reset answers: a string, or an object with a field for it."""
+        """Return the first observation in the answer of /reset, which is a string or an object with a field for it."""
         if isinstance(answer, str):
             return answer
         shown = [answer[key] for key in ("task_description", "observation") if answer.get(key)]

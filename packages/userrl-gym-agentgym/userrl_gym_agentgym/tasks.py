@@ -1,4 +1,4 @@
-"""Item ids of AgentGym's environments (``textcraft_12``); what they mean, the server knows."""
+"""Tasks of AgentGym's environments: item ids (``textcraft_12``), whose contents only the server knows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from userrl_core.suggest import nearest
 from userrl_gym_agentgym.protocols import PROTOCOLS
 
 MOST = 10_000
-"""Items that are listed without ``count``; searchqa has 221,328."""
+"""Items listed without ``count``. searchqa has 221,328."""
 
 
 def tasks(
@@ -25,10 +25,10 @@ def tasks(
     count: int | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Sequence[Task]:
-    """The items ``first`` to ``first + count`` of an environment, split by a hash of the id.
+    """Return the items ``first`` to ``first + count`` of an environment, split by a hash of the id.
 
-    env: an AgentGym environment, or ``userrl`` for a gym behind `userrl serve-gym`. options: what /create is asked for besides.
-    Raises ConfigError for an environment or items that there are not.
+    env: an AgentGym environment, or ``userrl`` for a gym behind `userrl serve-gym`. options: further fields of /create.
+    Raises ConfigError for an unknown environment or unknown items.
     """
     if env not in PROTOCOLS:
         raise ConfigError(
@@ -42,7 +42,7 @@ def tasks(
 
 
 def generate(n: int, seed: int, *, env: str = "textcraft") -> list[Task]:
-    """n items, the same for the same seed."""
+    """Return n items, the same for the same seed."""
     every = [task for split in ("train", "validation", "test") for task in tasks(split, env=env)]
     return Random(seed).sample(every, n)
 

@@ -13,14 +13,14 @@ IDLE = ("look around", "inventory", "task")
 
 
 class SciWorldDemonstrator:
-    """Plays one episode. With probability 1 - skill a turn only looks; where time counts, a solution can fail for that."""
+    """A player of one episode. With probability 1 - skill a turn only looks. If time matters, that can make a solution fail."""
 
     def __init__(self, task: Task, rng: random.Random, skill: float, config: GymConfig) -> None:
         self._steps = list(solution(task.payload["task"], task.payload["variation"]))
         self._rng, self._skill = rng, skill
 
     def act(self, observation: str) -> InteractCall:
-        """The next call."""
+        """Return the next call."""
         if not self._steps or self._rng.random() >= self._skill:
             return InteractCall("action", self._rng.choice(IDLE))
         return InteractCall("action", self._steps.pop(0))

@@ -1,7 +1,7 @@
-"""SciWorld (AgentGym-RL B.5): the simulator is `scienceworld`'s.
+"""SciWorld (AgentGym-RL B.5), on the simulator of the package `scienceworld`.
 
-The simulator's score runs from -100 to 100; here it is max(score, 0) / 100, and a turn's reward is what it adds to that. A score
-below 0 (the wrong thing was focused on) ends the episode, as in the released server. Success is the full score.
+The simulator's score runs from -100 to 100. Here the score is max(score, 0) / 100, and a turn's reward is its change. A raw
+score below 0 (focus on a wrong object) ends the episode, as in the released server. Success is the full score.
 
 Needs the extra ``envs`` and Java.
 """
@@ -36,18 +36,18 @@ class SciWorldGym(Gym[GymConfig]):
 
     @classmethod
     def unavailable(cls) -> str:
-        """Java and the package have to be there."""
+        """Return the missing requirement, Java or the package, in one sentence; "" if both are installed."""
         return missing()
 
     def opening(self) -> str:
-        """The task, and the room in which it begins. Raises ConfigError where there is no Java."""
+        """Return the task and its first room. Raises ConfigError without Java."""
         self._simulator = load(self.task.payload["task"], self.task.payload["variation"])
         self._score = 0.0
         self.points = 0
         return f"{self._simulator.getTaskDescription()}\n{self._simulator.step('look around')}"
 
     def brief(self) -> str:
-        """The task alone."""
+        """Return the task only."""
         return str(self._simulator.getTaskDescription())
 
     async def action(self, content: str) -> Reply:

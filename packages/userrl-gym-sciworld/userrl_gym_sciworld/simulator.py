@@ -1,6 +1,6 @@
-"""The simulator: one Java process for all episodes of this process, each with an interface of its own.
+"""The simulator: one Java process for all episodes of this process, with a separate interface for each.
 
-`scienceworld` starts a Java process per environment; at 64 episodes that is 64 of them. The interfaces of one process share
+`scienceworld` starts one Java process per environment, which would be 64 for 64 episodes. The interfaces of one process share
 nothing: interleaved episodes end as they do alone (`test_episodes_in_one_java_process_do_not_touch_one_another`).
 """
 
@@ -20,9 +20,9 @@ _FREE: list[Any] = []
 
 
 def load(task: str, variation: int, *, gold: bool = False) -> Any:
-    """An interface at the beginning of a task. gold: let it work out a solution as well, which takes longer.
+    """Return an interface at the beginning of a task. gold: also compute a solution, which takes longer.
 
-    Raises ConfigError where there is no Java.
+    Raises ConfigError without Java.
     """
     with _LOCK:
         interface = _FREE.pop() if _FREE else _start()._gateway.jvm.scienceworld.runtime.pythonapi.PythonInterface()
@@ -31,13 +31,13 @@ def load(task: str, variation: int, *, gold: bool = False) -> Any:
 
 
 def release(interface: Any) -> None:
-    """Give an interface back: its next episode loads a task anew."""
+    """Give an interface back. Its next episode loads a task anew."""
     with _LOCK:
         _FREE.append(interface)
 
 
 def missing() -> str:
-    """What the simulator lacks on this machine, in one sentence; "" where it lacks nothing."""
+    """Return the simulator's missing requirement on this machine, in one sentence; "" if it can run."""
     if shutil.which("java") is None:
         return "SciWorld runs in Java, and there is no java here; install one (default-jre-headless) or choose another gym."
     if find_spec("scienceworld") is None:
@@ -56,7 +56,7 @@ def _start() -> Any:
 
 @lru_cache(maxsize=512)
 def solution(task: str, variation: int) -> tuple[str, ...]:
-    """The simulator's own solution of a task; not always the shortest one."""
+    """Return the simulator's own solution of a task, which is not always the shortest one."""
     interface = load(task, variation, gold=True)
     try:
         return tuple(interface.getGoldActionSequence())

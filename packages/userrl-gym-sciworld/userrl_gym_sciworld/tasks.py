@@ -1,4 +1,4 @@
-"""Tasks of SciWorld: a kind of task and its variation, ids as AgentGym counts them (``sciworld_N``).
+"""Tasks of SciWorld: a kind of task and its variation, with AgentGym's ids (``sciworld_N``).
 
 AgentGym leaves out seven of the simulator's thirty kinds (growing, inclined planes, genetics). The family of a kind is the
 task's tier.
@@ -37,15 +37,15 @@ FAMILIES: dict[str, dict[str, int]] = {
     },
     "life-stages": {"identify-life-stages-1": 14, "identify-life-stages-2": 10},
 }
-"""Per family its kinds of tasks with their numbers of variations, in the simulator's order."""
+"""Number of variations of each kind of task by family, in the simulator's order."""
 PER_KIND = 40
-"""Variations of each kind in our own tasks; all of them would be 4,639, nearly half about conductivity."""
+"""Variations of each kind in our own tasks. All variations would be 4,639, nearly half about conductivity."""
 
 
 def tasks(
     split: str, *, families: Iterable[str] = tuple(FAMILIES), kinds: Iterable[str] | None = None
 ) -> Sequence[Task]:
-    """Our tasks of a split and of the given families and kinds. Raises ConfigError for one that there is not."""
+    """Return our tasks of a split and of the given families and kinds. Raises ConfigError for an unknown one."""
     chosen_families, chosen_kinds = list(families), None if kinds is None else list(kinds)
     known = [kind for family in FAMILIES.values() for kind in family]
     for names, of, what in ((chosen_families, list(FAMILIES), "family"), (chosen_kinds or [], known, "kind")):
@@ -62,7 +62,7 @@ def tasks(
 
 
 def generate(n: int, seed: int) -> list[Task]:
-    """n of the variations that our own tasks leave out, the same for the same seed."""
+    """Return n of the variations that our own tasks leave out, the same for the same seed."""
     return Random(seed).sample([task for task in _all() if task.payload["variation"] >= PER_KIND], n)
 
 

@@ -1,1 +1,1 @@
-"""A customer who speaks: TauGym's tasks in sound (TARL 4.3)."""
+"""TauGym's tasks with a customer who speaks (TARL 4.3)."""

@@ -1,4 +1,4 @@
-"""VoiceGym's scripted demonstrator: TauGym's."""
+"""VoiceGym's scripted demonstrator, which is TauGym's."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from userrl_core.gyms.tau.demonstrator import TauDemonstrator
 
 
 class VoiceDemonstrator(TauDemonstrator):
-    """Plays one episode."""
+    """A player of one episode."""

@@ -1,9 +1,9 @@
 """VoiceGym: TauGym's tasks with a customer who speaks (TARL 4.3). Any user of TauGym answers; its words become sound.
 
-A turn carries its sound (`info.audio`: path, seconds, transcript, heard), and the message to the agent has the path as ``audio``: a
-policy that listens takes that, any other reads what was heard. The customer's first message is text.
-
-As in the paper's evaluation by speech, the agent is given the customer's profile, since spoken ids are hard to understand.
+A turn carries its sound (`info.audio`: path, seconds, transcript, heard), and the message to the agent has the path
+as ``audio``. A policy that listens uses the sound; any other reads the heard text. The customer's first message is
+text. As in the paper's speech evaluation, the agent gets the customer's profile, since spoken ids are hard to
+understand.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ CUSTOMERS = ("users", "customers")
 
 
 class VoiceConfig(TauConfig):
-    """TauGym's, and what the agent knows of who calls."""
+    """TauGym's config, with the agent's knowledge about the caller."""
 
     profile_in_opening: bool = True
-    """Whether the opening holds the customer's record, so that nobody has to spell an id (TARL 4.3)."""
+    """Whether the opening contains the customer's record, so that nobody has to spell an id (TARL 4.3)."""
 
 
 class VoiceGym(TauGym):
@@ -41,12 +41,12 @@ class VoiceGym(TauGym):
         self._speech = Speech.of_machine()
 
     def opening(self) -> str:
-        """TauGym's, after the customer's profile."""
+        """Return the customer's profile and TauGym's opening."""
         profile = self._profile() if self.config.profile_in_opening else None
         return super().opening() if profile is None else f"# The caller\n{json.dumps(profile)}\n{super().opening()}"
 
     async def action(self, content: str) -> Reply:
-        """A message to the customer, whose answer is spoken and heard. Raises UserError where a command for that fails."""
+        """Send a message to the customer, whose answer is spoken and heard. Raises UserError if a speech command fails."""
         reply = await super().action(content)
         audio = await self._speech.say(reply.observation)
         reply.observation = audio.heard
@@ -54,7 +54,7 @@ class VoiceGym(TauGym):
         return reply
 
     def _profile(self) -> dict[str, Any] | None:
-        """The record of the customer whom the gold calls identify; None where they do not."""
+        """Return the record of the customer identified by the gold calls; None if they identify nobody."""
         for action in self.task.payload["actions"]:
             known = action["kwargs"].get("user_id") or action["kwargs"].get("customer_id")
             if action["name"].startswith("find_"):

@@ -1,9 +1,9 @@
-"""What a customer says, as sound: one command speaks a text, another writes down what it hears (TARL 4.3).
+"""The customer's words as sound: one command speaks a text, another transcribes it (TARL 4.3).
 
-The commands are the machine's, never a recipe's or a client's: ``USERRL_TTS`` such as ``espeak-ng -f {text} -w {audio}``, where
-{text} is a file to read and {audio} the WAV file to write, and ``USERRL_ASR``, which prints what it hears in {audio}. Without the
-first nothing is spoken, without the second what is heard is what was said: a turn then carries its transcript alone. Sound lies in
-``USERRL_AUDIO``, each text once.
+The commands belong to the machine, never to a recipe or a client. ``USERRL_TTS`` is a command such as ``espeak-ng -f
+{text} -w {audio}``, with {text} the file to read and {audio} the WAV file to write. ``USERRL_ASR`` prints its
+transcript of {audio}. Without the first nothing is spoken, and a turn carries only its transcript. Without the second
+the heard text equals the transcript. ``USERRL_AUDIO`` is the folder of the sound files, one for each text.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ from userrl_core.errors import UserError
 from userrl_core.seeding import content_hash
 
 SECONDS = 60.0
-"""That a command may take."""
+"""Time limit of a command."""
 
 
 @dataclass(frozen=True, slots=True)
 class Audio:
-    """One message of the customer. path, seconds: None where nothing was spoken. transcript: what was said. heard: what the agent's
-    side understood."""
+    """One message of the customer.
+
+    path, seconds: None without sound. transcript: the spoken text. heard: the text understood on the agent's side.
+    """
 
     path: str | None
     seconds: float | None
@@ -35,13 +37,13 @@ class Audio:
     heard: str
 
     def as_info(self) -> dict[str, Any]:
-        """For the turn's info."""
+        """Return the fields for the turn's info."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Speech:
-    """A voice and an ear. tts, asr: commands, None without. folder: where sound lies."""
+    """A voice and an ear. tts, asr: commands, or None. folder: the sound files."""
 
     tts: str | None
     asr: str | None
@@ -49,12 +51,12 @@ class Speech:
 
     @classmethod
     def of_machine(cls) -> Speech:
-        """As this machine's environment says."""
+        """Read the commands from this machine's environment."""
         folder = os.environ.get("USERRL_AUDIO") or f"{tempfile.gettempdir()}/userrl-audio-{os.getuid()}"
         return cls(os.environ.get("USERRL_TTS"), os.environ.get("USERRL_ASR"), Path(folder))
 
     async def say(self, text: str) -> Audio:
-        """Speak a text and hear it. Raises UserError where a command fails."""
+        """Speak a text and hear it. Raises UserError if a command fails."""
         if self.tts is None:
             return Audio(None, None, text, text)
         path = self.folder / f"{content_hash([self.tts, text])}.wav"
@@ -77,7 +79,7 @@ class Speech:
 
 
 async def _run(command: str, **files: str) -> str:
-    """A command's output; no shell sees it, so that a text cannot be one."""
+    """Return a command's output. No shell runs, so a text cannot act as a command."""
     words = [word.format(**files) for word in shlex.split(command)]
     try:
         child = await asyncio.create_subprocess_exec(
@@ -104,7 +106,7 @@ async def _run(command: str, **files: str) -> str:
 
 
 def _seconds(path: Path) -> float:
-    """Length of a WAV file. Raises UserError for another."""
+    """Return the length of a WAV file. Raises UserError for any other file."""
     try:
         with wave.open(str(path)) as sound:
             return float(sound.getnframes() / sound.getframerate())

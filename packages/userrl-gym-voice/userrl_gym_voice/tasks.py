@@ -12,17 +12,17 @@ from userrl_core.records import Task
 
 
 def tasks(split: str, **options: Any) -> Sequence[Task]:
-    """TauGym's of a split."""
+    """Return TauGym's tasks of a split."""
     return _spoken(tau.tasks(split, **options))
 
 
 def generate(n: int, seed: int, **options: Any) -> list[Task]:
-    """n of them. Raises ConfigError when a domain's data gives fewer."""
+    """Return n of TauGym's tasks. Raises ConfigError if a domain's data gives fewer."""
     return _spoken(tau.generate(n, seed, **options))
 
 
 def load_published(root: Path) -> list[Task]:
-    """tau-bench's. Raises TaskError naming file, index and field."""
+    """Return tau-bench's tasks. Raises TaskError with file, index and field."""
     return _spoken(tau.load_published(root))
 
 

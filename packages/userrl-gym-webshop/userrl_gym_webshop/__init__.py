@@ -1,1 +1,1 @@
-"""A web shop of our own, driven through Chromium and its accessibility tree (AgentGym-RL B.1, after WebArena)."""
+"""A web shop of our own, operated through Chromium and its accessibility tree (AgentGym-RL B.1, after WebArena)."""

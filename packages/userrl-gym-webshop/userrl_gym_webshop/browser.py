@@ -1,7 +1,8 @@
-"""The system's Chromium over a pipe: one process, a separate browser context (cookies, history) per episode.
+"""The system's Chromium over a pipe: one process, and a separate browser context (cookies, history) per episode.
 
-The pipe is Chromium's own protocol without an open port: whoever may write to it started the browser, and when this process
-ends, however, the pipe closes and Chromium with it. Blocking; `WebShopGym` calls from threads where it can wait.
+The pipe carries Chromium's own protocol without an open port, so only the process that started the browser can write
+to it. When this process ends for any reason, the pipe closes and Chromium ends too. Blocking; `WebShopGym` calls from
+threads where it can wait.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from userrl_core.errors import UserError
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 SECONDS = 60.0
-"""That the browser may take for one request or to load a page."""
+"""Time limit of one browser request and of loading a page."""
 
 _ARGUMENTS = (
     "--headless=new --remote-debugging-pipe --disable-gpu --no-first-run --disable-extensions --disable-background-networking "
@@ -34,7 +35,7 @@ _STARTS = ("Page.frameRequestedNavigation", "Page.frameScheduledNavigation", "Pa
 
 
 def path() -> str | None:
-    """Where Chromium is; None where there is none."""
+    """Return the path of Chromium; None if it is not installed."""
     return next((found for name in NAMES if (found := shutil.which(name))), None)
 
 
@@ -42,7 +43,7 @@ _starting = threading.Lock()
 
 
 def browser() -> Browser:
-    """The one of this process, started when it is first asked for, by whichever of several threads."""
+    """Return this process's browser. The first call starts it, from whichever thread."""
     with _starting:
         return _started()
 
@@ -81,7 +82,7 @@ class Browser:
         atexit.register(self.close)
 
     def call(self, method: str, session: str | None = None, **fields: Any) -> dict[str, Any]:
-        """One command and its result. Raises UserError when the browser refuses, is gone, or does not answer."""
+        """Send one command and return its result. Raises UserError if the browser refuses, is gone, or does not answer."""
         answer: Future[dict[str, Any]] = Future()
         with self._lock:
             self._number += 1
@@ -103,11 +104,11 @@ class Browser:
         return dict(result.get("result", {}))
 
     def context(self) -> str:
-        """A new browser context."""
+        """Create a browser context."""
         return str(self.call("Target.createBrowserContext")["browserContextId"])
 
     def tab(self, context: str, address: str) -> Tab:
-        """A new tab of a context, on a page that has loaded."""
+        """Open a tab of a context on a loaded page."""
         target = self.call("Target.createTarget", url="about:blank", browserContextId=context)["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         tab = self._tabs[session] = Tab(self, target, session)
@@ -138,7 +139,7 @@ class Browser:
             waiting.set_result({"error": {"message": "it is gone"}})
 
     def close(self) -> None:
-        """End Chromium, and remove its profile."""
+        """End Chromium and remove its profile."""
         with contextlib.suppress(UserError, OSError):
             self.call("Browser.close")
         with contextlib.suppress(OSError):
@@ -157,11 +158,11 @@ class Tab:
         self._loaded = threading.Event()
 
     def call(self, method: str, **fields: Any) -> dict[str, Any]:
-        """One command to this tab."""
+        """Send one command to this tab."""
         return self._owner.call(method, self.session, **fields)
 
     def heard(self, event: str) -> None:
-        """What the browser says of this tab, in its order: a page is left, or has loaded."""
+        """Handle the browser's events for this tab in order: a page is left, or has loaded."""
         if event in _STARTS:
             self._leaving = True
             self._loaded.clear()
@@ -170,7 +171,7 @@ class Tab:
             self._loaded.set()
 
     def settle(self) -> None:
-        """Wait until a page that was asked for has loaded. Raises UserError when it does not."""
+        """Wait until a requested page has loaded. Raises UserError if it does not load."""
         if self._leaving and not self._loaded.wait(SECONDS):
             raise UserError(f"A page did not load within {SECONDS:g} s.")
 
@@ -182,7 +183,7 @@ class Tab:
         self.settle()
 
     def history(self, by: int) -> bool:
-        """Back or forward; False where there is no such page."""
+        """Go back or forward; return False if there is no such page."""
         past = self.call("Page.getNavigationHistory")
         index = past["currentIndex"] + by
         if not 1 <= index < len(past["entries"]):  # 0 is the blank page that every tab begins with
@@ -195,12 +196,12 @@ class Tab:
 
     @property
     def address(self) -> str:
-        """Of the page that it shows."""
+        """Address of the current page."""
         past = self.call("Page.getNavigationHistory")
         return str(past["entries"][past["currentIndex"]]["url"])
 
     def act(self, node: int, function: str, *arguments: Any) -> None:
-        """Call a JavaScript function on an element of the page, and wait for the page that this leads to."""
+        """Call a JavaScript function on an element of the page, and wait for the page that follows."""
         element = self.call("DOM.resolveNode", backendNodeId=node)["object"]["objectId"]
         given = [{"value": argument} for argument in arguments]
         self.call("Runtime.callFunctionOn", objectId=element, functionDeclaration=function, arguments=given)
@@ -212,12 +213,12 @@ class Tab:
         self.settle()
 
     def tree(self) -> list[dict[str, Any]]:
-        """The nodes of the accessibility tree."""
+        """Return the nodes of the accessibility tree."""
         return list(self.call("Accessibility.getFullAXTree")["nodes"])
 
 
 def _pipe() -> tuple[int, int]:
-    """A pipe whose ends lie above the numbers under which Chromium expects its own."""
+    """Return a pipe whose file descriptors are above those that Chromium expects for its own."""
     ends = os.pipe()
     above = tuple(fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in ends)
     for end in ends:

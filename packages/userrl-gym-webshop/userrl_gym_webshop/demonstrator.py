@@ -1,4 +1,4 @@
-"""WebShop's scripted demonstrator: finds the elements of the task's plan on the page."""
+"""WebShop's scripted demonstrator, which finds the elements of the task's plan on the page."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _ELEMENT = re.compile(r"\[(\d+)\] (\w+) '([^']*)'")
 
 
 class WebShopDemonstrator:
-    """Plays one episode. With probability 1 - skill a turn clicks on any element of the page."""
+    """A player of one episode. With probability 1 - skill a turn clicks on a random element of the page."""
 
     def __init__(self, task: Task, rng: random.Random, skill: float, config: GymConfig) -> None:
         self._rng, self._skill = rng, skill
         self._plan = [tuple(step) for step in task.payload["plan"]]
 
     def act(self, observation: str) -> InteractCall:
-        """The next call. A step whose element is not on the page is tried again from the home page."""
+        """Return the next call. A step whose element is missing on the page is tried again from the home page."""
         elements = {(role, name): number for number, role, name in reversed(_ELEMENT.findall(observation))}
         if self._rng.random() >= self._skill:
             return InteractCall("action", f"click [{self._rng.choice([*elements.values()] or ['1'])}]")

@@ -1,12 +1,12 @@
 """WebShop: reach an objective in a web shop, one browser action a turn (AgentGym-RL B.1).
 
-The agent reads the accessibility tree of the page, its elements numbered from the top, and acts with the paper's actions: click,
-type, hover, press, scroll, new_tab, tab_focus, close_tab, goto, go_back, go_forward, stop. `stop` ends the episode and pays 1
-where the answer is right, or the state that the task asks for has been reached and nothing else has changed.
+The agent reads the accessibility tree of the page, with elements numbered from the top, and uses the paper's actions: click,
+type, hover, press, scroll, new_tab, tab_focus, close_tab, goto, go_back, go_forward, stop. `stop` ends the episode. It pays 1
+if the answer is right, or if the shop is exactly in the required state.
 
-Departures from WebArena: the shop is ours, small, and every episode has one of its own, so that tasks may change it (the paper
-leaves those out); the whole page is read, whatever was scrolled; `type` replaces what a field holds; the browser reaches nothing
-but the shop. A browser that fails gives a null reward.
+Departures from WebArena: the shop is our own small one, and every episode has a separate copy, so that tasks may
+change it (the paper leaves those tasks out). The observation is the whole page, regardless of scrolling. `type`
+replaces a field's content. The browser reaches only the shop. A failing browser gives a null reward.
 
 Needs Chromium.
 """
@@ -25,7 +25,7 @@ from userrl_gym_webshop.site import site
 from userrl_gym_webshop.tree import Element, read, shown
 
 HOME = "http://shop"
-"""What the agent is told the shop's address is: the real one differs from run to run."""
+"""The shop's address as shown to the agent. The real one differs from run to run."""
 
 CLICK = "function(){this.focus&&this.focus();this.click()}"
 HOVER = "function(){for(const e of ['mouseover','mousemove'])this.dispatchEvent(new MouseEvent(e,{bubbles:true}))}"
@@ -65,32 +65,32 @@ class WebShopGym(Gym[GymConfig]):
 
     @classmethod
     def unavailable(cls) -> str:
-        """Chromium has to be there."""
+        """Return a sentence about a missing Chromium; "" if it is installed."""
         return "" if path() else "WebShop is driven through Chromium, and there is none here; install chromium."
 
     @staticmethod
     def min_turns(task: Task, config: GymConfig) -> int:
-        """What the demonstrator needs."""
+        """Return the number of turns of the demonstrator."""
         return len(task.payload["plan"])
 
     @classmethod
     def reward_bounds(cls, config: GymConfig) -> RewardBounds:
-        """Reached or not."""
+        """Return the bounds: reached or not."""
         return RewardBounds(0.0, 1.0)
 
     def opening(self) -> str:
-        """The home page and the objective. Raises UserError where the browser fails."""
+        """Return the home page and the objective. Raises UserError if the browser fails."""
         self._home, self._store = site().enter()
         self._context = browser().context()
         self._tabs = [browser().tab(self._context, f"{self._home}/")]
         return f"{self._seen()}\nOBJECTIVE: {self.task.payload['objective']}"
 
     def brief(self) -> str:
-        """The objective alone."""
+        """Return the objective only."""
         return str(self.task.payload["objective"])
 
     async def action(self, content: str) -> Reply:
-        """Carry out one action; one that cannot be carried out changes nothing."""
+        """Carry out one action. An impossible action changes nothing."""
         found = _ACTION.fullmatch(content.strip()[:2000])
         name, parts = (found[1], _PARTS.findall(found[2])) if found else ("", [])
         if name == "stop":
@@ -111,7 +111,7 @@ class WebShopGym(Gym[GymConfig]):
         return Reply(f"{refused}\n{self._seen()}" if refused else self._seen())
 
     def _tried(self, name: str, parts: list[str]) -> str:
-        """What the action could not do, as a sentence; "" where it was done."""
+        """Try an action; return the reason for its failure as a sentence, or "" on success."""
         tab = self._tabs[self._at]
         if name in ("click", "type", "hover"):
             element = self._elements.get(parts[0]) if parts else None
@@ -153,7 +153,7 @@ class WebShopGym(Gym[GymConfig]):
         return "That is not possible; take one of the actions, such as click [1] or stop [answer]."
 
     def _page(self) -> str:
-        """The address of the page that is shown, as the agent knows it."""
+        """Return the address of the current page in the agent's form."""
         address = self._tabs[self._at].address
         return HOME + address.removeprefix(self._home) if address.startswith(self._home) else "about:blank"
 
@@ -177,5 +177,5 @@ class WebShopGym(Gym[GymConfig]):
 
 
 def plain(answer: str) -> str:
-    """How answers are compared: lower case, without further spaces and a full stop."""
+    """Normalise an answer for comparison: lower case, without extra spaces and a full stop."""
     return " ".join(answer.lower().split()).rstrip(".")

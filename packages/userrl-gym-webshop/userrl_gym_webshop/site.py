@@ -1,6 +1,7 @@
-"""The shop's pages: search, categories, products, cart, checkout, orders, account. Served on loopback, a visitor per episode.
+"""The shop's pages: search, categories, products, cart, checkout, orders, account. Served on loopback, one visitor
+per episode.
 
-Every page lies under the visitor's own token, so that episodes share nothing. Forms are read with the standard library.
+Every page is under the visitor's own token, so that episodes share nothing. Forms are read with the standard library.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from userrl_gym_webshop.store import KINDS, Product, Store, catalogue, find, in_order, money
 
 MOST = 99
-"""Of one product in a cart."""
+"""Largest number of one product in a cart."""
 
 
 class Site:
-    """The server of this process: one thread, one port of the loopback interface that the system chose."""
+    """The server of this process: one thread, on a loopback port chosen by the system."""
 
     def __init__(self) -> None:
         self.visitors: dict[str, Store] = {}
@@ -34,7 +35,7 @@ class Site:
         threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True, name="webshop").start()
 
     def enter(self) -> tuple[str, Store]:
-        """A new visitor: the address of its home page, and what it has."""
+        """Add a visitor. Return the address of its home page and its store."""
         token, store = secrets.token_urlsafe(12), Store()
         self.visitors[token] = store
         return f"{self.base}/{token}", store
@@ -46,12 +47,12 @@ class Site:
 
 @lru_cache(maxsize=1)
 def site() -> Site:
-    """The one of this process, started when it is first asked for."""
+    """Return the site of this process, started at the first call."""
     return Site()
 
 
 def pages(visitors: dict[str, Store]) -> FastAPI:
-    """The application over these visitors."""
+    """Make the application over these visitors."""
     app = FastAPI(openapi_url=None)
 
     def of(token: str) -> Store:
@@ -179,11 +180,11 @@ def pages(visitors: dict[str, Store]) -> FastAPI:
 
 
 async def fields(request: Request) -> dict[str, str]:
-    """The fields of a form; the last of each name."""
+    """Return the fields of a form. The last value of each name counts."""
     sent = parse_qs((await request.body())[:10_000].decode("utf-8", "replace"), keep_blank_values=True)
     return {name: values[-1] for name, values in sent.items()}
 
 
 def whole(text: str) -> int:
-    """A whole number of at most six digits; -1 for anything else."""
+    """Return a whole number of at most six digits; -1 for anything else."""
     return int(text) if text.strip().isascii() and text.strip().isdigit() and len(text.strip()) <= 6 else -1

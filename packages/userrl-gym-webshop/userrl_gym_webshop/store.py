@@ -1,4 +1,4 @@
-"""What the shop sells, and what one visitor has: a cart, orders, an account. Plain data; the pages are in `site`."""
+"""The shop's catalogue, and a visitor's cart, orders and account. Plain data; the pages are in `site`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 SEED = 1995
-"""Determines the catalogue: another seed gives other prices and other tasks."""
+"""Seed of the catalogue. Another seed gives other prices and other tasks."""
 
 KINDS = {
     "lamps": ("Desk Lamp", "Floor Lamp", "Reading Lamp", "Lantern"),
@@ -18,14 +18,14 @@ KINDS = {
     "clocks": ("Wall Clock", "Alarm Clock", "Kitchen Timer", "Cuckoo Clock"),
     "scarves": ("Wool Scarf", "Silk Scarf", "Shawl", "Snood"),
 }
-"""Categories, and what is in them."""
+"""Categories and their things."""
 
 MAKERS = ("Alder", "Birch", "Cedar", "Maple")
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """One thing on sale. price: in cents. rating: stars, 1 to 5."""
+    """One product. price: in cents. rating: stars, 1 to 5."""
 
     id: int
     name: str
@@ -37,7 +37,7 @@ class Product:
 
 @dataclass(slots=True)
 class Store:
-    """A visitor's side of the shop. cart: numbers by product. orders: what was ordered, and where it goes."""
+    """A visitor's side of the shop. cart: numbers by product. orders: items and destinations."""
 
     name: str = "Kim Novak"
     town: str = "Lisbon"
@@ -45,13 +45,13 @@ class Store:
     orders: list[dict[str, Any]] = field(default_factory=list)
 
     def state(self) -> dict[str, Any]:
-        """All of it as JSON: what a task's end state is compared with."""
+        """Return everything as JSON, for comparison with a task's end state."""
         values = asdict(self)
         values["cart"] = {str(number): count for number, count in sorted(self.cart.items())}
         return values
 
     def order(self, town: str) -> None:
-        """Order what is in the cart."""
+        """Order the contents of the cart."""
         if self.cart:
             items = {str(number): count for number, count in sorted(self.cart.items())}
             self.orders.append({"items": items, "town": town})
@@ -60,7 +60,7 @@ class Store:
 
 @lru_cache(maxsize=1)
 def catalogue() -> dict[int, Product]:
-    """All products by their number; always the same. No two of a category have the same price or weight."""
+    """Return all products by number, always the same. No two of a category have the same price or weight."""
     rng = Random(SEED)
     found: dict[int, Product] = {}
     for category, things in KINDS.items():
@@ -73,18 +73,18 @@ def catalogue() -> dict[int, Product]:
 
 
 def money(cents: int) -> str:
-    """A price as the shop writes it."""
+    """Format a price."""
     return f"${cents / 100:.2f}"
 
 
 def find(words: str) -> list[Product]:
-    """Products whose name has every word of a query."""
+    """Return the products whose name has every word of a query."""
     wanted = words.lower().split()
     return [p for p in catalogue().values() if wanted and all(word in p.name.lower() for word in wanted)]
 
 
 def in_order(products: list[Product], sort: str) -> list[Product]:
-    """By price, by rating (best first), or as they are."""
+    """Sort by price, or by rating (best first), or not at all."""
     if sort == "price":
         return sorted(products, key=lambda p: p.price)
     return sorted(products, key=lambda p: -p.rating) if sort == "rating" else products

@@ -1,7 +1,7 @@
-"""Tasks of WebShop: an objective, the state in which the shop must be at the end, and a plan that leads there.
+"""Tasks of WebShop: an objective, the shop's required state at the end, and a plan that leads there.
 
-As many as AgentGym-RL takes from WebArena: 372 to train on (a twentieth of them to validate) and 50 to test. A step of a plan is
-``(action, role, name of the element, text)``: the demonstrator finds the element on the page.
+The numbers are AgentGym-RL's for WebArena: 372 training tasks (a twentieth of them for validation) and 50 test tasks.
+A step of a plan is ``(action, role, name of the element, text)``; the demonstrator finds the element on the page.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from userrl_core.seeding import content_hash, validation_of
 from userrl_gym_webshop.store import KINDS, Product, Store, catalogue, money
 
 TRAINED, TESTED = 372, 50
-"""AgentGym-RL B.1: training and testing queries."""
+"""Numbers of training and testing queries (AgentGym-RL B.1)."""
 VALIDATION = 0.05
 TOWNS = ("Oslo", "Porto", "Ghent", "Turin", "Cork", "Basel", "Malmo", "Graz")
 PEOPLE = ("Ada Berg", "Ben Sato", "Cleo Diaz", "Dan Weiss")
@@ -26,7 +26,7 @@ Step = tuple[str, ...]
 
 
 def tasks(split: str, *, kinds: Sequence[str] = ()) -> Sequence[Task]:
-    """Our tasks of a split. kinds: of these kinds alone. Raises ConfigError for a kind there is not."""
+    """Return our tasks of a split. kinds: only these kinds. Raises ConfigError for an unknown kind."""
     unknown = [kind for kind in kinds if kind not in MAKERS]
     if unknown:
         raise ConfigError(f"WebShop has no kind '{unknown[0]}'; it has {', '.join(MAKERS)}.")
@@ -34,7 +34,7 @@ def tasks(split: str, *, kinds: Sequence[str] = ()) -> Sequence[Task]:
 
 
 def generate(n: int, seed: int) -> list[Task]:
-    """n tasks, the same for the same seed; they may be among our own."""
+    """Return n tasks, the same for the same seed. They may be among our own."""
     return list(_drawn(n, Random(f"webshop/{seed}")).values())
 
 
@@ -65,7 +65,7 @@ Made = tuple[str, dict[str, Any], list[Step]]
 
 
 def _to(product: Product) -> Iterator[Step]:
-    """To a product's page."""
+    """Yield the steps to a product's page."""
     yield ("type", "textbox", "Search", product.name)
     yield ("click", "link", product.name)
 
@@ -122,7 +122,7 @@ def _account(rng: Random) -> Made:
 
 
 def _into(product: Product, count: int) -> Iterator[Step]:
-    """To the cart with so many of a product in it."""
+    """Yield the steps that put a number of a product into the cart."""
     yield from _to(product)
     yield ("type", "textbox", "Quantity", str(count))
 

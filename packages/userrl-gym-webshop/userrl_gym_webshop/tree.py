@@ -1,4 +1,4 @@
-"""The accessibility tree as the agent reads it: one line an element, numbered from the top, inner ones set in."""
+"""The accessibility tree as text: one line an element, numbered from the top, inner ones indented."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 WRITABLE = ("textbox", "searchbox", "spinbutton", "combobox")
 LEFT_OUT = ("InlineTextBox", "none", "generic", "ListMarker", "LineBreak")
-"""Roles that say nothing themselves; what they hold is shown."""
+"""Roles without content. Their children are shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """One element. node: the browser's number of it. value: what a field holds. depth: how far it is set in."""
+    """One element. node: the browser's number of it. value: the content of a field. depth: levels of indentation."""
 
     number: int
     node: int
@@ -29,7 +29,7 @@ class Element:
 
 
 def read(nodes: Sequence[Mapping[str, Any]]) -> list[Element]:
-    """The elements of a tree as Chromium gives it, in the order of the page."""
+    """Return the elements of Chromium's tree in the order of the page."""
     by_id = {node["nodeId"]: node for node in nodes}
     found: list[Element] = []
     for node, depth in _walk(nodes[0], by_id, 0, ""):
@@ -41,7 +41,7 @@ def read(nodes: Sequence[Mapping[str, Any]]) -> list[Element]:
 
 
 def shown(elements: Sequence[Element]) -> str:
-    """The lines that the agent reads."""
+    """Return the lines for the agent."""
     return "\n".join(
         f"{'  ' * one.depth}[{one.number}] {one.role} '{one.name}'" + (f" value '{one.value}'" if one.writable else "")
         for one in elements
@@ -51,7 +51,7 @@ def shown(elements: Sequence[Element]) -> str:
 def _walk(
     node: Mapping[str, Any], by_id: Mapping[str, Mapping[str, Any]], depth: int, within: str
 ) -> Iterator[tuple[Mapping[str, Any], int]]:
-    """Nodes that are shown, with their depth. within: the name of the element around, which its own text only repeats."""
+    """Yield the nodes to show, with their depth. within: the surrounding element's name, which its own text only repeats."""
     silent = node.get("ignored") or node["role"]["value"] in LEFT_OUT or "backendDOMNodeId" not in node
     repeats = node["role"]["value"] == "StaticText" and _name(node) in ("", within)
     if not silent and not repeats:
