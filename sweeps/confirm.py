@@ -1,6 +1,7 @@
-"""The leaders once more on fresh seeds; their mean, not the selected trial's own value, is what may be reported.
+"""Confirmation of the leading configurations on fresh seeds. Only their mean may be reported, not the selected
+trial's own value.
 
-Like trials, a confirmation survives any death: what was started stands in the study before it runs.
+Like trials, a confirmation can resume after any crash: each start is recorded in the study before it runs.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class _Rerun:
 
 @dataclass(slots=True)
 class Confirmation:
-    """Re-runs of the best configurations, at most ``parallel`` at once, within what the budget has kept back."""
+    """Re-runs of the best configurations, at most ``parallel`` at once, within the budget reserved for them."""
 
     space: Space
     study: optuna.Study
@@ -51,7 +52,7 @@ class Confirmation:
     _running: list[_Rerun] = field(default_factory=list)
 
     def run(self) -> None:
-        """Until every leader has its seeds, or the budget is spent."""
+        """Run until every leader has its seeds, or the budget is spent."""
         waiting = self._waiting()
         try:
             while waiting or self._running:
@@ -96,7 +97,7 @@ class Confirmation:
         self.say(f"trial {rerun.trial.number} again on fresh seed {rerun.seed}: run {rerun.started.run_id}")
 
     def _look(self) -> list[_Rerun]:
-        """Take out what has ended; returns what has to be started again."""
+        """Remove ended re-runs and return those to start again."""
         again = []
         for rerun in list(self._running):
             assert rerun.started is not None

@@ -1,9 +1,9 @@
-"""The loop that runs a sweep: ask, start, watch, prune, tell; within its budget; resumable after any death.
+"""The loop of a sweep: ask, start, watch, prune, tell; within its budget, and resumable after any crash.
 
-Everything that must survive lies in the study (a trial's overrides, its run, its handle, its restarts), so a driver that
-is started again takes up running trials, restarts dead ones (a run's id is its configuration, so it continues from its
-last checkpoint) and repeats no finished one. A failed trial is never told a value. What the study says of a trial also
-stands in the warehouse's table ``trials``.
+The study keeps all state (a trial's overrides, its run, its handle, its restarts). A restarted driver therefore takes
+up running trials, restarts dead ones and repeats no finished one. A run's id is its configuration, so a restarted run
+continues from its last checkpoint. A failed trial never gets a value. The warehouse's table ``trials`` mirrors the
+study's data about a trial.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class Sweep:
     poll_seconds: float = 2.0
     say: Callable[[str], None] = print
     show: Callable[[], None] = lambda: None
-    """Called at each look at the trials, for whoever shows them."""
+    """Callback after each look at the trials, for displays."""
     sleep: Callable[[float], None] = time.sleep
     now: Callable[[], float] = time.time
 
     def run(self) -> None:
-        """Run trials until the budget is spent or the space is, then confirm the best on fresh seeds."""
+        """Run trials until the budget or the space is exhausted, then confirm the best on fresh seeds."""
         if "began" not in self.study.user_attrs:
             self.study.set_user_attr("began", self.now())
         spending = Spending(self.space, self.study, self.launcher, self.warehouse, self.now)
@@ -145,7 +145,7 @@ class Sweep:
     def _start(
         self, trial: optuna.Trial, overrides: Mapping[str, Any], starts: int = 1, known: Sequence[Point] = ()
     ) -> _Active | None:
-        """None when the recipe refuses the configuration; the trial is then marked as failed."""
+        """Start a trial; return None if the recipe refuses the configuration, which marks the trial as failed."""
         trial.set_user_attr("configuration", self.space.configuration(overrides))
         trial.set_user_attr("overrides", dict(overrides))
         trial.set_user_attr("handle", None)  # an earlier start's; a death from here on repeats this start's label
@@ -163,7 +163,7 @@ class Sweep:
         return _Active(trial, started, list(known))
 
     def _take_up(self, active: list[_Active]) -> None:
-        """Trials that an earlier driver left running: still running, ended meanwhile, or dead."""
+        """Take over an earlier driver's trials: still running, ended in between, or dead."""
         for frozen in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             trial = optuna.Trial(self.study, frozen._trial_id)
             attrs = frozen.user_attrs
@@ -188,7 +188,7 @@ class Sweep:
             active.append(fresh)
 
     def _own(self, overrides: Mapping[str, Any]) -> str:
-        """What this trial does not share with every other."""
+        """Return the overrides that this trial does not share with all others."""
         common = self.space.overrides
         return ", ".join(
             f"{key}={value}" for key, value in overrides.items() if key not in common or common[key] != value
@@ -197,7 +197,7 @@ class Sweep:
     # watching
 
     def _watch(self, item: _Active, active: list[_Active]) -> None:
-        """One look at a trial; takes it out of ``active`` when it is over."""
+        """Check a trial once; remove it from ``active`` when it is over."""
         status = self.launcher.status(item.started.handle)
         if status == "completed":
             active.remove(item)
@@ -295,7 +295,7 @@ class Sweep:
         self._record(trial.number)
 
     def _record_finished(self) -> None:
-        """A driver that died between telling the study and writing the row left it out."""
+        """Write missing rows: an earlier driver may have died between telling the study and writing the row."""
         for trial in self.study.get_trials(deepcopy=False, states=tuple(_STATES)):
             self._record(trial.number)
 

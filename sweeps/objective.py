@@ -16,7 +16,7 @@ from warehouse import Warehouse, open_warehouse
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A value with its standard error over n observations (tasks, trajectories, calls: the query says)."""
+    """A value with its standard error over n observations (tasks, trajectories or calls, depending on the query)."""
 
     value: float
     stderr: float
@@ -29,20 +29,20 @@ class Point:
 
     stage: str
     horizon: int
-    """At which the stage trains."""
+    """Training horizon of the stage."""
     validated: int
-    """At which it was validated; the same throughout a sweep unless the space varies it."""
+    """Validation horizon, constant throughout a sweep unless the space varies it."""
     step: int
     value: float
 
     @property
     def place(self) -> tuple[str, int, int, int]:
-        """What must be equal before two values may be compared."""
+        """Key that must be equal for two values to be comparable."""
         return (self.stage, self.horizon, self.validated, self.step)
 
 
 def measure(warehouse: Path, run_id: str, query: str) -> Measured:
-    """One named query for one run. Raises TrainingError when the run left nothing that the query reads."""
+    """Run one named query for one run. Raises TrainingError if the run left no data for the query."""
     rows = _rows(warehouse, query, run_id=run_id)
     value, stderr, n = rows[0] if rows else (None, None, 0)
     if value is None:
@@ -51,17 +51,17 @@ def measure(warehouse: Path, run_id: str, query: str) -> Measured:
 
 
 def objectives(warehouse: Path, run_id: str, space: Space) -> list[Measured]:
-    """The space's objectives in their order."""
+    """Return the space's objectives in their order."""
     return [measure(warehouse, run_id, objective.query) for objective in space.objectives]
 
 
 def violations(warehouse: Path, run_id: str, space: Space) -> list[float]:
-    """By how much each constraint is exceeded; feasible when none is above 0 (Optuna's convention)."""
+    """Return the excess over each constraint. A run is feasible if none is above 0 (Optuna's convention)."""
     return [measure(warehouse, run_id, c.query).value - c.at_most for c in space.constraints]
 
 
 def points(warehouse: Path, run_ids: Sequence[str]) -> dict[str, list[Point]]:
-    """The validations so far of each run that has any, by step; one look into the warehouse for all of them."""
+    """Return the validations so far of each run that has any, by step, with one query for all runs."""
     by_run: dict[str, list[Point]] = {}
     for run_id, stage, horizon, validated, step, value in _rows(warehouse, "_points", run_ids=list(run_ids)):
         point = Point(str(stage), int(horizon), int(validated), int(step), float(value))
@@ -70,7 +70,7 @@ def points(warehouse: Path, run_ids: Sequence[str]) -> dict[str, list[Point]]:
 
 
 def money(warehouse: Path, run_ids: Sequence[str]) -> float:
-    """US dollars that these runs spent on model calls so far, as far as prices are known."""
+    """Return the US dollars that these runs spent on model calls so far, as far as prices are known."""
     rows = _rows(warehouse, "_money", run_ids=list(run_ids))
     return float(rows[0][0]) if rows else 0.0
 
@@ -84,7 +84,7 @@ def _rows(warehouse: Path, query: str, **params: Any) -> list[tuple[Any, ...]]:
 
 @lru_cache(maxsize=1)
 def _opened(warehouse: Path) -> Warehouse:
-    """Kept open: a sweep looks every few seconds for days, and opening costs five times as much as asking."""
+    """Keep the warehouse open: a sweep reads it every few seconds for days, and opening costs five times as much as a query."""
     opened = open_warehouse(warehouse)
     atexit.register(opened.close)
     return opened

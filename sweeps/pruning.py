@@ -2,7 +2,7 @@
 
 Optuna's own median pruner compares a trial's best value so far with the others at a step. Under a staged horizon that is
 unsound: the reward at horizon 4 says nothing about the reward at horizon 6, and a schedule that starts short would be cut
-for being in its first stage. Here a value is compared with values of the same stage, horizon and step, or not at all.
+for being in its first stage. Here a value is compared only with values of the same stage, horizon and step.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ TIE = 1e-9
 def should_prune(
     own: Sequence[Point], others: Sequence[Sequence[Point]], rule: Pruning, *, maximize: bool = True
 ) -> str | None:
-    """A sentence why this trial should stop, or None.
+    """Return the reason why this trial should stop as a sentence, or None.
 
-    own: the trial's validations so far. others: those of every other trial, finished or running. Looks at the trial's
-    latest point alone; ties are kept.
+    own: the trial's validations so far. others: those of every other trial, finished or running. Only the trial's latest
+    point counts. Ties are kept.
     """
     if not rule.enabled or not own or own[-1].step < max(1, rule.warmup_steps):
         return None

@@ -1,4 +1,4 @@
-"""After a sweep: what mattered, which configuration won, and on how many fresh seeds it held.
+"""Results of a sweep: parameter importance, the winning configuration, and its confirmation on fresh seeds.
 
 Importance is fANOVA over finished trials (it needs two or more, and a score that varies). Pictures are Optuna's own
 matplotlib plots, written as PNG.
@@ -33,7 +33,7 @@ class Winner:
 
     @property
     def claim(self) -> str:
-        """The sentence that reports may print: the fresh seeds' mean, never the selected trial's own value alone."""
+        """The sentence for reports: the fresh seeds' mean, never the selected trial's own value alone."""
         if not self.fresh:
             return f"trial {self.trial}: {number(self.value)} on its own seed; not yet confirmed on fresh seeds"
         spread = f" ± {number(stdev(self.fresh))}" if len(self.fresh) > 1 else ""
@@ -42,7 +42,7 @@ class Winner:
 
 
 def winner(space: Space, study: optuna.Study) -> Winner:
-    """The best confirmed configuration, or the best so far. Raises ConfigError when no trial has finished."""
+    """Return the best confirmed configuration, or the best so far. Raises ConfigError if no trial has finished."""
     order = ranked(study)
     if not order:
         raise ConfigError(f"Sweep '{space.name}' has no finished trial yet; see `userrl sweep status {space.name}`.")
@@ -64,7 +64,7 @@ def _winner(study: optuna.Study, trial: FrozenTrial) -> Winner:
 
 
 def importance(study: optuna.Study) -> dict[str, float]:
-    """Share of the first objective's variance that each parameter explains (fANOVA); empty when it cannot be told."""
+    """Return each parameter's share of the first objective's variance (fANOVA); empty if it cannot be computed."""
     done = [t for t in counted(study) if t.state == TrialState.COMPLETE]
     if len(done) < 2 or len({t.values[0] for t in done}) < 2 or len({k for t in done for k in t.params}) < 1:
         return {}
@@ -75,10 +75,10 @@ def importance(study: optuna.Study) -> dict[str, float]:
 
 
 def table(space: Space, study: optuna.Study, *, at_work: bool) -> list[dict[str, Any]]:
-    """One row per trial, in order: state, values with standard error, run, attempts, why it was stopped.
+    """Return one row per trial, in order: state, values with standard error, run, attempts, reason of a stop.
 
-    at_work: whether a driver works on it; what none does was cancelled with the last. Points of a grid that the budget does
-    not reach are left out.
+    at_work: whether a driver is running; without one, running trials count as cancelled. Grid points beyond the
+    budget are left out.
     """
     rows: list[dict[str, Any]] = []
     trials = study.get_trials(deepcopy=False)
@@ -115,7 +115,7 @@ def _repeat(attrs: dict[str, Any]) -> str | None:
 
 
 def draw(space: Space, study: optuna.Study, folder: Path) -> list[Path]:
-    """Importance, parallel coordinates, slice and (with several objectives) Pareto plots as PNG; those that can be drawn."""
+    """Draw importance, parallel coordinates, slice and (with several objectives) Pareto plots as PNG, as far as possible."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,8 +1,8 @@
-"""Search spaces: what a sweep varies, what it maximises, and what it may spend. YAML checked by pydantic.
+"""Search spaces: a sweep's parameters, objectives and budget. YAML checked by pydantic.
 
 A parameter is either a set of options or a range. An option is a value for one dotted recipe key, or a labelled bundle of
-several overrides (a horizon schedule is three numbers that only make sense together). Everything a trial changes is a set
-of recipe overrides, so that a trial is an ordinary run and the winner an ordinary recipe.
+several overrides (a horizon schedule is three numbers that only make sense together). All changes of a trial are recipe
+overrides, so that a trial is an ordinary run and the winner an ordinary recipe.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from userrl_core.suggest import nearest
 
 SPACES = Path(__file__).parent / "spaces"
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
-"""What a sweep may be called: one plain folder name."""
+"""Valid names of sweeps: one plain folder name."""
 
 QUERIES = Path(__file__).parent / "queries"
 
@@ -42,7 +42,7 @@ class Options(Settings):
     kind: Literal["options"] = "options"
 
     key: str | None = None
-    """The recipe key that takes the value; None when every option is a bundle of overrides."""
+    """Recipe key for the value; null if every option is a bundle of overrides."""
 
     options: list[Any] | dict[str, dict[str, Any]]
     """Values for `key`, or label -> overrides."""
@@ -56,15 +56,15 @@ class Options(Settings):
         return self
 
     def labels(self) -> list[Any]:
-        """What Optuna chooses among."""
+        """Return Optuna's choices."""
         return list(self.options)
 
     def suggest(self, name: str, trial: optuna.Trial) -> dict[str, Any]:
-        """The overrides of the option that the sampler picked."""
+        """Return the overrides of the sampler's option."""
         return self.overrides(trial.suggest_categorical(name, self.labels()))
 
     def overrides(self, label: Any) -> dict[str, Any]:
-        """The overrides that one option stands for."""
+        """Return the overrides of one option."""
         if isinstance(self.options, dict):
             return dict(self.options[label])
         assert self.key is not None  # the validator guarantees it
@@ -77,7 +77,7 @@ class Range(Settings):
     kind: Literal["range"]
 
     key: str
-    """The recipe key that takes the value."""
+    """Recipe key for the value."""
 
     low: float
     high: float
@@ -100,7 +100,7 @@ class Range(Settings):
         return self
 
     def labels(self) -> list[Any]:
-        """The grid of this range. Raises ConfigError without a step: a grid needs finitely many values."""
+        """Return the grid of this range. Raises ConfigError without a step: a grid needs finitely many values."""
         if self.step is None:
             raise ConfigError(f"The grid sampler needs finitely many values; give '{self.key}' a step or options.")
         count = int((self.high - self.low) / self.step + 1e-9) + 1
@@ -108,14 +108,14 @@ class Range(Settings):
         return [int(v) for v in values] if self.integer else values
 
     def suggest(self, name: str, trial: optuna.Trial) -> dict[str, Any]:
-        """The override that the sampler picked."""
+        """Return the override with the sampler's value."""
         if self.integer:
             step = int(self.step or 1)
             return {self.key: trial.suggest_int(name, int(self.low), int(self.high), log=self.log, step=step)}
         return {self.key: trial.suggest_float(name, self.low, self.high, log=self.log, step=self.step)}
 
     def overrides(self, label: Any) -> dict[str, Any]:
-        """The override of one value."""
+        """Return the override of one value."""
         return {self.key: label}
 
 
@@ -130,14 +130,14 @@ class Objective(Settings):
 
 
 class Constraint(Settings):
-    """A run whose query gives more than this is infeasible: kept, shown, never best."""
+    """An upper limit on a query. A run above it is infeasible: kept and shown, but never best."""
 
     query: str
     at_most: float
 
 
 class Sampler(Settings):
-    """Which of Optuna's samplers proposes trials."""
+    """Optuna's sampler that proposes trials."""
 
     name: Literal["tpe", "cmaes", "gp", "grid", "random", "qmc", "nsga2"] = "tpe"
 
@@ -149,26 +149,26 @@ class Sampler(Settings):
 
 
 class SweepBudget(Settings):
-    """When a sweep stops starting trials, and cancels what still runs. None: no limit of this kind.
+    """Limits after which a sweep starts no trial and cancels the running ones. null: no limit of this kind.
 
-    Hours, GPU-hours and money cover trials, retries and the confirmation; a run that is cut off keeps its checkpoint.
+    Hours, GPU-hours and money cover trials, retries and the confirmation. A cancelled run keeps its checkpoint.
     """
 
     trials: PositiveInt = 12
-    """Trials that count: finished, pruned or failed for good; repeats of a known configuration do not."""
+    """Trials that count: finished, pruned or failed for good. Repeats of a known configuration do not count."""
 
     hours: PositiveFloat | None = None
-    """Wall hours while the sweep was at work, over all its resumptions."""
+    """Wall hours of the running sweep, over all its resumptions."""
 
     gpu_hours: PositiveFloat | None = None
-    """Trainer hours times the profile's GPUs, summed over runs; on a laptop the CPU slot counts as one."""
+    """Trainer hours times the profile's GPUs, summed over runs. On a laptop the CPU slot counts as one."""
 
     money: NonNegativeFloat | None = None
-    """US dollars of model calls, from the cost ledger; 0 allows only calls that cost nothing."""
+    """US dollars of model calls, from the cost ledger; 0 allows only free calls."""
 
 
 class Pruning(Settings):
-    """Stop a trial that lags behind the others at the same stage and horizon (rewards across horizons do not compare)."""
+    """Early stopping of trials that lag behind others at the same stage and horizon (rewards across horizons do not compare)."""
 
     enabled: bool = True
 
@@ -176,14 +176,14 @@ class Pruning(Settings):
     """A trial below this percentile of the others' values at the same point is pruned."""
 
     min_trials: PositiveInt = 3
-    """Others that must have reached the point before anything is compared."""
+    """Number of other trials needed at a point for a comparison."""
 
     warmup_steps: int = 0
     """Training steps before the first comparison."""
 
 
 class Confirm(Settings):
-    """Re-run the best configurations on fresh seeds before one is called best."""
+    """Re-runs of the best configurations on fresh seeds before one is called best."""
 
     top: int = 1
     seeds: tuple[int, ...] = (101, 102, 103)
@@ -196,10 +196,10 @@ class Space(Settings):
     """A named sweep."""
 
     name: Annotated[str, Field(pattern=NAME)]
-    """Its folder, its study and the beginning of its runs' names: letters, digits, '.', '_' and '-'."""
+    """Name of its folder and study and prefix of its runs' names: letters, digits, '.', '_' and '-'."""
 
     source: str
-    """Where the grid comes from (paper section), or ``ours``."""
+    """Source of the grid (paper section), or ``ours``."""
 
     recipe: str
     profile: str = "laptop"
@@ -215,10 +215,10 @@ class Space(Settings):
     confirm: Confirm = Confirm()
 
     seed: int = 1
-    """Seed of every trial's run; confirmation uses others."""
+    """Seed of every trial's run. The confirmation uses others."""
 
     retries: int = 2
-    """Times that a failed or killed trial is started again before it is marked as failed."""
+    """Restarts of a failed or killed trial before it counts as failed."""
 
     @model_validator(mode="before")
     @classmethod
@@ -244,19 +244,19 @@ class Space(Settings):
         return self
 
     def suggest(self, trial: optuna.Trial) -> dict[str, Any]:
-        """The recipe overrides of a trial: the common ones, then what the sampler picked for each parameter."""
+        """Return the recipe overrides of a trial: the common ones, then the sampler's value of each parameter."""
         found = dict(self.overrides)
         for name, parameter in self.parameters.items():
             found.update(parameter.suggest(name, trial))
         return found
 
     def configuration(self, overrides: Mapping[str, Any]) -> str:
-        """The identity of a configuration: equal overrides are the same trial."""
+        """Return the identity of a configuration. Equal overrides are the same trial."""
         return content_hash([self.recipe, self.profile, self.seed, dict(overrides)])
 
 
 def load_space(name_or_path: str | Path) -> Space:
-    """A shipped space by name or a YAML file. Raises ConfigError with one sentence for anything that does not fit."""
+    """Load a shipped space by name, or a YAML file. Raises ConfigError for an invalid space."""
     path = Path(name_or_path)
     if path.suffix not in (".yaml", ".yml"):
         path = SPACES / f"{name_or_path}.yaml"

@@ -1,4 +1,4 @@
-"""What a sweep has spent: hours, GPU-hours and money, over all its trials, their retries and the confirmation."""
+"""The spending of a sweep: hours, GPU-hours and money of all its trials, their retries and the confirmation."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from sweeps.space import Space
 from userrl_core.number_format import number
 
 KEEP_SECONDS = 60.0
-"""How often the hours are noted in the study: a killed driver forgets no more than this."""
+"""Seconds between two records of the hours in the study. A killed driver loses no more than this."""
 
 
 @dataclass(slots=True)
 class Spending:
-    """Hours count while a driver is at work, so a sweep that was down for a night has its night still before it."""
+    """The spending of one driver. Hours count only while it works; a night of downtime uses none."""
 
     space: Space
     study: optuna.Study
@@ -31,17 +31,17 @@ class Spending:
     _kept: float = 0.0
 
     def begin(self) -> None:
-        """A driver sets to work."""
+        """Start the clock of a driver."""
         self._since = self._kept = self.now()
         self._before = float(self.study.user_attrs.get("hours", 0.0))
 
     def search_share(self) -> float:
-        """The part of hours, GPU-hours and money that the search may use; the rest is kept back for fresh seeds."""
+        """Return the search's share of hours, GPU-hours and money. The rest is reserved for fresh seeds."""
         confirm = self.space.confirm
         return 1.0 - confirm.reserve if confirm.top and confirm.seeds else 1.0
 
     def spent(self, share: float = 1.0) -> str | None:
-        """A sentence part naming the first limit that is reached, None while there is something left."""
+        """Return the first reached limit as part of a sentence; None while the budget lasts."""
         budget, time = self.space.budget, self.now()
         hours = self._before + (time - self._since) / 3600
         if time - self._kept >= KEEP_SECONDS:
@@ -63,11 +63,11 @@ class Spending:
         return None
 
     def end(self) -> None:
-        """The driver stops: note the hours."""
+        """Stop the clock and record the hours."""
         self.study.set_user_attr("hours", self._before + (self.now() - self._since) / 3600)
 
     def runs(self) -> list[str]:
-        """Every run that this sweep has started, each once."""
+        """Return every run that this sweep has started, each once."""
         trials = [t.user_attrs.get("run_id") for t in self.study.get_trials(deepcopy=False)]
         fresh = [entry.get("run_id") for entry in self.study.user_attrs.get("confirming", {}).values()]
         return sorted({run_id for run_id in (*trials, *fresh) if run_id})

@@ -1,4 +1,4 @@
-"""Where a study is kept, without its password: that stays in memory, in a flow's parameter or in the environment."""
+"""The storage address of a study, without its password, which stays in memory, in a flow's parameter or in the environment."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 from userrl_core.errors import ConfigError
 
 VARIABLE = "USERRL_SWEEP_STORAGE"
-"""The environment variable that gives the whole address, so that it need not be a flow's parameter."""
+"""Environment variable with the whole address, so that it need not be a flow's parameter."""
 
 HIDDEN = "***"
 _PASSWORD = re.compile(r"(?i)pass|pwd|secret|token|key$")
 
 
 def hidden(storage: str) -> str:
-    """The address with its passwords, also those among its parameters, replaced by ``***``."""
+    """Return the address with ``***`` for its passwords, also those among its parameters."""
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError
 
@@ -30,10 +30,10 @@ def hidden(storage: str) -> str:
 
 
 def storage_of(address: str | None, record: Mapping[str, Any] | None, name: str) -> str | None:
-    """The address to open: as given, else as the sweep was begun, else (for a new one) as the environment says.
+    """Return the address to open: the given one, else the recorded one, else (for a new sweep) the environment's.
 
-    record: the sweep's space.json, None for a new one. Returns None for the journal file. Raises ConfigError when the address
-    was written down without its password and nobody gives it now.
+    record: the sweep's space.json, None for a new one. Returns None for the journal file. Raises ConfigError if the
+    recorded address lacks its password and nobody gives it now.
     """
     if address is not None:
         return address

@@ -1,7 +1,7 @@
-"""A sweep's Optuna study: where it is kept, which sampler proposes, which trials count, which is best.
+"""A sweep's Optuna study: its storage and sampler, the trials that count, and their ranking.
 
 Storage is a journal file in the sweep's folder by default (one machine, any number of processes) or any Optuna RDB URL.
-Optuna keeps the search; every number it is told comes out of the warehouse, and the run id stands beside each trial.
+Optuna keeps the search. Every value it gets comes from the warehouse, and each trial has its run id.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ COUNTED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
 
 
 def open_study(space: Space, folder: Path, storage: str | None = None, *, queue: bool = True) -> optuna.Study:
-    """The study of this space, created or continued.
+    """Return the study of this space, created or continued.
 
-    folder: the sweep's own folder (journal file). storage: an Optuna RDB URL instead of the journal. queue: whether a grid's
-    points are queued where they are not yet; off for whoever only looks, since two that queue at once queue a point twice.
-    Raises ConfigError when the stored study has other objectives than the space, or the storage cannot be opened.
+    folder: the sweep's own folder (journal file). storage: an Optuna RDB URL instead of the journal. queue: whether
+    to queue a grid's points; off for readers, since two processes that queue at once would queue a point twice.
+    Raises ConfigError if the stored study has other objectives than the space, or if the storage cannot be opened.
     """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     where: Any
@@ -87,7 +87,7 @@ def _sampler(space: Space) -> BaseSampler:
 
 
 def _name_objectives(space: Space, study: optuna.Study) -> None:
-    """What optuna-dashboard writes at its axes."""
+    """Set the axis names of optuna-dashboard."""
     names = [objective.query for objective in space.objectives]
     if study.metric_names != names:
         with warnings.catch_warnings():
@@ -104,7 +104,9 @@ def _enqueue_grid(space: Space, study: optuna.Study) -> None:
 
 
 def counted(study: optuna.Study) -> list[FrozenTrial]:
-    """Trials that used up budget: finished, pruned, or failed for good. Not repeats, nor those that the budget stopped."""
+    """Return the trials that used budget: finished, pruned, or failed for good. Repeats, and trials stopped by the
+    budget, do not count.
+    """
     return [
         t
         for t in study.get_trials(deepcopy=False, states=COUNTED)
@@ -113,7 +115,7 @@ def counted(study: optuna.Study) -> list[FrozenTrial]:
 
 
 def planned(space: Space) -> int:
-    """How many trials the sweep has: as many as its budget says, and no more than its grid has points."""
+    """Return the number of trials of the sweep: the budget's, limited by the points of its grid."""
     if space.sampler.name != "grid":
         return space.budget.trials
     points = math.prod(len(parameter.labels()) for parameter in space.parameters.values())
@@ -121,23 +123,23 @@ def planned(space: Space) -> int:
 
 
 def progress(space: Space, study: optuna.Study) -> str:
-    """``3 of 4 trials``: those that counted, and how many the sweep has; more than planned where the budget was cut since."""
+    """Return the progress, such as ``3 of 4 trials``. The total exceeds the plan if the budget was cut later."""
     done = len(counted(study))
     return f"{done} of {max(done, planned(space))} trials"
 
 
 def shown_name(trial: optuna.Trial | FrozenTrial) -> str:
-    """``gamma=0.6, schedule=6-10-16``: a trial as people see it."""
+    """Return a trial's displayed name, such as ``gamma=0.6, schedule=6-10-16``."""
     return ", ".join(f"{name}={value}" for name, value in trial.params.items()) or f"trial {trial.number}"
 
 
 def exhausted(space: Space, study: optuna.Study) -> bool:
-    """Whether a grid sweep has started every point of its grid."""
+    """Return whether a grid sweep has started every point of its grid."""
     return space.sampler.name == "grid" and not study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
 
 
 def ranked(study: optuna.Study) -> list[FrozenTrial]:
-    """Finished feasible trials, best first by the first objective; with several objectives the Pareto front leads."""
+    """Return finished feasible trials, best first by the first objective. With several objectives the Pareto front leads."""
     done = [
         t
         for t in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))

@@ -1,6 +1,6 @@
--- The validations of runs so far: one row per (run, stage, step), with the horizon that the stage trains at beside the one
--- that is validated at. Pruning compares equal points only. A validation counts once its metrics are logged, which is when
--- all of it was played: the first few attempts of one that is under way would be a score of their own. Before a stage's first
+-- The validations of runs so far: one row per (run, stage, step), with the training horizon of the stage and the validation
+-- horizon. Pruning compares only equal points. A validation counts once its metrics are logged, which happens when it is
+-- complete. The first few attempts of an unfinished validation would give a different score. Before a stage's first
 -- attempt its horizon is not known yet.
 with trained as (
     select run_id, stage, max(horizon) as horizon
