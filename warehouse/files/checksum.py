@@ -19,12 +19,14 @@ _PARQUET_TAG = b"userrl-crc32"
 
 
 def stamped(members: bytes) -> bytes:
-    """A JSON object with its checksum as the last key. members: the object without its closing brace; at least one."""
+    """Return a JSON object with its checksum as the last key. members: the object without its closing brace; at least
+    one member.
+    """
     return b'%b,"crc":"%08x"}' % (members, crc32(members))
 
 
 def intact(json_object: bytes) -> bool | None:
-    """Whether an object is what was written; None when it has no checksum."""
+    """Return True if an object is unchanged; None when it has no checksum."""
     end = json_object[-_LENGTH:]
     if not end.startswith(_KEY):
         # One byte away from the key: the checksum's own name was hit. No row of an earlier version ends like that.
@@ -35,8 +37,8 @@ def intact(json_object: bytes) -> bool | None:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """A live file's content. whole: the lines that can be trusted. damaged: how many are left out, as a changed line fails
-    its checksum. torn_bytes: of half a line at the end. checked: whether the file has checksums.
+    """The content of a live file. whole: the trusted lines. damaged: number of lines left out because they fail their
+    checksum. torn_bytes: length of an incomplete last line. checked: True if the file has checksums.
     """
 
     whole: bytes
@@ -67,13 +69,13 @@ def verified_lines(content: bytes) -> Lines:
 
 
 def stamped_parquet(content: bytes) -> bytes:
-    """A Parquet file with its checksum."""
+    """Return a Parquet file with its checksum."""
     at = _footer(content)
     return b"".join((content[:at], _PARQUET_TAG, crc32(content).to_bytes(4), content[at:]))
 
 
 def intact_parquet(content: bytes) -> bool | None:
-    """Whether a Parquet file is what was written; None when it has no checksum, or no footer by which to find it."""
+    """Return True if a Parquet file is unchanged; None when it has no checksum, or no footer to find it by."""
     at = _footer(content)
     start = at - len(_PARQUET_TAG) - 4
     if start < 0 or content[start : at - 4] != _PARQUET_TAG:
@@ -83,5 +85,5 @@ def intact_parquet(content: bytes) -> bool | None:
 
 
 def _footer(content: bytes) -> int:
-    """Where the footer begins: its length, in four bytes, and four letters end the file."""
+    """Return the offset of the footer. The file ends with the footer's length in four bytes, and four letters."""
     return len(content) - 8 - int.from_bytes(content[-8:-4], "little")

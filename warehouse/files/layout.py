@@ -134,22 +134,22 @@ def run_dir(root: Path, run_id: str) -> Path:
 
 
 def writer_dir(run: Path, writer: int) -> Path:
-    """The folder a writer claimed."""
+    """Return the folder a writer claimed."""
     return run / "writers" / f"{writer:08d}"
 
 
 def live_path(run: Path, segment: Segment) -> Path:
-    """Its write-ahead file."""
+    """Return the segment's write-ahead file."""
     return run / "live" / f"{segment.stem}.jsonl"
 
 
 def sealed_path(run: Path, segment: Segment) -> Path:
-    """Its Parquet file."""
+    """Return the segment's Parquet file."""
     return run / "sealed" / f"{segment.stem}.parquet"
 
 
 def claim(folder: Path) -> int:
-    """The next free number in a folder of numbered folders, taken by atomic mkdir; starts at 1."""
+    """Return the next free number in a folder of numbered folders, claimed by atomic mkdir; starts at 1."""
     folder.mkdir(parents=True, exist_ok=True)
     number = max((int(name) for name in _names(folder) if name.isdigit()), default=0) + 1
     while True:

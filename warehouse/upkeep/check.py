@@ -1,10 +1,10 @@
-"""Does the warehouse hold what it says it holds? Reads everything, and repairs what needs no invention.
+"""A check of the whole warehouse, with repairs that need no invented data.
 
-Repairs: leftovers are removed, half-sealed segments of dead writers are sealed, an unreadable segment or pack is moved
-to ``quarantine/`` (its rows are then missing and reported), a lost manifest is rebuilt from the packs' own ledgers, a
-pack that it does not list is listed again, a rewind that does not say what it voids is set aside, a damaged text index
-is removed (the next compaction builds it again), a run's row of an earlier version gets a checksum. Reported but never
-repaired: duplicate keys, gaps in turn numbers, lost run rows.
+Repairs: leftovers are removed. Half-sealed segments of dead writers are sealed. An unreadable segment or pack is
+moved to ``quarantine/``; its rows are then missing and reported. A lost manifest is rebuilt from the packs' own
+ledgers. A pack missing from the manifest is listed again. A rewind that does not say what it voids is set aside. A
+damaged text index is removed, and the next compaction builds it again. A run's row of an earlier version gets a
+checksum. Duplicate keys, gaps in turn numbers and lost run rows are reported but never repaired.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from warehouse.search.index import INDEX, damage, indexed_segments, older_layout
 from warehouse.upkeep.compact import Compaction, alive, recover, remove_leftovers
 
 UNREADABLE = "unreadable rewind"
-"""What a rewind is called that does not say what it voids."""
+"""The kind of a rewind that does not say what it voids."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that is not as it should be: kind (one word or two), a sentence, and whether it was repaired."""
+    """A fault: its kind (one or two words), a sentence, and whether it was repaired."""
 
     kind: str
     sentence: str
@@ -57,7 +57,7 @@ class Problem:
 
 @dataclass(slots=True)
 class Report:
-    """What a check found, and how much it looked at."""
+    """The problems that a check found, and the amount of data it checked."""
 
     problems: list[Problem] = field(default_factory=list)
     rows: dict[str, int] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class Report:
 
     @property
     def sound(self) -> bool:
-        """Nothing is wrong that was not repaired."""
+        """Return True if every problem was repaired."""
         return all(problem.repaired for problem in self.problems)
 
     def add(self, kind: str, sentence: str, repaired: bool = False) -> None:
@@ -77,7 +77,7 @@ class Report:
 
 
 def check(root: Path, *, repair: bool = False, whole: bool = True) -> Report:
-    """Verify files, ledgers, keys, gaps and schema versions. Raises LogError while a compactor is at work.
+    """Verify files, ledgers, keys, gaps and schema versions. Raises LogError while a compactor is running.
 
     whole: read every value of every pack, not only keys and counts.
     """
@@ -121,7 +121,7 @@ def _format(root: Path, repair: bool, report: Report) -> None:
 
 
 def _manifest(root: Path, repair: bool, report: Report) -> Manifest | None:
-    """The current manifest, rebuilt where it was lost; None when it is lost and stays so."""
+    """Return the current manifest, rebuilt if it was lost; None when it is lost and not repaired."""
     try:
         return Manifest.read(root)
     except LogError as error:
@@ -179,7 +179,7 @@ def _packs(root: Path, manifest: Manifest, repair: bool, whole: bool, report: Re
 
 
 def _unlisted(root: Path, manifest: Manifest, repair: bool, report: Report) -> None:
-    """Packs that the manifest does not list although rows are in them alone: listed again where nothing would double."""
+    """Report packs outside the manifest that hold the only copy of rows; list them again where no row would double."""
     for path in unlisted_packs(root, manifest):
         try:
             if held_elsewhere(root, manifest, path):
@@ -204,7 +204,7 @@ def _unlisted(root: Path, manifest: Manifest, repair: bool, report: Report) -> N
 
 
 def _runs(root: Path, repair: bool, report: Report) -> None:
-    """The runs' rows. One of an earlier version has no checksum; a repair gives it one."""
+    """Check the runs' rows. A row of an earlier version has no checksum; a repair adds one."""
     stamped = 0
     for run in run_folders(root):
         try:
@@ -267,7 +267,7 @@ def _segments(root: Path, manifest: Manifest, repair: bool, report: Report) -> N
 
 
 def _live(root: Path, manifest: Manifest, repair: bool, report: Report) -> None:
-    """Lines of live files that are not what was written. Repaired, by `_leftovers`, once their writer has ended."""
+    """Report changed lines of live files. `_leftovers` repairs them once their writer has ended."""
     for run in run_folders(root):
         for segment, path in segments_in(run, "live"):
             if manifest.pack_of(segment) or sealed_path(run, segment).exists():
@@ -295,7 +295,7 @@ def _leftovers(root: Path, manifest: Manifest, report: Report) -> None:
 
 
 def _rewinds(root: Path, manifest: Manifest, repair: bool, report: Report) -> None:
-    """Rewinds that do not say what they void. Repaired: their kind in the file becomes `UNREADABLE`, all else stays."""
+    """Report rewinds that do not say what they void. A repair changes only their kind in the file, to `UNREADABLE`."""
     for run in run_folders(root):
         for segment, path in segments_in(run, "sealed"):
             if segment.table == "events" and path.exists() and not manifest.pack_of(segment):
@@ -312,7 +312,7 @@ def _rewinds(root: Path, manifest: Manifest, repair: bool, report: Report) -> No
 
 
 def _index(root: Path, manifest: Manifest, repair: bool, whole: bool, report: Report) -> None:
-    """The text index: whether it can be read, and has the turns of every pack (a compaction indexes before it packs)."""
+    """Check that the text index is readable and has the turns of every pack (a compaction indexes before it packs)."""
     if (fault := damage(root, whole=whole)) is not None:
         text = f"The text index {INDEX} is damaged: {fault}. `userrl warehouse compact` rebuilds it."
         if repair:
@@ -352,7 +352,7 @@ def _rewinds_of_segment(path: Path, name: str, repair: bool, report: Report) -> 
 
 
 def _rewinds_of_pack(path: Path, repair: bool, report: Report) -> None:
-    """A pack is never written to: a changed copy takes its place, and who reads the old one keeps it."""
+    """Repair a pack by a changed copy, because a pack is never written to. Open readers keep the old one."""
     lost = "run_id IS NULL OR incarnation IS NULL OR (stage IS NULL AND (step IS NULL OR kind = 'replay'))"
     bad = f"kind IN ({', '.join(map(literal, KINDS))}) AND ({lost})"
     with duckdb.connect(":memory:") as con:
@@ -383,7 +383,7 @@ def _lost_rewinds(name: str, count: int, repaired: bool) -> str:
 
 
 def _quarantine(root: Path, path: Path) -> None:
-    """Move a damaged file aside under a name of its own; nothing is deleted."""
+    """Move a damaged file aside under a unique name; nothing is deleted."""
     folder = root / "quarantine"
     folder.mkdir(exist_ok=True)
     name, number = f"{path.parent.parent.name}.{path.name}", 1

@@ -1,9 +1,9 @@
-"""The compactor: many small sealed segments into few immutable native packs. One at a time per warehouse.
+"""The compactor: many small sealed segments become few immutable native packs. One at a time per warehouse.
 
 1. Live files of dead writers are sealed (a writer holds a lock while it lives).
-2. What a killed compaction left is removed: half-built packs, and segments that a pack holds already.
-3. Sealed segments, and small packs once there are many, are written into new packs beside the old ones.
-4. One manifest, published by rename, makes them count; only then are their sources removed.
+2. Leftovers of a killed compaction are removed: half-built packs, and segments that a pack holds already.
+3. Sealed segments are written into new packs. Small packs are included once there are many.
+4. One manifest, published by rename, makes the new packs valid. Only then their sources are removed.
 
 A kill between any two steps loses and doubles nothing: before the manifest readers use the sources, after it the packs.
 """
@@ -44,24 +44,24 @@ from warehouse.upkeep.pack import Source, build
 
 PACK_TURNS = 2_000_000
 PACK_LONG_ROW_BYTES = 512 * 2**20
-"""Most bytes of long rows in one pack, roughly; building one takes three times as much memory."""
+"""Approximate maximum bytes of long rows in one pack; building one needs three times as much memory."""
 
 SMALL_PACK_TURNS = 400_000
 MANY_SMALL_PACKS = 8
 
 GRACE_SECONDS = 1.0
-"""How long packed sources stay after the manifest was published, so that queries already under way can finish."""
+"""Seconds that packed sources stay after the manifest was published, so that running queries can finish."""
 
 SEGMENTS_OF_LIVING_RUN = 32
-"""A run that is still being written is packed once it has that many sealed segments."""
+"""Number of sealed segments at which an active run is packed."""
 
 
 @dataclass(slots=True)
 class Compaction:
-    """What one call did. torn_bytes: half-written last lines that dead writers left; they held no whole row.
+    """The result of one compaction. torn_bytes: incomplete last lines of dead writers; they held no whole row.
 
-    nulled: values in the dead writers' rows that their columns cannot hold; they are null now. damaged: lines of theirs
-    that failed their checksum; their files are in quarantine.
+    nulled: values in the dead writers' rows that their columns cannot hold; they are null now. damaged: their lines
+    that failed their checksum; the files are in quarantine.
     """
 
     recovered: int = 0
@@ -78,7 +78,7 @@ class Compaction:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Most turns, and most bytes of long rows, in one pack, roughly."""
+    """Approximate maximum turns, and bytes of long rows, in one pack."""
 
     turns: int
     long_row_bytes: int
@@ -93,13 +93,14 @@ def compact(
     many_small_packs: int = MANY_SMALL_PACKS,
     pack_long_row_bytes: int = PACK_LONG_ROW_BYTES,
 ) -> Compaction:
-    """Seal, pack, publish, remove the sources, and bring the text index up to date.
+    """Seal, pack, publish, remove the sources, and update the text index.
 
-    everything: also pack the few segments of runs that are being written. pack_turns: most turns in one pack, roughly; it
-    bounds what is built, and lost, at once. many_small_packs: that many packs of less than `SMALL_PACK_TURNS` are merged,
-    so that the number of packs grows with the logarithm of the nights. pack_long_row_bytes: most bytes of long rows in one
-    pack, roughly; it bounds the memory of building one.
-    Raises LogError when another compactor is at work, the disk is full or a file is damaged; no row is lost then.
+    everything: also pack the few segments of active runs. pack_turns: approximate maximum turns in one pack; it
+    bounds the data built, and lost, at once. many_small_packs: merge this many packs of less than `SMALL_PACK_TURNS`,
+    so that the number of packs grows with the logarithm of the nights. pack_long_row_bytes: approximate maximum bytes
+    of long rows in one pack; it bounds the memory of building one.
+
+    Raises LogError when another compactor is running, the disk is full or a file is damaged; no row is lost then.
     """
     started, done = time.perf_counter(), Compaction()
     check_exists(root)
@@ -132,7 +133,7 @@ def compact(
 
 @contextmanager
 def _sentences(root: Path) -> Iterator[None]:
-    """Whatever the engines raise becomes one sentence: sources are removed only after the manifest without them."""
+    """Convert the engines' errors to one sentence. Nothing is lost: sources are removed only after the manifest without them."""
     try:
         yield
     except LogError:
@@ -147,10 +148,10 @@ def _sentences(root: Path) -> Iterator[None]:
 
 
 def remove_leftovers(root: Path, manifest: Manifest) -> list[Path]:
-    """Remove what a killed compaction or writer left and nothing needs; returns what was removed. Lock held.
+    """Remove unneeded leftovers of a killed compaction or writer. Return the removed files. The lock must be held.
 
-    Raises LogError, and removes nothing, for a pack that the manifest does not list although rows are in it alone, and
-    where a pack that should hold the rows of something to remove cannot be read.
+    Raises LogError, and removes nothing, for an unlisted pack with the only copy of some rows, and for an unreadable
+    pack that should hold the rows of a file to remove.
     """
     leftovers = unlisted_packs(root, manifest)
     for path in leftovers:
@@ -183,7 +184,7 @@ def _remove(path: Path) -> None:
 
 
 def recover(run: Path, done: Compaction) -> list[Path]:
-    """Seal the live files of writers that are gone; returns those files, which nothing needs any more. Lock held."""
+    """Seal the live files of dead writers. Return these files, which are no longer needed. The lock must be held."""
     replaced: list[Path] = []
     by_writer: dict[int, list[tuple[Segment, Path]]] = {}
     for segment, path in segments_in(run, "live"):
@@ -254,7 +255,9 @@ def _publish(root: Path, manifest: Manifest, sources: list[Source], bounds: Boun
 
 
 def _batches(sources: list[Source], bounds: Bounds) -> Iterator[list[Source]]:
-    """Sources in the order of run, writer and segment, cut where a pack would hold too many turns or bytes of long rows."""
+    """Yield sources in the order of run, writer and segment, cut where a pack would have too many turns or bytes of
+    long rows.
+    """
     batch: list[Source] = []
     turns = long_row_bytes = 0
     for source in sorted(sources, key=lambda source: source.order):
@@ -270,7 +273,7 @@ def _batches(sources: list[Source], bounds: Bounds) -> Iterator[list[Source]]:
 
 
 def alive(run: Path, writer: int) -> bool:
-    """Whether a writer's process lives."""
+    """Return True if a writer's process lives."""
     lock = FolderLock.take_if_free(writer_dir(run, writer))
     if lock is None:
         return True

@@ -9,7 +9,7 @@ from warehouse import schema, views
 
 
 def page() -> str:
-    """The page as Markdown: every table with its columns, every named query with its parameters."""
+    """Return the page as Markdown: every table with its columns, every named query with its parameters."""
     return "\n".join(_lines()) + "\n"
 
 

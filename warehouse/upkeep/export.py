@@ -1,11 +1,11 @@
-"""Copying the warehouse to a shared file system or an object store, as Parquet that any engine reads as it lies.
+"""Export of the warehouse to a shared file system or an object store, as Parquet for any engine.
 
     <target>/<table>/run=<id>/w<writer>-<first seq>-<last seq>.parquet
 
-Objects are written whole, once, and never renamed, replaced or locked. What is there already is read off their names, so
-an export that was killed goes on where it stopped, and the next one adds only what is new. Only packed rows are copied
-(`export` compacts first): a turn is exported once, with the credits that were known when it was packed; credits that
-came later are in ``credits``. Rewinds are in ``events``, as they are here.
+Objects are written whole, once, and never renamed, replaced or locked. Their names show what is exported already. A
+killed export therefore continues where it stopped, and the next one adds only new rows. Only packed rows are copied
+(`export` compacts first). A turn is exported once, with the credits known when it was packed. Later credits are in
+``credits``, and rewinds are in ``events``, as in the warehouse.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NAME = re.compile(r"w(\d+)-(\d+)-(\d+)\.parquet$")
 
 @dataclass(slots=True)
 class Export:
-    """What one export wrote."""
+    """The result of one export."""
 
     objects: int = 0
     rows: int = 0
@@ -38,10 +38,10 @@ class Export:
 
 
 def export(root: Path, target: str, *, options: dict[str, Any] | None = None, object_rows: int = OBJECT_ROWS) -> Export:
-    """Write what the target (a folder or any fsspec URL, for example ``s3://bucket/prefix``) does not have yet.
+    """Write the data that the target (a folder or any fsspec URL, for example ``s3://bucket/prefix``) does not have yet.
 
-    options: for the file system (endpoint_url, key ...). object_rows: most rows in one object. Only one export per target
-    at a time. Raises ConfigError.
+    options: for the file system (endpoint_url, key ...). object_rows: maximum rows in one object. Only one export per
+    target at a time. Raises ConfigError.
     """
     try:
         files, base = fsspec.core.url_to_fs(target, **(options or {}))
@@ -85,7 +85,7 @@ def _runs(warehouse: Warehouse, files: Any, base: str, done: Export) -> None:
 
 
 def _exported(files: Any, folder: str) -> dict[tuple[str, int], int]:
-    """The last exported seq of each (run, writer), from the names of what is there."""
+    """Return the last exported seq of each (run, writer), from the names of existing objects."""
     files.invalidate_cache()
     last: dict[tuple[str, int], int] = {}
     for path in files.find(folder) if files.exists(folder) else []:

@@ -1,4 +1,4 @@
-"""What the nightly deployment does: repair, compact, check."""
+"""The nightly maintenance: repair, compact, check."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from warehouse.upkeep.compact import Compaction, compact
 
 @dataclass(frozen=True, slots=True)
 class Maintenance:
-    """Outcome of one maintenance: what was compacted and what the check found."""
+    """The outcome of one maintenance: the compaction and the check's report."""
 
     compaction: Compaction
     report: Report
 
     @property
     def sound(self) -> bool:
-        """Nothing is wrong that was not repaired."""
+        """Return True if every problem was repaired."""
         return self.report.sound
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for an artifact or ``--json``."""
+        """Return plain values for an artifact or ``--json``."""
         return asdict(self)
 
 
 def maintain(root: Path | str | None = None) -> Maintenance:
-    """Repair, compact and check. Repair first, so that damage does not stop the compaction; then compact and check again.
+    """Repair, compact and check. The repair comes first, so that damage does not stop the compaction.
 
-    The report holds both checks. Raises LogError when another compactor is at work or the disk is full.
+    The report holds both checks. Raises LogError when another compactor is running or the disk is full.
     """
     root = Path(root) if root is not None else default_root()
     before = check(root, repair=True)

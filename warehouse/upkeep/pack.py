@@ -1,7 +1,7 @@
-"""Building packs: native DuckDB files of many segments, with credits joined to their turns.
+"""Building of packs: native DuckDB files of many segments, with credits joined to their turns.
 
-Text columns are zstd-compressed. Rows lie in the order of run, writer and segment, and segments are sorted by
-(traj_id, turn), so that a trajectory is found through the row groups' minima and maxima without an index.
+Text columns are zstd-compressed. Rows are in the order of run, writer and segment, and segments are sorted by
+(traj_id, turn). The row groups' minima and maxima therefore locate a trajectory without an index.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from warehouse.write.wal import SEGMENT_BYTES
 LONG_TEXT = frozenset({"content", "thought", "message", "observation", "info", "messages", "payload", "fields"})
 
 LONG_ROW_BYTES = 128 * 2**10
-"""Rows that are longer on average are counted by their bytes too: DuckDB holds 2,048 rows at once, three times over."""
+"""Average row length above which rows are also counted by their bytes: DuckDB holds 2,048 rows at once, three times over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where rows come from: one sealed segment, or an existing pack with all its tables.
+    """A source of rows: one sealed segment, or an existing pack with all its tables.
 
     long_row_bytes: the bytes of segments whose rows are longer than `LONG_ROW_BYTES` on average.
     """
@@ -44,7 +44,7 @@ class Source:
 
     @classmethod
     def sealed(cls, segment: Segment, path: Path) -> Source:
-        """A sealed Parquet segment. Raises LogError when it is damaged."""
+        """Return the source of a sealed Parquet segment. Raises LogError when it is damaged."""
         content = path.read_bytes()
         # What is packed gets the pack's own checksums: the last moment to notice.
         if intact_parquet(content) is False:
@@ -59,14 +59,16 @@ class Source:
 
     @classmethod
     def pack(cls, path: Path) -> Source:
-        """An existing pack. Raises LogError when it is damaged."""
+        """Return the source of an existing pack. Raises LogError when it is damaged."""
         entry = pack_entry(path)
         segments = tuple(segments_of(entry))
         return cls(path, segments, entry["rows"]["turns"], packed=True, long_row_bytes=entry["long_row_bytes"])
 
     @property
     def order(self) -> tuple[str, int, int, str]:
-        """Packs first (they are older), then run, writer and number, so that a trajectory's rows lie together."""
+        """Return a sort key: packs first (they are older), then run, writer and number, so that a trajectory's rows
+        stay together.
+        """
         if self.packed:
             return ("", 0, 0, self.path.name)
         (segment,) = self.segments
@@ -74,7 +76,7 @@ class Source:
 
 
 def _long_row_bytes(content: bytes, metadata: pq.FileMetaData) -> int:
-    """The bytes of a sealed segment's rows in memory where they are long on average, else 0."""
+    """Return the bytes of a sealed segment's rows in memory if they are long on average, else 0."""
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     columns = [group.column(place) for group in groups for place in range(group.num_columns)]
     # A file says how large its columns are without repeated values; a long one is in one of them at least once.
@@ -88,10 +90,12 @@ def _long_row_bytes(content: bytes, metadata: pq.FileMetaData) -> int:
 
 
 def build(folder: Path, stamp: str, batches: list[list[Source]]) -> dict[str, dict[str, Any]]:
-    """Write one pack per batch, each durable, and return their manifest entries. Nothing counts until those are published.
+    """Write one pack per batch, each durable, and return their manifest entries. The packs are invalid until these
+    are published.
 
-    Credits are joined to turns over all batches; those whose turns are in no batch stay in the last pack's own table.
-    So one source's rows may be spread over two packs, and the packs get their names once all of them are complete.
+    Credits are joined to turns over all batches. Credits whose turns are in no batch stay in the last pack's own
+    table. One source's rows may thus be spread over two packs, and the packs get their names once all of them are
+    complete.
     """
     entries: dict[str, dict[str, Any]] = {}
     with duckdb.connect(":memory:", config={"temp_directory": str(folder / f".{stamp}.spill")}) as con:
@@ -154,7 +158,7 @@ def _fill(
 
 
 def _rows(batch: Iterable[Source], table: str, aliases: dict[tuple[Path, str], str]) -> str:
-    """One table's rows of a batch in order, with the newest schema's columns."""
+    """Return SQL for one table's rows of a batch in order, with the newest schema's columns."""
     types = schema.types(table)
     parts = ["SELECT " + ", ".join(f"NULL::{kind} AS {name}" for name, kind in types.items()) + " WHERE false"]
     files: list[Path] = []
@@ -182,7 +186,7 @@ def _attach(con: duckdb.DuckDBPyConnection, sources: list[Source]) -> dict[tuple
 
 
 def _describe(con: duckdb.DuckDBPyConnection, batch: list[Source]) -> None:
-    """The pack's own account of what it holds: the manifest can be rebuilt from it."""
+    """Write the pack's ledger and counts, from which the manifest can be rebuilt."""
     con.execute(
         "CREATE TABLE pack.ledger "
         "(run_id VARCHAR, table_name VARCHAR, writer INTEGER, first_segment INTEGER, last_segment INTEGER)"

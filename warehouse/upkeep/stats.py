@@ -1,4 +1,4 @@
-"""How large the warehouse is, and in what form its rows lie."""
+"""The size of the warehouse, and the form of its rows."""
 
 from __future__ import annotations
 

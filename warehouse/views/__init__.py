@@ -1,8 +1,8 @@
-"""Views and macros, one SQL file per topic, and the list of what may be asked for by name.
+"""Views and macros, one SQL file per topic, and the list of named queries.
 
-Each file holds ``CREATE OR REPLACE`` statements; a query is a table macro whose parameters all have defaults, with its
-description in the comment above it, and is reachable as ``name(...)`` in SQL, as a view where no parameter is needed,
-and as ``Warehouse.query(name, **params)``.
+Each file holds ``CREATE OR REPLACE`` statements. A query is a table macro whose parameters all have defaults, with
+its description in the comment above it. It is available as ``name(...)`` in SQL, as a view where no parameter is
+needed, and as ``Warehouse.query(name, **params)``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DEFINED = re.compile(r"^CREATE OR REPLACE (?:VIEW|MACRO) (\w+)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A named query: what it answers, and its parameters with their defaults as SQL text (None: no default)."""
+    """A named query: its description, and its parameters with their defaults as SQL text (None: no default)."""
 
     name: str
     doc: str
@@ -28,13 +28,13 @@ class Query:
 
 @cache
 def scripts() -> tuple[str, ...]:
-    """SQL text of the view files, in order."""
+    """Return the SQL text of the view files, in order."""
     return tuple(file.read_text() for file in sorted(Path(__file__).parent.glob("*.sql")))
 
 
 @cache
 def queries() -> dict[str, Query]:
-    """Every named query."""
+    """Return every named query."""
     by_name = {}
     for text in scripts():
         for comment, name, signature in _MACRO.findall(text):
@@ -45,7 +45,7 @@ def queries() -> dict[str, Query]:
 
 @cache
 def topic_names() -> frozenset[str]:
-    """Every view and macro but those over single tables (the first file's)."""
+    """Return every view and macro except those over single tables (the first file's)."""
     return frozenset(name for text in scripts()[1:] for name in _DEFINED.findall(text))
 
 

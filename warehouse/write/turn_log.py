@@ -1,13 +1,13 @@
-"""The turn log: the `Sink` that puts a run into the warehouse.
+"""The turn log: the `Sink` that writes a run to the warehouse.
 
-One per writing process. A call returns once its rows are in the page cache, so they survive kill -9 of the process;
-`wal` makes them durable against power loss within 200 ms and seals them into Parquet.
+Each writing process has one. A call returns once its rows are in the page cache, so they survive kill -9 of the
+process. `wal` makes them durable against power loss within 200 ms and seals them into Parquet.
 
-Restarts and rewind. A run may be started many times; every `open` is a new incarnation with the next number, taken by
-atomic mkdir, unless it joins one (``join=log.incarnation``: worker processes of the same start). A rewind voids rows of
-*earlier incarnations* and nothing else, so no clock is compared and a straggler of a killed start is voided even if it
-writes later. A log that has already written rows in its incarnation begins a new one when it rewinds; workers join
-after that. A replay voids, of the same rows, those of rejected trajectories of one stage.
+Restarts and rewind. A run may be started many times. Every `open` is a new incarnation with the next number, taken by
+atomic mkdir, unless it joins one (``join=log.incarnation``: worker processes of the same start). A rewind voids only
+rows of *earlier incarnations*. No clock is compared, so a straggler of a killed start is void even if it writes
+later. A log that has already written rows in its incarnation begins a new one when it rewinds; workers join after
+that. Of the same rows, a replay voids only rejected trajectories of one stage.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ MOST_TRAJECTORIES = 2**24 - 1
 
 
 class TurnLog:
-    """Implements `userrl_core.sink.Sink`. Thread-safe; open one per process."""
+    """The `userrl_core.sink.Sink` of the warehouse. Thread-safe; open one per process."""
 
     def __init__(self, run: Path, row: Mapping[str, Any], incarnation: int, writer: int, segment_rows: int) -> None:
         self.run_id: str = row["run_id"]
         self.run_no: int = row["run_no"]
         self.incarnation = incarnation
-        """The start of the run that this log belongs to; give it to worker processes as ``join``."""
+        """The start of the run that this log belongs to; worker processes need it as ``join``."""
         self.writer = writer
         self._run = run
         self._gamma = float(row["gamma"])
@@ -68,9 +68,9 @@ class TurnLog:
     ) -> TurnLog:
         """Register the run (idempotent), begin an incarnation or join one, and claim a writer number.
 
-        run_fields: columns of `runs` by name; they count only when the run is not registered yet.
-        join: the incarnation of the process that started this one. segment_rows: rows after which a segment is sealed.
-        Raises ConfigError, LogError.
+        run_fields: columns of `runs` by name, used only when the run is not registered yet. join: the incarnation of
+        the process that started this one. segment_rows: rows after which a segment is sealed. Raises ConfigError,
+        LogError.
         """
         root = Path(root)
         row = register_run(root, run_id, run_fields)
@@ -92,7 +92,7 @@ class TurnLog:
             raise LogError(f"The turn log cannot be opened in {root}: {error.strerror or error}.") from error
 
     def begin(self, trajectory: Trajectory) -> int:
-        """Give the trajectory its globally unique id (also set on it)."""
+        """Assign the trajectory its globally unique id (also set on it)."""
         n = next(self._ids)
         if n > MOST_TRAJECTORIES:
             raise LogError(f"One process can log {MOST_TRAJECTORIES} trajectories; open a new turn log to go on.")
@@ -115,7 +115,7 @@ class TurnLog:
         return traj_id
 
     def turn(self, trajectory: Trajectory, turn: Turn) -> None:
-        """One line for the turn, and one for each of its model calls."""
+        """Write one line for the turn, and one for each of its model calls."""
         place = self._places.get(trajectory.traj_id or 0)
         if place is None:
             raise LogError("A turn was logged for a trajectory that was not begun in this log; call begin first.")
@@ -144,7 +144,7 @@ class TurnLog:
         self._wal.append("turns", line)
 
     def end(self, trajectory: Trajectory) -> None:
-        """One line with everything that is known of the trajectory."""
+        """Write one line with all data of the trajectory."""
         traj_id = trajectory.traj_id or 0
         place = self._places.get(traj_id)
         if place is None:
@@ -191,7 +191,7 @@ class TurnLog:
         del self._places[traj_id], self._started[traj_id]
 
     def credits(self, traj_id: int, shaped: Sequence[float], advantage: Sequence[float]) -> None:
-        """One line a turn. Raises LogError for a second call with the same traj_id or unequal lengths."""
+        """Write one line a turn. Raises LogError for a second call with the same traj_id or unequal lengths."""
         if len(shaped) != len(advantage):
             raise LogError(f"Credits of trajectory {traj_id}: {len(shaped)} shaped but {len(advantage)} advantages.")
         bits, bit = self._credited.setdefault(traj_id >> 24, bytearray()), traj_id & 0xFFFFFF
@@ -220,7 +220,7 @@ class TurnLog:
         bits[bit >> 3] |= 1 << (bit & 7)
 
     def judgement(self, trajectory: Trajectory) -> None:
-        """One line a turn of a judged trajectory, and one for each call of the judge's model, under the last turn."""
+        """Write one line a turn of a judged trajectory, and one for each call of the judge's model, under the last turn."""
         judged, turns = trajectory.judgement, trajectory.turns
         if judged is None or judged.rule_scores is None or not turns:
             return
@@ -243,7 +243,7 @@ class TurnLog:
         self._model_calls(trajectory, turns[-1].number, judged.calls, len(turns[-1].model_calls))
 
     def tasks(self, tasks: Iterable[Task]) -> None:
-        """One line per task version not yet written by this log."""
+        """Write one line per task version not yet written by this log."""
         rows = []
         for task in tasks:
             version = self._version(task)
@@ -264,7 +264,7 @@ class TurnLog:
         self._append("tasks", rows)
 
     def metrics(self, values: Mapping[str, float], *, stage: str, step: int) -> None:
-        """One line per number; what is not finite is stored as null."""
+        """Write one line per number; a number that is not finite is stored as null."""
         self._wrote = self._wrote or bool(values)
         self._append(
             "metrics",
@@ -272,14 +272,14 @@ class TurnLog:
         )
 
     def stage(self, stage: str, status: str, **fields: Any) -> None:
-        """A stage began or ended; durable on return."""
+        """Log the start or end of a stage; durable on return."""
         self._append("stages", [{"stage": stage, "status": status, "fields": encode.text(fields)}])
         self._wal.flush()
 
     def event(self, kind: str, **fields: Any) -> None:
-        """Anything else; durable on return. ``rewind`` needs a step or a stage, ``replay`` a stage, see the text above.
+        """Log any other event; durable on return. ``rewind`` needs a step or a stage, ``replay`` a stage, see the text above.
 
-        Raises LogError for one whose step or stage could not be read again: what it voids would be unknown.
+        Raises LogError for an event whose step or stage could not be read again: what it voids would be unknown.
         """
         stage, step = fields.get("stage"), fields.get("step")
         if kind == "replay" and not isinstance(stage, str):
@@ -300,23 +300,23 @@ class TurnLog:
         self._wal.flush()
 
     def checkpoint(self, record: CheckpointRecord) -> None:
-        """A checkpoint is complete; durable on return."""
+        """Log a complete checkpoint; durable on return."""
         row = asdict(record)
         self._append("checkpoints", [{"checkpoint": row.pop("id"), **row}])
         self._wal.flush()
 
     def demonstrations(self, traj_ids: Iterable[int], *, stage: str = "sft") -> None:
-        """Which trajectories a cold start learns from, best first; durable on return."""
+        """Log the trajectories that a cold start learns from, best first; durable on return."""
         rows = [{"stage": stage, "traj_id": traj_id, "rank": rank} for rank, traj_id in enumerate(traj_ids, 1)]
         self._append("demonstrations", rows)
         self._wal.flush()
 
     def flush(self) -> None:
-        """fsync everything logged so far."""
+        """Fsync everything logged so far."""
         self._wal.flush()
 
     def close(self) -> None:
-        """Seal and release. After a failed write nothing more is sealed: what was logged stays for the compactor."""
+        """Seal and release. After a failed write nothing more is sealed: logged rows stay for the compactor."""
         self._wal.close()
 
     def __enter__(self) -> TurnLog:
@@ -339,7 +339,7 @@ class TurnLog:
             self._wal.append(table, b"".join(map(self._line, rows)), len(rows))
 
     def _model_calls(self, trajectory: Trajectory, turn: int, calls: Sequence[ModelCall], logged: int = 0) -> None:
-        """logged: how many calls of the turn were logged before."""
+        """Write one line per call. logged: number of calls of the turn that were logged before."""
         context, rows = trajectory.context, []
         # A prompt repeats the conversation so far: in training that would be more than everything else together.
         shown = context.phase not in ("train", "baseline")

@@ -1,8 +1,8 @@
 """The write-ahead log of one process: appended by the caller, fsynced in groups, sealed into Parquet.
 
-A line is in the page cache when `append` returns, so it survives kill -9 of the process; a background thread makes the
-lines of the last 200 ms durable together and turns full segments into Parquet. Nothing is buffered in memory, and a
-caller that is quicker than the sealing waits once eight full segments are unsealed.
+A line is in the page cache when `append` returns, so it survives kill -9 of the process. A background thread makes
+the lines of the last 200 ms durable together and turns full segments into Parquet. Nothing is buffered in memory. A
+caller that is faster than the sealing waits once eight full segments are unsealed.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ SEGMENT_BYTES = 64 * 2**20
 SYNC_SECONDS = 0.2
 MOST_UNSEALED = 8
 KEEP_SEALED_LIVE_SECONDS = 2.0
-"""How long a sealed segment's live file stays, so that queries already under way can still open it."""
+"""Seconds that a sealed segment's live file stays, so that running queries can still open it."""
 
 
 _process = object()
-"""Replaced in a forked child; asking the kernel for the process id would cost a turn's line a tenth of its time."""
+"""Replaced in a forked child. Asking the kernel for the process id would add a tenth to the time of a turn's line."""
 
 
 def _forked() -> None:
@@ -75,7 +75,7 @@ class WriteAheadLog:
         self._thread.start()
 
     def append(self, table: str, lines: bytes, rows: int = 1) -> None:
-        """Write whole lines; on return they survive the death of this process. Raises LogError when they cannot."""
+        """Write whole lines; on return they survive the death of this process. Raises LogError when they cannot be written."""
         with self._lock:
             if self._failure is not None or self._closing or _process is not self._process:
                 self._refuse()
@@ -98,7 +98,7 @@ class WriteAheadLog:
                 self._roll(table)
 
     def flush(self) -> None:
-        """fsync everything appended so far."""
+        """Fsync everything appended so far."""
         with self._lock:
             if self._failure is not None:
                 self._refuse()
@@ -161,7 +161,7 @@ class WriteAheadLog:
             self._room.wait()
 
     def _fail(self, error: Exception, live: _LiveFile | None = None, *, reported: bool = True) -> NoReturn:
-        """Remember the failure, cut a half-written line off, and raise one sentence."""
+        """Remember the failure, remove an incomplete line, and raise one sentence."""
         if live is not None:
             with contextlib.suppress(OSError):
                 os.ftruncate(live.fd, live.size)

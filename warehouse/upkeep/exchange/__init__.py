@@ -1,1 +1,1 @@
-"""Conversations in the formats that other tools read, and ours read back."""
+"""Import and export of conversations in the formats of other tools."""

@@ -1,7 +1,7 @@
 """The Agent Trajectory Interchange Format (ATIF v1.4, the format of Harbor): one JSON object a conversation.
 
-Steps count from 1: the opening messages, then for each turn the agent's reply with its call, and what came back as the
-observation of that call. Where the agent wrote no readable call, what came back is the user's next message.
+Steps count from 1: the opening messages, then for each turn the agent's reply with its call and the call's
+observation. Without a readable call, the observation is the user's next message.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TOOL = "interact_with_env"
 
 
 def write_atif(found: Iterable[ExportedConversation], folder: Path) -> int:
-    """A file for each conversation, named by its id."""
+    """Write one file per conversation, named by its id. Return their number."""
     folder.mkdir(parents=True, exist_ok=True)
     count = 0
     for each in found:
@@ -32,7 +32,7 @@ def write_atif(found: Iterable[ExportedConversation], folder: Path) -> int:
 
 
 def trajectory(each: ExportedConversation) -> dict[str, Any]:
-    """The object."""
+    """Return the ATIF object of one conversation."""
     row = each.trajectory
     steps: list[dict[str, Any]] = [
         {"source": "system" if message["role"] == "system" else "user", "message": message["content"] or ""}

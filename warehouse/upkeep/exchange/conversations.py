@@ -1,7 +1,7 @@
 """Conversations as plain data: out of the warehouse, into JSON lines or Parquet, and back into a warehouse.
 
-A conversation is its row of `trajectories`, its rows of `turns` and `model_calls`, its task and what the row of `runs` says, so
-that what is read back is what was written: scores, rewards and token ids, under the same run id, with ids of its own.
+A conversation is its row of `trajectories`, its rows of `turns` and `model_calls`, its task, and its run's row.
+Reading it back gives the same scores, rewards and token ids under the same run id, with new ids of trajectories.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ AT_ONCE = 500
 
 @dataclass(frozen=True, slots=True)
 class ExportedConversation:
-    """run, trajectory, turns and calls: rows of the tables. task: the row of `tasks` where it was logged, else empty."""
+    """One conversation. run, trajectory, turns and calls: rows of the tables. task: the row of `tasks` where it was
+    logged, else empty.
+    """
 
     run: Mapping[str, Any]
     trajectory: Mapping[str, Any]
@@ -55,7 +57,7 @@ class ExportedConversation:
 
     @property
     def messages(self) -> list[dict[str, str]]:
-        """The chat as the policy saw it: the opening, then its replies and what came back."""
+        """Return the chat as the policy saw it: the opening, then its replies and the observations."""
         opening = orjson.loads(self.trajectory["messages"] or "[]")
         return [
             *opening,
@@ -73,7 +75,7 @@ class ExportedConversation:
 def conversations(
     warehouse: Warehouse, run: str, *, phase: str | None = "evaluate", policy: str | None = None
 ) -> Iterator[ExportedConversation]:
-    """A run's finished trajectories in the order of their ids. phase, policy: only those; None: of every one."""
+    """Yield a run's finished trajectories in the order of their ids. phase, policy: include only these; None includes all."""
     row = find_run(warehouse.root, run)
     own = "run_id = $run AND ($phase IS NULL OR phase = $phase) AND ($policy IS NULL OR policy = $policy)"
     found = warehouse.sql(
@@ -110,7 +112,9 @@ def _by_trajectory(warehouse: Warehouse, text: str, ids: list[int]) -> dict[int,
 
 
 def write_messages(found: Iterable[ExportedConversation], path: Path) -> int:
-    """One JSON line a conversation: ``messages`` as other tools read them, and under ``userrl`` all that is known."""
+    """Write one JSON line per conversation: ``messages`` in the common format, and under ``userrl`` all stored data.
+    Return their number.
+    """
     count = 0
     with path.open("wb") as file:
         for each in found:
@@ -125,7 +129,7 @@ def write_messages(found: Iterable[ExportedConversation], path: Path) -> int:
 
 
 def write_parquet(found: Iterable[ExportedConversation], path: Path) -> int:
-    """One row a conversation: the chat as a list, and beside it the same JSON as in the messages."""
+    """Write one row per conversation: the chat as a list, and the same JSON as in the messages. Return their number."""
     rows = [
         {
             "run_id": each.run["run_id"],
@@ -144,7 +148,7 @@ def write_parquet(found: Iterable[ExportedConversation], path: Path) -> int:
 
 
 def read_conversations(path: Path) -> Iterator[ExportedConversation]:
-    """Of a file that `write_messages` or `write_parquet` wrote. Raises ConfigError for any other."""
+    """Read a file of `write_messages` or `write_parquet`. Raises ConfigError for any other file."""
     try:
         with path.open("rb") as file:
             packed = file.read(4) == b"PAR1"
@@ -163,9 +167,9 @@ def read_conversations(path: Path) -> Iterator[ExportedConversation]:
 
 
 def bring_in(root: Path, found: Iterable[ExportedConversation]) -> dict[str, int]:
-    """Log conversations as runs of this warehouse, under their own run ids; how many each got.
+    """Log conversations as runs of this warehouse, under their own run ids. Return the number of conversations per run.
 
-    Raises ConfigError, before anything is written, for a run that is here already.
+    Raises ConfigError, before anything is written, for a run that exists already.
     """
     by_run: dict[str, list[ExportedConversation]] = {}
     for each in found:
@@ -234,7 +238,7 @@ def _trajectory(each: ExportedConversation) -> Trajectory:
 
 
 def _call(row: Mapping[str, Any]) -> ModelCall:
-    """A stored call as it was; one of an earlier version has no prompt, and its tokens are the server's."""
+    """Return a stored call. A call of an earlier version has no prompt, and its tokens are the server's count."""
     known = {field.name: row[field.name] for field in fields(ModelCall) if field.name in row}
     prompt = orjson.loads(row["prompt"]) if row.get("prompt") else None
     return ModelCall(**known | {"prompt": prompt, "estimated": bool(row.get("estimated"))})

@@ -1,4 +1,4 @@
-"""Logs that Inspect (inspect-ai) reads: one JSON file a policy, a sample a conversation, an epoch an attempt.
+"""Logs for Inspect (inspect-ai): one JSON file a policy, a sample a conversation, an epoch an attempt.
 
 Written from the published fields of its log format, version 2; ``studies/inspect_reads.py`` opens them with the real package.
 """
@@ -18,7 +18,7 @@ from warehouse.upkeep.exchange.conversations import ExportedConversation
 
 
 def write_inspect(found: Iterable[ExportedConversation], folder: Path) -> list[Path]:
-    """A file for each policy of the run, by the name that Inspect gives its own: time, task, id."""
+    """Write one file per policy of the run, named as by Inspect: time, task, id. Return the paths."""
     folder.mkdir(parents=True, exist_ok=True)
     by_policy: dict[str, list[ExportedConversation]] = {}
     for each in found:
