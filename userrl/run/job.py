@@ -208,13 +208,22 @@ class StageJob(Settings):
         write_json(path, self.model_dump(mode="json"))
         return path
 
-    def result(self) -> Result | None:
-        """The result of exactly this job, None when there is none that still holds: its files are gone or changed."""
+    def _written(self) -> Result | None:
+        """Return the result that was written for exactly this job, or None."""
         written = read_json(self.folder / "result.json")
         if written is None or written.get("key") not in (self.key, self.former_key):
             return None
-        result = RESULTS[self.kind].model_validate(relocated(written["value"], self.run_folder))
-        return result if result.holds() else None
+        return RESULTS[self.kind].model_validate(relocated(written["value"], self.run_folder))
+
+    def result(self) -> Result | None:
+        """Return the result of exactly this job, or None if there is no result or its files are gone or changed."""
+        written = self._written()
+        return written if written is not None and written.holds() else None
+
+    def damaged(self) -> bool:
+        """Return True if this job finished before and its files have since been deleted or changed."""
+        written = self._written()
+        return written is not None and not written.holds()
 
     def finished(self) -> Result | None:
         """The result of exactly this job where a rerun has nothing left to do."""

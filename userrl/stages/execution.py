@@ -87,6 +87,8 @@ def execute(
     )  # before waiting for a slot: a leftover may be what holds it
     if killed:
         say("%s: stopped %d leftover process(es) of an earlier start", job.stage, killed)
+    if job.damaged():
+        say("%s: finished earlier, but its files are gone or changed; done again", job.stage)
     path = job.write()
     lines = GrowingLines(job.progress_file, from_end=True)
     alarms, budget = AlarmWatch(job, say), BudgetGuard(job)
