@@ -24,7 +24,7 @@ START = "SELECT gym, phase, count(*) AS n, avg(score) AS score FROM trajectories
 
 
 class Question:
-    """The page of one question. text: what the address holds."""
+    """The page of one question. text: the statement in the address, which fills the editor and is not run."""
 
     def __init__(self, warehouse: Warehouse, text: str) -> None:
         self._warehouse, self._text = warehouse, text
@@ -48,9 +48,8 @@ class Question:
                     with ui.row().classes("items-baseline gap-2 flex-nowrap"):
                         ui.button(name, on_click=lambda name=name: self._use(name)).props("flat dense no-caps")
                         ui.label(query.doc).classes("text-sm quiet")
+        # A statement in the address only fills the editor: a page of another site can make a browser open any address.
         self._place = ui.column().classes("w-full gap-4")
-        if self._text:
-            await self._ask()
 
     async def _choose_theme(self) -> None:
         """The browser alone knows whether it is dark; in a light editor's colours dark text cannot be read there, and back."""

@@ -40,6 +40,11 @@ BODY_BYTES = 2**20
 HEADER_SECONDS = 10.0
 """From the connection, or the first byte of a further request, to the end of its headers."""
 BODY_SECONDS = 30.0
+POLICY = b"frame-ancestors 'none'; object-src 'none'; base-uri 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'"
+"""The Content-Security-Policy of every answer: no framing, no plugins, no scripts of other origins.
+
+Inline scripts and eval stay allowed, since NiceGUI and Prefect's pages start by inline scripts and NiceGUI runs its own by eval.
+"""
 CONNECTIONS = 256
 """Of one address; one more, and the longest that has not sent its headers is closed."""
 
@@ -75,7 +80,7 @@ class FrontDoor:
             except ConnectionError:
                 return
         if refusal is None:
-            await self.app(scope, receive, send)
+            await self.app(scope, receive, _unframed(send))
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
         else:
@@ -83,11 +88,15 @@ class FrontDoor:
 
     def _stranger(self, headers: list[tuple[bytes, bytes]]) -> tuple[int, str] | None:
         """Status and sentence where the request is not from here."""
+        if sum(len(name) + len(value) for name, value in headers) > HEADER_BYTES:
+            return 431, f"A request's headers may have {HEADER_BYTES} bytes."
         hosts, origins, tokens = (_values(headers, name) for name in (b"host", b"origin", b"authorization"))
         if len(hosts) != 1 or _host(hosts[0]) not in self.hosts:
             return 421, f"This server answers as {', '.join(self.hosts)} alone."
         if any(origin not in (f"http://{hosts[0]}", f"https://{hosts[0]}") for origin in origins):
             return 403, "Pages of other sites may not use this server."
+        if not _may_load(headers):
+            return 403, "Pages of other sites may link to this server and may not load anything from it."
         if self.token is not None and not any(
             hmac.compare_digest(given.encode(), f"Bearer {self.token}".encode()) for given in tokens
         ):
@@ -241,6 +250,34 @@ def _host(given: str) -> str | None:
         return urlsplit(f"//{given}").hostname
     except ValueError:
         return None
+
+
+def _may_load(headers: list[tuple[bytes, bytes]]) -> bool:
+    """Return True unless a browser says that a page of another origin loads this address as a part of itself.
+
+    A link that a person follows is a top-level navigation and passes, as does a client that sends no Sec-Fetch headers.
+    """
+    sites, modes, targets = (
+        _values(headers, name) for name in (b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-dest")
+    )
+    if all(site in ("same-origin", "none") for site in sites):
+        return True
+    return modes == ["navigate"] and targets == ["document"]
+
+
+def _unframed(send: Send) -> Send:
+    """Return a `send` that adds `POLICY` to every answer."""
+
+    async def with_policy(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            kept = [pair for pair in message.get("headers", ()) if pair[0].lower() != b"content-security-policy"]
+            message = {
+                **message,
+                "headers": [*kept, (b"content-security-policy", POLICY), (b"x-frame-options", b"DENY")],
+            }
+        await send(message)
+
+    return with_policy
 
 
 async def _answer(send: Send, status: int, sentence: str) -> None:

@@ -56,6 +56,32 @@ def test_own_names_own_pages_and_small_bodies_pass() -> None:
             assert client.post(url, headers=headers).status_code == status, headers
 
 
+def test_a_page_of_another_origin_may_link_here_and_load_nothing() -> None:
+    navigation = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+    with open_door(FrontDoor(echo)) as url, httpx.Client(trust_env=False) as client:
+        for headers, status in [
+            ({}, 200),
+            ({"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "cors", "Sec-Fetch-Dest": "empty"}, 200),
+            ({"Sec-Fetch-Site": "none", **navigation}, 200),
+            ({"Sec-Fetch-Site": "cross-site", **navigation}, 200),
+            ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"}, 403),
+            ({"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"}, 403),
+            ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "iframe"}, 403),
+            ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "embed"}, 403),
+            ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ]:
+            assert client.get(url, headers=headers).status_code == status, headers
+
+
+def test_every_answer_forbids_frames_objects_and_scripts_of_other_origins() -> None:
+    with open_door(FrontDoor(echo)) as url, httpx.Client(trust_env=False) as client:
+        policy = client.get(url).headers["Content-Security-Policy"]
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert rules["frame-ancestors"] == "'none'"
+    assert rules["object-src"] == "'none'"
+    assert rules["script-src"].split() == ["'self'", "'unsafe-inline'", "'unsafe-eval'"]
+
+
 def test_a_body_is_limited_whether_its_length_is_said_or_not() -> None:
     with open_door(FrontDoor(echo, body=1000)) as url, httpx.Client(trust_env=False) as client:
         assert client.post(url, content=b"x" * 1001).status_code == 413
@@ -68,6 +94,8 @@ def test_headers_are_limited() -> None:
     with open_door(FrontDoor(echo)) as url, httpx.Client(trust_env=False) as client:
         with contextlib.suppress(httpx.TransportError):
             assert client.get(url, headers={"X": "y" * 2**20}).status_code == 400
+        assert client.get(url, headers={"X": "y" * 20_000}).status_code == 431
+        assert client.get(url, headers={"X": "y" * 15_000}).status_code == 200
         assert client.get(url).text == "0"
 
 

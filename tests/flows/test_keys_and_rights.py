@@ -47,6 +47,44 @@ def test_a_key_among_a_flows_parameters_is_refused_and_not_repeated(parameters: 
         validated(TrainRequest, parameters, "train")
 
 
+COMMIT = "f197b02ab3c4d5e6f708192a3b4c5d6e7f809102"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "AKIAIOSFODNN7EXAMPLE",
+        "AIza" + "Sy0" * 11 + "ab",
+        "ghp_" + "a1B2" * 9,
+        "github_pat_11ABCDEFG0" + "a1" * 30,
+        "nvapi-" + "aB3-" * 12,
+        "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U",
+        "xoxb-123456789012-abcdefABCDEF",
+        "hf_" + "abcDEF123" * 4,
+        "http://someone:hunter2@gpu-host:8000/v1",
+    ],
+)
+def test_keys_of_known_services_are_refused_wherever_they_are(value: str) -> None:
+    for parameters in ({"name": value}, {"overrides": {"x.options": {"note": f"use {value} here"}}}):
+        with pytest.raises(ConfigError) as caught:
+            refuse_keys(parameters)
+        assert value not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["key", "passwd", "judge.password", "credentials", "wandb_api_key"])
+def test_a_field_with_the_name_of_a_key_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="holds a key"):
+        refuse_keys({"overrides": {name: "short"}})
+
+
+def test_forty_hex_digits_are_a_key_under_a_name_of_wandb_alone() -> None:
+    refuse_keys(
+        {"name": COMMIT, "overrides": {"init_from": f"runs/{COMMIT}", "gyms.errand.tasks": [COMMIT, COMMIT[:20] * 3]}}
+    )
+    with pytest.raises(ConfigError, match="holds a key"):
+        refuse_keys({"overrides": {"wandb": {"login": COMMIT}}})
+
+
 def test_what_only_reminds_of_a_key_is_no_key() -> None:
     overrides = {
         "api_key_env": "MY_KEY",

@@ -7,13 +7,17 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import httpx
+import psutil
 import pytest
 from selenium import webdriver
 from selenium.webdriver.chrome.options import Options
@@ -390,23 +394,83 @@ def test_a_group_stands_side_by_side_with_the_two_that_differ_most(viewer: Viewe
     viewer.until(best_and_worst_first)
 
 
+def ask(viewer: Viewer, statement: str) -> None:
+    """Open a statement's address and press the button: the address alone runs nothing."""
+    viewer.open("/ask?" + urlencode({"q": statement}))
+    viewer.until(lambda: statement.split()[0] in viewer.element(".cm-content").text)
+    viewer.click("Ask", "button")
+
+
 def test_sql_is_answered_and_what_writes_is_refused(viewer: Viewer, home: Path) -> None:
-    viewer.open("/ask?q=SELECT+gym,+count(*)+AS+n+FROM+trajectories+GROUP+BY+ALL+ORDER+BY+n+DESC")
+    ask(viewer, "SELECT gym, count(*) AS n FROM trajectories GROUP BY ALL ORDER BY n DESC")
     viewer.sees("5 rows")
     viewer.sees("160")
     before = rows(home, "SELECT count(*) AS n FROM turns")
     for statement in ("DELETE FROM turns", "COPY turns TO 'x.csv'", "SELECT * FROM read_text('/etc/passwd')"):
-        viewer.open(f"/ask?q={statement.replace(' ', '+')}")
+        ask(viewer, statement)
         viewer.sees("refused")
     assert rows(home, "SELECT count(*) AS n FROM turns") == before
 
 
-@pytest.mark.parametrize(
-    "path", ["/trajectory/{0}", "/group/{0}", "/ask?q=SELECT+content+FROM+turns+WHERE+gym='turtle'"]
-)
+SLOW = "SELECT count(*) FROM range(1000000000) a, range(1000000000) b WHERE (a.range*b.range)%7=8"
+
+
+@pytest.mark.parametrize("name", ["127.0.0.1", "localhost"])
+def test_a_page_of_another_site_runs_no_sql_and_frames_nothing(viewer: Viewer, name: str) -> None:
+    pictures = "".join(
+        f'<img src="{viewer.base}/ask?{urlencode({"q": f"{SLOW} -- {n}"})}" onerror="document.title += 1">'
+        for n in range(6)
+    )
+    page = f"<title></title>{pictures}<iframe id=framed src='{viewer.base}/'></iframe>"
+    with foreign_site(page) as port:
+        viewer.driver.get(f"http://{name}:{port}/")
+        viewer.until(lambda: viewer.driver.title == "1" * 6)
+        assert sandboxes_of(viewer) == []
+        viewer.driver.switch_to.frame("framed")
+        assert "Runs" not in viewer.text()
+        viewer.driver.switch_to.default_content()
+        viewer.driver.get_log("browser")  # it tells the seven refusals, which no later test should read
+    viewer.open("/ask?" + urlencode({"q": SLOW}))
+    viewer.until(lambda: "SELECT" in viewer.element(".cm-content").text)
+    assert sandboxes_of(viewer) == []
+
+
+@contextlib.contextmanager
+def foreign_site(page: str) -> Iterator[int]:
+    """A site of another origin that answers every request with one page."""
+
+    class Site(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(page.encode())
+
+        def log_message(self, format: str, *arguments: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Site) as site:
+        threading.Thread(target=site.serve_forever, daemon=True).start()
+        yield site.server_port
+        site.shutdown()
+
+
+def sandboxes_of(viewer: Viewer) -> list[psutil.Process]:
+    """Return the processes in which the page's server runs SQL."""
+    port = viewer.base.rpartition(":")[2]
+    (server,) = (
+        p for p in psutil.process_iter(["cmdline"]) if (p.info["cmdline"] or [])[-3:] == ["view", "--port", port]
+    )
+    return [child for child in server.children(recursive=True) if "warehouse.query.sandboxed" in child.cmdline()]
+
+
+@pytest.mark.parametrize("path", ["/trajectory/{0}", "/group/{0}", "ask"])
 def test_hostile_text_is_text(viewer: Viewer, home: Path, path: str) -> None:
     traj_id = rows(home, "SELECT traj_id FROM trajectories WHERE gym = 'turtle' AND policy = 'model'")[0]["traj_id"]
-    viewer.open(path.format(traj_id))
+    if path == "ask":
+        ask(viewer, "SELECT content FROM turns WHERE gym='turtle'")
+    else:
+        viewer.open(path.format(traj_id))
     viewer.sees("<script>document.title='owned'</script>")
     viewer.sees("\\x1b[31mred \\u202eback")
     assert "owned" not in viewer.driver.title

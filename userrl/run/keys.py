@@ -4,23 +4,78 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from userrl_core.errors import ConfigError
 
-_NAME = re.compile(r"(?:^|[._-])(?:api[_-]?key|token|password|secret|authorization)$", re.IGNORECASE)
-_KEY = re.compile(r"\b(?:(?:sk|xai|gsk)[-_][A-Za-z0-9_-]{16,}|hf_[A-Za-z0-9]{30,})")
-"""What the keys of known services look like."""
+_NAME = re.compile(
+    r"(?:^|[._-])(?:(?:api[_-]?)?key|token|passwd|password|secret|credentials?|authorization)$", re.IGNORECASE
+)
+_KEY = re.compile(
+    r"\b(?:(?:sk|xai|gsk)[-_][A-Za-z0-9_-]{16,}"
+    r"|hf_[A-Za-z0-9]{30,}"
+    r"|AIza[A-Za-z0-9_-]{35}"  # Google
+    r"|nvapi-[A-Za-z0-9_-]{20,}"  # NVIDIA
+    r"|github_pat_[A-Za-z0-9_]{22,})"
+)
+"""Keys that detect-secrets does not know."""
+
+_WANDB, _FORTY_HEX = re.compile(r"wandb", re.IGNORECASE), re.compile(r"[0-9a-f]{40}")
+"""A wandb key has the form of a commit id, so it counts as a key only under a name of wandb."""
 
 
 def refuse_keys(parameters: Mapping[str, Any]) -> None:
-    """Raise ConfigError where a parameter is called a key or looks like one; the sentence does not hold it."""
+    """Raise ConfigError if a parameter has the name or the form of a key. The message does not repeat the key."""
     for place, value in _texts(parameters, ()):
-        if value and (_KEY.search(value) or (place and _NAME.search(place[-1]))):
+        if value and (_names_a_key(place, value) or _is_a_key(value)):
             raise ConfigError(
                 f"{'.'.join(place) or 'A parameter'} holds a key, and what a run was asked is kept in files and databases; "
                 "put the key into an environment variable (OPENAI_API_KEY, or one that api_key_env names) and take it out here."
             )
+
+
+def _names_a_key(place: tuple[str, ...], value: str) -> bool:
+    if any(_WANDB.search(name) for name in place) and _FORTY_HEX.fullmatch(value):
+        return True
+    return bool(place and _NAME.search(place[-1]))
+
+
+def _is_a_key(value: str) -> bool:
+    return bool(_KEY.search(value)) or any(next(iter(plugin.analyze_string(value)), None) for plugin in _detectors())
+
+
+@cache
+def _detectors() -> tuple[Any, ...]:
+    """Return detect-secrets' plugins for keys of a fixed form. Its entropy plugins are left out: they take hashes for keys."""
+    # Imported when first needed: the import takes longer than all of userrl's.
+    from detect_secrets.plugins import (
+        aws,
+        basic_auth,
+        discord,
+        github_token,
+        gitlab_token,
+        jwt,
+        mailchimp,
+        npm,
+        openai,
+        private_key,
+        pypi_token,
+        sendgrid,
+        slack,
+        square_oauth,
+        stripe,
+        telegram_token,
+        twilio,
+    )  # fmt: skip
+
+    return (
+        aws.AWSKeyDetector(), basic_auth.BasicAuthDetector(), discord.DiscordBotTokenDetector(),
+        github_token.GitHubTokenDetector(), gitlab_token.GitLabTokenDetector(), jwt.JwtTokenDetector(),
+        mailchimp.MailchimpDetector(), npm.NpmDetector(), openai.OpenAIDetector(), private_key.PrivateKeyDetector(),
+        pypi_token.PypiTokenDetector(), sendgrid.SendGridDetector(), slack.SlackDetector(), square_oauth.SquareOAuthDetector(),
+        stripe.StripeDetector(), telegram_token.TelegramBotTokenDetector(), twilio.TwilioKeyDetector(),
+    )  # fmt: skip
 
 
 def _texts(value: Any, place: tuple[str, ...]) -> Iterable[tuple[tuple[str, ...], str]]:

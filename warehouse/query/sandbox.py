@@ -13,6 +13,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,11 @@ MEMORY = 2 * 10**9
 ROWS = 10_000
 GRACE_SECONDS = 0.5
 """Seconds in which the process may report its time-out before it is killed."""
+
+AT_ONCE = 2
+"""Most questions that one process answers at the same time, so that their memory is limited together."""
+
+_places = threading.BoundedSemaphore(AT_ONCE)
 
 _KEPT = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
 """Environment variables passed on; the others may hold keys and passwords."""
@@ -57,23 +63,28 @@ def ask(
 ) -> Answer:
     """Answer one untrusted query.
 
-    seconds: from the call to the answer. memory: bytes beyond the need of an empty query. Paths of this machine in
-    the answer are written relative to the home or the user's folder. Raises Refused with one sentence, or with
-    DuckDB's message for wrong SQL; LogError for a damaged file.
+    A query waits up to `seconds` for one of `AT_ONCE` places, and then has `seconds` for its answer. memory: bytes beyond
+    the need of an empty query. Paths of this machine in the answer are written relative to the home or the user's
+    folder. Raises Refused with one sentence, or with DuckDB's message for wrong SQL; LogError for a damaged file.
     """
     check_exists(root)
     request = {
         "root": str(root.absolute()), "text": text, "params": params, "limit": limit, "seconds": seconds, "memory": memory
     }  # fmt: skip
-    process = _begun.pop() if _begun else _start()
-    started = time.monotonic()
+    if not _places.acquire(timeout=seconds):
+        raise Refused(f"{AT_ONCE} other questions are still being answered; ask again when they have ended.")
     try:
-        said, _ = process.communicate(json.dumps(request).encode(), timeout=seconds + GRACE_SECONDS)
-    except subprocess.TimeoutExpired:
-        raise Refused(too_long(seconds)) from None
+        process = _begun.pop() if _begun else _start()
+        started = time.monotonic()
+        try:
+            said, _ = process.communicate(json.dumps(request).encode(), timeout=seconds + GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise Refused(too_long(seconds)) from None
+        finally:
+            process.kill()
+            process.communicate()
     finally:
-        process.kill()
-        process.communicate()
+        _places.release()
     if not said:
         ended_by_clock = time.monotonic() - started >= seconds
         raise Refused(too_long(seconds) if ended_by_clock else too_large(memory))
