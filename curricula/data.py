@@ -96,7 +96,6 @@ def _refusal(gym: str, why: str, place: Path) -> str:
 
 
 def _gyms(merged: Merged) -> tuple[str, ...]:
-    """Return the gyms of training and evaluation, in order of appearance."""
     found: dict[str, None] = {}
     branches: Any = merged.get("branches") or {}
     stages = [*(merged.get("stages") or ()), *(stage for branch in branches.values() for stage in branch)]

@@ -170,7 +170,6 @@ def reward_range(recipe: Recipe, gym: str) -> tuple[float, float] | None:
 
 
 def _installed(gym: str) -> type[Gym[Any]] | None:
-    """Return the gym's class; None if the gym or a package that it needs is not installed."""
     try:
         return gym_class(gym)
     except ImportError:

@@ -300,7 +300,6 @@ def _small(block: Any, where: str) -> dict[str, Small]:
 
 
 def _for_profile(parts: Sequence[_Part], name: str, rank: Rank) -> list[Layer]:
-    """Return the layers of the recipes' blocks for the profile."""
     layers = []
     for part in parts:
         block = dict(_fields(part.profiles.get(name), f"recipe {part.name}", name))
@@ -312,7 +311,6 @@ def _for_profile(parts: Sequence[_Part], name: str, rank: Rank) -> list[Layer]:
 
 
 def _fields(value: Any, where: str, key: str) -> Mapping[str, Any]:
-    """Return a block that is a mapping or absent."""
     if value is None or isinstance(value, Mapping):
         return value or {}
     raise ConfigError(f"{where[0].upper()}{where[1:]}: '{key}' must be a mapping of fields, not {value!r}.")

@@ -108,7 +108,6 @@ def _gyms(merged: Merged) -> tuple[str, ...]:
 
 
 def _evaluated(merged: Merged) -> tuple[str, ...]:
-    """Return the gyms named for the evaluation; none for ``all``, which means every gym of the paper."""
     named = merged.get("evaluate.gyms", "all")
     return tuple(named) if isinstance(named, (list, tuple)) else ()
 

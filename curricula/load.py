@@ -129,7 +129,6 @@ def _fit(found: Sources, merged: Merged, profile: str | Path | None) -> list[str
 
 
 def _warned(recipe: Recipe) -> Recipe:
-    """Give the recipe's warnings and return it."""
     for sentence in recipe.warnings:
         warnings.warn(sentence, UserWarning, stacklevel=3)
     return recipe

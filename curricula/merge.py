@@ -168,7 +168,6 @@ UNSAID = ("name", "source", "profile")
 
 
 def _origin(key: str, layer: Layer) -> Origin:
-    """Return the layer, with the citation of the longest prefix of the key that it cites."""
     prefix = key
     while prefix:
         if prefix in layer.sources:

@@ -68,7 +68,6 @@ def _check_server(options: Mapping[str, Any]) -> None:
 
 
 def _names(value: Any) -> list[str]:
-    """Return every key in nested mappings and lists."""
     if isinstance(value, Mapping):
         return [name for key, inner in value.items() for name in (str(key), *_names(inner))]
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):

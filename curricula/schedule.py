@@ -147,7 +147,6 @@ class Gate(Settings):
         )
 
     def _mean(self, name: str, steps: Sequence[Mapping[str, float]]) -> float | None:
-        """Return the mean over the window; None if it is not full."""
         values = [step[name] for step in steps[-self.window :] if name in step]
         return sum(values) / self.window if len(values) == self.window else None
 

@@ -23,7 +23,6 @@ def validated(kind: type[M], values: Mapping[str, Any], what: str) -> M:
 
 
 def _sentence(error: ValidationError, kind: type[BaseModel]) -> str:
-    """Return the first problem in words, and the number of others."""
     problems = error.errors()
     first = problems[0]
     where = ".".join(str(part) for part in first["loc"] if part not in _KINDS)
@@ -51,7 +50,6 @@ _KINDS = ("fixed", "scaling_inter", "adaptive")
 
 
 def _known_keys(kind: type[BaseModel], loc: Sequence[int | str]) -> set[str]:
-    """Return the known keys at the place of an unknown one."""
     models: list[type[BaseModel]] = [kind]
     for part in loc[:-1]:
         inner: list[type[BaseModel]] = []

@@ -97,7 +97,6 @@ class Confirmation:
         self.say(f"trial {rerun.trial.number} again on fresh seed {rerun.seed}: run {rerun.started.run_id}")
 
     def _look(self) -> list[_Rerun]:
-        """Remove ended re-runs and return those to start again."""
         again = []
         for rerun in list(self._running):
             assert rerun.started is not None

@@ -188,7 +188,6 @@ class Sweep:
             active.append(fresh)
 
     def _own(self, overrides: Mapping[str, Any]) -> str:
-        """Return the overrides that this trial does not share with all others."""
         common = self.space.overrides
         return ", ".join(
             f"{key}={value}" for key, value in overrides.items() if key not in common or common[key] != value

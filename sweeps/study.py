@@ -87,7 +87,6 @@ def _sampler(space: Space) -> BaseSampler:
 
 
 def _name_objectives(space: Space, study: optuna.Study) -> None:
-    """Set the axis names of optuna-dashboard."""
     names = [objective.query for objective in space.objectives]
     if study.metric_names != names:
         with warnings.catch_warnings():

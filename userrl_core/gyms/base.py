@@ -258,7 +258,7 @@ class Gym(Generic[C]):
         return self._state == "done"
 
     def opening(self) -> str:
-        """Return the user's first message. `reset` calls it once, after seeding."""
+        """Return the user's first message. `reset` calls this once, after seeding."""
         raise NotImplementedError
 
     def brief(self) -> str:
@@ -266,7 +266,7 @@ class Gym(Generic[C]):
         return self.opening()
 
     def score(self) -> float | None:
-        """Return the gym's metric so far: by default the sum of turn rewards. None once a reward is null."""
+        """Return the metric so far: by default the sum of turn rewards. None once a reward is null."""
         total = 0.0
         for reward in self.rewards:
             if reward is None:

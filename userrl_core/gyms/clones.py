@@ -56,7 +56,6 @@ def import_clone(clone: Path, folder: Path) -> str:
 
 
 def _import_domain(source: Path, target: Path) -> None:
-    """Import the tables, policy, tools and tasks of a domain."""
     for path in (*sorted((source / "data").glob("*.json")), source / "wiki.md"):
         if path.is_file():
             _copy(path, target / path.name)
@@ -102,7 +101,6 @@ def _listed(path: Path) -> list[ast.expr]:
 
 
 def _assigned(path: Path, prefix: str) -> list[Any]:
-    """Return the list that the module assigns to a name with this prefix."""
     for node in _module(path).body:
         targets = (
             node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []

@@ -61,7 +61,7 @@ def published_tasks(
 ) -> tuple[Task, ...]:
     """Return the published tasks of a gym from one folder of published data, with those whose data are missing.
 
-    Raises MissingFileError if the folder has none of them, and TaskError with file, index and field for a bad row.
+    Raises MissingFileError if the folder has none of them, and TaskError for a bad row.
     """
     root = folder / ("userrl" if gym in PAPER_GYMS else "agentgym")
     if not has_loader(gym):
@@ -120,7 +120,6 @@ def why_absent(gym: str, folder: Path, edition: Edition = "released") -> str:
 
 
 def _listed(root: Path, gym: str) -> frozenset[str]:
-    """Return the names of a gym's tasks in the released combined list."""
     name, field = LISTED[gym]
     rows = [row["reward_model"] for row in read_parquet(root / LIST, ["reward_model"])]
     named = frozenset(str(row[field]) for row in rows if row["env_name"] == name)

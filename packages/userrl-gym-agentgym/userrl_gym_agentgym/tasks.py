@@ -42,7 +42,7 @@ def tasks(
 
 
 def generate(n: int, seed: int, *, env: str = "textcraft") -> list[Task]:
-    """Return n items, the same for the same seed."""
+    """Return n items."""
     every = [task for split in ("train", "validation", "test") for task in tasks(split, env=env)]
     return Random(seed).sample(every, n)
 

@@ -16,7 +16,7 @@ from userrl_gym_sciworld.simulator import load, missing, release
 
 
 class SciWorldGym(Gym[GymConfig]):
-    """Carry out one task."""
+    """One task of SciWorld."""
 
     name = "sciworld"
     metric = "Score"

@@ -45,7 +45,7 @@ PER_KIND = 40
 def tasks(
     split: str, *, families: Iterable[str] = tuple(FAMILIES), kinds: Iterable[str] | None = None
 ) -> Sequence[Task]:
-    """Return our tasks of a split and of the given families and kinds. Raises ConfigError for an unknown one."""
+    """Return our tasks of a split, families and kinds. Raises ConfigError for an unknown one."""
     chosen_families, chosen_kinds = list(families), None if kinds is None else list(kinds)
     known = [kind for family in FAMILIES.values() for kind in family]
     for names, of, what in ((chosen_families, list(FAMILIES), "family"), (chosen_kinds or [], known, "kind")):
@@ -62,7 +62,7 @@ def tasks(
 
 
 def generate(n: int, seed: int) -> list[Task]:
-    """Return n of the variations that our own tasks leave out, the same for the same seed."""
+    """Return n of the variations that our own tasks leave out."""
     return Random(seed).sample([task for task in _all() if task.payload["variation"] >= PER_KIND], n)
 
 

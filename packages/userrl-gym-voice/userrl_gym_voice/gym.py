@@ -30,7 +30,7 @@ class VoiceConfig(TauConfig):
 
 
 class VoiceGym(TauGym):
-    """Serve a customer of a domain who speaks."""
+    """A customer who speaks."""
 
     name = "voice"
     config_type = VoiceConfig

@@ -106,7 +106,6 @@ async def _run(command: str, **files: str) -> str:
 
 
 def _seconds(path: Path) -> float:
-    """Return the length of a WAV file. Raises UserError for any other file."""
     try:
         with wave.open(str(path)) as sound:
             return float(sound.getnframes() / sound.getframerate())

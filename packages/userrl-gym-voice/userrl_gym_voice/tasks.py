@@ -22,7 +22,7 @@ def generate(n: int, seed: int, **options: Any) -> list[Task]:
 
 
 def load_published(root: Path) -> list[Task]:
-    """Return tau-bench's tasks. Raises TaskError with file, index and field."""
+    """Return tau-bench's tasks. Raises TaskError."""
     return _spoken(tau.load_published(root))
 
 

@@ -41,7 +41,7 @@ _PARTS = re.compile(r"\[([^\[\]]*)\]")
 
 
 class WebShopGym(Gym[GymConfig]):
-    """Reach one objective."""
+    """One objective in the web shop."""
 
     name = "webshop"
     metric = "Success"
@@ -153,7 +153,6 @@ class WebShopGym(Gym[GymConfig]):
         return "That is not possible; take one of the actions, such as click [1] or stop [answer]."
 
     def _page(self) -> str:
-        """Return the address of the current page in the agent's form."""
         address = self._tabs[self._at].address
         return HOME + address.removeprefix(self._home) if address.startswith(self._home) else "about:blank"
 

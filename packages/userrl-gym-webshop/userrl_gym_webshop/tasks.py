@@ -34,7 +34,7 @@ def tasks(split: str, *, kinds: Sequence[str] = ()) -> Sequence[Task]:
 
 
 def generate(n: int, seed: int) -> list[Task]:
-    """Return n tasks, the same for the same seed. They may be among our own."""
+    """Return n tasks. They may be among our own."""
     return list(_drawn(n, Random(f"webshop/{seed}")).values())
 
 
@@ -65,7 +65,6 @@ Made = tuple[str, dict[str, Any], list[Step]]
 
 
 def _to(product: Product) -> Iterator[Step]:
-    """Yield the steps to a product's page."""
     yield ("type", "textbox", "Search", product.name)
     yield ("click", "link", product.name)
 
@@ -122,7 +121,6 @@ def _account(rng: Random) -> Made:
 
 
 def _into(product: Product, count: int) -> Iterator[Step]:
-    """Yield the steps that put a number of a product into the cart."""
     yield from _to(product)
     yield ("type", "textbox", "Quantity", str(count))
 

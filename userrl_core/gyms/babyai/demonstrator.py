@@ -86,7 +86,6 @@ class BabyAIDemonstrator:
         self._last = move
 
     def _next(self, possible: Mapping[str, BabyAIAction]) -> str | None:
-        """Return the first action of the bot's plan; None if it has no plan."""
         way = _way(self._bot, self._last)
         if way is None:
             return None

@@ -31,7 +31,7 @@ NO, NOTHING = "no", "nothing"
 
 
 class BabyAIGym(Gym[GymConfig]):
-    """Reach the goal of a level."""
+    """A level of BabyAI: reach its goal."""
 
     name = "babyai"
     metric = "Success, less with every move"
@@ -110,6 +110,5 @@ def carry_out(env: Any, moves: tuple[int, ...], watch: Callable[[int], None] = l
 
 
 def _state(env: Any) -> tuple[Any, ...]:
-    """Return the part of the state that a move can change."""
     ahead = env.grid.get(*env.front_pos)
     return tuple(env.agent_pos), env.agent_dir, env.carrying, ahead, getattr(ahead, "is_open", None)

@@ -24,7 +24,7 @@ def tasks(
 ) -> Sequence[Task]:
     """Return our tasks of a split for the chosen families and levels. tier: ``full``, or ``tiny`` for a small model.
 
-    Raises ConfigError for an unknown tier, family or level.
+    Raises ConfigError for unknown ones.
     """
     if tier not in ("full", "tiny"):
         raise ConfigError(f"BabyAI has the tiers full and tiny, not '{tier}'.")
@@ -40,7 +40,7 @@ def tasks(
 
 
 def generate(n: int, seed: int) -> list[Task]:
-    """Return n tasks on seeds that our own tasks do not use, the same for the same seed."""
+    """Return n tasks on seeds that our own tasks do not use."""
     rng = Random(f"babyai/{seed}")
     numbers = rng.sample(range(SEEDS * len(LEVELS), 10_000 * len(LEVELS)), n)
     return [_task(number) for number in numbers]

@@ -101,7 +101,6 @@ def actions(env: Any) -> Mapping[str, BabyAIAction]:
 
 
 def _visible(env: Any) -> dict[Cell, Any]:
-    """Return the cells in view with their contents."""
     _, mask = env.gen_obs_grid()
     cells = {}
     for x in range(env.grid.width):
@@ -113,7 +112,6 @@ def _visible(env: Any) -> dict[Cell, Any]:
 
 
 def _wall(env: Any) -> str:
-    """Describe the distance to the next wall straight ahead, if it is in view."""
     x, y = map(int, env.agent_pos)
     dx, dy = STEPS[env.agent_dir]
     visible = _visible(env)

@@ -43,7 +43,7 @@ class ErrandConfig(GymConfig):
 
 
 class ErrandGym(Gym[ErrandConfig]):
-    """Make the thing that the user wants, from the bottom of the chain up."""
+    """A chain of things to make, from the bottom up."""
 
     name = "errand"
     config_type = ErrandConfig
@@ -135,5 +135,4 @@ class ErrandGym(Gym[ErrandConfig]):
         return mentioned.index(name) if name in mentioned else None
 
     def _share(self) -> float:
-        """Return the reward of one useful turn."""
         return self.config.shared / (2 * len(self._chain)) if self.config.reward == "dense" else 0.0

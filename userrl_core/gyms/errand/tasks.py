@@ -32,7 +32,7 @@ def tasks(split: str, *, depths: Iterable[int] = range(1, 6)) -> Sequence[Task]:
 
 
 def generate(n: int, seed: int, *, depth: int = 2) -> list[Task]:
-    """Return n tasks of one depth, the same for the same seed. Raises ConfigError if there are fewer than n."""
+    """Return n tasks of one depth. Raises ConfigError if there are fewer than n."""
     if not 1 <= depth <= DEEPEST:
         raise ConfigError(f"ErrandGym has depths 1 to {DEEPEST}, not {depth}.")
     if n > PER_DEPTH:

@@ -45,7 +45,7 @@ class FunctionConfig(GymConfig):
 
 
 class FunctionGym(Gym[FunctionConfig]):
-    """Find the hidden rule over four numbers (UserRL appendix C)."""
+    """A hidden rule over four numbers (UserRL appendix C)."""
 
     name = "function"
     config_type = FunctionConfig
@@ -109,7 +109,7 @@ class FunctionGym(Gym[FunctionConfig]):
 
     @classmethod
     def reward_bounds(cls, config: FunctionConfig) -> RewardBounds:
-        """Return the bounds given by the rewards of right and wrong answers."""
+        """Bound the rewards of right and wrong answers."""
         return RewardBounds.of_answers(config.correct_reward, config.wrong_reward)
 
     @classmethod

@@ -96,7 +96,7 @@ def _closes_at_end(text: str) -> bool:
 def load_published(root: Path) -> list[Task]:
     """Return the published rules with their published splits. Validation is 5 % of train, by hash.
 
-    Joins ``functions.json`` with the ids of the two parquet files. Raises TaskError with file, index and field.
+    Joins ``functions.json`` with the ids of the two parquet files. Raises TaskError.
     """
     path = root / DATA
     by_id: dict[str, dict[str, Any]] = {}

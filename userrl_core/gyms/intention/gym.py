@@ -72,7 +72,7 @@ class IntentionConfig(GymConfig):
 
 
 class IntentionGym(Gym[IntentionConfig]):
-    """Ask for the missing details of a vague request (UserRL appendix C).
+    """A vague request with missing details (UserRL appendix C).
 
     The metric is the sum of turn rewards; its maximum is the task's sum of base rewards. Every detail is rewarded
     once, even if the judge names it again.
@@ -110,7 +110,7 @@ class IntentionGym(Gym[IntentionConfig]):
 
     @classmethod
     def reward_bounds(cls, config: IntentionConfig) -> RewardBounds:
-        """Return the bounds. A turn earns at most one detail's base reward, however many a message covers."""
+        """Bound a turn by one detail's base reward, however many details a message covers."""
         return RewardBounds(0.0, max(config.high, config.medium, config.low), math.inf)
 
     @classmethod

@@ -3,7 +3,7 @@
 The replying prompt holds the request and the conversation, never the missing details. The judging prompt holds the
 remaining details and returns only a list of numbers, so that its knowledge cannot reach the agent.
 
-Prompts and response schemas (class names, docstrings, field names) are sent to the model and are part of the experiment.
+Prompts and response schemas (class names, docstrings, field names) reach the model and are part of the experiment.
 """
 
 from __future__ import annotations

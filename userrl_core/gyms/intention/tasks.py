@@ -22,7 +22,7 @@ FOLDER = "gyms/IntentionGym/intentiongym/data"
 ROWS = "intention_multiturn"
 
 MAX_REPEATS = 1000
-"""Consecutive duplicate draws after which the generator gives up."""
+"""Most duplicate draws in a row."""
 
 
 def tasks(split: str) -> Sequence[Task]:
@@ -53,7 +53,7 @@ def generate(n: int, seed: int) -> list[Task]:
 def load_published(root: Path) -> list[Task]:
     """Return the released tasks of both splits (380 train, 40 test; 5 % of train become validation).
 
-    root: a copy of the released repository. Raises TaskError with file, index and field.
+    Raises TaskError.
     """
     splits = released_splits(root, ROWS, "id")
     loaded = []
@@ -114,7 +114,6 @@ def _by_split() -> dict[str, tuple[Task, ...]]:
 
 
 def _parse(open_details: str) -> list[tuple[str, int]]:
-    """Parse ``where 3, when 2`` into names with importance."""
     pairs = (part.split() for part in open_details.split(","))
     return [(name, int(importance)) for name, importance in pairs]
 

@@ -32,7 +32,7 @@ class MathConfig(GymConfig):
 
 
 class MathGym(Gym[MathConfig]):
-    """Solve a problem with an integer answer."""
+    """A problem with an integer answer."""
 
     name = "math"
     config_type = MathConfig
@@ -44,7 +44,7 @@ class MathGym(Gym[MathConfig]):
 
     @classmethod
     def reward_bounds(cls, config: MathConfig) -> RewardBounds:
-        """Return the bounds given by the rewards of right and wrong answers."""
+        """Bound the rewards of right and wrong answers."""
         return RewardBounds.of_answers(config.correct, config.wrong)
 
     @classmethod

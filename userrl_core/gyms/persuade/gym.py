@@ -71,7 +71,7 @@ class PersuadeConfig(GymConfig):
 
 
 class PersuadeGym(Gym[PersuadeConfig]):
-    """Move the user to "Strongly Disagree" (UserRL appendix C).
+    """A user to move to "Strongly Disagree" (UserRL appendix C).
 
     The metric is the sum of turn rewards: the best level reached, divided by six. A stance outside the seven is a failed
     judgement, and the reward is null.
@@ -113,7 +113,7 @@ class PersuadeGym(Gym[PersuadeConfig]):
 
     @classmethod
     def reward_bounds(cls, config: PersuadeConfig) -> RewardBounds:
-        """Return the bounds. A turn can gain at most all levels."""
+        """Bound a turn by the gain of all levels."""
         return RewardBounds(0.0, (len(STANCES) - 1 - STANCES.index(config.start)) * config.per_level, math.inf)
 
     @classmethod

@@ -58,7 +58,7 @@ class LLMPersuadeUser:
         self.ledger: list[ModelCall] = []
 
     async def respond(self, argument: str, stance: str) -> ListenerResponse:
-        """Return response and stance. Raises JudgeError if no reply fits after all retries."""
+        """Return response and stance. Raises JudgeError after all retries."""
         prompt = f"Your stance now: {stance}. The other person says:\n{quote(argument)}"
         message: Message = {"role": "user", "content": prompt}
         answer = await client_for(self._server).complete(

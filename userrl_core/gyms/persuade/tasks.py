@@ -22,7 +22,7 @@ from userrl_core.seeding import Split, content_hash, derive_seed
 ROWS = "persuasion_multiturn"
 
 MAX_REPEATS = 1000
-"""Consecutive duplicate draws after which the generator gives up."""
+"""Most duplicate draws in a row."""
 
 
 def tasks(split: str) -> Sequence[Task]:
@@ -53,7 +53,7 @@ def generate(n: int, seed: int) -> list[Task]:
 def load_published(root: Path) -> list[Task]:
     """Return the released tasks of both splits (378 train, 42 test; 5 % of train become validation).
 
-    root: a copy of the released repository. Raises TaskError with file, index and field.
+    Raises TaskError.
     """
     splits = released_splits(root, ROWS, "id")
     loaded = []

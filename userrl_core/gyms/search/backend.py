@@ -35,7 +35,7 @@ class SearchBackend(Protocol):
     """A search engine."""
 
     async def search(self, query: str, k: int) -> list[Hit]:
-        """Return at most k results, best first. Raises UserError if the service gives no usable reply after all retries."""
+        """Return at most k results, best first. Raises UserError after all retries."""
         ...
 
     async def aclose(self) -> None:
@@ -61,7 +61,7 @@ class LocalBackend:
         return [Hit(documents[number].title, documents[number].text) for number, score in scored if score > 0]
 
     async def aclose(self) -> None:
-        """Do nothing; there is nothing to release."""
+        """Do nothing."""
 
 
 class Endpoint(BaseModel):
@@ -187,7 +187,6 @@ class WebBackend:
 
 
 def _at(value: Any, path: str) -> Any:
-    """Return the value at a dotted path; None if there is none."""
     for step in path.split("."):
         if isinstance(value, dict):
             value = value.get(step)

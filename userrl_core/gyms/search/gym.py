@@ -68,7 +68,7 @@ class SearchConfig(GymConfig):
 
 
 class SearchGym(Gym[SearchConfig]):
-    """Answer a question by searching."""
+    """A question to answer by searching."""
 
     name = "search"
     config_type = SearchConfig
@@ -99,7 +99,7 @@ class SearchGym(Gym[SearchConfig]):
 
     @classmethod
     def reward_bounds(cls, config: SearchConfig) -> RewardBounds:
-        """Return the bounds given by the rewards of right and wrong answers."""
+        """Bound the rewards of right and wrong answers."""
         return RewardBounds.of_answers(config.correct, config.wrong)
 
     @classmethod
@@ -129,7 +129,7 @@ class SearchGym(Gym[SearchConfig]):
         return Reply("That is not the answer.", self.config.wrong, success=False)
 
     async def aclose(self) -> None:
-        """Release the search engine too."""
+        """Release the search engine."""
         await super().aclose()
         await self._backend.aclose()
 

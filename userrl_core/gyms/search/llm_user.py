@@ -37,7 +37,7 @@ class LLMSearchUser:
         self._prompt = _JUDGE.format(question=task.payload["question"], truth=truth, rule=DATA_RULE)
 
     async def matches(self, answer: str) -> bool:
-        """Return whether the answer is right. Raises JudgeError if the model gives no verdict after all retries."""
+        """Return whether the answer is right. Raises JudgeError after all retries."""
         if await self._rule.matches(answer):
             return True
         messages = [{"role": "system", "content": self._prompt}, {"role": "user", "content": quote(answer)}]

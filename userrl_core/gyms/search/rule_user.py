@@ -9,7 +9,7 @@ from userrl_core.records import ModelCall, Task
 
 
 class RuleSearchUser:
-    """A deterministic judge that compares texts, without draws from the generator."""
+    """A deterministic judge that compares texts; the generator is unused."""
 
     def __init__(self, task: Task, rng: random.Random) -> None:
         self.ledger: list[ModelCall] = []

@@ -31,7 +31,7 @@ def generate(n: int, seed: int) -> list[Task]:
 def load_published(root: Path) -> list[Task]:
     """Return the 125 released questions. All are test tasks and need the web backend (payload: source).
 
-    Raises TaskError with file, index and field.
+    Raises TaskError.
     """
     path = root / RELEASED_QUESTIONS
     splits = released_splits(root, "bamboogle_multiturn", "id")

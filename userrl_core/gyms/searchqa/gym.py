@@ -52,7 +52,7 @@ class SearchQAConfig(GymConfig):
 
 
 class SearchQAGym(Gym[SearchQAConfig]):
-    """Answer a question by searching."""
+    """A question to answer by searching."""
 
     name = "searchqa"
     config_type = SearchQAConfig
@@ -81,7 +81,7 @@ class SearchQAGym(Gym[SearchQAConfig]):
 
     @classmethod
     def reward_bounds(cls, config: SearchQAConfig) -> RewardBounds:
-        """Return the bounds given by right and wrong answers."""
+        """Bound the rewards of right and wrong answers."""
         return RewardBounds.of_answers(1.0, 0.0)
 
     @classmethod
@@ -115,7 +115,7 @@ class SearchQAGym(Gym[SearchQAConfig]):
         return Reply("That is right." if right else "That is not the answer.", float(right), done=True, success=right)
 
     async def aclose(self) -> None:
-        """Release the search engine too."""
+        """Release the search engine."""
         await super().aclose()
         await self._engine.aclose()
 
@@ -141,7 +141,7 @@ class ShelfBackend:
         return [Hit(title, self._articles[title])] if title in self._articles else []
 
     async def aclose(self) -> None:
-        """Do nothing; there is nothing to release."""
+        """Do nothing."""
 
 
 def _engine(task: Task, config: SearchQAConfig) -> SearchBackend:

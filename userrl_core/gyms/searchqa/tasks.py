@@ -54,7 +54,7 @@ def tasks(split: str, *, tier: str = "full", hops: Iterable[int] = HOPS) -> Sequ
 
 
 def generate(n: int, seed: int, *, hops: int = 2) -> list[Task]:
-    """Return n tasks of the tiny tier, the same for the same seed. Raises ConfigError for an unknown number of hops."""
+    """Return n tasks of the tiny tier. Raises ConfigError for an unknown number of hops."""
     if hops not in HOPS:
         raise ConfigError(f"SearchQA has questions of 1 to 3 hops, not {hops}.")
     return _draw(n, hops, Random(f"searchqa/{hops}/{seed}"))

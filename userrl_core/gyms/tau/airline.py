@@ -200,7 +200,6 @@ def _offer(flight: Record, date: str) -> Record:
 
 
 def _leg(db: Database, requested: Record, cabin: str, passengers: int) -> Record:
-    """Return an available flight as a leg of a reservation, at the current price."""
     flight = need(db, "flights", requested["flight_number"], f"flight {requested['flight_number']}")
     if not _open(flight, requested["date"]):
         raise ToolError(f"flight {requested['flight_number']} not available on date {requested['date']}")
@@ -215,7 +214,6 @@ def _as_leg(requested: Record, flight: Record) -> Record:
 
 
 def _kept(reservation: Record, requested: Record) -> Record | None:
-    """Return the reservation's own leg for a requested flight; None for a new flight."""
     legs = reservation["flights"]
     return next((leg for leg in legs if all(leg[k] == requested[k] for k in ("flight_number", "date"))), None)
 

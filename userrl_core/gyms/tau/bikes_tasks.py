@@ -53,7 +53,7 @@ def tables() -> Tables:
 
 
 def payloads(n: int, seed: int) -> list[Record]:
-    """Return the payloads of n different tasks, the same for the same seed."""
+    """Return the payloads of n different tasks."""
     rng, base = Random(seed), tables()
     by_instruction: dict[str, Record] = {}
     for _ in range(100 * n):
@@ -230,7 +230,6 @@ FAMILIES: tuple[Callable[[Random, Tables, Record], BikeRequest | None], ...] = (
 
 
 def _can_be_cancelled(booking: Record) -> bool:
-    """Return whether the booking begins late enough to be cancelled."""
     return bool(booking["status"] == "booked" and booking["date"] > str(TODAY + datetime.timedelta(days=1)))
 
 

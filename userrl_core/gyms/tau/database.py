@@ -25,11 +25,11 @@ class Database:
         self._changed: dict[tuple[str, str], Record] = {}
 
     def get(self, table: str, key: str) -> Record | None:
-        """Return a record to read; None if it does not exist. Use `edit` to change it."""
+        """Return a record to read; None if missing. Use `edit` to change it."""
         return self._changed.get((table, key)) or self._base[table].get(key)
 
     def edit(self, table: str, key: str) -> Record:
-        """Return this episode's copy of a record, to change in place. Raises KeyError if it does not exist."""
+        """Return this episode's copy of a record, to change in place. Raises KeyError if missing."""
         if (table, key) not in self._changed:
             self._changed[table, key] = duplicate(self._base[table][key])
         return self._changed[table, key]

@@ -110,7 +110,6 @@ class TauGrounds:
         return found
 
     def _wrong(self, turns: Sequence[Turn]) -> set[int]:
-        """Return the writes that are not gold writes."""
         still_open = Counter(map(exact, self._carried_out(self.gold)))
         wrong = set()
         for turn in turns:
@@ -123,7 +122,6 @@ class TauGrounds:
         return wrong
 
     def _succeeds(self, call: Write, after: Sequence[Write]) -> bool:
-        """Return whether a write can be made after the others."""
         return len(self._carried_out([*after, call])) > len(self._carried_out(after))
 
     def _carried_out(self, calls: Sequence[Write]) -> list[Write]:

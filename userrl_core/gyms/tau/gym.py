@@ -69,12 +69,11 @@ class TauConfig(GymConfig):
 
 
 def _rule_user(task: Task, rng: random.Random) -> TauUser:
-    """Make the rule customer, a terse one for the terse domain."""
     return (TerseUser if task.payload["domain"] == tiny.DOMAIN else RuleTauUser)(task, rng)
 
 
 class TauGym(Gym[TauConfig]):
-    """Serve a customer of a domain (outfitter, bikes, retail, airline)."""
+    """A customer of a domain (outfitter, bikes, retail, airline)."""
 
     name = "tau"
     config_type = TauConfig
@@ -115,7 +114,7 @@ class TauGym(Gym[TauConfig]):
 
     @classmethod
     def reward_bounds(cls, config: TauConfig) -> RewardBounds:
-        """Return the bounds. A fulfilled task earns `success`, even if it ends with a transfer."""
+        """Bound by `success`, which a fulfilled task earns even if it ends with a transfer."""
         return RewardBounds.of_answers(config.success)
 
     @classmethod

@@ -115,7 +115,6 @@ class LLMTauUser:
         return text
 
     async def _say(self, messages: list[Message]) -> str:
-        """Return a reply by the strategy."""
         if self._strategy in ("plain", "react"):
             return await self._reply(messages)
         attempts = VERIFY_ATTEMPTS if self._strategy == "verify" else REFLECTION_ATTEMPTS

@@ -127,13 +127,13 @@ class SqliteDatabase(Database):
         self.connection.deserialize(template.image)
 
     def get(self, table: str, key: str) -> Record | None:
-        """Return a record to read; None if it does not exist."""
+        """Return a record to read; None if missing."""
         if (table, key) in self._changed:
             return self._changed[table, key]
         return next((record for _, record in self._read(table, key)), None)
 
     def edit(self, table: str, key: str) -> Record:
-        """Return a record to change in place; `commit` writes it. Raises KeyError if it does not exist."""
+        """Return a record to change in place; `commit` writes it. Raises KeyError if missing."""
         record = self.get(table, key)
         if record is None:
             raise KeyError(key)
@@ -223,7 +223,6 @@ def _write(connection: sqlite3.Connection, plan: _QueryPlan, keys: tuple[Any, ..
 
 
 def _record(plan: _QueryPlan, row: Sequence[Any], found: Mapping[str, Mapping[tuple[Any, ...], Any]]) -> Any:
-    """Return the record of a row, with the rows of its nested tables."""
     depth = len(plan.keys)
     if plan.table.kind in ("values", "pairs"):
         return _decoded(row[depth])

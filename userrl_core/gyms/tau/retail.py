@@ -213,7 +213,6 @@ def _has_items(order: Record, item_ids: list[str]) -> None:
 
 
 def _price_difference(db: Database, order: Record, old: list[str], new: list[str]) -> tuple[float, list[Record]]:
-    """Return the price difference of the new items, and their variants."""
     _has_items(order, old)
     if len(old) != len(new):
         raise ToolError("the number of items to be exchanged should match")

@@ -40,12 +40,11 @@ def disclosures(instruction: str) -> int:
 
 
 def _sentences(instruction: str) -> list[str]:
-    """Return the sentences to state, without the one about withheld numbers."""
     return _SENTENCE.split(instruction.strip().removesuffix(FORGOTTEN).strip())
 
 
 class RuleTauUser:
-    """A deterministic customer, without draws from the generator."""
+    """A deterministic customer; the generator is unused."""
 
     def __init__(self, task: Task, rng: random.Random) -> None:
         self.ledger: list[ModelCall] = []

@@ -97,7 +97,7 @@ def load_published(root: Path) -> list[Task]:
 
     tau-bench: train, dev (as validation) and test as published. UserRL: its train and test rows with their openings. UserRL
     has no database, so they need tau-bench's next to it (``root/../tau-bench``) or the gym's option ``database``. Gold
-    actions are replayed, and a failing write marks its task as not provable. Raises TaskError with file, index and field.
+    actions are replayed, and a failing write marks its task as not provable. Raises TaskError.
     """
     if (root / RELEASED_ROWS).is_dir():
         return _released(root)

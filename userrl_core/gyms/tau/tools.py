@@ -68,7 +68,6 @@ class Domain:
             database.commit()
 
     def _check(self, name: str, arguments: Mapping[str, Any]) -> None:
-        """Raise ToolError unless the arguments fit the tool's schema."""
         if name not in self.checkers:
             self.checkers[name] = jsonschema.Draft202012Validator(_parameters(self.schemas, name))
         for error in self.checkers[name].iter_errors(arguments):
@@ -169,7 +168,7 @@ def _parameters(schemas: tuple[dict[str, Any], ...], name: str) -> dict[str, Any
 
 
 def need(database: Database, table: str, key: str, what: str) -> dict[str, Any]:
-    """Return a record to read. Raises ToolError if it does not exist."""
+    """Return a record to read. Raises ToolError if missing."""
     record = database.get(table, key)
     if record is None:
         raise ToolError(f"{what} not found")

@@ -48,7 +48,7 @@ class TelepathyConfig(GymConfig):
 
 
 class TelepathyGym(Gym[TelepathyConfig]):
-    """Guess the user's entity."""
+    """A user's entity to guess."""
 
     name = "telepathy"
     config_type = TelepathyConfig
@@ -77,7 +77,7 @@ class TelepathyGym(Gym[TelepathyConfig]):
 
     @classmethod
     def reward_bounds(cls, config: TelepathyConfig) -> RewardBounds:
-        """Return the bounds given by right and wrong guesses."""
+        """Bound the rewards of right and wrong guesses."""
         return RewardBounds.of_answers(config.correct, config.wrong)
 
     @classmethod

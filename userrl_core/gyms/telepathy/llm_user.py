@@ -46,12 +46,12 @@ class LLMTelepathyUser:
         self._entity = " / ".join(names) + (f" ({entity['description']})" if entity["description"] else "")
 
     async def reply(self, question: str) -> Answer:
-        """Return Yes, No or Maybe. Raises UserError if the model gives no usable reply after all retries."""
+        """Return Yes, No or Maybe. Raises UserError after all retries."""
         parsed: YesNoMaybe = await self._ask(_ANSWER, question, "user", YesNoMaybe)
         return parsed.response
 
     async def matches(self, guess: str) -> bool:
-        """Return whether a guess names the entity. Raises JudgeError if the model gives no verdict after all retries."""
+        """Return whether a guess names the entity. Raises JudgeError after all retries."""
         if same_name(guess, self._names):
             return True
         parsed: SameThing = await self._ask(_JUDGE, guess, "judge", SameThing)

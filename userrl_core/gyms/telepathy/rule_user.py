@@ -21,7 +21,7 @@ _GUESS = re.compile(r"^(?:it is|its|is it|i think it is|i think its|i guess|my g
 
 
 class RuleTelepathyUser:
-    """A deterministic user, without draws from the generator."""
+    """A deterministic user; the generator is unused."""
 
     def __init__(self, task: Task, rng: random.Random) -> None:
         self.ledger: list[ModelCall] = []
@@ -147,7 +147,6 @@ _RELEASED_NOUNS = {
 
 
 def _overlaps(ours: str, released: str) -> bool:
-    """Return whether a released category may include one of ours."""
     return any(word in fold(released) for word in _RELEASED_NOUNS[ours])
 
 

@@ -64,7 +64,7 @@ def generate(n: int, seed: int) -> list[Task]:
 
 
 def load_published(root: Path) -> list[Task]:
-    """Return the 401 released entities with the split of their released rows. Raises TaskError with file, index and field."""
+    """Return the 401 released entities with the split of their released rows. Raises TaskError."""
     path = root / RELEASED_ENTITIES
     splits = released_splits(root, "telepathy_multiturn", "title")
     loaded = []

@@ -39,7 +39,7 @@ class TextCraftConfig(GymConfig):
 
 
 class TextCraftGym(Gym[TextCraftConfig]):
-    """Craft the goal."""
+    """A goal to craft."""
 
     name = "textcraft"
     config_type = TextCraftConfig
@@ -115,7 +115,6 @@ class TextCraftGym(Gym[TextCraftConfig]):
         return Reply(said, float(done), done)
 
     def _make_once(self, thing: str) -> Reply:
-        """Craft a thing of the tiny tier by its one recipe, or name the first missing part."""
         recipe = self._book.by_made[thing][0]
         missing = [part for part, count in recipe.parts if self._held.get(part, 0) < count]
         return Reply(missing[0]) if missing else self._craft(recipe)

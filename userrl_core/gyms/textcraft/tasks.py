@@ -48,7 +48,7 @@ def tasks(split: str, *, tier: str = "full", depths: Iterable[int] = DEPTHS) -> 
 
 
 def generate(n: int, seed: int, *, depth: int = 2) -> list[Task]:
-    """Return n tasks of the tiny tier, the same for the same seed. Raises ConfigError for an unknown depth."""
+    """Return n tasks of the tiny tier. Raises ConfigError for an unknown depth."""
     if depth not in DEPTHS:
         raise ConfigError(f"TextCraft has depths 1 to 4, not {depth}.")
     return _draw(n, depth, Random(f"textcraft/{depth}/{seed}"))

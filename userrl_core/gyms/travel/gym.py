@@ -42,7 +42,7 @@ FIRST_COUNTS = "the first choice for each part counts"
 
 
 class TravelGym(Gym[TravelConfig]):
-    """Find out the traveller's preferences, then book the trip (UserBench sections 3 and 4; UserRL appendix C).
+    """A trip to book for a traveller with hidden preferences (UserBench sections 3 and 4; UserRL appendix C).
 
     The metric is the reward of the best choice per aspect, averaged over aspects (UserBench 4.1). In the tiny tier it is the
     sum of turn rewards, which is in [0, 1] there.
@@ -188,13 +188,11 @@ class TravelGym(Gym[TravelConfig]):
         return RewardBounds(0.0, max(b.high for b in bounds), min(b.answer for b in bounds))
 
     def _unrevealed(self) -> list[Preference]:
-        """Return preferences not yet revealed, of aspects without a final choice."""
         revealed = {*self.progress.active, *self.progress.passive}
         closed = self.progress.chosen if self.config.one_choice_per_aspect else ()
         return [p for p in self.world.preferences.values() if p.id not in revealed and p.aspect not in closed]
 
     def _choose(self, option_id: str, aspect_name: str) -> str:
-        """Record a choice and return its kind."""
         aspect = self.world.aspects.get(aspect_name)
         if aspect is None:
             return "foreign"
@@ -253,5 +251,4 @@ class TravelGym(Gym[TravelConfig]):
 
 
 def _stated_words(query: str, aspect: str) -> set[str]:
-    """Return the words of a query without the aspect's name."""
     return set(query.lower().split()) - {aspect}

@@ -4,7 +4,7 @@ The judge of a message knows the unrevealed preferences, and the judge of a quer
 reaches the agent. A revealing call knows the one implicit phrase, never the explicit preference. Small talk knows
 only the trip.
 
-Prompts and response schemas (class names, docstrings, field names) are sent to the model and are part of the experiment.
+Prompts and response schemas (class names, docstrings, field names) reach the model and are part of the experiment.
 """
 
 from __future__ import annotations

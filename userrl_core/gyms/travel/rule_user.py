@@ -156,7 +156,6 @@ def query_for(aspect: Aspect, tier: str) -> str:
 
 
 def _in_words(day: str) -> str:
-    """Return an ISO date in words; another text unchanged."""
     try:
         parsed = date.fromisoformat(day)
     except ValueError:

@@ -114,6 +114,5 @@ def _opening(plan: Plan) -> str:
 
 
 def _in_words(day: str) -> str:
-    """Return an ISO date in words, with its year."""
     parsed = date.fromisoformat(day)
     return f"{names()['months'][parsed.month - 1]} {parsed.day}, {parsed.year}"

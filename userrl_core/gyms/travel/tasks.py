@@ -79,7 +79,7 @@ def _plans(tier: str, counts: OptionCounts) -> dict[str, list[Plan]]:
 
 
 def generate(n: int, seed: int, tier: str = "all", options: str = "w10n5") -> list[Task]:
-    """Return n distinct tasks of a tier, the same for the same seed. Raises ConfigError if the tier has fewer."""
+    """Return n distinct tasks of a tier. Raises ConfigError if the tier has fewer."""
     _check_tier(tier)
     if tier == "tiny":
         tier_tasks = tiny_tasks()

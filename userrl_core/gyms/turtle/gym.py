@@ -45,7 +45,7 @@ class TurtleConfig(GymConfig):
 
 
 class TurtleGym(Gym[TurtleConfig]):
-    """Explain the strange story."""
+    """A strange story to explain."""
 
     name = "turtle"
     config_type = TurtleConfig

@@ -56,13 +56,13 @@ class LLMTurtleUser:
         self._story = task.payload
 
     async def reply(self, question: str) -> Answer:
-        """Return Yes, No or Maybe. Raises UserError if the model gives no usable reply after all retries."""
+        """Return Yes, No or Maybe. Raises UserError after all retries."""
         prompt = _ANSWER.format(surface=self._story["surface"], bottom=self._story["bottom"], rule=DATA_RULE)
         parsed: YesNoMaybe = await self._ask(prompt, question, "user", YesNoMaybe)
         return parsed.response
 
     async def grade(self, explanation: str) -> list[float]:
-        """Return 0, 0.5 or 1 for each criterion. Raises JudgeError if the model gives no usable grades after all retries."""
+        """Return 0, 0.5 or 1 for each criterion. Raises JudgeError after all retries."""
         criteria = [criterion["statement"] for criterion in self._story["criteria"]]
         listed = "\n".join(f"{number}. {statement}" for number, statement in enumerate(criteria, 1))
         story = {name: self._story[name] for name in ("surface", "bottom")}

@@ -30,7 +30,7 @@ MAX_WORDS = 400
 
 
 class RuleTurtleUser:
-    """A deterministic user, without draws from the generator."""
+    """A deterministic user; the generator is unused."""
 
     def __init__(self, task: Task, rng: random.Random) -> None:
         self.ledger: list[ModelCall] = []
@@ -79,5 +79,4 @@ class RuleTurtleUser:
 
 
 def _pattern_of(text: str) -> list[list[str]]:
-    """Return the pattern of all content words of a text."""
     return [[stem(word)] for word in content_words(text)]

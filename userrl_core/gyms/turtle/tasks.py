@@ -38,7 +38,7 @@ def generate(n: int, seed: int) -> list[Task]:
 
 
 def load_published(root: Path) -> list[Task]:
-    """Return the 471 released stories with the split of their released rows. Raises TaskError with file, index and field."""
+    """Return the 471 released stories with the split of their released rows. Raises TaskError."""
     path = root / RELEASED_STORIES
     stories = read_json(path, dict)
     splits = released_splits(root, "turtle_multiturn", "title")

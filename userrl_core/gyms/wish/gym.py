@@ -50,7 +50,7 @@ class WishConfig(GymConfig):
 
 
 class WishGym(Gym[WishConfig]):
-    """Find out the colours, then choose."""
+    """An outfit to choose, once its colours are known."""
 
     name = "wish"
     config_type = WishConfig
@@ -75,7 +75,7 @@ class WishGym(Gym[WishConfig]):
 
     @classmethod
     def reward_bounds(cls, config: WishConfig) -> RewardBounds:
-        """Return the bounds. A single colour may pay all of the elicitation; an answer pays the rest, or nothing."""
+        """Bound a turn: one colour may pay all of the elicitation, an answer the rest or nothing."""
         best = 1.0 - config.elicitation
         return RewardBounds(0.0, max(config.elicitation, best), best if best > 0 else float("inf"))
 
@@ -131,5 +131,4 @@ class WishGym(Gym[WishConfig]):
         return None if None in self.rewards else float(self._chosen == self.task.payload["best"])
 
     def _shares(self) -> dict[str, int]:
-        """Return the number of told colours, for the record."""
         return {"told": len(self._told), "wished": len(self._wished)}

@@ -32,7 +32,7 @@ def tasks(split: str, *, sizes: Iterable[int] = range(1, MOST + 1)) -> Sequence[
 
 
 def generate(n: int, seed: int, *, size: int = 2) -> list[Task]:
-    """Return n tasks of one size, the same for the same seed. Raises ConfigError if there are fewer than n."""
+    """Return n tasks of one size. Raises ConfigError if there are fewer than n."""
     if not 1 <= size <= MOST:
         raise ConfigError(f"WishGym has tasks of 1 to {MOST} preferences, not {size}.")
     if n > PER_SIZE:

@@ -32,7 +32,7 @@ class OrderRequest:
 
 
 def payloads(n: int, seed: int) -> list[Record]:
-    """Return the payloads of up to n different tasks, the same for the same seed."""
+    """Return the payloads of up to n different tasks."""
     rng, base = Random(seed), tables()
     customers = list(base["users"])
     by_instruction: dict[str, Record] = {}
@@ -198,7 +198,6 @@ def _methods(base: Tables, order: Record) -> list[str]:
 
 
 def _other_card(rng: Random, base: Tables, order: Record) -> str | None:
-    """Return a payment method without a limit."""
     methods = [key for key in _methods(base, order) if "gift_card" not in key]
     return rng.choice(methods) if methods else None
 

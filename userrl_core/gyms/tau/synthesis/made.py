@@ -61,7 +61,6 @@ def synthesise(
 
 
 def _sources(path: Path | None, domain: str, data: Path) -> list[tuple[Task, str]]:
-    """Return training tasks, each with its source conversation or the one that its gold calls make."""
     if path is not None and path.suffix != ".jsonl":
         return [(each.task, each.conversation) for each in recorded(path, data)]
     found = list(own_tasks("train", domain=domain)) if path is None else read_tasks(path)
@@ -71,7 +70,6 @@ def _sources(path: Path | None, domain: str, data: Path) -> list[tuple[Task, str
 
 
 def _gold_conversation(task: Task) -> str:
-    """Return the text of a conversation that follows the gold calls."""
     return "\n".join(f"Agent {call.choice}: {call.content}" for call in conversation(task))
 
 

@@ -77,12 +77,10 @@ def one_of(original: Task, rewritten: Task) -> Task:
 
 
 def _identity(actions: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the customer's identity from the first gold call that shows it."""
     return [IDENTITY[action["name"]].format(**action["kwargs"]) for action in actions if action["name"] in IDENTITY][:1]
 
 
 def _wishes(actions: Sequence[Mapping[str, Any]], writes: frozenset[str]) -> str:
-    """Return the gold writes in words, with all their arguments."""
     wanted = [f"to {_words(a['name'])} ({_arguments(a['kwargs'])})" for a in actions if a["name"] in writes]
     return "; and ".join(wanted) or "to be told what you ask for, and nothing changed"
 
