@@ -1,1 +1,1 @@
-"""Prefect flows and nothing but orchestration; the command line."""
+"""Prefect flows (orchestration only), the command line, the web page and the servers."""

@@ -1,4 +1,4 @@
-"""Demonstrations on their own: any policy with any user, the best of every gym."""
+"""The flow that collects demonstrations alone: any policy with any user, the best of every gym."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from userrl.run.request import DistillRequest, TrainRequest, takes  # noqa: E402
 @keyless_flow(name="distill", flow_run_name="{recipe}-{seed}")
 @takes(DistillRequest)
 def distill(request: DistillRequest) -> dict[str, Any]:
-    """Play and keep demonstrations; returns where the chats are and what was dropped and why."""
+    """Collect demonstrations. Returns the files of the chats, and the dropped conversations with reasons."""
     plan = plan_run(
         TrainRequest(
             recipe=request.recipe,

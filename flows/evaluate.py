@@ -1,4 +1,4 @@
-"""A checkpoint, a served model or the demonstrator on gyms and splits."""
+"""The flow that evaluates a checkpoint, a served model or the demonstrator on gyms and splits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from userrl.run.request import EvaluateRequest, takes  # noqa: E402
 @keyless_flow(name="evaluate", flow_run_name="{checkpoint}-{seed}")
 @takes(EvaluateRequest)
 def evaluate(request: EvaluateRequest) -> dict[str, Any]:
-    """Play held-out tasks, or a suite, and report the scores."""
+    """Evaluate on held-out tasks or a suite, and report the scores."""
     planned = plan_evaluation(request)
     with planned.plan.begin(flow_run.id) as run, run.at_work():
         return publish(run, planned.report(run, run_stage(run, planned.job(run))))

@@ -1,4 +1,4 @@
-"""Nightly: compact the warehouse, check it, and say what was found."""
+"""The nightly flow that compacts and checks the warehouse, and reports the result."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from warehouse import maintain as maintain_warehouse  # noqa: E402
 
 @flow(name="maintain")
 def maintain() -> dict[str, Any]:
-    """Compact and check the warehouse of this home; a home without one has nothing to do."""
+    """Compact and check the warehouse of this home. Does nothing in a home without one."""
     if not warehouse_dir().is_dir():
-        get_run_logger().info("there is no warehouse at %s yet", warehouse_dir())
+        get_run_logger().info("no warehouse at %s yet; nothing to do", warehouse_dir())
         return {}
     done = maintain_warehouse(warehouse_dir())
     outcome = done.as_dict()
     text = json.dumps(outcome, indent=1, default=str)
     get_run_logger().info("warehouse %s: %s", warehouse_dir(), text)
     if not done.sound:
-        get_run_logger().error("the warehouse is not sound; `userrl warehouse check` says where")
+        get_run_logger().error("the warehouse has errors; `userrl warehouse check` lists them")
     create_markdown_artifact(f"# {warehouse_dir()}\n\n```json\n{text}\n```", key="warehouse-maintenance")
     return dict(json.loads(text))
 

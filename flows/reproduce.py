@@ -1,4 +1,4 @@
-"""A claim of the papers in miniature: its arms over paired seeds as ordinary runs, then its table and verdict."""
+"""The flow that reproduces a claim in miniature: its arms over paired seeds as ordinary runs, then its table and verdict."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from userrl.trials.processes import ProcessLauncher  # noqa: E402
 
 
 def flow_run_name() -> str:
-    """The claim's name, also where it was given as a file."""
+    """Return the claim's name, also for a claim given as a file."""
     return stem(str(runtime.flow_run.parameters.get("claim", "claim")))
 
 
 @keyless_flow(name="reproduce", flow_run_name=flow_run_name, validate_parameters=True)
 @takes(ReproduceRequest)
 def reproduce(request: ReproduceRequest) -> dict[str, Any]:
-    """Run every arm of a claim over its seeds; running it again continues where it stopped, and gives the same table.
+    """Run every arm of a claim over its seeds. Run again, it continues where it stopped and gives the same table.
 
     Returns the table as JSON, with its text.
     """

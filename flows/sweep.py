@@ -1,4 +1,6 @@
-"""A sweep: Optuna over a named space, trials as runs of a ``train`` deployment, the winner confirmed on fresh seeds."""
+"""The sweep flow: Optuna over a named space, with trials as runs of a ``train`` deployment and the winner confirmed on fresh
+seeds.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +32,14 @@ from userrl.trials.sweep import run_sweep  # noqa: E402
 
 
 def flow_run_name() -> str:
-    """The space's name, also where it was given as a file."""
+    """Return the space's name, also for a space given as a file."""
     return stem(str(runtime.flow_run.parameters.get("space", "sweep")))
 
 
 @keyless_flow(name="sweep", flow_run_name=flow_run_name, validate_parameters=True)
 @takes(SweepRequest)
 def sweep(request: SweepRequest) -> dict[str, Any]:
-    """Run a named space to the end of its budget; running it again continues where it stopped."""
+    """Run a named space to the end of its budget. Run again, it continues where it stopped."""
     launcher_of = DeploymentLauncher if request.workers == "deployments" else ProcessLauncher
     ended = run_sweep(request, launcher_of, get_run_logger().info, _ShownTrials)
     _ShownTrials(ended.space, ended.study)(over=True)
@@ -47,7 +49,7 @@ def sweep(request: SweepRequest) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class _ShownTrials:
-    """The table of trials as Prefect shows it, written anew when a row changes. over: the sweep is, with all that can be said."""
+    """The table of trials in Prefect, updated when a row changes. over: show the final document of the finished sweep."""
 
     space: Space
     study: Study
@@ -66,7 +68,7 @@ class _ShownTrials:
 
 
 def _address(handle: str) -> str | None:
-    """The page of a trial's flow run, None where a trial is a child process."""
+    """Return the page of a trial's flow run, or None if the trial is a child process."""
     return None if ":" in handle else url_for("flow-run", obj_id=handle)
 
 

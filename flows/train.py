@@ -1,4 +1,4 @@
-"""A recipe from demonstrations to the held-out evaluation: distil, cold start, for each stage train, evaluate, report."""
+"""The train flow: demonstrations, cold start, the RL stages, evaluation on held-out tasks, report."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from userrl_core.errors import UserRLError  # noqa: E402
 @keyless_flow(name="train", flow_run_name=flow_run_name, on_failure=[notify], on_crashed=[notify])
 @takes(TrainRequest)
 def train(request: TrainRequest) -> dict[str, Any]:
-    """Train a recipe; running it again with the same parameters continues or reuses what is done.
+    """Train a recipe. Run again with the same parameters, it continues, or reuses finished stages.
 
     Every stage (distil, cold start, each RL stage, evaluate) is one Prefect task. Returns the run's id, its table of held-out
-    scores and where things are.
+    scores and the paths of its files.
     """
     plan = plan_run(request)
     say = get_run_logger().info
@@ -50,7 +50,7 @@ def train(request: TrainRequest) -> dict[str, Any]:
         return publish(run, report)
 
 
-if __name__ == "__main__":  # a run by hand: python -m flows.train ['{"seed": 1}']
+if __name__ == "__main__":  # to run it by hand: python -m flows.train ['{"seed": 1}']
     stop_in_order()
     try:
         train(**json.loads(sys.argv[1] if sys.argv[1:] else "{}"))

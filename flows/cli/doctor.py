@@ -1,4 +1,4 @@
-"""``userrl doctor``: what a run needs, checked one by one, with what to do about each."""
+"""``userrl doctor``: check what a run needs, and say how to fix each problem."""
 
 from __future__ import annotations
 
@@ -22,23 +22,27 @@ from userrl_core.errors import UserRLError
 
 PINS = {"prefect": "3.8.8", "duckdb": "2.0.0"}
 CEILINGS = {"fastapi": (0, 151), "sqlalchemy": (2, 1), "transformers": (5, 11)}
-"""First version that breaks something: Prefect's server, its cron schedules, verl."""
+"""The first version of each package that breaks something: Prefect's server, its cron schedules, verl."""
 FREE_GB = 2.0
 
 
 def doctor(
     as_json: Json = False,
-    trainer: Annotated[bool, typer.Option("--trainer", help="Check what verl needs instead.")] = False,
-    recipe: Annotated[str, typer.Option("--recipe", help="With --trainer: the recipe.")] = "equalized-r2g",
-    profile: Annotated[str, typer.Option("--profile", help="With --trainer: the profile.")] = "qwen3-8b",
+    trainer: Annotated[
+        bool, typer.Option("--trainer", help="Check what verl needs, instead of this machine's own set-up.")
+    ] = False,
+    recipe: Annotated[str, typer.Option("--recipe", help="With --trainer: the recipe to check.")] = "equalized-r2g",
+    profile: Annotated[str, typer.Option("--profile", help="With --trainer: the profile to check.")] = "qwen3-8b",
     changes: Annotated[
         list[str] | None,
-        typer.Option("--set", help="With --trainer: key=value, such as hardware.python=/srv/bin/python."),
+        typer.Option("--set", help="With --trainer: a recipe value, such as hardware.python=/srv/bin/python."),
     ] = None,
 ) -> None:
-    """Check pins, server, pool, limits, automation, disk, GPU, user model and warehouse; say what to do about each.
+    """Check packages, server, work pool, limits, disk, GPU, user model and warehouse, and say how to fix each problem.
 
-    With --trainer: driver, GPUs, memory, the trainer's interpreter, user server and disk for a recipe on verl.
+    With --trainer: check what verl needs for a recipe (driver, GPUs, memory, interpreter, user server, disk).
+
+    Example: userrl doctor
     """
     findings = []
     for finding in examine_trainer(recipe, profile, changes or []) if trainer else examine():
@@ -54,7 +58,7 @@ def doctor(
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One check. fatal: nothing works without it; else it is worth knowing."""
+    """The result of one check. fatal: no run can work while this check fails."""
 
     what: str
     ok: bool
@@ -63,7 +67,7 @@ class Finding:
 
 
 def examine() -> list[Finding]:
-    """All checks; none of them changes anything."""
+    """Run all checks. They change nothing."""
     find_server()
     settle()
     checks: list[Callable[[], list[Finding]]] = [_python, _pins, _disk, _slots, _warehouse, _user_model, _server]
@@ -71,7 +75,7 @@ def examine() -> list[Finding]:
 
 
 def examine_trainer(recipe: str, profile: str, changes: list[str]) -> Iterator[Finding]:
-    """What verl needs for a recipe under a profile, as each check ends."""
+    """Yield the checks of verl for a recipe under a profile, as each one ends."""
     from flows.cli.doctor_trainer import trainer_rows
     from flows.cli.training.recipe import parse_changes
 
@@ -113,7 +117,7 @@ def _disk() -> list[Finding]:
     free = shutil.disk_usage(place).free / 1e9
     ok = free >= FREE_GB
     said = f"{free:.1f} GB free for {home()}" + (
-        "" if ok else f"; free some, or set USERRL_HOME (wanted: {FREE_GB:g} GB)"
+        "" if ok else f"; free some, or set USERRL_HOME ({FREE_GB:g} GB needed)"
     )
     writable = os.access(place, os.W_OK)
     findings = [Finding("disk", ok, said)]
@@ -127,12 +131,12 @@ def _slots() -> list[Finding]:
 
     names = ", ".join(slot.name for slot in slots())
     gpu = any(slot.gpu is not None for slot in slots())
-    return [Finding("slots", True, f"{names}" + ("" if gpu else " (no GPU: the laptop profile is what fits)"))]
+    return [Finding("slots", True, f"{names}" + ("" if gpu else " (no GPU: use the laptop profile)"))]
 
 
 def _warehouse() -> list[Finding]:
     if not warehouse_dir().is_dir():
-        return [Finding("warehouse", True, f"none yet at {warehouse_dir()}; `make run` starts one")]
+        return [Finding("warehouse", True, f"none yet at {warehouse_dir()}; `make run` creates one")]
     import duckdb
 
     from warehouse import open_warehouse
@@ -141,24 +145,24 @@ def _warehouse() -> list[Finding]:
         with open_warehouse(warehouse_dir()) as warehouse:
             row = warehouse.sql("select count(*), count(distinct run_id) from turns").fetchall()[0]
     except (UserRLError, OSError, duckdb.Error) as error:
-        return [Finding("warehouse", False, f"{error}; `userrl warehouse check` says more", fatal=True)]
+        return [Finding("warehouse", False, f"{error}; run `userrl warehouse check` for details", fatal=True)]
     return [Finding("warehouse", True, f"{row[0]} turns of {row[1]} runs in {warehouse_dir()}")]
 
 
 def _user_model() -> list[Finding]:
     key, url = os.environ.get("OPENAI_API_KEY"), os.environ.get("OPENAI_BASE_URL")
     if not key and not url:
-        said = "none; rule users answer. Set OPENAI_API_KEY or OPENAI_BASE_URL for served users"
+        said = "none; rule users are used. Set OPENAI_API_KEY or OPENAI_BASE_URL for LLM users"
         return [Finding("user model", True, said)]
     if not url:
-        return [Finding("user model", True, "OPENAI_API_KEY is set; not called, since a call costs money")]
+        return [Finding("user model", True, "OPENAI_API_KEY is set; not called, because a call costs money")]
     import httpx
 
     try:
         headers = {"Authorization": f"Bearer {key or 'none'}"}
         with httpx.stream(
             "GET", f"{url.rstrip('/')}/models", headers=headers, timeout=5
-        ) as answer:  # not read: the status says it
+        ) as answer:  # the body is not read: the status is enough
             ok = answer.status_code == 200
     except httpx.HTTPError as error:
         return [
@@ -170,7 +174,7 @@ def _user_model() -> list[Finding]:
 def _server() -> list[Finding]:
     url = os.environ.get("PREFECT_API_URL")
     if not url:
-        said = "none runs for this home; `make run` starts one, or `userrl server`"
+        said = "not running for this home; `make run` or `userrl server` starts it"
         return [Finding("server", True, said)]
     return asyncio.run(_ask_server(url))
 
@@ -182,11 +186,11 @@ async def _ask_server(url: str) -> list[Finding]:
     from flows.server.provision import POOL, ZOMBIES
     from userrl.machine.slots import slots
 
-    again = "`python -m flows.server.provision`"
+    again = "create it with `python -m flows.server.provision`"
     async with get_client() as client:
         problem = await client.api_healthcheck()
         if problem is not None:
-            return [Finding("server", False, f"{url} does not answer; `userrl server`")]
+            return [Finding("server", False, f"{url} does not answer; start it with `userrl server`")]
         try:
             await client.read_work_pools(limit=1)
         except PrefectHTTPStatusError as error:
@@ -200,13 +204,17 @@ async def _ask_server(url: str) -> list[Finding]:
         )
         workers = await client.read_workers_for_work_pool(POOL) if findings[-1].ok else []
         online = sum(str(worker.status).upper().endswith("ONLINE") for worker in workers)
-        how = f"{online} online" if online else "none online; `prefect worker start --pool gpu --type process`"
+        how = (
+            f"{online} online"
+            if online
+            else "none online; start one with `prefect worker start --pool gpu --type process`"
+        )
         findings.append(Finding("worker", online > 0, how))
         for slot in slots():
             limit = client.read_global_concurrency_limit_by_name(slot.name)
             findings.append(await _exists(f"limit {slot.name}", limit, f"missing; {again}", ObjectNotFound))
         rules = await client.read_automations_by_name(ZOMBIES.name)
-        how = "finds dead runs" if rules else f"missing, dead runs stay Running; {again}"
+        how = "marks dead runs as crashed" if rules else f"missing, so dead runs stay Running; {again}"
         findings.append(Finding("automation", bool(rules), how))
     return findings
 
@@ -216,4 +224,4 @@ async def _exists(what: str, call: Coroutine[Any, Any, Any], missing: str, absen
         await call
     except absent:
         return Finding(what, False, missing)
-    return Finding(what, True, "there")
+    return Finding(what, True, "exists")

@@ -1,6 +1,6 @@
-"""``userrl doctor --trainer``: what verl needs on this machine, asked of its own interpreter; nothing is changed.
+"""``userrl doctor --trainer``: check what verl needs on this machine. Nothing is changed.
 
-A check is a row: what, whether it is ok, what was found or what to do next, and whether no run can begin without it.
+The trainer's own interpreter is asked. A check is a row: name, ok, the finding or the remedy, and whether it is fatal.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from userrl_core.training.shapes import shape_of
 from userrl_core.training.verl.memory import check_machine
 
 DRIVER = 580
-"""First driver for CUDA 13, which torch of constraints-gpu.txt is built for."""
+"""The first driver that supports CUDA 13, for which the torch of constraints-gpu.txt is built."""
 PATIENCE = 900.0
-"""Seconds for the trainer's interpreter: imports from a cold disk, and Ray."""
+"""Seconds the trainer's interpreter may take. It imports from a cold disk and starts Ray."""
 CHECKPOINT_BYTES = 16
-"""Per weight: shards of weights and both moments in float32, and the Hugging Face folder in float32."""
+"""Bytes per weight: shards of weights and both moments in float32, and the Hugging Face folder in float32."""
 EXPORT_BYTES, PROCESSES_GB = 4, 16.0
-"""Host memory: a whole model in float32 per weight while a checkpoint is written, and GB of Ray and its workers."""
+"""Host memory: bytes per weight while a checkpoint is written (a whole model in float32), and GB for Ray and its workers."""
 
 Row = tuple[str, bool, str, bool]
 
 
 def trainer_rows(name: str, profile: str, changes: dict[str, Any]) -> Iterator[Row]:
-    """All checks for a recipe under a profile, one after the other."""
+    """Yield all checks for a recipe under a profile."""
     recipe = resolve(name, profile, changes, check=False)
     hardware = recipe.hardware
     python = hardware.python or sys.executable
@@ -69,7 +69,7 @@ def _driver(device: str) -> Row:
 
 
 def _arithmetic(recipe: Recipe) -> Row:
-    """Whether the recipe fits the card that its profile names."""
+    """Check whether the recipe fits the GPU that its profile names."""
     what = "memory, by arithmetic"
     try:
         needs = check_machine(recipe.model, recipe.hardware, recipe.algorithm, recipe.credit, recipe.cold_start)
@@ -83,16 +83,16 @@ def _arithmetic(recipe: Recipe) -> Row:
 def _host_memory(recipe: Recipe) -> Row:
     free, weights = psutil.virtual_memory().available / 1e9, _weights(recipe)
     if weights is None:
-        return "host memory", True, f"{free:.0f} GB free; what the model needs is not known", False
+        return "host memory", True, f"{free:.0f} GB free; the needs of the model are not known", False
     offloaded = 16 * weights / recipe.hardware.nodes if recipe.hardware.offload else 0.0
     needed = PROCESSES_GB + (EXPORT_BYTES * weights + offloaded) / 1e9
     ok = free >= needed
-    do = "" if ok else "; stop what holds it, or take a host with more"
+    do = "" if ok else "; stop programs that use it, or use a host with more"
     return "host memory", ok, f"{free:.0f} of {needed:.0f} GB free{do}", False
 
 
 def _interpreter(recipe: Recipe, python: str) -> Iterator[Row]:
-    """The interpreter of the trainer, and what it says of itself."""
+    """Check the trainer's interpreter and the packages in it."""
     hardware = recipe.hardware
     asked = {
         "model": recipe.model.path,
@@ -112,11 +112,11 @@ def _interpreter(recipe: Recipe, python: str) -> Iterator[Row]:
         yield "trainer's interpreter", False, said, True
         return
     except subprocess.TimeoutExpired:
-        yield "trainer's interpreter", False, f"{python} gave no answer in {PATIENCE:g} s; look at its disk", True
+        yield "trainer's interpreter", False, f"{python} did not answer within {PATIENCE:g} s; check its disk", True
         return
     if done.returncode:
-        last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "no word")
-        said = f"{python} does not import our code ({last.strip()[:160]}); 'pip install --no-deps -e .' there"
+        last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "no output")
+        said = f"{python} cannot import our code ({last.strip()[:160]}); run 'pip install --no-deps -e .' there"
         yield "trainer's interpreter", False, said, True
         return
     yield "trainer's interpreter", True, python, True
@@ -126,10 +126,10 @@ def _interpreter(recipe: Recipe, python: str) -> Iterator[Row]:
 
 
 def _users(recipe: Recipe) -> Iterator[Row]:
-    """Each model that plays users while training."""
+    """Check each model that simulates users during training."""
     servers = served_users(users_of(recipe, recipe.training_gyms, role="train"))
     if not servers:
-        yield "user server", True, "none needed: rules answer", False
+        yield "user server", True, "none needed: all users are rule users", False
     for server in sorted(servers, key=lambda server: (server.model, server.base_url or "")):
         ok, said = _user(recipe, server)
         yield "user server", ok, said, True
@@ -141,11 +141,11 @@ def _user(recipe: Recipe, server: ChatServer) -> tuple[bool, str]:
         return True, f"{server.model}: the run serves it itself at {server.base_url}, on GPUs {hardware.user_gpus}"
     if server.base_url is None and "OPENAI_BASE_URL" not in os.environ:
         if server.model == hardware.user_model:
-            told = "set hardware.user_gpus, hardware.user_url or OPENAI_BASE_URL"
-            return False, f"{server.model}: nothing says where it is served; {told}"
+            remedy = "set hardware.user_gpus, hardware.user_url or OPENAI_BASE_URL"
+            return False, f"{server.model}: its address is not known; {remedy}"
         key = server.api_key_env in os.environ
         return key, f"{server.model}: " + (
-            "not called, since a call costs money" if key else f"set {server.api_key_env}"
+            "not called, because a call costs money" if key else f"set {server.api_key_env}"
         )
     try:
         check_server(server, "user model", tries=1)
@@ -161,7 +161,7 @@ def _disk(recipe: Recipe) -> Row:
         place = place.parent
     free = shutil.disk_usage(place).free / 1e9
     if weights is None:
-        return what, True, f"{free:.0f} GB free at {home()}; what the model needs is not known", False
+        return what, True, f"{free:.0f} GB free at {home()}; the needs of the model are not known", False
     each = CHECKPOINT_BYTES * weights / 1e9
     count = TrainRequest.model_fields["keep_checkpoints"].default + 2  # the best one, and the one that is being written
     ok = free >= count * each

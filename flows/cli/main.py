@@ -1,4 +1,4 @@
-"""``userrl``: the command line. Light to start: a command's module is imported when the command is called."""
+"""``userrl``: the command line. A command's module is imported only when the command is called."""
 
 from __future__ import annotations
 
@@ -40,26 +40,26 @@ COMMANDS = {
     "serve-gym": "serve",
     "serve-tools": "serve",
 }
-"""Each command and the module under this folder that holds it: as a function of its name, or in its ``app``."""
+"""The module of each command under this folder. It holds a function of the command's name, or an ``app``."""
 
 
 REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC)
-"""What a person can do something about: rights, a read-only or a full disk."""
+"""Error numbers that a person can act on: permissions, a read-only or full disk."""
 
 
 class Commands(TyperGroup):
-    """Knows the names of all commands and imports the one that is called."""
+    """A command group that knows all names and imports a command when it is called."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.commands: Any = dict.fromkeys(COMMANDS)  # typer looks for "did you mean" among these
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Every command, in the order of the help text."""
+        """Return every command, in the order of the help text."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of this name, None when there is none."""
+        """Return the command of this name, or None."""
         if cmd_name not in COMMANDS:
             return None
         module = import_module(f"flows.cli.{COMMANDS[cmd_name]}")
@@ -75,7 +75,7 @@ class Commands(TyperGroup):
 
 app = typer.Typer(
     name="userrl",
-    help="Train agents that learn by talking to users. State lies under .userrl/ here, or in $USERRL_HOME.",
+    help="Train agents that learn by talking to users. Runs and data are stored in .userrl/ here, or in $USERRL_HOME.",
     cls=Commands,
     no_args_is_help=True,
     add_completion=False,
@@ -88,7 +88,7 @@ def _root() -> None: ...
 
 
 def main() -> None:
-    """Exit status: 0 done, 1 failed (one sentence on stderr), 2 wrong call."""
+    """Run the command line. Exit status: 0 done, 1 failed (one sentence on stderr), 2 wrong call."""
     try:
         app()
     except UserRLError as error:

@@ -1,7 +1,7 @@
-"""What ``make run`` calls: `flows.cli.quickstart`, where Ctrl-C is a sentence also while everything is still being imported.
+"""The entry point of ``make run``: `flows.cli.quickstart`, with a clean message for Ctrl-C during imports.
 
-It ends at once: when the interpreter takes down all that Prefect has imported, whoever pressed Ctrl-C waits up to 2.5 s more for
-nothing (at a load of 20), for everything that was started has ended by then.
+The process ends with ``os._exit``. The interpreter would take up to 2.5 s more (at a load of 20) to unload Prefect's
+modules, and everything that was started has ended by then.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 
 
 def main() -> int:
-    """Exit status: the run's (0 done, 1 failed), 130 after Ctrl-C."""
+    """Return the exit status: that of the run (0 done, 1 failed), or 130 after Ctrl-C."""
     try:
         from flows.cli.quickstart import main as quickstart
     except KeyboardInterrupt:
@@ -23,7 +23,7 @@ def main() -> int:
 
 if __name__ == "__main__":
     status = main()
-    with contextlib.suppress(OSError):  # nobody reads any more
+    with contextlib.suppress(OSError):  # the reader of stdout is gone
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(status)

@@ -1,7 +1,7 @@
-"""``make run``: server, worker, deployments, one training run with live progress, the result; then stops what it started.
+"""``make run``: start server, worker and deployment, train with live progress, show the result, and stop what was started.
 
-``python -m flows.cli.quickstart [--deployment train/horizon-fork] [[-p] KEY=VALUE ...]``. Exit status: the run's (0 done,
-1 failed).
+``python -m flows.cli.quickstart [--deployment train/horizon-fork] [[-p] KEY=VALUE ...]``. Exit status: that of the run
+(0 done, 1 failed).
 """
 
 from __future__ import annotations
@@ -41,26 +41,27 @@ from userrl_core.suggest import nearest
 
 PYTHON = Path(sys.executable).name
 WORKER_SECONDS, FLOW_SECONDS = 2.0, 0.5
-"""How long the worker, and then what it left behind, have to end by themselves; with the server, all of it takes 10 s at most."""
+"""Seconds that the worker, and then the processes it left, may take to end. With the server it takes at most 10 s."""
 QUEUES = ("default", "sweeps")
-"""What every worker of ours takes beside its own command's runs: trials, schedules, runs started by hand."""
+"""Queues that every worker of ours serves besides its own: trials, schedules, runs started by hand."""
 
 
 @dataclass(slots=True)
 class Services:
-    """What this command started, stopped in reverse order."""
+    """The processes that this command started. They are stopped in reverse order."""
 
     environment: dict[str, str]
     logs: Path
     queue: str = "default"
-    """The work queue that this command's own worker takes from, and none of another's."""
+    """The work queue that only this command's worker serves."""
     started: list[tuple[subprocess.Popen[bytes], Path]] = field(default_factory=list)
-    """Each with the folder of its record."""
+    """Each process with the folder of its record."""
 
     def spawn(self, name: str, *command: str) -> subprocess.Popen[bytes]:
-        """A service that ends with us. Ctrl-C reaches us alone, and we stop it in order.
+        """Start a service that ends with this command. Ctrl-C reaches only this command, which stops services in order.
 
-        What it starts carries its tag, in whatever session: it ends with us too, or with the next command after a kill -9.
+        Processes that the service starts carry its tag, in whatever session. They end with this command, or with the next one
+        after a kill -9.
         """
         folder, tag = home() / "launch" / f"{name}-{self.queue}", secrets.token_hex(16)
         reap(folder)
@@ -69,47 +70,52 @@ class Services:
         return self.started[-1][0]
 
     def begin(self, name: str, *command: str, with_us: bool = True, tag: str | None = None) -> subprocess.Popen[bytes]:
-        """Start a program of this environment with a new log. with_us: it is ended when we die."""
+        """Start a program of this environment with a new log. with_us: it is ended when this process dies."""
         program, log = Path(sys.executable).with_name(command[0]), self.log(name)
         log.unlink(missing_ok=True)
         return spawn([str(program), *command[1:]], output=log, env=self.environment, tag=tag, with_parent=with_us)
 
     def ended(self, name: str, process: subprocess.Popen[bytes]) -> None:
-        """Wait for a program. Raises ConfigError with its last line when it fails."""
+        """Wait for a program. Raises ConfigError with its last line if it failed."""
         if process.wait():
             last = self.log(name).read_text(errors="replace").strip().splitlines()[-1:]
             raise ConfigError(f"`{name}` failed ({''.join(last)}); see {self.log(name)}.")
 
     def log(self, name: str) -> Path:
-        """What a service says; each of several commands at once has its own worker, and a file for it."""
+        """Return the log file of a service. Each of several commands has its own worker, and so its own worker log."""
         number = self.queue.rpartition("-")[2]
         return self.logs / (
             f"worker-{number}.log" if name == "worker" and number.strip("0").isdigit() else f"{name}.log"
         )
 
     def stop(self) -> None:
-        """The worker before the server, so that its runs can still report."""
+        """Stop the worker before the server, so that its runs can still report."""
         for process, folder in reversed(self.started):
             stop_group(process, WORKER_SECONDS)
             reap(folder, FLOW_SECONDS)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one deployment from nothing to its result."""
+    """Run one deployment, from starting the server to printing the result."""
     parser = argparse.ArgumentParser(prog="make run", description="Train a recipe through its deployment.")
     parser.add_argument("--deployment", default=DEPLOYMENT)
     parser.add_argument(
-        "-p", "--param", action="append", default=[], metavar="KEY=VALUE", help="a parameter; JSON or text"
+        "-p",
+        "--param",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a parameter of the deployment; JSON or text",
     )
     parser.add_argument("named", nargs="*", metavar="KEY=VALUE", help="the same without -p")
     arguments = parser.parse_intermixed_args(argv)
     parameters: dict[str, Any] = {}
     signal.signal(signal.SIGTERM, _interrupt)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a script's `&` made us ignore it
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a script's `&` makes a process ignore it
     try:
         parameters |= dict(_parameter(text) for text in (*arguments.param, *arguments.named))
         if (run := check(arguments.deployment, parameters)) is not None:
-            print(f"run      {run.id} is finished: every stage is reused, and no server was started")
+            print(f"run      {run.id} is already finished: every stage is reused, and no server was started")
             show_result(run, arguments.deployment, parameters)
             return 0
         with services(arguments.deployment) as running:
@@ -123,7 +129,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def check(deployment: str, parameters: dict[str, Any]) -> Run | None:
-    """Refuse what cannot work before anything is started, and return the run if it is finished already.
+    """Validate the request before anything is started. Return the run if it is already finished.
 
     Raises ConfigError or CheckpointError with one sentence.
     """
@@ -147,14 +153,14 @@ def check(deployment: str, parameters: dict[str, Any]) -> Run | None:
 
         request = validated(TrainRequest, {"recipe": name} | parameters, "train")
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the run itself says them
+            warnings.simplefilter("ignore")  # the run itself prints them
             return finished(plan_run(request))
     return None
 
 
 @contextlib.contextmanager
 def services(deployment: str) -> Iterator[Services]:
-    """A server, a pool with its limits, the deployment and a worker; stopped at the end, the server by the last that uses it."""
+    """Provide a server, a pool with its limits, the deployment and a worker. The last command that uses the server stops it."""
     check_writable(home())
     port = int(os.environ.get("USERRL_PORT", PORT))
     environment = server_environment(port)
@@ -170,11 +176,12 @@ def services(deployment: str) -> Iterator[Services]:
 
 
 def _begin(running: Services, deployment: str, port: int) -> None:
-    """What is there for all: server, pool, queues, limits, deployments; and our worker. Called by one command at a time.
+    """Start what all commands share (server, pool, queues, limits, deployments), and our worker.
 
-    The worker starts beside the deployment, which it needs no more than its pool and queues: both import for seconds.
+    One command at a time calls this. The worker starts in parallel with the deployment, because it needs only the pool and
+    the queues. Both spend seconds on imports.
     """
-    # Beside the server, which it waits for: both import Prefect for seconds.
+    # In parallel with the server, for which it waits: both take seconds to import Prefect.
     provisioning = running.begin(
         "provision", PYTHON, "-m", "flows.server.provision", "--port", str(port), running.queue, *QUEUES
     )
@@ -192,13 +199,15 @@ def _begin(running: Services, deployment: str, port: int) -> None:
     try:
         running.ended("deploy", deploying)
     except BaseException:
-        running.stop()  # before the server, which ends with whoever enters this last
+        running.stop()  # before the server, which the last command that uses it stops
         raise
 
 
 @contextlib.contextmanager
 def _own_queue(running: Services) -> Iterator[None]:
-    """``run-0``, or the next number that no other command has: a run must not die with another command's worker."""
+    """Take the first of ``run-0``, ``run-1``, ... that no other command uses. A run must not die with another
+    command's worker.
+    """
     folder = home() / "launch"
     folder.mkdir(parents=True, exist_ok=True)
     number, descriptor = 0, lock(folder / "run-0.lock")
@@ -214,7 +223,7 @@ def _own_queue(running: Services) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _ended_with_signals_ignored() -> Iterator[contextlib.ExitStack]:
-    """What is entered here ends in reverse order, and a second Ctrl-C does not leave half of it behind."""
+    """Provide a stack that closes with signals ignored, so that a second Ctrl-C does not leave it half closed."""
     with contextlib.ExitStack() as stack:
         try:
             yield stack
@@ -226,7 +235,7 @@ def _ended_with_signals_ignored() -> Iterator[contextlib.ExitStack]:
 def _server(running: Services, port: int) -> None:
     state = awaited_state(port)
     if state == "ours":
-        print(f"server   http://127.0.0.1:{port} (was running)", flush=True)
+        print(f"server   http://127.0.0.1:{port} (already running)", flush=True)
         return
     if state != "free":
         raise ConfigError(taken_sentence(port, state))
@@ -244,7 +253,7 @@ def _server(running: Services, port: int) -> None:
                 f"The server did not answer within {SERVER_SECONDS} s; see {running.logs / 'server.log'}."
             )
         time.sleep(0.25)
-    print(f"server   http://127.0.0.1:{port} (its page asks for what `userrl server --password` prints)", flush=True)
+    print(f"server   http://127.0.0.1:{port} (`userrl server --password` prints the password of its page)", flush=True)
 
 
 def _run(running: Services, deployment: str, parameters: dict[str, Any]) -> int:
@@ -271,7 +280,7 @@ def _parameter(text: str) -> tuple[str, Any]:
 
 @contextlib.contextmanager
 def _signals_ignored() -> Iterator[None]:
-    """A second Ctrl-C must not leave half of the services behind."""
+    """Ignore signals, so that a second Ctrl-C does not leave services running."""
     before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield

@@ -1,4 +1,4 @@
-"""The result of a run as `make run` prints it, and what to do next."""
+"""The result of a run as `make run` prints it, and the next commands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from userrl.run.run import Run
 
 
 def show_result(run: Run | None, deployment: str, parameters: Mapping[str, Any]) -> None:
-    """Print a run's report and the next commands; nothing for a run without a report."""
+    """Print a run's report and the next commands. Print nothing for a run without a report."""
     if run is None or not has_report(run):
         return
     report = read_report(run)

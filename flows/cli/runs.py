@@ -18,14 +18,17 @@ if TYPE_CHECKING:
     from userrl.run.listed import ListedRun
 
 PATIENCE = 10.0
-"""Seconds that a flow has to end by itself."""
+"""Seconds that a flow may take to end by itself."""
 
-app = typer.Typer(help="Runs of this home: list, show, delete.", no_args_is_help=True)
+app = typer.Typer(help="Runs of this home: list, show, stop, delete.", no_args_is_help=True)
 
 
 @app.command("list")
 def list_runs(as_json: Json = False) -> None:
-    """Every run of this home, the oldest first: best and last validation, and whether it held what it had reached."""
+    """List every run of this home, oldest first, with best and last validation score and whether it held its best.
+
+    Example: userrl runs list
+    """
     from userrl.run.listed import listed_runs
 
     rows, problem = listed_runs()
@@ -41,7 +44,7 @@ def list_runs(as_json: Json = False) -> None:
     for row in rows:
         print(_line(row))
     print(
-        "best, last: mean validation score; collapsed: the last step lies far below the best (userrl report RUN: how far)"
+        "best, last: mean validation score; collapsed: the last step is far below the best (userrl report RUN shows how far)"
     )
 
 
@@ -50,7 +53,7 @@ def _line(row: ListedRun) -> str:
 
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(row.created))
     note = "   start it again to continue" if row.state == DIED else ""
-    note = f"   waits for a slot, held: {row.waits}" if row.waits else note
+    note = f"   waits for a slot; in use: {row.waits}" if row.waits else note
     scores = " ".join("    –" if score is None else f"{score:5.2f}" for score in (row.best, row.last))
     return (
         f"{row.run:44} {row.recipe:20} {row.seed:>5} {row.state:10} {row.stage or '':9} {scores} "
@@ -60,7 +63,10 @@ def _line(row: ListedRun) -> str:
 
 @app.command("show")
 def show_run(run: RunName = "latest", as_json: Json = False) -> None:
-    """What a run is, which stages are done, and where its files are."""
+    """Show a run's state, its finished stages and its folder.
+
+    Example: userrl runs show latest
+    """
     from userrl.run.results import stage_results
     from userrl.run.run import DIED, find
 
@@ -74,18 +80,18 @@ def show_run(run: RunName = "latest", as_json: Json = False) -> None:
     died = " (its process is gone; start it again to continue)" if status.state == DIED else ""
     print(f"{meant.id}: {status.state} {status.stage or ''}".rstrip() + died)
     if status.waits and status.state == "running":
-        print(f"waits for a slot, held: {status.waits}")
+        print(f"waits for a slot; in use: {status.waits}")
     if status.error:
         print(f"error: {plain(status.error)}")
     for name, result in stages.items():
         print(f"  {name:9} done, step {result.step}, {result.seconds:.1f} s")
     for sentence in _to_install(meant.info.resolved):
-        print(f"to play on: {sentence}")
+        print(f"to play it: {sentence}")
     print(f"folder {meant.folder}\nnext: userrl report {meant.id}, or userrl view and {run_address(meant.id)}")
 
 
 def _to_install(resolved: dict[str, Any]) -> list[str]:
-    """Return what a run's gyms lack here; nothing for a recipe of an earlier version that can no longer be read."""
+    """Return what must be installed to play a run's gyms. Empty for a recipe of an earlier version that cannot be read."""
     from curricula import from_resolved
     from curricula.feasibility import to_install
     from userrl_core.errors import ConfigError
@@ -98,7 +104,10 @@ def _to_install(resolved: dict[str, Any]) -> list[str]:
 
 @app.command("stop")
 def stop_run(run: RunName = "latest") -> None:
-    """Stop a run within seconds, also when its server or worker is gone; starting it again continues it."""
+    """Stop a run within seconds, even if its server or worker is gone. Starting the run again continues it.
+
+    Example: userrl runs stop latest
+    """
     from userrl.run.run import DIED, find
 
     meant = find(run)
@@ -106,13 +115,18 @@ def stop_run(run: RunName = "latest") -> None:
     if state not in ("running", DIED):  # the trainer of a flow that was killed may outlive it
         print(f"{meant.id} is {state}; nothing to stop")
         return
-    print(f"asked {meant.id} to stop; its last checkpoint stays", flush=True)
+    print(f"stopping {meant.id}; its last checkpoint stays", flush=True)
     meant.stop(PATIENCE)
 
 
 @app.command("delete")
-def delete_run(run: RunName, yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False) -> None:
-    """Remove a run's checkpoints and report; its turns stay in the warehouse."""
+def delete_run(
+    run: RunName, yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False
+) -> None:
+    """Delete a run's checkpoints and report. Its turns stay in the warehouse.
+
+    Example: userrl runs delete horizon-fork --yes
+    """
     from userrl.machine.slots import alone
     from userrl.run.run import delete, find
 

@@ -1,4 +1,4 @@
-"""``userrl schedule list|on|off``: which deployments a clock starts."""
+"""``userrl schedule list|on|off``: the deployments that start on a schedule."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ Name = Annotated[str, typer.Argument(help="A deployment, such as sweep/horizon."
 
 @app.command("list")
 def list_schedules(as_json: Json = False) -> None:
-    """Every schedule on the server, and whether it starts anything."""
+    """List every schedule on the server, and whether it is on.
+
+    Example: userrl schedule list
+    """
     rows = asyncio.run(_rows())
     if as_json:
         print(json.dumps(rows, indent=1))
@@ -38,13 +41,19 @@ def list_schedules(as_json: Json = False) -> None:
 
 @app.command()
 def on(name: Name) -> None:
-    """Let a clock start a deployment; needs a worker at that time, and may take hours (its budget says how many)."""
+    """Turn a deployment's schedule on. It needs a worker at that time, and may take hours (its budget limits them).
+
+    Example: userrl schedule on sweep/horizon
+    """
     _switch(name, active=True)
 
 
 @app.command()
 def off(name: Name) -> None:
-    """Let no clock start a deployment; what runs goes on, and it can still be started by hand."""
+    """Turn a deployment's schedule off. A run in progress continues, and the deployment can still be started by hand.
+
+    Example: userrl schedule off sweep/horizon
+    """
     _switch(name, active=False)
 
 
@@ -79,7 +88,7 @@ async def _set(name: str, active: bool) -> list[str]:
 
 
 def _client() -> PrefectClient:
-    """For the server that runs. Raises ConfigError where none does."""
+    """Return a client of the running server. Raises ConfigError if no server runs."""
     from flows.server.own_server import find_server
     from flows.server.settings import settle
     from userrl_core.errors import ConfigError
@@ -99,6 +108,6 @@ async def _scheduled(client: PrefectClient) -> Sequence[tuple[str, DeploymentRes
 
 
 def _when(schedule: Any) -> str:
-    """``0 1 * * * UTC``, or what the schedule says of itself."""
+    """Format a schedule as ``0 1 * * * UTC``, or in its own words."""
     cron = getattr(schedule, "cron", None)
     return f"{cron} {schedule.timezone or 'UTC'}" if cron else str(schedule)

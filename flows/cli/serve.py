@@ -1,4 +1,4 @@
-"""``userrl serve-user``, ``serve-gym`` and ``serve-tools``: a model that plays users, a gym and a domain's tools, over HTTP."""
+"""``userrl serve-user``, ``serve-gym`` and ``serve-tools``: servers for a user model, a gym, and the tools of a domain."""
 
 from __future__ import annotations
 
@@ -22,38 +22,49 @@ app = typer.Typer(add_completion=False, help="Serve users, gyms and tools over H
 
 @app.command(name="serve-user")
 def serve_user(
-    model: Annotated[str, typer.Option("--model", help="Hugging Face folder or name, e.g. Qwen/Qwen3-32B.")],
+    model: Annotated[str, typer.Option("--model", help="A Hugging Face folder or name, such as Qwen/Qwen3-32B.")],
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port of the OpenAI-compatible server.")] = 8000,
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
     name: Annotated[
-        list[str] | None, typer.Option("--name", help="A name under which other machines reach it; may be repeated.")
+        list[str] | None, typer.Option("--name", help="A host name that other machines use for it; may be repeated.")
     ] = None,
     python: Annotated[
-        str | None, typer.Option("--python", help="Interpreter of vLLM's environment ($USERRL_VLLM_PYTHON).")
+        str | None, typer.Option("--python", help="Python of vLLM's environment ($USERRL_VLLM_PYTHON).")
     ] = None,
-    tensor_parallel: Annotated[int, typer.Option("--tensor-parallel", min=1, help="GPUs for one copy.")] = 1,
+    tensor_parallel: Annotated[int, typer.Option("--tensor-parallel", min=1, help="GPUs per copy of the model.")] = 1,
     copies: Annotated[
-        int | None, typer.Option("--copies", min=1, help="Copies behind the one address; else as many as --gpus hold.")
+        int | None,
+        typer.Option("--copies", min=1, help="Copies behind one address. Default: as many as fit on --gpus."),
     ] = None,
     max_model_len: Annotated[
-        int | None, typer.Option("--max-model-len", help="Longest conversation in tokens.")
+        int | None, typer.Option("--max-model-len", help="Maximum length of a conversation in tokens.")
     ] = None,
-    memory: Annotated[float, typer.Option("--memory", min=0.05, max=0.99, help="Share of GPU memory.")] = 0.9,
-    gpus: Annotated[str | None, typer.Option("--gpus", help="Which GPUs, e.g. 6,7.")] = None,
+    memory: Annotated[float, typer.Option("--memory", min=0.05, max=0.99, help="Share of GPU memory to use.")] = 0.9,
+    gpus: Annotated[str | None, typer.Option("--gpus", help="GPUs to use, such as 6,7.")] = None,
     command: Annotated[
-        str | None, typer.Option("--command", help="Another server in place of vLLM; {port} is filled in.")
+        str | None, typer.Option("--command", help="Start this server instead of vLLM; {port} is filled in.")
     ] = None,
-    health: Annotated[str, typer.Option("--health", help="Path that answers 200 when all is well.")] = "/health",
-    start_timeout: Annotated[float, typer.Option("--start-timeout", help="Seconds until it must answer.")] = 900.0,
+    health: Annotated[
+        str, typer.Option("--health", help="Path that answers 200 when the server is healthy.")
+    ] = "/health",
+    start_timeout: Annotated[
+        float, typer.Option("--start-timeout", help="Seconds that the server may take to start.")
+    ] = 900.0,
     tool_parser: Annotated[
         str,
-        typer.Option("--tool-parser", help="vLLM's parser of tool calls, hermes for Qwen; none: tools are refused."),
+        typer.Option(
+            "--tool-parser",
+            help="vLLM's parser of tool calls (hermes for Qwen). none: requests with tools are refused.",
+        ),
     ] = "hermes",
     extra: Annotated[
         list[str] | None, typer.Argument(help="After --: more arguments for vLLM.", metavar="[-- ARGUMENTS]")
     ] = None,
 ) -> None:
-    """Serve a model until Ctrl-C: waits for health, restarts it with pauses when it dies, stops it at the end."""
+    """Serve a model as simulated user until Ctrl-C. The server waits until the model is healthy, and restarts it if it dies.
+
+    Example: userrl serve-user --model Qwen/Qwen3-32B --gpus 6,7
+    """
     from flows.server.front_door import guarded, served
     from userrl.machine.home import home
     from userrl.machine.slots import named
@@ -80,7 +91,7 @@ def serve_user(
     supervisor = Supervisor(options, home() / "serve" / str(port), typer.echo)
 
     def stop(number: int, frame: FrameType | None) -> None:
-        # From a thread: a signal handler must not wait for the process that it stops.
+        # In a thread, because a signal handler must not wait for the process that it stops.
         threading.Thread(target=supervisor.stop).start()
 
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -103,15 +114,22 @@ def serve_gym(
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port.")] = 8100,
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
     name: Annotated[
-        list[str] | None, typer.Option("--name", help="A name under which other machines reach it; may be repeated.")
+        list[str] | None, typer.Option("--name", help="A host name that other machines use for it; may be repeated.")
     ] = None,
-    split: Annotated[str, typer.Option("--split", help="train, validation or test.")] = "test",
-    tier: Annotated[str | None, typer.Option("--tier", help="Difficulty tier, where the gym has tiers.")] = None,
-    user_model: Annotated[str | None, typer.Option("--user-model", help="A served model plays the user.")] = None,
-    user_url: Annotated[str | None, typer.Option("--user-url", help="Its /v1 address.")] = None,
-    idle: Annotated[float, typer.Option("--idle", min=1.0, help="Seconds until an unused session is closed.")] = 3600.0,
+    split: Annotated[str, typer.Option("--split", help="Split of the tasks: train, validation or test.")] = "test",
+    tier: Annotated[str | None, typer.Option("--tier", help="Difficulty tier, for gyms that have tiers.")] = None,
+    user_model: Annotated[
+        str | None, typer.Option("--user-model", help="A served model that simulates the user.")
+    ] = None,
+    user_url: Annotated[str | None, typer.Option("--user-url", help="The user model's /v1 address.")] = None,
+    idle: Annotated[
+        float, typer.Option("--idle", min=1.0, help="Seconds after which an unused session is closed.")
+    ] = 3600.0,
 ) -> None:
-    """Serve a gym as AgentGym's servers do (create, reset, step, observation, close) and as OpenEnv's do, until Ctrl-C."""
+    """Serve a gym over HTTP until Ctrl-C, with AgentGym's routes (create, reset, step, observation, close) and OpenEnv's.
+
+    Example: userrl serve-gym travel --port 8100
+    """
     from flows.server.front_door import guarded, serve
     from flows.serving import openenv
     from flows.serving.gym_server import GymServer, app_of
@@ -130,7 +148,7 @@ def serve_gym(
 
 @app.command(name="serve-tools")
 def serve_tools(
-    domain: Annotated[str, typer.Argument(help="outfitter, bikes, retail or airline.")],
+    domain: Annotated[str, typer.Argument(help="The domain: outfitter, bikes, retail or airline.")],
     data: Annotated[
         Path | None,
         typer.Option("--data", help="Folder of the published data, for retail and airline ($USERRL_PUBLISHED_DATA)."),
@@ -138,11 +156,16 @@ def serve_tools(
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port.")] = 8200,
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
     name: Annotated[
-        list[str] | None, typer.Option("--name", help="A name under which other machines reach it; may be repeated.")
+        list[str] | None, typer.Option("--name", help="A host name that other machines use for it; may be repeated.")
     ] = None,
-    idle: Annotated[float, typer.Option("--idle", min=1.0, help="Seconds until an unused session is closed.")] = 3600.0,
+    idle: Annotated[
+        float, typer.Option("--idle", min=1.0, help="Seconds after which an unused session is closed.")
+    ] = 3600.0,
 ) -> None:
-    """Serve a domain's tools as REST routes and as MCP tools, each session on its own database, until Ctrl-C."""
+    """Serve a domain's tools as REST routes and MCP tools until Ctrl-C. Each session has its own database.
+
+    Example: userrl serve-tools outfitter
+    """
     from flows.server.front_door import guarded, serve
     from flows.serving.tool_server import ToolServer, app_of
     from userrl.machine.home import home, published_data
@@ -154,13 +177,13 @@ def serve_tools(
     door = guarded(app_of(server), host, name or [], home())
     typer.echo(
         f"{domain}: {len(server.domain.tools)} tools, {len(tasks)} tasks at http://{host}:{port}{_token(door, home())} "
-        "(POST /sessions begins one, Ctrl-C stops it)"
+        "(POST /sessions starts a session, Ctrl-C stops the server)"
     )
     serve(door, host, port)
 
 
 def _token(door: FrontDoor, home: Path) -> str:
-    """Where the token is; itself it stays out of logs."""
+    """Say where the token is stored. The token itself stays out of logs."""
     from flows.server.front_door import TOKEN, token_file
 
     if door.token is None:

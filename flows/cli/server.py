@@ -1,4 +1,4 @@
-"""``userrl server``: the Prefect server of this home, with everything that a worker needs to be there."""
+"""``userrl server``: the Prefect server of this home, with the work pool and limits that a worker needs."""
 
 from __future__ import annotations
 
@@ -18,15 +18,18 @@ READY_SECONDS = 180.0
 @app.command(name="server")
 def server(
     port: Annotated[
-        int | None, typer.Option("--port", min=1, max=65535, help="Port ($USERRL_PORT, else 4311).")
+        int | None, typer.Option("--port", min=1, max=65535, help="Port. Default: $USERRL_PORT, else 4311.")
     ] = None,
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
     name: Annotated[
-        list[str] | None, typer.Option("--name", help="A name under which other machines reach it; may be repeated.")
+        list[str] | None, typer.Option("--name", help="A host name that other machines use for it; may be repeated.")
     ] = None,
-    password: Annotated[bool, typer.Option("--password", help="Print the password for the web page and stop.")] = False,
+    password: Annotated[bool, typer.Option("--password", help="Print the password of the web page and exit.")] = False,
 ) -> None:
-    """Start the Prefect server: this machine alone may reach it, and only with the home's password; until Ctrl-C."""
+    """Start the Prefect server of this home until Ctrl-C. Only this machine can reach it, with the home's password.
+
+    Example: userrl server
+    """
     import os
 
     from flows.server import password as passwords
@@ -48,7 +51,7 @@ def server(
 
 
 def taken_sentence(port: int, state: str) -> str:
-    """Why no server can be started at a port."""
+    """Return the sentence that says why no server can start at a port."""
     if state == "ours":
         return f"This home's server runs already at http://127.0.0.1:{port}; stop that one first, or use it."
     if state == "open":
@@ -60,7 +63,7 @@ def taken_sentence(port: int, state: str) -> str:
 
 
 def _provision(port: int, url: str, environment: dict[str, str]) -> None:
-    """Make pool, limits and automation once the server answers, and say what comes next."""
+    """Create pool, limits and automation once the server answers, then print the next commands."""
     from flows.server.own_server import server_state
     from flows.server.password import password_file
     from userrl.machine.home import home
@@ -81,10 +84,10 @@ def _provision(port: int, url: str, environment: dict[str, str]) -> None:
     if done.returncode:
         typer.echo(f"the work pool could not be made: {(done.stderr.strip().splitlines() or ['?'])[-1]}", err=True)
         return
-    # A terminal is its owner's; a file or a log would keep the password for others to read.
+    # Only its owner reads a terminal; in a file or a log others could read the password.
     secret = environment["PREFECT_API_AUTH_STRING"] if sys.stdout.isatty() else f"in {password_file(home())}"
     typer.echo(
-        f"server    {url}\npassword  {secret} (the web page asks once; commands in this folder have it)\n"
+        f"server    {url}\npassword  {secret} (the web page asks for it once; commands in this folder know it)\n"
         "next      prefect worker start --pool gpu --type process     in another terminal, in this folder\n"
         "          prefect deploy --all --no-prompt                   once, in a third\n"
         "          prefect deployment run train/equalized-r2g --watch"

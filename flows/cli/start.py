@@ -1,4 +1,4 @@
-"""The program ``userrl``: what can go on beside the imports is begun before them."""
+"""The program ``userrl``. It starts the SQL process before the imports, so that both run in parallel."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> None:
-    """Call the command line. A question in SQL is answered in another process, which has imports of its own."""
+    """Call the command line. A SQL question is answered in another process, which has its own imports."""
     if sys.argv[1:2] == ["sql"]:
         from warehouse.query import sandbox
 

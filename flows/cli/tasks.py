@@ -1,4 +1,4 @@
-"""``userrl tasks``: what there is to play, whether it can be solved, more of it, and the published ones."""
+"""``userrl tasks``: list, check, generate and import tasks."""
 
 from __future__ import annotations
 
@@ -23,19 +23,24 @@ from userrl_core.gyms.clones import import_clone
 from userrl_core.gyms.proof import Proof, first_of_each_source, proofs
 from userrl_core.gyms.taskfile import write_tasks
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Look at, check, make and import tasks.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="List, check, generate and import tasks.")
 app.command(name="synthesise")(synthesise)
 app.command(name="filter")(filter_by_difficulty)
-AsJson = Annotated[bool, typer.Option("--json", help="The outcome as JSON.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
 @app.command(name="list")
 def list_tasks(
-    gym: Annotated[str | None, typer.Argument(help="A gym, to see its tasks' ids; none counts them all.")] = None,
-    split: Annotated[str | None, typer.Option("--split", help="train, validation or test.")] = None,
+    gym: Annotated[
+        str | None, typer.Argument(help="A gym whose task ids to list. Default: count the tasks of every gym.")
+    ] = None,
+    split: Annotated[str | None, typer.Option("--split", help="Only this split: train, validation or test.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Count the tasks of every gym, or name those of one."""
+    """Count the tasks of every gym, or list those of one gym.
+
+    Example: userrl tasks list travel --split test
+    """
     with refusals("tasks", OSError):
         if gym is not None:
             tasks = [task for task in every_task(gym) if split in (None, task.split)]
@@ -66,11 +71,16 @@ def list_tasks(
 @app.command()
 def show(
     gym: Annotated[str, typer.Argument(help="The gym.")],
-    task_id: Annotated[str | None, typer.Argument(help="A task's id or its beginning; else the first ones.")] = None,
-    split: Annotated[str | None, typer.Option("--split", help="Only this split.")] = None,
-    count: Annotated[int, typer.Option("-n", help="How many, without an id.", min=1)] = 1,
+    task_id: Annotated[
+        str | None, typer.Argument(help="A task's id or the beginning of it. Default: the first tasks.")
+    ] = None,
+    split: Annotated[str | None, typer.Option("--split", help="Only this split: train, validation or test.")] = None,
+    count: Annotated[int, typer.Option("-n", help="Number of tasks, without an id.", min=1)] = 1,
 ) -> None:
-    """Print tasks as JSON, the hidden answers included."""
+    """Print tasks as JSON, including the hidden answers.
+
+    Example: userrl tasks show travel -n 3
+    """
     with refusals("tasks", OSError):
         tasks = [task for task in every_task(gym) if split in (None, task.split)]
         if task_id is not None:
@@ -83,14 +93,19 @@ def show(
 
 @app.command()
 def validate(
-    gyms: Annotated[list[str] | None, typer.Argument(help="Gyms to check.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Every gym, imported tasks included.")] = False,
+    gyms: Annotated[list[str] | None, typer.Argument(help="The gyms to check.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Check every gym, including imported tasks.")] = False,
     limit: Annotated[
-        int | None, typer.Option("--limit", help="At most this many tasks a gym and source.", min=1)
+        int | None, typer.Option("--limit", help="Maximum number of tasks per gym and source.", min=1)
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Play every task's gold solution with the rule user. Exit 1 when one misses the full score, or ours has no proof."""
+    """Play the gold solution of every task with the rule user.
+
+    Exit with 1 if a task misses the full score, or if a task of ours has no solution.
+
+    Example: userrl tasks validate travel
+    """
     if not gyms and not everything:
         typer.echo("userrl tasks validate: name gyms, or give --all.", err=True)
         raise typer.Exit(2)
@@ -115,12 +130,17 @@ def validate(
 @app.command()
 def generate(
     gym: Annotated[str, typer.Argument(help="The gym.")],
-    count: Annotated[int, typer.Option("-n", help="How many.", min=1)] = 10,
-    seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same tasks.")] = 0,
-    out: Annotated[Path | None, typer.Option("--out", help="A JSONL file; the terminal by default.")] = None,
-    tier: Annotated[str | None, typer.Option("--tier", help="A difficulty tier, where the gym has them.")] = None,
+    count: Annotated[int, typer.Option("-n", help="Number of tasks.", min=1)] = 10,
+    seed: Annotated[int, typer.Option("--seed", help="Seed; the same seed gives the same tasks.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="A JSONL file to write. Default: print to the terminal.")
+    ] = None,
+    tier: Annotated[str | None, typer.Option("--tier", help="Difficulty tier, for gyms that have tiers.")] = None,
 ) -> None:
-    """Make new tasks with a gym's generator."""
+    """Generate new tasks with a gym's generator.
+
+    Example: userrl tasks generate errand -n 100 --seed 1 --out errands.jsonl
+    """
     with refusals("tasks", OSError):
         try:
             made = generate_tasks(gym, count, seed, **({"tier": tier} if tier else {}))
@@ -137,14 +157,17 @@ def generate(
 @app.command(name="import")
 def import_tasks(
     sources: Annotated[
-        list[Path], typer.Option("--from", help="The root of a clone of a released repository; repeatable.")
+        list[Path], typer.Option("--from", help="The root of a clone of a released repository; may be repeated.")
     ],
     gym: Annotated[
-        str | None, typer.Option("--gym", help="One gym whose tasks to read; none: all that a clone has.")
+        str | None, typer.Option("--gym", help="Import the tasks of this gym only. Default: all data of the clone.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Bring published tasks into this home: the data of whole clones, for `data: published`, or one gym's tasks."""
+    """Import published tasks: the data of whole clones, for `data: published`, or the tasks of one gym.
+
+    Example: userrl tasks import --from UserRL
+    """
     if gym is None:
         with refusals("tasks", OSError):
             parts = [import_clone(source, published_data()) for source in sources]
@@ -166,7 +189,7 @@ def import_tasks(
         return
     split = ", ".join(f"{counts[name]:,} {name}" for name in SPLITS)
     typer.echo(f"{len(tasks):,} {gym} tasks ({split}) in {path}.")
-    typer.echo(f"Next: userrl tasks validate {gym}; a recipe trains on them with gyms.{gym}.published: imported")
+    typer.echo(f"Next: userrl tasks validate {gym}; train on them with gyms.{gym}.published: imported in a recipe")
 
 
 def _progress(gym: str, outcomes: Sequence[Proof], *, quiet: bool) -> Sequence[Proof]:

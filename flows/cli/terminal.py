@@ -1,4 +1,4 @@
-"""What reaches a terminal: foreign text is shown and never obeyed, and a refusal is one sentence."""
+"""Terminal output: escape sequences in foreign text are disarmed, and a refusal is one sentence."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from userrl_core.errors import UserRLError
 
 @contextmanager
 def refusals(command: str, *more: type[Exception]) -> Iterator[None]:
-    """A boundary error, or one of ``more``, becomes one sentence on stderr and exit 1."""
+    """Turn a UserRLError, or one of ``more``, into one sentence on stderr and exit status 1."""
     refused: tuple[type[Exception], ...] = (UserRLError, *more)
     try:
         yield

@@ -1,4 +1,4 @@
-"""``userrl warehouse``: keep the warehouse in order."""
+"""``userrl warehouse``: maintenance and export of the warehouse."""
 
 from __future__ import annotations
 
@@ -11,18 +11,23 @@ import typer
 
 from flows.cli.terminal import plain, refusals
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Keep the warehouse in order.")
-Root = Annotated[Path | None, typer.Option("--warehouse", help="Folder of the warehouse.")]
-AsJson = Annotated[bool, typer.Option("--json", help="The outcome as JSON.")]
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Compact, check and export the warehouse.")
+Root = Annotated[Path | None, typer.Option("--warehouse", help="The warehouse folder.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
 @app.command()
 def compact(
     root: Root = None,
-    everything: Annotated[bool, typer.Option("--all", help="Also the few segments of running experiments.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also pack the sealed segments of running experiments.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Seal what dead writers left, pack sealed segments, bring the text index up to date."""
+    """Seal files of dead writers, pack sealed segments, and update the text index.
+
+    Example: userrl warehouse compact
+    """
     from warehouse.upkeep.compact import compact as run
 
     with refusals("warehouse"):
@@ -36,20 +41,25 @@ def compact(
         f"indexed {done.indexed:,} turns."
     )
     if done.nulled:
-        typer.echo(f"{done.nulled} values did not fit their columns and are null.")
+        typer.echo(f"{done.nulled} values did not fit their columns and were set to null.")
     if done.torn_bytes:
-        typer.echo(f"{done.torn_bytes} bytes at the ends of dead writers' files were half a line and no row.")
+        typer.echo(
+            f"{done.torn_bytes} bytes at the ends of dead writers' files were incomplete lines and were skipped."
+        )
     if done.damaged:
-        typer.echo(f"{done.damaged} lines failed their checksum and were left out; their files are in quarantine/.")
+        typer.echo(f"{done.damaged} lines failed their checksum and were skipped; their files are in quarantine/.")
 
 
 @app.command()
 def check(
     root: Root = None,
-    repair: Annotated[bool, typer.Option("--repair", help="Repair what needs no invention.")] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="Repair problems that need no guess.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Verify ledgers, keys, gaps and schema versions. Exit 1 when something is wrong."""
+    """Verify ledgers, keys, gaps and schema versions. Exit with 1 if something is wrong.
+
+    Example: userrl warehouse check --repair
+    """
     from warehouse.upkeep.check import check as run
 
     with refusals("warehouse"):
@@ -63,7 +73,7 @@ def check(
         typer.echo(f"{'Sound' if report.sound else 'Not sound'}: {rows or 'no rows'}.")
         if report.unchecked:
             typer.echo(
-                f"{report.unchecked} files of an earlier version have no checksum: only what cannot be read was found."
+                f"{report.unchecked} files of an earlier version have no checksum; in them only unreadable data was detected."
             )
         if not report.sound and not repair:
             typer.echo("Next: userrl warehouse check --repair")
@@ -72,7 +82,10 @@ def check(
 
 @app.command()
 def stats(root: Root = None, as_json: AsJson = False) -> None:
-    """How many rows there are, and in which files."""
+    """Count the rows of each table, and the files that hold them.
+
+    Example: userrl warehouse stats
+    """
     from warehouse.upkeep.stats import stats as run
 
     with refusals("warehouse"):
@@ -89,7 +102,10 @@ def stats(root: Root = None, as_json: AsJson = False) -> None:
 
 @app.command()
 def attach(root: Root = None) -> None:
-    """Print SQL that shows everything to any DuckDB client: userrl warehouse attach > attach.sql; duckdb -init attach.sql."""
+    """Print SQL that attaches all data in any DuckDB client.
+
+    Example: userrl warehouse attach > attach.sql; duckdb -init attach.sql
+    """
     from warehouse.query.attach import attach_script
 
     with refusals("warehouse"):
@@ -102,17 +118,22 @@ def export(
         str, typer.Argument(help="A folder or a URL such as s3://bucket/prefix; with --format, a file or folder.")
     ],
     root: Root = None,
-    option: Annotated[list[str] | None, typer.Option("--option", help="key=value for the file system.")] = None,
+    option: Annotated[
+        list[str] | None, typer.Option("--option", help="key=value for the file system; may be repeated.")
+    ] = None,
     form: Annotated[
         str | None,
-        typer.Option("--format", help="One run's conversations as messages, parquet, atif or inspect."),
+        typer.Option("--format", help="Write one run's conversations as messages, parquet, atif or inspect."),
     ] = None,
-    run_name: Annotated[str, typer.Option("--run", help="Of which run, with --format.")] = "latest",
-    phase: Annotated[str, typer.Option(help="Of which phase, with --format; all: of every one.")] = "evaluate",
-    policy: Annotated[str | None, typer.Option(help="Of which policy alone, with --format.")] = None,
+    run_name: Annotated[str, typer.Option("--run", help="With --format: the run.")] = "latest",
+    phase: Annotated[str, typer.Option(help="With --format: the phase, or all.")] = "evaluate",
+    policy: Annotated[str | None, typer.Option(help="With --format: only this policy.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Copy what is new as Parquet for any other engine (docs/scale.md), or a run's conversations for another tool."""
+    """Copy new rows as Parquet for another engine (docs/scale.md), or a run's conversations for another tool.
+
+    Example: userrl warehouse export conversations.jsonl --format messages --run latest
+    """
     if form is not None:
         _conversations(_root(root), Path(target), form, run_name, None if phase == "all" else phase, policy)
         return
@@ -130,10 +151,13 @@ def export(
 
 @app.command("import")
 def bring_in(
-    file: Annotated[Path, typer.Argument(help="A file that `export --format messages` or parquet wrote.")],
+    file: Annotated[Path, typer.Argument(help="A file written by `export --format messages` or `--format parquet`.")],
     root: Root = None,
 ) -> None:
-    """Read exported conversations back, as runs of this warehouse with their own ids."""
+    """Import exported conversations, as runs of this warehouse with their original ids.
+
+    Example: userrl warehouse import conversations.jsonl
+    """
     from warehouse.upkeep.exchange import conversations
 
     with refusals("warehouse"):

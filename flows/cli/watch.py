@@ -1,4 +1,4 @@
-"""One flow run as a person watches it: the stage, the step, the reward, the time that is left, and the result."""
+"""Live progress of one flow run: stage, step, reward, remaining time, and the result."""
 
 from __future__ import annotations
 
@@ -32,26 +32,28 @@ from userrl_core.number_format import number
 
 POLL_SECONDS = 0.5
 ANSWER_SECONDS = 2.0
-"""After which a server that does not answer is looked at: one that is busy listens, one that is gone does not."""
+"""Seconds after which an unanswered request makes us check the server's port. A busy server listens; a dead one does not."""
 OWN_TIME_SECONDS, CANCEL_SECONDS = 2.0, 3.5
-"""How long a trainer has to stop by itself after Ctrl-C, and all that is asked of the server then."""
+"""Seconds after Ctrl-C: for a trainer to stop by itself, and for all requests to the server."""
 AWAY = (TimeoutError, httpx.HTTPError, PrefectHTTPStatusError)
-"""How a server that is busy or gone shows itself."""
+"""Errors of a server that is busy or gone."""
 TICK_SECONDS = 0.1
-"""By which the times of files may lag the clock."""
+"""Seconds that file times may lag the clock."""
 
 
 async def follow(
     deployment: str, parameters: Mapping[str, Any], *, worker: subprocess.Popen[bytes], queue: str, log: Path
 ) -> int:
-    """Start a deployment and show it until it ends; 0 when it completed. Cancelled with this coroutine.
+    """Start a deployment and show it until it ends. Return 0 if it completed. Cancelling this coroutine cancels the run.
 
-    queue: the one that ``worker`` takes from. log: what the worker says.
+    queue: the queue that ``worker`` serves. log: the worker's log file.
     """
     async with get_client() as client:
         started = await _start(deployment, parameters, queue)
         screen = Screen()
-        recipe = f", recipe {parameters['recipe']}," if "recipe" in parameters else ""  # not the one it is named for
+        recipe = (
+            f", recipe {parameters['recipe']}," if "recipe" in parameters else ""
+        )  # may differ from the deployment's own
         screen.say(f"run      {deployment}{recipe} as flow run {started.name} ({time.strftime('%H:%M:%S')})")
         try:
             ended = await _watch(client, started.id, worker, log, screen)
@@ -88,7 +90,7 @@ async def _start(deployment: str, parameters: Mapping[str, Any], queue: str) -> 
 async def _watch(
     client: PrefectClient, flow_run: UUID, worker: subprocess.Popen[bytes], log: Path, screen: Screen
 ) -> FlowRun:
-    """Until the flow run is over. Raises TrainingError when its worker or the server is gone; a slow server is waited for."""
+    """Wait until the flow run is over. Raises TrainingError if its worker or the server is gone; a slow server is waited for."""
     while True:
         now: FlowRun | None = None
         with contextlib.suppress(*AWAY):
@@ -106,7 +108,7 @@ async def _watch(
 
 
 async def _cancel(client: PrefectClient, flow_run: UUID) -> None:
-    """Ask for a cancel and wait a moment, so that the trainer stops in its own time; what is left dies with the worker."""
+    """Request a cancel and wait a moment, so that the trainer can stop by itself. What remains dies with the worker."""
     from prefect.states import Cancelled, Cancelling
 
     await client.set_flow_run_state(flow_run, Cancelling())
@@ -119,7 +121,7 @@ async def _cancel(client: PrefectClient, flow_run: UUID) -> None:
 
 
 class Screen:
-    """One line that is rewritten on a terminal, and a line per stage and every ten seconds elsewhere."""
+    """Progress output: one line that is rewritten on a terminal; elsewhere a line per stage and every ten seconds."""
 
     def __init__(self) -> None:
         self._terminal = sys.stdout.isatty()
@@ -131,43 +133,43 @@ class Screen:
         self._waits: str | None = None
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Print a line that stays."""
         self.end()
         print(text, flush=True)
 
     def end(self) -> None:
-        """Leave the rewritten line as it is."""
+        """Finish the rewritten line."""
         if self._line and self._terminal:
             print(flush=True)
         self._line = ""
 
     def update(self, run: Run | None) -> None:
-        """What is new in the run's folder. Stages that run side by side are shown side by side."""
+        """Show what is new in the run's folder. Parallel stages share the line."""
         if run is None:
             return
         self._alarms = self._alarms or GrowingLines(alarm_file(run.folder), from_end=True)
         for path in sorted(run.folder.glob("stages/*/progress.jsonl")):
             stage = path.parent.name
             if stage not in self._stages:
-                # What was done before this screen was opened is not played back.
+                # Progress from before this screen was opened is not shown.
                 self._stages[stage] = _Shown(GrowingLines(path, from_end=(path.parent / "result.json").exists()))
             for line in self._stages[stage].reader:
                 self._show(stage, self._stages[stage], line)
         self._show_reused(run)
         waits = run.status.waits
         if waits and waits != self._waits:
-            self.say(f"waits for a slot, held: {waits}")
+            self.say(f"waits for a slot; in use: {waits}")
         self._waits = waits
         for line in self._alarms:
             self.say(plain(str(line["sentence"])))
 
     def _show_reused(self, run: Run) -> None:
-        """A line for each stage whose earlier result was taken since this screen was opened."""
+        """Print a line for each stage whose earlier result was reused since this screen was opened."""
         marks = sorted((mark.stat().st_mtime, mark.parent.name) for mark in run.folder.glob(f"stages/*/{REUSED_FILE}"))
         for moment, stage in marks:
             if moment >= self._opened and stage not in self._reused:
                 self._reused.add(stage)
-                self.say(f"{stage:13}reused, finished earlier with the same inputs")
+                self.say(f"{stage:13}reused: finished earlier with the same inputs")
 
     def _show(self, stage: str, shown: _Shown, line: Mapping[str, Any]) -> None:
         step, total = int(line["step"]), int(line["total"])
@@ -188,7 +190,7 @@ class Screen:
 
 @dataclass(slots=True)
 class _Shown:
-    """A stage on the screen. due: when its next line may stay. first: step and seconds of the first line seen."""
+    """A stage on the screen. due: when its next line may be printed. first: step and seconds of its first line."""
 
     reader: GrowingLines
     text: str = ""
@@ -197,7 +199,7 @@ class _Shown:
     first: tuple[int, float] | None = None
 
     def eta(self, step: int, total: int, seconds: float) -> str:
-        """From the pace since the stage's first line: the time before it was spent on loading."""
+        """Estimate the remaining time from the pace since the stage's first line. The time before it was spent on loading."""
         if self.first is None or step <= self.first[0]:
             self.first = (step, seconds)
             return ""
@@ -206,7 +208,7 @@ class _Shown:
 
 
 def _by_tier(tiers: Mapping[str, float]) -> str:
-    """Scores by tier, a gym at a time: ``errand depth-1 1.00, depth-2 .80``."""
+    """Format scores by tier, gym by gym: ``errand depth-1 1.00, depth-2 .80``."""
     gyms: dict[str, list[str]] = {}
     for name, score in tiers.items():
         gym, _, tier = name.partition(".")
@@ -215,7 +217,7 @@ def _by_tier(tiers: Mapping[str, float]) -> str:
 
 
 def _reason(run: Run | None, message: str | None) -> str:
-    """The sentence of the run's own error where it has one, else the state's message."""
+    """Return the run's own error sentence if it has one, else the state's message."""
     text = (run.status.error if run is not None else None) or message or "the run failed"
     return plain(re.sub(r"^(Flow run encountered an exception: )?(\w+: )?", "", text, count=1))
 

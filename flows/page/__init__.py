@@ -1,1 +1,1 @@
-"""The web page over the warehouse (`userrl view`): runs, trajectories, replay, groups, questions, people."""
+"""The web page over the warehouse (`userrl view`): runs, trajectories, replays, groups, SQL and people."""

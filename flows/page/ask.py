@@ -1,4 +1,4 @@
-"""A question in SQL: the same process, limits and refusals as ``userrl sql``; the answer as a table and as a chart."""
+"""The SQL page. It uses the same process, limits and refusals as ``userrl sql``, and shows a table and a chart."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from warehouse.query.sandbox import Answer, ask
 ROWS, SECONDS = 1_000, 30.0
 LIGHT: Literal["vscodeLight"] = "vscodeLight"
 DARK: Literal["vscodeDark"] = "vscodeDark"
-"""Themes of the editor whose colours can be read: keywords at least 4.5 to 1."""
+"""Editor themes with readable colours: keywords have a contrast of at least 4.5 to 1."""
 START = "SELECT gym, phase, count(*) AS n, avg(score) AS score FROM trajectories GROUP BY ALL ORDER BY ALL"
 
 
 class Question:
-    """The page of one question. text: the statement in the address, which fills the editor and is not run."""
+    """The SQL page. text: the statement in the address, which fills the editor and is not run."""
 
     def __init__(self, warehouse: Warehouse, text: str) -> None:
         self._warehouse, self._text = warehouse, text
         self._answer: Answer | None = None
 
     async def build(self) -> None:
-        """The box, the examples and the place of the answer."""
-        frame.heading("Ask")
+        """Draw the editor, the examples and the place of the answer."""
+        frame.heading("SQL")
         with ui.element("div").classes("panel flex flex-col gap-2"):
             self._box = ui.codemirror(self._text or START, language="SQL", theme=LIGHT, line_wrapping=True).classes(
                 "w-full"
@@ -40,10 +40,10 @@ class Question:
             self._box.props('aria-label="SQL"').style("height: 9rem")
             ui.timer(0.0, self._choose_theme, once=True)
             with ui.row().classes("items-center gap-3"):
-                ui.button("Ask", on_click=self._ask).props("no-caps")
+                ui.button("Run", on_click=self._ask).props("no-caps")
                 ui.button("Copy SQL", on_click=lambda: ui.clipboard.write(self._box.value)).props("no-caps outline")
-                ui.label(f"One statement that reads; at most {ROWS:,} rows and {SECONDS:g} s.").classes("quiet text-sm")
-            with ui.expansion("Shipped queries").classes("w-full"):
+                ui.label(f"One read-only statement; at most {ROWS:,} rows and {SECONDS:g} s.").classes("quiet text-sm")
+            with ui.expansion("Named queries").classes("w-full"):
                 for name, query in views.queries().items():
                     with ui.row().classes("items-baseline gap-2 flex-nowrap"):
                         ui.button(name, on_click=lambda name=name: self._use(name)).props("flat dense no-caps")
@@ -52,7 +52,7 @@ class Question:
         self._place = ui.column().classes("w-full gap-4")
 
     async def _choose_theme(self) -> None:
-        """The browser alone knows whether it is dark; in a light editor's colours dark text cannot be read there, and back."""
+        """Choose the dark editor theme if the browser is dark. Only the browser knows."""
         if await ui.run_javascript("document.body.classList.contains('body--dark')"):
             self._box.set_theme(DARK)
 
@@ -79,7 +79,7 @@ class Question:
         more = "; there are more" if answer.truncated else ""
         with ui.row().classes("items-center gap-3"):
             ui.label(f"{frame.many(len(answer.rows), 'row')}{more}").classes("quiet")
-            ui.link("address of this question", frame.address("/ask", q=text))
+            ui.link("Link to this query", frame.address("/ask", q=text))
             ui.button("Copy CSV", on_click=lambda: ui.clipboard.write(as_csv(answer))).props("no-caps outline size=sm")
         if not answer.rows:
             return
@@ -93,7 +93,7 @@ class Question:
 
 
 class _Chart:
-    """One column over another, of an answer with at least one number in it."""
+    """A chart of one column over another. The answer must have a numeric column."""
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
@@ -105,16 +105,18 @@ class _Chart:
         self.possible = bool(self._numbers) and len(first) > 1 and len(answer.rows) > 1
 
     def build(self) -> None:
-        """Chart with its choices of columns and form."""
+        """Draw the chart and the choices of its columns and type."""
         names = dict(enumerate(self._answer.columns))
         y = self._numbers[-1]
         varied = [n for n in names if n != y and any(row[n] != self._answer.rows[0][n] for row in self._answer.rows)]
         x = next(iter(varied), 0 if y else 1)
         with ui.expansion("Chart").classes("panel"):
             with ui.row().classes("gap-4"):
-                self._x = ui.select(names, value=x, label="over", on_change=self._draw)
-                self._y = ui.select({n: names[n] for n in self._numbers}, value=y, label="of", on_change=self._draw)
-                self._kind = ui.select(["bar", "line", "scatter"], value="bar", label="as", on_change=self._draw)
+                self._x = ui.select(names, value=x, label="X axis", on_change=self._draw)
+                self._y = ui.select({n: names[n] for n in self._numbers}, value=y, label="Y axis", on_change=self._draw)
+                self._kind = ui.select(
+                    ["bar", "line", "scatter"], value="bar", label="Chart type", on_change=self._draw
+                )
             self._made = ui.echart({}).classes("w-full").style("height: 20rem")
         self._draw()
 
@@ -128,7 +130,7 @@ class _Chart:
 
 
 def as_csv(answer: Answer) -> str:
-    """The rows as CSV; a text that a spreadsheet would compute begins with an apostrophe."""
+    """Return the rows as CSV. Texts that a spreadsheet would compute are prefixed with an apostrophe."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(answer.columns)

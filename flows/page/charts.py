@@ -1,4 +1,4 @@
-"""Options of the charts: plain data for ECharts."""
+"""Chart options: plain data for ECharts."""
 
 from __future__ import annotations
 
@@ -7,22 +7,25 @@ from dataclasses import dataclass
 from typing import Any
 
 COLORS = ("#3b82c4", "#c8741c", "#2e8b6a", "#b4609b", "#94743c", "#7276d8", "#d0504a", "#4a8fa8")
-"""Distinct in the common kinds of colour blindness, and each at least 3.5 to 1 on the panels of both themes."""
+"""Colours that are distinct in the common kinds of colour blindness. Contrast is at least 3.5 to 1 in both themes."""
 QUIET = "#7b8490"
 ALARM = "#d4524a"
 LINE = "rgba(128,136,148,.25)"
 GOOD, BAD = COLORS[2], COLORS[6]
+LABELS = {"reward": "Reward", "shaped": "Shaped credit", "advantage": "Advantage", "score": "Score"}
+"""Series names of the bars per turn or attempt."""
 
 LABEL_LINE, LETTER = 14, 6.5
-"""Pixels: the height of a label's line, and about the width of a letter."""
+"""Pixels: the height of a label's line, and the approximate width of a letter."""
 WIDE, NARROW = 680.0, 280.0
-"""Pixels across of the narrowest chart on a desk and on a telephone: labels that are apart in it are so in a wider one."""
+"""Width in pixels of the narrowest chart on a desktop and on a phone. Labels that fit there also fit in a wider chart."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A vertical line at a step. text: its label. kind: stage or alarm. note: what the sentence below the chart says of it, where
-    that is more."""
+    """A vertical line at a step. text: its label. kind: stage or alarm. note: the text in the sentence below the chart, if it
+    says more than the label.
+    """
 
     step: float
     text: str
@@ -31,20 +34,23 @@ class Mark:
 
 
 def bare(name: str) -> str:
-    """A curve's name without its phase."""
+    """Return a curve's name without its phase."""
     return name.removesuffix(" (training)").removesuffix(" (validation)")
 
 
 def colors(series: Iterable[str]) -> dict[str, str]:
-    """By what their names have in common, so that the two phases of one thing look alike."""
+    """Assign a colour to each name. The two phases of a curve share one colour."""
     return {name: COLORS[n % len(COLORS)] for n, name in enumerate(dict.fromkeys(map(bare, series)))}
 
 
 def curves(
     series: Mapping[str, Sequence[tuple[float, float | None]]], marks: Sequence[Mark], *, from_0_to_1: bool = False
 ) -> dict[str, Any]:
-    """Lines over steps. series: points by name; a name that ends in ``(training)`` is drawn thin. from_0_to_1: the axis of values,
-    where all of them lie there."""
+    """Return a chart of lines over steps.
+
+    series: points by name; a name that ends in ``(training)`` is drawn thin. from_0_to_1: fix the value axis to [0, 1] if
+    all values are inside.
+    """
     lines: list[dict[str, Any]] = []
     color = colors(series)
     for name, points in series.items():
@@ -85,7 +91,7 @@ def curves(
 
 
 def _mark_lines(marks: Sequence[Mark], low: float, high: float, across: float) -> tuple[dict[str, Any], int]:
-    """The lines with their labels for a chart of this width, and how many pixels lie above its curves."""
+    """Return the labelled lines for a chart of this width, and the pixels needed above its curves."""
     placed = _placed(marks, low, high, across)
     lines = {
         "symbol": "none",
@@ -109,8 +115,10 @@ def _mark_lines(marks: Sequence[Mark], low: float, high: float, across: float) -
 
 
 def _placed(marks: Sequence[Mark], low: float, high: float, across: float) -> list[tuple[Mark, int, str]]:
-    """Each mark with the height of its label in pixels above the chart, and which side of its line it lies on: labels that would
-    cover one another stand one above the other, and none reaches over the chart's edge."""
+    """Place each mark's label: its height in pixels above the chart, and its alignment to the line.
+
+    Labels that would overlap are stacked, and no label crosses the edge of the chart.
+    """
     placed: list[tuple[Mark, int, str]] = []
     taken: list[tuple[float, float, int, int]] = []
     for mark in sorted(marks, key=lambda mark: (mark.step, mark.kind != "stage")):
@@ -133,7 +141,7 @@ def _height(mark: Mark) -> int:
 
 
 def _over_steps(top: int) -> dict[str, Any]:
-    """A chart's frame over steps. top: pixels above its curves."""
+    """Return the frame of a chart over steps. top: pixels above its curves."""
     return {
         "animation": False,
         "grid": {"left": 44, "right": 28, "top": top, "bottom": 44},
@@ -141,7 +149,7 @@ def _over_steps(top: int) -> dict[str, Any]:
         "tooltip": {"trigger": "axis", "confine": True},
         "xAxis": {
             "type": "value",
-            "name": "step",
+            "name": "Step",
             "nameLocation": "middle",
             "nameGap": 24,
             "min": "dataMin",
@@ -152,7 +160,7 @@ def _over_steps(top: int) -> dict[str, Any]:
 
 
 def shares(steps: Sequence[int], parts: Mapping[str, Sequence[float]]) -> dict[str, Any]:
-    """Shares of a whole over steps, one above the other. parts: by name, one share a step."""
+    """Return a chart of stacked shares over steps. parts: one share per step, by name."""
     return {
         **_over_steps(16),
         "yAxis": {"type": "value", "min": 0, "max": 100, **_axis()},
@@ -173,7 +181,7 @@ def shares(steps: Sequence[int], parts: Mapping[str, Sequence[float]]) -> dict[s
 
 
 def turn_bars(turns: Sequence[int], values: Mapping[str, Sequence[float | None]]) -> dict[str, Any]:
-    """Bars per turn, one series a name."""
+    """Return a chart of bars per turn, with one series per name."""
     return {
         "animation": False,
         "grid": {"left": 48, "right": 16, "top": 28, "bottom": 28},
@@ -183,7 +191,7 @@ def turn_bars(turns: Sequence[int], values: Mapping[str, Sequence[float | None]]
         "yAxis": {"type": "value", **_axis()},
         "series": [
             {
-                "name": name,
+                "name": LABELS.get(name, name),
                 "type": "bar",
                 "data": _signed(name, data),
                 "itemStyle": {"color": GOOD if name == "advantage" else COLORS[n]},
@@ -194,14 +202,14 @@ def turn_bars(turns: Sequence[int], values: Mapping[str, Sequence[float | None]]
 
 
 def _signed(name: str, data: Sequence[float | None]) -> list[Any]:
-    """An advantage below 0 has a colour of its own."""
+    """Colour negative advantages differently."""
     if name != "advantage":
         return list(data)
     return [{"value": v, "itemStyle": {"color": BAD if (v or 0) < 0 else GOOD}} for v in data]
 
 
 def of_columns(rows: Sequence[Sequence[Any]], x: int, y: int, kind: str, names: Sequence[str]) -> dict[str, Any]:
-    """One column of an answer over another. kind: line, bar or scatter."""
+    """Return a chart of one column over another. kind: line, bar or scatter."""
     numeric = all(isinstance(row[x], (int, float)) and not isinstance(row[x], bool) for row in rows)
     points = [[row[x], row[y]] if numeric else row[y] for row in rows]
     axis: dict[str, Any] = {"type": "value", "scale": True} if numeric and kind != "bar" else {"type": "category"}
@@ -219,7 +227,7 @@ def of_columns(rows: Sequence[Sequence[Any]], x: int, y: int, kind: str, names: 
 
 
 def spark_points(values: Sequence[float]) -> str:
-    """The points of a line in a box of 100 by 24."""
+    """Return the points of a sparkline in a box of 100 by 24."""
     if len(values) < 2:
         return ""
     low, high = min(values), max(values)

@@ -1,4 +1,4 @@
-"""The credit of a group's turns under other settings than those that it was trained with (UserRL section 3)."""
+"""Credit of a group's turns under other settings than the run's own (UserRL section 3)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCORES = ("sum", "mean", "r2g")
 
 @dataclass(frozen=True, slots=True)
 class CreditSettings:
-    """What a person may change; the rest stays the run's."""
+    """The credit settings that a reader may change. All others stay the run's own."""
 
     shaping: Any
     score: Any
@@ -24,7 +24,7 @@ class CreditSettings:
 
     @classmethod
     def of(cls, run: dict[str, Any]) -> CreditSettings:
-        """The run's own, or the defaults."""
+        """Return the run's own settings, or the defaults where it has none."""
         default = CreditConfig()
         shaping = run.get("shaping") if run.get("shaping") in SHAPINGS else default.shaping
         score = run.get("score") if run.get("score") in SCORES else default.score
@@ -33,21 +33,21 @@ class CreditSettings:
 
     @classmethod
     def logged(cls, run: dict[str, Any]) -> CreditSettings:
-        """Those that the run's credit was logged under, also where its shaping is a package's and cannot be chosen here."""
+        """Return the settings of the logged credit. They may include a package's shaping, which cannot be chosen here."""
         own = cls.of(run)
         return replace(own, shaping=run.get("shaping") or own.shaping)
 
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """Per turn of one trajectory, shaped credit and advantage."""
+    """Shaped credit and advantage for each turn of one trajectory."""
 
     shaped: list[float]
     advantage: list[float]
 
 
 def rescored(members: Sequence[StoredConversation], run: dict[str, Any], settings: CreditSettings) -> list[Credit]:
-    """Credit of each member of a group. Raises ConfigError for settings that its rewards do not allow."""
+    """Compute the credit of each member of a group. Raises ConfigError for settings that its rewards do not allow."""
     given = _assigned(members, run, settings)
     return [
         Credit([float(s) for s in shaped], [float(a) for a in advantage])
@@ -56,22 +56,22 @@ def rescored(members: Sequence[StoredConversation], run: dict[str, Any], setting
 
 
 def push_of(members: Sequence[StoredConversation], run: dict[str, Any]) -> float | None:
-    """The group push of the advantages that were logged (docs/rewards.md); None where there are none."""
+    """Return the mean-advantage bias of a group, from the logged advantages (docs/rewards.md). None if none were logged."""
     logged = [[turn["advantage"] or 0.0 for turn in member.turns] for member in members]
     if not any(a for row in logged for a in row):
         return None
     credits = _assigned(
         members, run, CreditSettings("equalized", "sum", 1.0)
-    )  # says who scored below the mean, which is not asked here
+    )  # only tells which trajectories scored below the mean, which is not used here
     return measure_push(logged, [0] * len(members), credits, _tokens(members)).group
 
 
 def advantage_meaning(run: dict[str, Any], settings: CreditSettings) -> str:
-    """What an advantage says under these settings and the run's form."""
+    """Explain what an advantage means under these settings and the run's form."""
     if settings.shaping == "equalized":
         return (
-            f"equalized: how far the trajectory's return ({settings.score}) lies from the group's mean, in deviations, alike in "
-            "every turn; it averages 0"
+            f"equalized: the trajectory's return ({settings.score}) less the group's mean, in standard deviations, equal in "
+            "every turn; it averages 0 over the group"
         )
     form = run.get("form") or "released"
     return f"{settings.shaping} / {settings.score} in form {form}: {FORM_MEANINGS[form]}"

@@ -1,4 +1,4 @@
-"""What all pages share: the bar on top, colours, foreign text as text, tables, and a refusal as a sentence."""
+"""Elements shared by all pages: navigation, colours, tables, foreign text shown as text, and refusals as sentences."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ T = TypeVar("T")
 PAGES = {
     "Runs": "/",
     "Trajectories": "/trajectories",
-    "Ask": "/ask",
+    "SQL": "/ask",
     "Published": "/published",
     "People": "/people",
 }
 
 CUT = 4_000
-"""Characters of one text that are shown at first."""
+"""Characters of a long text that are shown at first."""
 
 LONGEST_WORD = 14
-"""Characters that a column of a narrow screen has room for: those of a trajectory's id."""
+"""Characters that fit in a column of a narrow screen: the length of a trajectory id."""
 
 STYLE = """
 :root { --line: #d9dee5; --quiet: #5d6673; --panel: #ffffff; --ground: #f5f7f9; --agent: #eaf1f8; --mark: #b4540a; }
@@ -72,7 +72,7 @@ body { background: var(--ground); } .body--dark { color-scheme: dark; }
 
 @contextmanager
 def frame(title: str, *, here: str = "") -> Iterator[None]:
-    """The page around what the block adds. A refusal inside it is shown as its sentence."""
+    """Draw the page around the block's content. A refusal inside the block is shown as a sentence."""
     ui.page_title(f"{title} · userrl")
     ui.colors(primary="#2f6ca8", secondary="#5d6673", accent="#b4540a", positive="#2e7d5b", negative="#b3372f")
     ui.add_css(STYLE)
@@ -90,18 +90,18 @@ def frame(title: str, *, here: str = "") -> Iterator[None]:
 
 
 def heading(text: str, *, level: int = 1) -> None:
-    """A heading, as text."""
+    """Draw a heading as plain text."""
     size = {1: "text-2xl font-semibold", 2: "text-lg font-semibold"}[level]
     ui.label(plain(text)).classes(size).props(f'role="heading" aria-level="{level}"')
 
 
 def sentence(text: str) -> None:
-    """What went wrong or is missing, in a sentence."""
+    """Draw a sentence that says what failed or is missing."""
     ui.label(plain(text)).classes("panel said").props('role="status"')
 
 
 def said(text: str | None, *classes: str) -> None:
-    """Foreign text: a label that never holds markup; a long one is cut until the reader asks for all of it."""
+    """Draw foreign text in a label without markup. A long text is cut until the reader asks for all of it."""
     whole = plain(text or "")
     label = ui.label(whole[:CUT]).classes(" ".join(("said", *classes))).props('dir="auto"')
     if len(whole) > CUT:
@@ -110,25 +110,27 @@ def said(text: str | None, *classes: str) -> None:
             label.set_text(whole)
             button.delete()
 
-        button = ui.button(f"show all {len(whole):,} characters", on_click=show_all).props("flat dense no-caps size=sm")
+        button = ui.button(f"Show all {len(whole):,} characters", on_click=show_all).props("flat dense no-caps size=sm")
 
 
-def turn(told: Mapping[str, Any], *, same: bool = False) -> None:
-    """A turn in a column beside others. same: drawn faintly, as another one says it too."""
+def turn(row: Mapping[str, Any], *, same: bool = False) -> None:
+    """Draw a turn in a column. same: drawn faintly, because another trajectory has the same turn."""
     with ui.element("div").classes("flex flex-col gap-1" + (" same" if same else "")):
-        earned = number(told["reward"], 2, sign=True)
-        ui.label(f"{told['turn']} · {told['choice'] or 'no readable call'} · {earned}").classes("quiet text-xs number")
-        said(told["content"] if told["choice"] else told["message"], "agent", "text-sm")
-        said(told["observation"] or "", "text-sm")
+        reward = number(row["reward"], 2, sign=True)
+        ui.label(f"Turn {row['turn']} · {row['choice'] or 'no readable call'} · reward {reward}").classes(
+            "quiet text-xs number"
+        )
+        said(row["content"] if row["choice"] else row["message"], "agent", "text-sm")
+        said(row["observation"] or "", "text-sm")
 
 
 def chip(text: str, *, kind: str = "") -> None:
-    """A short fact. kind: good, bad or odd."""
+    """Draw a short fact. kind: good, bad or odd."""
     ui.label(plain(text)).classes(f"chip {kind}")
 
 
 def address(path: str, **query: Any) -> str:
-    """A path with what is not None as its query."""
+    """Return a path with a query string. Values that are None or empty are left out."""
     given = {name: value for name, value in query.items() if value is not None and value != ""}
     return f"{path}?{urlencode(given)}" if given else path
 
@@ -139,7 +141,7 @@ SPARK = (
     '<polyline class="spark" :points="props.value"/></svg></q-td>'
 )
 WORD = '<q-td :props="props"><span v-if="props.value" :class="`chip ${props.row.kind}`" v-text="props.value"></span></q-td>'
-"""A short fact of a row, coloured by its ``kind``."""
+"""Template for a short fact of a row, coloured by the row's ``kind``."""
 
 
 def table(
@@ -152,10 +154,10 @@ def table(
     selection: bool = False,
     cards: bool = False,
 ) -> ui.table:
-    """A table of a page's rows. columns: labels by field. links: fields whose address is in ``href_<field>``.
+    """Return a table whose cells are plain text. Numbers are right-aligned.
 
-    wide: fields that narrow screens leave out. cards: there each row is a card of its own. Numbers are on the right; every text is
-    shown as text.
+    columns: labels by field. links: fields whose address is in ``href_<field>``. wide: fields hidden on narrow screens.
+    cards: on narrow screens each row is a card.
     """
     shown = [{name: plain(value) if isinstance(value, str) else value for name, value in row.items()} for row in rows]
     numeric = {c for c in columns if any(isinstance(row.get(c), (int, float)) for row in rows)}
@@ -180,20 +182,20 @@ def table(
 
 
 def _short(name: str, rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether no word of this column needs to be broken on a narrow screen."""
+    """Return whether all words of this column fit on a narrow screen without a break."""
     words = (word for row in rows for word in re.split(r"[\s-]+", str(row.get(name) or "")))
     return all(len(word) <= LONGEST_WORD for word in words)
 
 
 def many(count: int, what: str) -> str:
-    """A count and its noun."""
+    """Return a count with its noun."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 async def asked(question: Callable[[], T]) -> T:
-    """The answer to a question, asked beside the event loop so that other readers are not kept waiting.
+    """Run a query outside the event loop, so that other readers do not wait.
 
-    Raises CancelledError where the reader left the page meanwhile, or the server shuts down: NiceGUI says None instead.
+    Raises CancelledError if the reader left the page meanwhile or the server shuts down. NiceGUI returns None then.
     """
     answer = await run.io_bound(lambda: (question(),))
     if answer is None:

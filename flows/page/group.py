@@ -1,4 +1,4 @@
-"""All trajectories of one task in one step side by side: where they part, and what each was worth."""
+"""The page of one group: all trajectories of one task in one step, side by side, with the turns where they diverge."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from warehouse.query.browse import StoredConversation
 
 
 async def show_group(warehouse: Warehouse, traj_id: int) -> None:
-    """The group of this trajectory."""
+    """Draw the group of this trajectory."""
     members = await frame.asked(lambda: browse.group(warehouse, traj_id))
     if not members:
         raise ConfigError(f"There is no finished trajectory {traj_id}, so no group of it.")
@@ -33,23 +33,19 @@ async def show_group(warehouse: Warehouse, traj_id: int) -> None:
     known = [score for score in scores if score is not None]
     if len(known) > 1 and max(known) > min(known):
         with ui.row().classes("gap-1"):
-            ui.label("Widest apart in score:")
-            for member, what in zip(members[:2], ("best", "worst"), strict=True):
-                ui.link(f"{what}, {attempt(member.trajectory)}", f"/trajectory/{member.trajectory['traj_id']}")
+            ui.label("Largest difference in score:")
+            for member, rank in zip(members[:2], ("best", "worst"), strict=True):
+                ui.link(f"{rank}, {attempt(member.trajectory)}", f"/trajectory/{member.trajectory['traj_id']}")
             [turn, _] = browse.parting([member.turns for member in members[:2]])
-            ui.label(
-                "(they stand first below)"
-                if turn is None
-                else f"(first below; these two part from one another at turn {turn})"
-            )
+            ui.label("(shown first below)" if turn is None else f"(shown first below; they diverge at turn {turn})")
     else:
-        ui.label("All scores are equal: such a group has no advantage, and teaches nothing.").classes("mark")
+        ui.label("All scores are equal, so all advantages are zero and this group has no gradient.").classes("mark")
     runs = await frame.asked(lambda: warehouse.rows("FROM runs WHERE run_id = $run", run=first["run_id"]))
     with ui.element("div").classes("panel"):
         values = {"score": scores, "advantage": [_advantage(m) for m in members]}
         present = {name: data for name, data in values.items() if any(v is not None for v in data)}
         options = charts.turn_bars([m.trajectory["attempt"] + 1 for m in members], present)
-        options["xAxis"] |= {"name": "attempt", "nameLocation": "middle", "nameGap": 24}
+        options["xAxis"] |= {"name": "Attempt", "nameLocation": "middle", "nameGap": 24}
         options["xAxis"]["axisLabel"] |= {"interval": 0}
         options["grid"] |= {"bottom": 44}
         ui.echart(options).classes("w-full").style("height: 13rem")
@@ -58,29 +54,30 @@ async def show_group(warehouse: Warehouse, traj_id: int) -> None:
     with (
         ui.element("div")
         .classes("flex flex-nowrap gap-3 overflow-x-auto w-full pb-2")
-        .props('tabindex=0 aria-label="trajectories"')
+        .props('tabindex=0 aria-label="Trajectories"')
     ):
         for n, member in enumerate(members):
             _member(member, alone[n], _equals(members, n), _shared_turns(members, n))
 
 
 def _explain(members: Sequence[StoredConversation], run: dict[str, Any]) -> None:
-    """What the advantage is under the run's rule, and how far it pushes the whole group one way."""
-    push = push_of(members, run)
-    pushed = (
+    """Explain the advantage under the run's rule, with the group's mean-advantage bias."""
+    bias = push_of(members, run)
+    bias_text = (
         ""
-        if push is None
-        else f" Push of this group: {frame.number(push, 2)} (0 balanced, 1 all one way; docs/rewards.md)."
+        if bias is None
+        else f" Mean-advantage bias of this group: {frame.number(bias, 2)} (0: balanced, 1: all of one sign; docs/rewards.md)."
     )
     meaning = advantage_meaning(run, CreditSettings.logged(run))
-    ui.label(f"Advantage: the mean over an attempt's turns, red below 0. Under {meaning}.{pushed}").classes(
+    ui.label(f"Advantage: the mean over an attempt's turns, red if negative. Under {meaning}.{bias_text}").classes(
         "quiet text-sm"
     )
 
 
 def _widest_first(members: Sequence[StoredConversation]) -> list[StoredConversation]:
-    """The best and the worst, then the others as they were: what is to be compared stands side by side. Of equally good ones and
-    equally bad ones, the two that go together longest."""
+    """Put the best and the worst trajectory first, so that they can be compared. Of equally good and equally bad ones, choose
+    the pair with the most common first turns.
+    """
     scored = [m for m in members if m.trajectory["score"] is not None]
     if len(scored) < 2:
         return [*scored, *(m for m in members if m.trajectory["score"] is None)]
@@ -103,27 +100,27 @@ def _member(member: StoredConversation, alone: int | None, equals: Sequence[str]
             "quiet text-sm"
         )
         if equals:
-            ui.label(f"same as attempt{'s' if len(equals) > 1 else ''} {', '.join(equals)}").classes("mark text-sm")
+            ui.label(f"Same as attempt{'s' if len(equals) > 1 else ''} {', '.join(equals)}").classes("mark text-sm")
         for turn, same in zip(member.turns, shared, strict=True):
             if turn["turn"] == alone:
-                ui.label("from here on like no other attempt").classes("mark text-sm")
+                ui.label("Differs from all other attempts from here on").classes("mark text-sm")
             frame.turn(turn, same=same)
 
 
 def _equals(members: Sequence[StoredConversation], own: int) -> list[str]:
-    """The numbers of the attempts in which the same was said and heard from the first turn to the last."""
+    """Return the numbers of the attempts with exactly the same turns and replies."""
     said = [[(t["choice"], t["content"], t["observation"]) for t in m.turns] for m in members]
     return [str(m.trajectory["attempt"] + 1) for n, m in enumerate(members) if n != own and said[n] == said[own]]
 
 
 def _advantage(member: StoredConversation) -> float | None:
-    """Mean over the trajectory's turns; every turn's own is on its replay."""
+    """Return the mean advantage over the trajectory's turns. The replay page shows each turn's own."""
     known = [turn["advantage"] for turn in member.turns if turn["advantage"] is not None]
     return sum(known) / len(known) if known else None
 
 
 def _shared_turns(members: Sequence[StoredConversation], own: int) -> list[bool]:
-    """Whether some other trajectory has said and heard the same up to and with each turn."""
+    """Return for each turn whether another trajectory is identical up to and including it."""
     said: list[list[Any]] = [[(t["choice"], t["content"], t["observation"]) for t in m.turns] for m in members]
     return [
         any(other[: n + 1] == said[own][: n + 1] for m, other in enumerate(said) if m != own)

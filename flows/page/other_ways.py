@@ -1,6 +1,6 @@
-"""Other ways on from a turn: the checkpoint that the run chose plays on from it, beside what was stored.
+"""Alternative continuations from a turn, by the checkpoint that the run chose, next to the stored one.
 
-The library plays in a process of its own, which takes the model with it when it ends. Nothing is logged.
+The library samples them in a separate process, whose end frees the model's memory. Nothing is logged.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from warehouse.query.browse import StoredConversation
 
 WAYS = 4
 SECONDS = 180.0
-"""How long the process may take."""
+"""Seconds that the process may take."""
 
 LONGEST = 4_000
-"""Characters that a person may have the agent say."""
+"""Maximum number of characters of an edited agent reply."""
 
 _one_at_a_time = asyncio.Semaphore(1)
-"""Each holds a model in memory."""
+"""One continuation request at a time, because each holds a model in memory."""
 
 
 def possible(warehouse: Warehouse, shown: StoredConversation) -> bool:
-    """Whether the conversation can be replayed, and its run's checkpoint is here to go on."""
+    """Return whether the conversation can be replayed and its run's checkpoint is available."""
     row = shown.trajectory
     if row["gym"] not in names() or row["stop_reason"] is None or why_not(row["gym"], row["user_name"]):
         return False
@@ -47,13 +47,13 @@ def possible(warehouse: Warehouse, shown: StoredConversation) -> bool:
 
 
 class OtherWays:
-    """Below one turn: what else the agent is to say there, and the ways on."""
+    """The controls below one turn: an edited reply, and the continuations from there."""
 
     def __init__(self, traj_id: int, turns: Sequence[Mapping[str, Any]], number: int) -> None:
         self._traj_id, self._turns, self._number = traj_id, turns, number
 
     def build(self) -> None:
-        """A button that draws the rest."""
+        """Draw a button that opens the controls."""
         place = ui.column().classes("w-full gap-2")
 
         def unfold() -> None:
@@ -62,40 +62,42 @@ class OtherWays:
                 self._unfold()
 
         with place:
-            ui.button("other ways on from here", on_click=unfold).props("flat dense no-caps size=12px")
+            ui.button("Try alternatives from here", on_click=unfold).props("flat dense no-caps size=12px")
 
     def _unfold(self) -> None:
         with ui.element("div").classes("w-full flex flex-col gap-2"):
-            ui.label("Other ways on from here").classes("font-semibold")
+            ui.label("Alternatives from here").classes("font-semibold")
             ui.label(
-                f"The checkpoint that the run chose plays this turn and what follows {WAYS} times, sampling as in training; the "
-                "turns before it stay as they were. It is not the model of this step. Nothing is kept."
+                f"The run's chosen checkpoint plays this turn and the rest {WAYS} times, with sampling as in training. "
+                "Earlier turns stay unchanged. The checkpoint is not the model of this step. Nothing is stored."
             ).classes("quiet text-sm")
             with ui.row().classes("items-end gap-3 w-full"):
-                self._edit = ui.input("or the agent says here, such as: answer H1").props(f"maxlength={LONGEST} dense")
+                self._edit = ui.input("Or set the agent's reply here, such as: answer H1").props(
+                    f"maxlength={LONGEST} dense"
+                )
                 self._edit.classes("grow min-w-60")
-                self._button = ui.button("Play on", on_click=self._play).props("no-caps outline")
+                self._button = ui.button("Continue", on_click=self._play).props("no-caps outline")
             self._place = ui.column().classes("w-full")
 
     async def _play(self) -> None:
         self._button.disable()
         self._place.clear()
         with self._place:
-            ui.label("It plays …").classes("quiet").props('role="status"')
-        found: Sequence[Way] | str
+            ui.label("Playing …").classes("quiet").props('role="status"')
+        ways: Sequence[Way] | str
         try:
-            found = await self._played(str(self._edit.value or "").strip()[:LONGEST])
+            ways = await self._played(str(self._edit.value or "").strip()[:LONGEST])
         except UserRLError as error:
-            found = str(error)
+            ways = str(error)
         if self._place.is_deleted:
             return
         self._button.enable()
         self._place.clear()
         with self._place:
-            if isinstance(found, str):
-                frame.sentence(found)
+            if isinstance(ways, str):
+                frame.sentence(ways)
             else:
-                self._show(found)
+                self._show(ways)
 
     async def _played(self, edit: str) -> Sequence[Way]:
         request = BranchRequest(trajectory=self._traj_id, turn=self._number, k=WAYS, edit=edit or None)
@@ -107,17 +109,19 @@ class OtherWays:
         if scores:
             mean = frame.number(sum(scores) / len(scores))
             ui.label(
-                f"Mean score of {len(scores)} ways on: {mean}; so few show what can happen, not how often."
+                f"Mean score of {len(scores)} alternatives: {mean}. So few samples show what can happen, not how often."
             ).classes("text-sm")
         with (
             ui.element("div")
             .classes("flex flex-nowrap gap-3 overflow-x-auto w-full pb-2")
-            .props('tabindex=0 aria-label="other ways"')
+            .props('tabindex=0 aria-label="Alternatives"')
         ):
-            self._column("as it was", self._turns[self._number - 1 :], "")
+            self._column("Stored", self._turns[self._number - 1 :], "")
             for n, way in enumerate(ways, 1):
                 turns = [turn.model_dump() for turn in way.turns]
-                self._column(f"way {n}", turns, f"{ended(way.stop_reason, turns)}, score {frame.number(way.score)}")
+                self._column(
+                    f"Alternative {n}", turns, f"{ended(way.stop_reason, turns)}, score {frame.number(way.score)}"
+                )
 
     def _column(self, name: str, turns: Sequence[Mapping[str, Any]], ending: str) -> None:
         with ui.element("section").classes("panel member flex flex-col gap-2"):

@@ -1,7 +1,7 @@
-"""A person takes the user's part, or the agent's: consent, one conversation, a rating; several people at once.
+"""Pages on which a person plays the user or the agent: consent, one conversation, a rating. Several people can play at once.
 
-The conversation runs in a thread of its own, which waits for what the person types; the page shows what it has said so far, so
-that a reader may load it again, or come back after the connection was lost.
+A conversation runs in its own thread and waits for what the person types. The page shows its lines so far, so that the
+person can reload it or return after a lost connection.
 """
 
 from __future__ import annotations
@@ -32,54 +32,56 @@ from userrl_core.records import Trajectory
 from warehouse import Warehouse
 
 CONSENT = (
-    "I take part of my own will and can stop at any moment. What I write, how long I take, my rating and the name that I "
-    "choose are kept in this warehouse and may be used for research; I write nothing that says who I am."
+    "I take part voluntarily and can stop at any time. What I write, how long I take, my rating and the name that I "
+    "choose are stored in this warehouse and may be used for research. I will not write anything that identifies me."
 )
 
 IDLE_SECONDS = 1_800.0
-"""After so long without an answer a conversation ends without a score."""
+"""Seconds without an answer after which a conversation ends without a score."""
 
 KEPT_SECONDS = 6 * 3_600.0
-"""How long an ended conversation can be looked at under its address."""
+"""Seconds that an ended conversation stays available under its address."""
 
 MOST = 64
-"""Conversations at once."""
+"""Maximum number of simultaneous conversations."""
 
 CLOSING_SECONDS = 10.0
-"""How long a page that is closed waits for its conversations to end; their turns are in the log in any case."""
+"""Seconds that a closing page waits for its conversations. Their turns are in the log in any case."""
 
 LABEL = 25
-"""A question longer than this stays to be read above its answer."""
+"""A question longer than this stays visible above its answer."""
 
 SAID = {
-    "y": "Yes", "n": "No", "m": "Maybe", "0": "0: not at all", "0.5": "½: in part", "1": "1: wholly",
+    "y": "Yes", "n": "No", "m": "Maybe", "0": "0: not at all", "0.5": "½: in part", "1": "1: fully",
 }  # fmt: skip
-"""What a button says, where the answer is a letter or a number."""
+"""Button labels for answers that are a letter or a number."""
 
 _CHOICES = re.compile(r"\[([^\[\]]+/[^\[\]]+)\]\s*$")
 
 
 class PageConsole(Console):
-    """A console whose lines go to a page and whose answers come from it. Used by the conversation's thread; read by the page's."""
+    """A console whose lines go to a page and whose answers come from it. The conversation's thread uses it; the page
+    reads it.
+    """
 
     def __init__(self) -> None:
         super().__init__(self._exchange, self._say)
         self.lines: list[tuple[str, str]] = []
-        """(who, text): what was shown, ``note`` or ``said``, in order."""
+        """Lines in order, as (kind, text); kind is ``note`` (shown to the person) or ``said`` (typed by the person)."""
         self.prompt: str | None = None
-        """What is asked just now, None while the other side is at work."""
+        """The current question. None while the other side works."""
         self.options: Sequence[str] = ()
-        """Answers to choose from; none where any text will do."""
+        """Answers to choose from. Empty if any text is allowed."""
         self._answers: queue.Queue[str | None] = queue.Queue()
 
     def call(self, choices: Sequence[str]) -> str:
-        """What the person does as the agent."""
+        """Ask the person for the agent's call."""
         return self._exchange(
-            f"{' | '.join(choices)}: what it says" if len(choices) > 1 else f"{choices[0]}:", keep=False
+            f"{' | '.join(choices)}, then the text" if len(choices) > 1 else f"{choices[0]}:", keep=False
         )
 
     def choose(self, prompt: str, options: Sequence[str]) -> int:
-        """One of the options, by a button each."""
+        """Ask the person to choose an option with a button."""
         began = time.perf_counter()
         answer = ""
         while answer not in options:
@@ -88,7 +90,7 @@ class PageConsole(Console):
         return list(options).index(answer)
 
     def put(self, answer: str | None) -> None:
-        """From the page: an answer, or None for a person who leaves."""
+        """Take an answer from the page. None means that the person leaves."""
         self._answers.put(answer)
 
     def _exchange(self, prompt: str, options: Sequence[str] = (), *, keep: bool = True) -> str:
@@ -113,7 +115,7 @@ class PageConsole(Console):
 
 
 class Sitting:
-    """A conversation under way, in a thread of its own."""
+    """A conversation in progress, in its own thread."""
 
     def __init__(self, study: Study, talk: Talk, person: str) -> None:
         self.talk, self.person = talk, person
@@ -135,11 +137,11 @@ class Sitting:
             self.ended = time.monotonic()
 
     def join(self, seconds: float) -> None:
-        """Wait for its end."""
+        """Wait for the end of the conversation."""
         self._thread.join(seconds)
 
     def rate(self, rating: int, comment: str) -> None:
-        """Keep the person's rating."""
+        """Store the person's rating."""
         if self.trajectory is not None:
             self._study.tell(
                 self.trajectory, person=self.person, side=self.talk.side, rating=rating, comment=comment[:2_000]
@@ -147,9 +149,9 @@ class Sitting:
 
 
 class People:
-    """The pages of people: who is playing, and whom they may meet.
+    """The pages for people, and the conversations in progress.
 
-    served: fields of `ChatServer` of a model that is offered as the other side.
+    served: fields of `ChatServer` for a model that is offered as the other side.
     """
 
     def __init__(self, warehouse: Warehouse, served: dict[str, Any] | None = None) -> None:
@@ -160,7 +162,7 @@ class People:
         self._beginning = threading.Lock()
 
     def close(self) -> None:
-        """End every conversation, wait until its last words are logged, and seal what was logged."""
+        """End every conversation, wait until its last turns are logged, and seal the log."""
         for sitting in self._sittings.values():
             sitting.console.put(None)
         self._study.stop()
@@ -170,18 +172,18 @@ class People:
         self._study.close()
 
     async def show(self) -> None:
-        """Consent, the choice of a conversation, and how people did so far."""
+        """Draw the consent, the choice of a conversation, and the results so far."""
         frame.heading("People")
         with ui.element("div").classes("panel flex flex-col gap-3 max-w-2xl"):
-            ui.label("Take a part in a conversation. It is kept as any other, turn by turn.")
-            person = ui.input("a name of your choice, not your own").classes("w-full")
+            ui.label("Take part in a conversation. It is stored turn by turn, like any other.")
+            person = ui.input("Pseudonym (not your own name)").classes("w-full")
             with ui.row().classes("gap-4 items-end w-full"):
-                side = ui.select({"user": "the user", "agent": "the agent"}, value="user", label="my part").classes(
+                side = ui.select({"user": "the user", "agent": "the agent"}, value="user", label="You play").classes(
                     "min-w-28"
                 )
-                gym = ui.select(list(Other().gyms("user")), value="turtle", label="gym").classes("min-w-28")
-                other = ui.select(self._others("user"), value="rules", label="with").classes("min-w-40")
-                split = ui.select(["test", "train"], value="test", label="tasks").classes("min-w-20")
+                gym = ui.select(list(Other().gyms("user")), value="turtle", label="Gym").classes("min-w-28")
+                other = ui.select(self._others("user"), value="rules", label="Other side").classes("min-w-40")
+                split = ui.select(["test", "train"], value="test", label="Task split").classes("min-w-20")
 
             def meet() -> None:
                 try:
@@ -201,7 +203,7 @@ class People:
 
             async def begin() -> None:
                 if not consent.value:
-                    ui.notify("Tick the note first; nothing is kept without it.")
+                    ui.notify("Please tick the consent first. Nothing is stored without it.")
                     return
                 try:
                     given = str(person.value or ""), side.value, gym.value, other.value, split.value
@@ -215,7 +217,7 @@ class People:
         await self._results()
 
     async def show_sitting(self, token: str) -> None:
-        """One conversation: what was said, the question, and at the end the rating."""
+        """Draw one conversation with its current question, and the rating at the end."""
         sitting = self._sittings.get(token)
         if sitting is None:
             raise ConfigError(
@@ -234,7 +236,7 @@ class People:
         else:
             offered = {"rules": "the demonstrator"}
             for run in all_runs():
-                with contextlib.suppress(ConfigError):  # a recipe of another version, which nobody can play
+                with contextlib.suppress(ConfigError):  # a recipe of another version, which cannot be played
                     if run.checkpoint is not None and Checkpoint(run).gyms(side):
                         offered[f"run:{run.id}"] = f"checkpoint of {run.id}"
         return offered | ({"served": f"served {self._served.get('model', 'model')}"} if self._served else {})
@@ -272,9 +274,9 @@ class People:
             with ui.element("div").classes("panel overflow-x-auto"):
                 frame.heading(people_report.TITLE, level=2)
                 columns = {
-                    "gym": "gym", "part": "part", "other_side": "with", "simulated": "simulated by", "tasks": "tasks",
-                    "conversations": "conversations", "people": "people", "simulated_score": "simulated",
-                    "difference": "people − simulated",
+                    "gym": "Gym", "part": "Part", "other_side": "Other side", "simulated": "Simulated by", "tasks": "Tasks",
+                    "conversations": "Conversations", "people": "People", "simulated_score": "Simulated",
+                    "difference": "People − simulated",
                 }  # fmt: skip
                 frame.table([_paired(n, pair) for n, pair in enumerate(pairs)], columns, cards=True)
                 ui.label(people_report.NOTE).classes("quiet text-sm")
@@ -284,8 +286,8 @@ class People:
             with ui.element("div").classes("panel overflow-x-auto"):
                 frame.heading("Conversations so far", level=2)
                 columns = {
-                    "traj": "trajectory", "gym": "gym", "part": "part", "other_side": "with", "score": "score",
-                    "turns": "turns", "seconds": "seconds", "rating": "rating", "person": "by",
+                    "traj": "Trajectory", "gym": "Gym", "part": "Part", "other_side": "Other side", "score": "Score",
+                    "turns": "Turns", "seconds": "Seconds", "rating": "Rating", "person": "Person",
                 }  # fmt: skip
                 frame.table(
                     [_talk(row) for row in talks], columns, links=("traj",), wide=("turns", "seconds", "person")
@@ -293,7 +295,7 @@ class People:
 
 
 class SittingPage:
-    """Shows a sitting as it goes on."""
+    """The live view of one conversation."""
 
     def __init__(self, sitting: Sitting) -> None:
         self._sitting = sitting
@@ -302,7 +304,7 @@ class SittingPage:
         self._is_over = False
 
     def build(self) -> None:
-        """What was said, above what is asked."""
+        """Draw the lines so far and the current question below them."""
         self._lines = ui.column().classes("w-full gap-2 max-w-3xl").props('role="log" aria-live="polite"')
         self._question = ui.column().classes("w-full gap-2 max-w-3xl panel")
         self._timer = ui.timer(0.3, self._follow)
@@ -330,7 +332,7 @@ class SittingPage:
         self._question.clear()
         with self._question:
             if prompt is None:
-                ui.label("The other side is at work …").classes("quiet")
+                ui.label("Waiting for the other side …").classes("quiet")
                 return
             frame.said(prompt.strip() or "Your answer")
             if options:
@@ -340,7 +342,7 @@ class SittingPage:
                             "no-caps outline"
                         )
             else:
-                box = ui.textarea(label="your words").classes("w-full").props("autogrow autofocus rows=1")
+                box = ui.textarea(label="Your message").classes("w-full").props("autogrow autofocus rows=1")
                 send = self._answer(lambda: str(box.value or "").strip())
                 box.on("keydown.enter.exact.prevent", send)
                 ui.button("Send", on_click=send).props("no-caps").classes("self-end")
@@ -358,35 +360,35 @@ class SittingPage:
         trajectory, sitting = self._sitting.trajectory, self._sitting
         with self._question:
             if trajectory is None:
-                frame.said(sitting.failure or "This conversation could not be held.")
+                frame.said(sitting.failure or "This conversation failed.")
                 return
             score = "not scored" if trajectory.score is None else f"score {frame.number(trajectory.score)}"
             turns = [{"choice": turn.choice, "reward": turn.reward} for turn in trajectory.turns]
             word = ended(trajectory.stop_reason, turns)
-            ui.label(f"Over after {frame.many(len(turns), 'turn')}: {word}, {score}.")
+            ui.label(f"Ended after {frame.many(len(turns), 'turn')}: {word}, {score}.")
             if reason := _failure_of_the_other(trajectory, sitting.talk.side):
                 frame.said(reason)
             address = f"/trajectory/{trajectory.traj_id}"
-            ui.link("every turn", address)
+            ui.link("Show every turn", address)
             ui.label("How natural was the other side?")
-            stars = ui.rating(max=5, size="lg").props('aria-label="rating"')
-            comment = ui.input("a remark").classes("w-full")
+            stars = ui.rating(max=5, size="lg").props('aria-label="Rating"')
+            comment = ui.input("Comment").classes("w-full")
 
             def keep() -> None:
                 given = int(stars.value or 0)
                 sitting.rate(given, str(comment.value or ""))
                 self._question.clear()
                 with self._question:
-                    kept = f"Your rating is kept: {given} of 5." if given else "Kept without a rating."
-                    ui.label(f"{kept} Thank you.").props('role="status"')
-                    ui.link("another conversation", "/people")
-                    ui.link("every turn of this one", address)
+                    stored = f"Your rating is stored: {given} of 5." if given else "Stored without a rating."
+                    ui.label(f"{stored} Thank you.").props('role="status"')
+                    ui.link("Start another conversation", "/people")
+                    ui.link("Show every turn of this one", address)
 
-            ui.button("Keep the rating", on_click=keep).props("no-caps").classes("self-start")
+            ui.button("Submit rating", on_click=keep).props("no-caps").classes("self-start")
 
 
 def _failure_of_the_other(trajectory: Trajectory, side: Side) -> str:
-    """Why the conversation has no score, in a sentence; "" where it has one, and where the person left."""
+    """Return why the conversation has no score. Empty if it has one, or if the person left."""
     source, _, reason = (trajectory.reject_reason or "").partition(": ")
     return "" if source == ("user" if side == "user" else "policy") else reason
 

@@ -1,4 +1,4 @@
-"""A run's evaluation beside the published figures, each of ours with its interval, and with what the two differ in."""
+"""A run's evaluation next to published figures, with our intervals and the differences in the set-up."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ GROUP BY ALL
 
 
 async def show_published(warehouse: Warehouse, given: str) -> None:
-    """The evaluated runs to choose from, and the table of one."""
-    frame.heading("Published beside ours")
+    """Draw the choice of evaluated runs, and the table of one run."""
+    frame.heading("Published results compared with ours")
     evaluated = [row["run_id"] for row in await frame.asked(lambda: warehouse.rows(EVALUATED))]
     if not evaluated:
-        frame.sentence("No run has been evaluated yet; `userrl evaluate latest` does it.")
+        frame.sentence("No run has been evaluated yet. `userrl evaluate latest` evaluates the newest run.")
         return
     run_id = find_run(warehouse.root, given)["run_id"] if given else evaluated[0]
     ui.select(
         evaluated if run_id in evaluated else [run_id, *evaluated],
         value=run_id,
-        label="run",
+        label="Run",
         on_change=lambda event: ui.navigate.to(frame.address("/published", run=event.value)),
     ).classes("w-full max-w-lg")
     rows = await frame.asked(lambda: published_rows(warehouse, run_id))
@@ -45,21 +45,23 @@ async def show_published(warehouse: Warehouse, given: str) -> None:
         frame.sentence("This run has no evaluation.")
         return
     columns = {
-        "agent": "agent", "gym": "gym", "n": "tasks", "ours": "ours [95 % limits]", "published": "published",
-        "model": "published model", "difference": "ours less published", "why_not": "why they cannot be compared",
-        "data": "data", "user": "user", "horizon": "turns", "attempts": "attempts",
+        "agent": "Agent", "gym": "Gym", "n": "Tasks", "ours": "Ours [95 % limits]", "published": "Published",
+        "model": "Published model", "difference": "Ours − published", "why_not": "Why not comparable",
+        "data": "Data", "user": "User", "horizon": "Horizon", "attempts": "Attempts",
     }  # fmt: skip
     with ui.element("div").classes("panel overflow-x-auto"):
         frame.table(rows, columns, wide=("data", "user", "horizon", "attempts"), cards=True)
         ui.label(
-            "Limits are over tasks (Student's t; Wilson's for verdicts at fewer than 100 tasks; a dash where there is one task). "
-            "The paper prints none. A difference is given only where data, user, horizon and attempts agree with the paper's."
+            "Limits are over tasks (Student's t; Wilson's for 0/1 scores on fewer than 100 tasks; a dash for a single task). "
+            "The paper gives no limits. A difference is shown only if data, user, horizon and attempts agree with the paper."
         ).classes("quiet text-sm")
 
 
 def published_rows(warehouse: Warehouse, run_id: str) -> list[dict[str, Any]]:
-    """Rows of the table: every evaluated agent and gym beside the paper's rows of the same setting."""
-    from userrl_core.measure.checkpoints import mean_score  # late: scipy is a quarter of the server's memory
+    """Return the table's rows: every evaluated agent and gym, with the paper's rows of the same setting."""
+    from userrl_core.measure.checkpoints import (
+        mean_score,
+    )  # imported here: scipy takes a quarter of the server's memory
 
     limits = {
         (row["policy"], row["gym"]): mean_score(row["scores"])
@@ -90,5 +92,5 @@ def published_rows(warehouse: Warehouse, run_id: str) -> list[dict[str, Any]]:
 
 
 def ours(score: float | None, interval: Interval | None) -> str:
-    """A figure with its limits; a mean over gyms has none here."""
+    """Format a score with its confidence limits. A mean over gyms has none here."""
     return frame.number(score) if interval is None else with_limits(interval)

@@ -1,4 +1,4 @@
-"""One conversation, turn by turn: what was thought, said and answered, what it earned, and why."""
+"""The page of one conversation, turn by turn: reasoning, message, reply, reward and credit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from warehouse import Warehouse
 from warehouse.query import browse
 from warehouse.query.browse import StoredConversation
 
-KEYS = "j, k: next, previous turn · n, p: next, previous trajectory of the list · g: its group"
+KEYS = "Keys: j, k: next, previous turn · n, p: next, previous trajectory of the list · g: group"
 FLAGS = {
     Flag.FORMAT_ERROR: "no readable call",
     Flag.DISALLOWED: "choice not allowed",
@@ -33,7 +33,7 @@ FLAGS = {
 
 
 async def show_replay(warehouse: Warehouse, traj_id: int, query: Mapping[str, str]) -> None:
-    """The conversation with this id; the query says in which list it stands, for next and previous."""
+    """Draw the conversation with this id. The query names the list that the next and previous links follow."""
     shown = await frame.asked(lambda: browse.conversation(warehouse, traj_id))
     if shown is None:
         raise ConfigError(f"There is no trajectory {traj_id} in this warehouse.")
@@ -41,7 +41,7 @@ async def show_replay(warehouse: Warehouse, traj_id: int, query: Mapping[str, st
 
 
 class ReplayPage:
-    """The page of one conversation: its turns, and the one that the keys have reached."""
+    """The page of one conversation: its turns, and the turn selected by the keyboard."""
 
     def __init__(self, warehouse: Warehouse, shown: StoredConversation, listing: Listing) -> None:
         self._warehouse, self._shown, self._listing = warehouse, shown, listing
@@ -53,7 +53,7 @@ class ReplayPage:
         self._targets: dict[str, str] = {"g": f"/group/{shown.trajectory['traj_id']}"}
 
     async def build(self) -> None:
-        """The whole page."""
+        """Draw the whole page."""
         row = self._shown.trajectory
         frame.heading(f"{row['gym']} {row['task_id']}")
         with ui.row().classes("gap-2 items-center"):
@@ -62,7 +62,7 @@ class ReplayPage:
             for fact in (row["stage"], f"step {row['step']}", row["phase"], row["policy"], f"user {row['user_name']}"):
                 frame.chip(str(fact or "–"))
             ui.link(str(row["run_id"]), f"/run/{row['run_id']}")
-            ui.link("its group", f"/group/{row['traj_id']}")
+            ui.link("Group of this trajectory", f"/group/{row['traj_id']}")
         with ui.row().classes("gap-4 items-center"):
             self._neighbours = ui.row().classes("gap-4")
             ui.label(KEYS).classes("quiet text-sm")
@@ -88,13 +88,13 @@ class ReplayPage:
         with ui.element("div").classes("panel flex flex-col gap-2"):
             for message in messages:
                 if message["role"] == "system":
-                    with ui.expansion("What the agent was told").classes("w-full"):
+                    with ui.expansion("System prompt of the agent").classes("w-full"):
                         frame.said(message["content"], "text-sm")
                 else:
-                    ui.label(f"{message['role']} opens").classes("quiet text-sm")
+                    ui.label(f"First message ({message['role']})").classes("quiet text-sm")
                     frame.said(message["content"])
             if self._shown.task is not None:
-                with ui.expansion("The task, and what the user knew").classes("w-full"):
+                with ui.expansion("Task, with the user's hidden information").classes("w-full"):
                     frame.said(plain_json(self._shown.task, indent=2), "text-sm font-mono")
 
     def _turn(self, number: int, turn: Mapping[str, Any], logged: Credit, calls: int) -> None:
@@ -114,10 +114,10 @@ class ReplayPage:
                 ui.label(_cost(turn)).classes("quiet text-sm ml-auto number")
             if turn["thought"]:
                 frame.said(turn["thought"], "quiet", "italic")
-            ui.label("agent").classes("quiet text-xs")
+            ui.label("Agent").classes("quiet text-xs")
             frame.said(turn["content"] if turn["choice"] else turn["message"], "agent")
-            ui.label("user or environment").classes("quiet text-xs")
-            frame.said(turn["observation"] or "(nothing came back)", "px-3")
+            ui.label("User or environment").classes("quiet text-xs")
+            frame.said(turn["observation"] or "(no reply)", "px-3")
             bars = Bars(self._scales(logged))
             bars.build()
             bars.show(turn["reward"], logged.shaped[number], logged.advantage[number])
@@ -138,8 +138,8 @@ class ReplayPage:
             place.clear()
             with place, ui.element("div").classes("overflow-x-auto w-full"):
                 columns = {
-                    "role": "role", "model": "model", "prompt_tokens": "read", "completion_tokens": "written",
-                    "seconds": "seconds", "attempts": "requests", "price": "dollars", "error": "error",
+                    "role": "Role", "model": "Model", "prompt_tokens": "Prompt tokens", "completion_tokens": "Completion tokens",
+                    "seconds": "Seconds", "attempts": "Requests", "price": "Dollars", "error": "Error",
                 }  # fmt: skip
                 frame.table([{**row, "id": str(row["n"])} for row in rows], columns)
                 for row in rows:
@@ -171,13 +171,13 @@ class ReplayPage:
         return charts.turn_bars([t["turn"] for t in turns], present)
 
     def _explain(self, credit: Credit, settings: CreditSettings) -> None:
-        """What the bars say; nothing where nothing was trained."""
-        said = []
+        """Explain the bars. Empty for a conversation without logged credit."""
+        sentences = []
         if any(value is not None for value in credit.shaped) and settings.shaping in MEANINGS:
-            said.append(f"Shaped, {MEANINGS[settings.shaping]}.")
+            sentences.append(f"Shaped credit, {MEANINGS[settings.shaping]}.")
         if any(value is not None for value in credit.advantage):
-            said.append(f"Advantage, {advantage_meaning(self._shown.run, settings)}.")
-        self._meaning.set_text(" ".join(said))
+            sentences.append(f"Advantage, {advantage_meaning(self._shown.run, settings)}.")
+        self._meaning.set_text(" ".join(sentences))
 
     def _recolour(self, credit: Credit, settings: CreditSettings) -> None:
         self._explain(credit, settings)
@@ -192,7 +192,7 @@ class ReplayPage:
         self._chart.update()
 
     async def _add_surroundings(self) -> None:
-        """What needs the rest of the group or of the list, when the conversation itself is on the screen."""
+        """Add what needs the rest of the group or of the list, after the conversation itself is drawn."""
         members = await frame.asked(lambda: browse.group(self._warehouse, self._shown.trajectory["traj_id"]))
         self._say_where_to_look(members)
         if len(members) > 1 and self._shown.turns:
@@ -201,13 +201,13 @@ class ReplayPage:
         await self._find_neighbours()
 
     def _say_where_to_look(self, members: Sequence[StoredConversation]) -> None:
-        """Of a conversation that failed: what earned last, and where the best of its group went another way."""
+        """For a failed conversation, show the last turn with a reward, and where the best of its group diverged."""
         row, turns = self._shown.trajectory, self._shown.turns
         if row["stop_reason"] in (None, "success") or not row["admitted"]:
             return
         earning = [n for n, turn in enumerate(turns, 1) if (turn["reward"] or 0.0) > 0]
         others = [each for each in members if each.trajectory["admitted"] and each.trajectory["score"] is not None]
-        # Of equally good ones, the one that goes with it longest.
+        # Of equally good ones, the one with the most common first turns.
         best = max(
             others,
             key=lambda each: (each.trajectory["score"], browse.shared_turns(turns, each.turns)),
@@ -215,35 +215,35 @@ class ReplayPage:
         )
         with self._hint:
             if earning and earning[-1] == len(turns):
-                ui.label("Its last turn still earned something.")
+                ui.label("The last turn still earned a reward.")
             elif earning:
                 self._mark(earning[-1])
-                ui.link(f"From turn {earning[-1] + 1} on", self._cards[earning[-1]]).on(
+                ui.link(f"After turn {earning[-1]}", self._cards[earning[-1]]).on(
                     "click", lambda: self._go(earning[-1])
                 )
-                ui.label("nothing was earned.")
+                ui.label("no reward was earned.")
             else:
-                ui.label("No turn earned anything.")
+                ui.label("No turn earned a reward.")
             if best is None or best.trajectory["score"] <= (row["score"] or 0.0):
                 return
             shared = browse.shared_turns(turns, best.turns)
             name = f"{attempt(best.trajectory)}, score {frame.number(best.trajectory['score'])}"
-            ui.label("The best of its group,")
+            ui.label("The best trajectory of the group,")
             ui.link(name, f"/trajectory/{best.trajectory['traj_id']}")
             ui.label(
-                "went on after the same turns." if shared == len(turns) else f"parts from it at turn {shared + 1}."
+                "has the same turns and then continues." if shared == len(turns) else f"diverges at turn {shared + 1}."
             )
 
     def _mark(self, number: int) -> None:
         with self._heads[number]:
-            ui.label("from here on nothing was earned").classes("mark text-sm").move(target_index=2)
+            ui.label("No reward from here on").classes("mark text-sm").move(target_index=2)
 
     async def _find_neighbours(self) -> None:
         own = self._shown.trajectory["traj_id"]
         try:
             later = await frame.asked(lambda: self._listing.page(after=own, size=1).rows)
             earlier = await frame.asked(lambda: self._listing.page(before=own, size=1).rows)
-        except ConfigError:  # still being played, so in no list yet
+        except ConfigError:  # still in progress, so in no list yet
             later, earlier = [], []
         with self._neighbours:
             for key, text, rows in (("p", "← previous", earlier), ("n", "next →", later)):
@@ -272,25 +272,27 @@ class ReplayPage:
 
 
 class Bars:
-    """Raw reward, shaped credit and advantage of a turn, each as a bar from the middle. scales: what fills half a bar."""
+    """Bars for the raw reward, shaped credit and advantage of a turn. scales: the values that fill half a bar."""
 
     def __init__(self, scales: tuple[float, float]) -> None:
         self.scales = scales
         self._fills: list[tuple[ui.row, ui.element, ui.label]] = []
 
     def build(self) -> None:
-        """Three bars."""
+        """Draw three bars."""
         with ui.element("div").classes("grid gap-x-4 gap-y-1 grid-cols-1 sm:grid-cols-3 w-full"):
             for name in ("reward", "shaped", "advantage"):
                 with ui.row().classes("items-center gap-2 flex-nowrap w-full") as whole:
-                    ui.label(name).classes("quiet text-xs w-16")
+                    ui.label(charts.LABELS[name]).classes("quiet text-xs w-24")
                     with ui.element("div").classes("track"):
                         fill = ui.element("div")
                     self._fills.append((whole, fill, ui.label().classes("text-xs w-14 text-right number")))
 
     def show(self, reward: float | None, shaped: float | None, advantage: float | None) -> None:
-        """Set the bars; a null reward is a dash, never a zero, and a credit that nobody gave has no bar. Shaped credit is in the
-        chart's colour, since more of it is neither good nor bad by itself."""
+        """Set the bars. A null reward is a dash, never a zero; a missing credit has no bar.
+
+        Shaped credit has the chart's colour, because a higher value is neither good nor bad by itself.
+        """
         scales = (self.scales[0], self.scales[0], self.scales[1])
         plain = (None, charts.COLORS[1], None)
         values = (reward, shaped, advantage)
@@ -304,7 +306,7 @@ class Bars:
 
 
 class CreditControl:
-    """Shaping, score and gamma; each change shows the turns' credit under them, computed over the group."""
+    """Controls for shaping, score and gamma. Each change recomputes the turns' credit over the group."""
 
     def __init__(
         self,
@@ -318,27 +320,27 @@ class CreditControl:
         self._own = CreditSettings.of(run)
 
     def build(self) -> None:
-        """The controls."""
+        """Draw the controls."""
         own = self._own
-        with ui.row().classes("items-center gap-4 pt-6"):  # gamma's figure stands above its slider
+        with ui.row().classes("items-center gap-4 pt-6"):  # gamma's value is drawn above its slider
             self._shaping = ui.select(
-                ["as logged", *SHAPINGS], value="as logged", label="shaping", on_change=self._change
+                ["as logged", *SHAPINGS], value="as logged", label="Shaping", on_change=self._change
             )
             self._shaping.classes("min-w-28")
-            self._score = ui.select(list(SCORES), value=own.score, label="score", on_change=self._change).classes(
+            self._score = ui.select(list(SCORES), value=own.score, label="Score", on_change=self._change).classes(
                 "min-w-20"
             )
             with ui.row().classes("items-center gap-4 flex-nowrap pt-4 sm:pt-0 pr-4"):
-                ui.label("gamma").classes("quiet text-sm")
+                ui.label("Gamma").classes("quiet text-sm")
                 self._gamma = ui.slider(min=0, max=1, step=0.05, value=own.gamma, on_change=self._change)
-                self._gamma.classes("w-40").props('label-always aria-label="gamma"')
+                self._gamma.classes("w-40").props('label-always aria-label="Gamma"')
             self._note = ui.label().classes("quiet text-sm")
-        self._say(f"the run's own: {own.shaping}, {own.score}, gamma {own.gamma:g}")
+        self._say(f"The run's own: {own.shaping}, {own.score}, gamma {own.gamma:g}")
 
     def _change(self) -> None:
         if self._shaping.value == "as logged":
             self._show(self._logged, CreditSettings.logged(self._run))
-            self._say("as it was logged")
+            self._say("As logged")
             return
         settings = CreditSettings(self._shaping.value, self._score.value, float(self._gamma.value))
         try:
@@ -347,7 +349,9 @@ class CreditControl:
             self._say(str(error))
             return
         self._show(credits[self._position], settings)
-        self._say(f"{settings.shaping}, {settings.score}, gamma {settings.gamma:g}, over {len(credits)} trajectories")
+        self._say(
+            f"{settings.shaping}, {settings.score}, gamma {settings.gamma:g}, computed over {len(credits)} trajectories"
+        )
 
     def _say(self, text: str) -> None:
         self._note.set_text(text)
@@ -355,7 +359,7 @@ class CreditControl:
 
 def _outcome(row: Mapping[str, Any], turns: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
     if row["stop_reason"] is None:
-        return "still being played", "odd"
+        return "in progress", "odd"
     if not row["admitted"]:
         return f"not scored: {row['reject_reason']}", "bad"
     kind = "good" if row["stop_reason"] == "success" else "odd"
@@ -364,19 +368,24 @@ def _outcome(row: Mapping[str, Any], turns: Sequence[Mapping[str, Any]]) -> tupl
 
 
 def _cost(turn: Mapping[str, Any]) -> str:
-    read, written = turn["prompt_tokens"] or 0, turn["completion_tokens"] or 0
-    return f"{read:,} + {written:,} tokens · {turn['policy_seconds'] or 0:.2f} s agent, {turn['env_seconds'] or 0:.2f} s user"
+    prompt_tokens, reply_tokens = turn["prompt_tokens"] or 0, turn["completion_tokens"] or 0
+    seconds = f"{turn['policy_seconds'] or 0:.2f} s agent, {turn['env_seconds'] or 0:.2f} s user"
+    return f"{prompt_tokens:,} + {reply_tokens:,} tokens · {seconds}"
 
 
 def _asked(call: Mapping[str, Any]) -> None:
-    """What a user or judge was asked and answered; in training it is not kept, and an earlier version kept none."""
+    """Draw the prompt and reply of a user or judge call. Training does not store them, and earlier versions stored none."""
     if call["prompt"] is None and call["reply"] is None:
         return
-    with ui.expansion(f"{call['role']} {call['n']}: prompt and reply").classes("w-full").props("dense"):
+    with (
+        ui.expansion(f"{str(call['role']).capitalize()} call {call['n']}: prompt and reply")
+        .classes("w-full")
+        .props("dense")
+    ):
         for message in json.loads(call["prompt"] or "[]"):
             ui.label(str(message["role"])).classes("quiet text-sm")
             frame.said(str(message["content"]))
-        ui.label("reply").classes("quiet text-sm")
+        ui.label("Reply").classes("quiet text-sm")
         frame.said(call["reply"] or "(none)", "agent")
 
 

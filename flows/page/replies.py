@@ -1,4 +1,4 @@
-"""What an agent's turns were over the steps of its training, so that a change of its ways is seen where it happens."""
+"""The agent's choices and replies over its training steps, to show when its behaviour changes."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from flows.page import charts, frame
 from warehouse import Warehouse
 
 STEPS, EACH = 21, 40
-"""Steps, evenly from the first to the last, and conversations of each: a scan of all turns of a run would need .5 GB."""
+"""Number of steps, evenly spaced, and of conversations per step. Scanning all turns of a run would need .5 GB."""
 
 ROWS, LETTERS = 5, 80
-"""Steps of the table, beside the two between which most changed; characters of what was said most."""
+"""Steps in the table, besides the two with the largest change between them; characters of the most frequent text."""
 
 LEAST = 0.01
-"""A choice that is less of its step's turns counts among the others."""
+"""A choice with a smaller share of its step's turns is counted as "other"."""
 
 UNREADABLE, OTHER = "no readable call", "other"
 FIRST = ("action", "search", "answer", UNREADABLE)
 
 MEANING = (
-    "action: something done, or said to the user; search: a look-up; answer: what the agent settles on. other: choices that "
-    "make less than 1 % of their step's turns."
+    "action: an action, or a message to the user; search: a look-up; answer: the agent's final answer; other: choices with "
+    "less than 1 % of their step's turns."
 )
 
 MEMBERS = """
@@ -39,17 +39,17 @@ Row = dict[str, Any]
 
 
 async def show_replies(warehouse: Warehouse, run_id: str) -> None:
-    """Shares of the choices over steps, and what was said most at some of them."""
-    found = await frame.asked(lambda: replies(warehouse, run_id))
-    if not found:
+    """Draw the shares of the choices over steps, and the most frequent texts at some steps."""
+    rows = await frame.asked(lambda: replies(warehouse, run_id))
+    if not rows:
         return
-    steps, parts = _parts(found)
+    steps, parts = _parts(rows)
     after = _widest_change(list(parts.values()))
     with ui.element("div").classes("panel"):
-        frame.heading("What the agent's turns were", level=2)
-        ui.label(_change(steps, parts, 0, len(steps) - 1, "Of the turns"))
+        frame.heading("The agent's choices over training", level=2)
+        ui.label(_change(steps, parts, 0, len(steps) - 1, "Shares of turns"))
         if len(steps) > 2:
-            ui.label(_change(steps, parts, after, after + 1, "The widest change between two steps shown"))
+            ui.label(_change(steps, parts, after, after + 1, "Largest change between two steps shown"))
             ui.echart(
                 charts.shares(steps, parts),
                 on_point_click=lambda event: ui.navigate.to(
@@ -62,18 +62,19 @@ async def show_replies(warehouse: Warehouse, run_id: str) -> None:
                         ui.element("span").classes("dot").style(f"background: {color}")
                         ui.label(name).classes("text-sm")
         ui.label(
-            f"{MEANING} Percent of the turns, of at most {EACH} conversations at each of at most {STEPS} steps."
+            f"{MEANING} Percent of turns, over at most {EACH} conversations at each of at most {STEPS} steps."
         ).classes("quiet text-sm")
         ends = {n * (len(steps) - 1) // (ROWS - 1) for n in range(ROWS)}
         chosen = {steps[n] for n in (*ends, after, min(after + 1, len(steps) - 1))}
         columns = {
-            "step": "step", "stage": "stage", "choice": "choice", "share": "share", "commonest": "said most", "one": "see",
+            "step": "Step", "stage": "Stage", "choice": "Choice", "share": "Share", "commonest": "Most frequent text",
+            "one": "Example",
         }  # fmt: skip
-        frame.table([_shown(row) for row in found if row["step"] in chosen], columns, links=("one",), wide=("stage",))
+        frame.table([_shown(row) for row in rows if row["step"] in chosen], columns, links=("one",), wide=("stage",))
 
 
 def replies(warehouse: Warehouse, run_id: str) -> list[Row]:
-    """By step, stage and choice: its share of the step's turns, what was said most with its share, and one trajectory."""
+    """Return for each step, stage and choice its share of turns, its most frequent text, and one trajectory."""
     steps = [
         row["step"]
         for row in warehouse.rows(
@@ -113,7 +114,7 @@ def replies(warehouse: Warehouse, run_id: str) -> list[Row]:
 
 
 def _order(choice: str) -> tuple[int, str]:
-    """The same at every step: those of the papers, what could not be read, others by name, the rest."""
+    """Return a sort key that is the same at every step: the papers' choices, unreadable calls, others by name, "other"."""
     return (FIRST.index(choice) if choice in FIRST else len(FIRST) + (choice == OTHER)), choice
 
 
@@ -124,7 +125,7 @@ def _commonest(texts: Mapping[str, int]) -> str:
 
 
 def _parts(found: Sequence[Row]) -> tuple[list[int], dict[str, list[float]]]:
-    """The steps, and by choice its share of the turns of each; branches of a forked run together."""
+    """Return the steps, and the share of turns by choice at each. Branches of a forked run are pooled."""
     steps = sorted({row["step"] for row in found})
     turns, of_step = Counter[tuple[str, int]](), Counter[int]()
     for row in found:
@@ -135,21 +136,21 @@ def _parts(found: Sequence[Row]) -> tuple[list[int], dict[str, list[float]]]:
 
 
 def _widest_change(parts: Sequence[Sequence[float]]) -> int:
-    """After which of the steps shown the shares change most; the first of equals."""
+    """Return the index of the step after which the shares change most. Ties go to the first."""
     changes = [sum(abs(own[n + 1] - own[n]) for own in parts) for n in range(len(parts[0]) - 1)]
     return changes.index(max(changes)) if changes else 0
 
 
-def _change(steps: Sequence[int], parts: Mapping[str, Sequence[float]], first: int, last: int, what: str) -> str:
-    """Two steps in a sentence, with the choices that are 1 % of either."""
+def _change(steps: Sequence[int], parts: Mapping[str, Sequence[float]], first: int, last: int, subject: str) -> str:
+    """Describe the change between two steps in a sentence, with the choices that reach 1 % at either."""
     if first == last:
-        return f"Step {steps[first]} alone."
-    told = [
+        return f"Only step {steps[first]} has data."
+    changes = [
         f"{choice} {own[first]:.0%} → {own[last]:.0%}"
         for choice, own in parts.items()
         if max(own[first], own[last]) >= LEAST and choice != OTHER
     ]
-    return f"{what}, from step {steps[first]} to step {steps[last]}: {', '.join(told)}."
+    return f"{subject}, from step {steps[first]} to step {steps[last]}: {', '.join(changes)}."
 
 
 def _shown(row: Row) -> Row:

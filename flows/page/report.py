@@ -1,4 +1,4 @@
-"""A run's report as parts of a page: its headings, sentences, lists and tables, each text as text."""
+"""A run's report on the page: headings, sentences, lists and tables as plain text."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from warehouse import Warehouse
 
 
 async def show_report(run: Run, warehouse: Warehouse) -> None:
-    """Show the report, folded; of a run that has none yet, what it has reached, open where it will not continue by itself.
+    """Draw the run's report, folded. Without a report, draw its progress, open if the run will not continue by itself.
 
-    The page has the curves already, so the report is shown without them.
+    The report's curves are left out, because the page has them already.
     """
     if has_report(run):
         with ui.expansion("Report").classes("panel"):
             if met := await frame.asked(lambda: [*people_report.beside_simulated(warehouse, run.id)]):
-                draw([Heading(people_report.TITLE), *met, Heading("As it was written")])
+                draw([Heading(people_report.TITLE), *met, Heading("Report as written")])
             draw(run_summary(read_report(run)).blocks)
-            ui.label(f"With intervals, drawings and cost: userrl report {run.id} --html report.html").classes(
-                "quiet text-sm"
-            )
+            ui.label(
+                f"Full report with intervals, figures and cost: userrl report {run.id} --html report.html"
+            ).classes("quiet text-sm")
         return
-    base = ui.context.client.request.base_url  # the address and the port that this reader has the page under
+    base = ui.context.client.request.base_url  # the address and port by which this reader reaches the page
     address = str(base).rstrip("/") + frame.address("/trajectories", run=run.id)
     document = await frame.asked(lambda: run_so_far(run, warehouse, shown_at=address))
-    with ui.expansion("No report yet: so far, and what next", value=run.status.state != "running").classes("panel"):
+    with ui.expansion("No report yet: progress and next steps", value=run.status.state != "running").classes("panel"):
         draw(document.blocks)
 
 
 def draw(blocks: Sequence[Block]) -> None:
-    """Draw the blocks of a document, a figure as its lines."""
+    """Draw the blocks of a document. A figure is drawn as its text lines."""
     for block in blocks:
         match block:
             case Heading(text):

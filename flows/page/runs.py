@@ -1,4 +1,4 @@
-"""The runs of a home, and how one or several of them went: curves with stages, horizons and alarms, while they train too."""
+"""The runs of a home, and the curves of one or more runs with stages, horizons and alarms, also while they train."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from warehouse.query import browse
 FOLLOW_SECONDS = 5.0
 
 ENDINGS = (
-    "best, last: mean score of the best and of the last validation. collapsed: the last step lies below the best by more than .1 "
-    "and by more than three standard errors, task by task, on held-out tasks where both were evaluated, else on validation."
+    "Best, last: mean score of the best and of the last validation. Collapsed: the last step is below the best by more than .1 "
+    "and by more than three standard errors, paired by task, on held-out tasks if both were evaluated, else on validation."
 )
 
 TICK = '<q-checkbox v-if="props.row.curves" v-model="props.selected" :aria-label="props.row.name"/>'
-"""Before each row; the conversations of people are no run that has curves."""
+"""Template of a row's checkbox. The conversations of people have no curves, so no checkbox."""
 
 MEASURES = {
-    "score": "mean score",
-    "success": "share solved",
-    "return_sum": "mean return",
-    "turns": "turns a conversation",
-    "reply_tokens": "tokens a reply",
-    "rejected": "share not scored",
-    "format_errors": "share with a format error",
+    "score": "Mean score",
+    "success": "Share solved",
+    "return_sum": "Mean return",
+    "turns": "Turns per conversation",
+    "reply_tokens": "Tokens per reply",
+    "rejected": "Share not scored",
+    "format_errors": "Share with a format error",
 }
 
 CURVES = """
@@ -57,21 +57,21 @@ SELECT run_id, list(score ORDER BY step) AS scores FROM (
 GROUP BY run_id
 """
 
-SPLITS = {"everything together": "''", "gym": "gym", "tier": "gym || ' ' || tier"}
+SPLITS = {"no split": "''", "gym": "gym", "tier": "gym || ' ' || tier"}
 
 Row = dict[str, Any]
 
 
 async def show_runs(warehouse: Warehouse) -> None:
-    """Every run that the warehouse or the home knows, the newest first."""
+    """Draw every run that the warehouse or the home knows, newest first."""
     rows = await frame.asked(lambda: run_rows(warehouse))
     frame.heading("Runs")
     if not rows:
-        frame.sentence("No run yet; `make run` starts one.")
+        frame.sentence("No runs yet. `make run` starts one.")
         return
     columns = {
-        "name": "run", "ending": "ending", "best": "best", "last": "last", "spark": "training score", "state": "state",
-        "recipe": "recipe", "seed": "seed", "profile": "profile", "trajectories": "trajectories", "began": "began",
+        "name": "Run", "ending": "Ending", "best": "Best", "last": "Last", "spark": "Training score", "state": "State",
+        "recipe": "Recipe", "seed": "Seed", "profile": "Profile", "trajectories": "Trajectories", "began": "Started",
     }  # fmt: skip
     with ui.element("div").classes("panel"):
         made = frame.table(
@@ -91,13 +91,13 @@ async def show_runs(warehouse: Warehouse) -> None:
         if chosen:
             ui.navigate.to(frame.address("/run/" + chosen[0], beside=",".join(chosen[1:])))
         else:
-            ui.notify("Tick the runs whose curves you want to see together.")
+            ui.notify("Tick the runs whose curves you want to compare.")
 
-    ui.button("Curves of the ticked runs", on_click=compare).props("no-caps outline").classes("self-start")
+    ui.button("Compare curves of ticked runs", on_click=compare).props("no-caps outline").classes("self-start")
 
 
 def run_rows(warehouse: Warehouse) -> list[Row]:
-    """Rows of the table of runs."""
+    """Return the rows of the table of runs."""
     known: dict[str, Run] = {run.id: run for run in all_runs()}
     ended = endings(warehouse)
     sparks = {row["run_id"]: row["scores"] for row in warehouse.rows(SPARKS)}
@@ -146,7 +146,7 @@ def _state(run: Run | None) -> str:
 
 
 async def show_run(warehouse: Warehouse, run_id: str, beside: str) -> None:
-    """One run, with the curves of others beside it where they were asked for."""
+    """Draw one run, with the curves of other runs if requested."""
     meant = find_run(warehouse.root, run_id)
     run_ids = [meant["run_id"], *(find_run(warehouse.root, name)["run_id"] for name in beside.split(",") if name)]
     known = {run.id: run for run in all_runs()}
@@ -172,9 +172,9 @@ def _facts(row: Row, run: Run | None, own: Sequence[Ending]) -> None:
             frame.chip(word, kind="bad" if COLLAPSED in word else "good")
         for fact in filter(None, (row["recipe"], _seed(row), row["profile"], _state(run), _credit(row))):
             frame.chip(fact)
-        ui.link("all its trajectories", frame.address("/trajectories", run=row["run_id"]))
-        ui.link("those that failed", frame.address("/trajectories", run=row["run_id"], stop=browse.FAILED))
-        ui.link("beside published figures", frame.address("/published", run=row["run_id"]))
+        ui.link("All trajectories", frame.address("/trajectories", run=row["run_id"]))
+        ui.link("Failed trajectories", frame.address("/trajectories", run=row["run_id"], stop=browse.FAILED))
+        ui.link("Comparison with published results", frame.address("/published", run=row["run_id"]))
     for ending in own:
         ui.label(ending.sentence()).classes("mark" if ending.word == COLLAPSED else "quiet")
 
@@ -199,8 +199,8 @@ def _facts_row(row: Row, run: Run | None, own: Sequence[Ending]) -> Row:
 
 def _facts_side_by_side(rows: Sequence[Row]) -> None:
     columns = {
-        "name": "run", "ending": "ending", "best": "best", "last": "last", "recipe": "recipe", "seed": "seed",
-        "profile": "profile", "state": "state", "credit": "credit",
+        "name": "Run", "ending": "Ending", "best": "Best", "last": "Last", "recipe": "Recipe", "seed": "Seed",
+        "profile": "Profile", "state": "State", "credit": "Credit",
     }  # fmt: skip
     with ui.element("div").classes("panel"):
         made = frame.table(rows, columns, links=("name",), wide=("recipe", "seed", "profile", "state", "credit"))
@@ -212,24 +212,24 @@ def _seed(row: Row) -> str:
 
 
 def _credit(row: Row) -> str:
-    """Of a run that may train: others have no seed of their own."""
+    """Format a run's credit settings. Empty for a run without a seed, which does not train."""
     return f"{row['shaping']} / {row['score']}, gamma {row['gamma']:g}" if row["seed"] is not None else ""
 
 
 class Curves:
-    """A chart of some runs that follows them while they train."""
+    """A chart of some runs that updates while they train."""
 
     def __init__(self, warehouse: Warehouse, run_ids: Sequence[str]) -> None:
         self._warehouse, self._run_ids = warehouse, list(run_ids)
-        self._measure, self._split = "score", "everything together"
+        self._measure, self._split = "score", "no split"
         self._rows: list[Row] = []
 
     async def build(self) -> None:
-        """Controls and chart."""
+        """Draw the controls and the chart."""
         with ui.element("div").classes("panel"):
             with ui.row().classes("gap-4"):
-                ui.select(MEASURES, value=self._measure, label="what", on_change=self._show_measure)
-                ui.select(list(SPLITS), value=self._split, label="by", on_change=self._show_split)
+                ui.select(MEASURES, value=self._measure, label="Measure", on_change=self._show_measure)
+                ui.select(list(SPLITS), value=self._split, label="Split by", on_change=self._show_split)
             self._chart = ui.echart({}, on_point_click=self._open).classes("w-full").style("height: 22rem")
             self._legend = ui.row().classes("gap-x-4 gap-y-0 items-center w-full")
             self._note = ui.label().classes("quiet text-sm")
@@ -264,14 +264,14 @@ class Curves:
         self._name_lines(list(ordered))
         marked = "; ".join(f"step {mark.step:g} {mark.note or mark.text}" for mark in marks).replace("\n", ", ")
         self._note.set_text(
-            f"A click on a point opens its trajectories. Dashed: {marked}. Each point is a mean over the trajectories of one "
-            "step; one run says nothing about other seeds."
+            f"Click a point to open its trajectories. Dashed lines: {marked}. Each point is a mean over the trajectories of one "
+            "step. A single run says nothing about other seeds."
             if self._rows
             else "No training or validation was logged for this run."
         )
 
     def _name_lines(self, names: Sequence[str]) -> None:
-        """The legend, which wraps where a chart's own would have to be leafed through; a click hides a line and brings it back."""
+        """Draw a legend that wraps onto several lines. A click hides or shows a line."""
 
         def turn(own: Sequence[str]) -> None:
             for name in own:
@@ -285,7 +285,7 @@ class Curves:
                     ui.element("span").classes("dot").style(f"background: {color}")
                     ui.label(bare).classes("text-sm")
             if names:
-                ui.label("thick: validation; thin, broken: training").classes("quiet text-sm")
+                ui.label("Thick lines: validation; thin, dashed lines: training").classes("quiet text-sm")
 
     def _name(self, row: Row, forked: bool) -> str:
         parts = [row["run_id"]] if len(self._run_ids) > 1 else []
@@ -307,8 +307,9 @@ class Curves:
         return [*self._together(stages, "stage"), *self._together(rung, "alarm")]
 
     def _together(self, found: Sequence[tuple[int, str, str]], kind: str) -> list[Mark]:
-        """A mark a step, its texts one below the other. Of several runs the note names those that a text is about, where not all
-        say the same."""
+        """Merge the texts of each step into one mark. With several runs, the note names the runs that a text is
+        about, unless it is about all of them.
+        """
         whose: dict[tuple[int, str], set[str]] = {}
         for step, run_id, text in found:
             whose.setdefault((step, text), set()).add(run_id)
@@ -356,9 +357,10 @@ async def _spread(warehouse: Warehouse, run_id: str) -> None:
         for row in groups
     ]
     with ui.element("div").classes("panel"):
-        frame.heading("Groups whose trajectories differ most in score", level=2)
+        frame.heading("Groups with the largest differences in score", level=2)
         columns = {
-            "task": "group of task", "gym": "gym", "stage": "stage", "step": "step", "n": "n", "apart": "apart",
-            "best": "best", "worst": "worst",
+            "task": "Task (opens its group)", "gym": "Gym", "stage": "Stage", "step": "Step", "n": "Trajectories",
+            "apart": "Score range",
+            "best": "Best", "worst": "Worst",
         }  # fmt: skip
         frame.table(rows, columns, links=("task", "best", "worst"), wide=("stage", "n"))

@@ -1,10 +1,10 @@
-"""The application: which address shows what. NiceGUI draws it; it stands behind the front door as every server of ours."""
+"""The web application: its addresses and pages, drawn by NiceGUI behind the front door of all our servers."""
 
 from __future__ import annotations
 
 import os
 
-# Where NiceGUI would keep what pages store; ours store nothing, and nothing is to appear in the working directory.
+# NiceGUI's folder for stored page state. Our pages store none, and no folder should appear in the working directory.
 os.environ.setdefault("NICEGUI_STORAGE_PATH", os.devnull)
 
 from fastapi import FastAPI, Request
@@ -21,11 +21,11 @@ from flows.page.trajectories import show_trajectories
 from warehouse import Warehouse
 
 RESPONSE_SECONDS = 60.0
-"""How long a page's questions may take before the browser is told that it failed."""
+"""Seconds that a page's queries may take before the browser shows a failure."""
 
 
 def app_of(warehouse: Warehouse, people: People) -> FastAPI:
-    """The pages over a warehouse. Once a process: NiceGUI has one set of pages."""
+    """Return the pages over a warehouse. Once per process, because NiceGUI has one set of pages."""
 
     @ui.page("/", response_timeout=RESPONSE_SECONDS)
     async def runs() -> None:
@@ -54,7 +54,7 @@ def app_of(warehouse: Warehouse, people: People) -> FastAPI:
 
     @ui.page("/ask", response_timeout=RESPONSE_SECONDS)
     async def ask(q: str = "") -> None:
-        with frame.frame("Ask", here="Ask"):
+        with frame.frame("SQL", here="SQL"):
             await Question(warehouse, q).build()
 
     @ui.page("/published", response_timeout=RESPONSE_SECONDS)

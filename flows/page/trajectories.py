@@ -1,4 +1,4 @@
-"""The list of trajectories: filtered, sorted, searched, and turned page by page; the address says all of it."""
+"""The list of trajectories, with filters, sorting, search and pages. The address holds all of its state."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from warehouse.query.browse import FAILED, SORTS, Filter, Page
 SIZE = 50
 
 FIRST = ("run", "stop", "step", "text")
-"""The filters that a narrow screen shows before it is asked for all."""
+"""Filters that a narrow screen shows at first."""
 
 TRAJECTORY = (
     '<q-td :props="props"><a :href="props.row.href_traj" v-text="props.value"></a>'
     '<div class="lt-sm quiet"><a :href="props.row.href_group">group</a>&nbsp;<span v-text="props.row.run"></span></div></q-td>'
 )
-"""Where it is narrow, the group and the run stand below, having no columns there."""
+"""Template of the first column. On narrow screens it also shows the group and the run, which have no columns there."""
 
 
 class Listing:
-    """What an address asks for: the filter, the order, and the row after or before which the page lies."""
+    """The request in an address: filter, order, and the row after or before which the page begins."""
 
     def __init__(self, warehouse: Warehouse, query: Mapping[str, str]) -> None:
         wanted = Filter.read(query)
@@ -40,7 +40,7 @@ class Listing:
         self._warehouse = warehouse
 
     def page(self, *, after: int | None = None, before: int | None = None, size: int = SIZE) -> Page:
-        """A page of the list."""
+        """Return a page of the list."""
         return browse.trajectories(
             self._warehouse,
             self.wanted,
@@ -52,7 +52,7 @@ class Listing:
         )
 
     def address(self, path: str = "/trajectories", **query: Any) -> str:
-        """An address that keeps filter and order."""
+        """Return an address that keeps filter and order."""
         order = {} if self.sort == "newest" else {"sort": self.sort}
         return frame.address(
             path, **self.wanted.given(), **order, **({} if self.descending else {"order": "up"}), **query
@@ -60,7 +60,7 @@ class Listing:
 
 
 async def show_trajectories(warehouse: Warehouse, query: Mapping[str, str]) -> None:
-    """Filters, and one page of the list."""
+    """Draw the filters and one page of the list."""
     frame.heading("Trajectories")
     listing = Listing(warehouse, query)
     choices = await frame.asked(lambda: browse.values(warehouse, listing.wanted.run))
@@ -72,11 +72,11 @@ async def show_trajectories(warehouse: Warehouse, query: Mapping[str, str]) -> N
     newest = f", among the newest {browse.FOUND} turns with this text" if listing.wanted.text else ""
     ui.label(f"{totals['trajectories']:,} trajectories{mean}{newest}").classes("quiet")
     if not page.rows:
-        frame.sentence("Nothing passes these filters.")
+        frame.sentence("No trajectory matches these filters.")
         return
     columns = {
-        "traj": "trajectory", "score": "score", "turns": "turns", "stop": "ended", "gym": "gym", "tier": "tier",
-        "stage": "stage", "step": "step", "phase": "phase", "group": "group", "policy": "agent", "user": "user", "run": "run",
+        "traj": "Trajectory", "score": "Score", "turns": "Turns", "stop": "Outcome", "gym": "Gym", "tier": "Tier",
+        "stage": "Stage", "step": "Step", "phase": "Phase", "group": "Group", "policy": "Agent", "user": "User", "run": "Run",
     }  # fmt: skip
     if listing.wanted.run:
         del columns["run"]
@@ -89,14 +89,14 @@ async def show_trajectories(warehouse: Warehouse, query: Mapping[str, str]) -> N
         )
         made.add_slot("body-cell-traj", TRAJECTORY)
         ui.label(
-            "failed: scored, and not ended in what the gym calls a success (docs/gyms.md); "
-            "the filter ended: failed lists these alone."
+            "Failed: scored, but not a success by the gym's rule (docs/gyms.md). "
+            "The filter Outcome: failed lists only these."
         ).classes("quiet text-sm")
     with ui.row().classes("gap-4"):
         if page.before:
-            ui.link("← previous page", listing.address(before=page.rows[0]["traj_id"]))
+            ui.link("← Previous page", listing.address(before=page.rows[0]["traj_id"]))
         if page.after:
-            ui.link("next page →", listing.address(after=page.rows[-1]["traj_id"]))
+            ui.link("Next page →", listing.address(after=page.rows[-1]["traj_id"]))
 
 
 def _filters(listing: Listing, choices: Mapping[str, list[str]]) -> None:
@@ -108,37 +108,37 @@ def _filters(listing: Listing, choices: Mapping[str, list[str]]) -> None:
         order = values.pop("order")
         ui.navigate.to(frame.address("/trajectories", **{**values, "order": "up" if order == "ascending" else None}))
 
-    labels = {"stop": "ended", "policy": "agent"}
+    labels = {"stop": "Outcome", "policy": "Agent", "user": "User"}
     with ui.element("form").classes("panel flex flex-wrap gap-3 items-end folded").on("submit.prevent", apply) as form:
         for name, options in choices.items():
             value = given.get(name)
-            words = {FAILED: "failed: any but solved", **ENDED} if name == "stop" else {}
+            words = {FAILED: "failed: any outcome but success", **ENDED} if name == "stop" else {}
             listed = {text: words.get(text, text) for text in ("", *((FAILED,) if words else ()), *options)}
             if value:
                 listed.setdefault(value, value)
-            fields[name] = ui.select(listed, value=value or "", label=labels.get(name, name), on_change=apply).classes(
-                "min-w-24" if name in FIRST else "min-w-24 later"
-            )
+            fields[name] = ui.select(
+                listed, value=value or "", label=labels.get(name, name.capitalize()), on_change=apply
+            ).classes("min-w-24" if name in FIRST else "min-w-24 later")
         for name, label in (
-            ("step", "step"), ("score_from", "score from"), ("score_to", "to"), ("task", "task"),
-            ("reject_reason", "not scored because"), ("text", "text in a turn"),
+            ("step", "Step"), ("score_from", "Score from"), ("score_to", "Score to"), ("task", "Task"),
+            ("reject_reason", "Reason not scored"), ("text", "Text in a turn"),
         ):  # fmt: skip
             wide = "w-48" if name in ("text", "reject_reason") else "w-24"
             fields[name] = ui.input(label, value=str(given.get(name, ""))).classes(
                 wide if name in FIRST else f"{wide} later"
             )
-        fields["sort"] = ui.select(list(SORTS), value=listing.sort, label="sorted by", on_change=apply).classes(
+        fields["sort"] = ui.select(list(SORTS), value=listing.sort, label="Sort by", on_change=apply).classes(
             "min-w-24 later"
         )
         order = "descending" if listing.descending else "ascending"
-        fields["order"] = ui.select(["descending", "ascending"], value=order, label="order", on_change=apply).classes(
+        fields["order"] = ui.select(["descending", "ascending"], value=order, label="Order", on_change=apply).classes(
             "later"
         )
         ui.button("Filter").props("no-caps type=submit")
-        ui.button("all filters", on_click=lambda: form.classes(toggle="open")).props(
+        ui.button("All filters", on_click=lambda: form.classes(toggle="open")).props(
             "flat no-caps type=button"
         ).classes("unfolds")
-        ui.link("every trajectory", "/trajectories").classes("pb-2")
+        ui.link("Clear filters", "/trajectories").classes("pb-2")
 
 
 def _text(value: Any) -> str:

@@ -1,7 +1,7 @@
-"""What every HTTP server of ours stands behind: whose request it is, how large it may be and how long it may take.
+"""Checks in front of every HTTP server of ours: the origin, size and duration of a request.
 
-A page of another site can send requests to this machine (its ``Origin`` tells), and can make its own name point here (``Host``
-tells); anyone who can connect can send without end, or never finish. Each is refused before the application sees it.
+A page of another site can send requests to this machine (``Origin`` shows it), and can point its own name here (``Host``
+shows it). Any client can send without end, or never finish. All of these are refused before the application sees them.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Message, Receive, Send], Awaitable[None]]
 
 TOKEN = "USERRL_SERVE_TOKEN"
-"""The environment variable of a token that is chosen rather than made."""
+"""The environment variable of a token chosen by a person. Otherwise a token is generated."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 HEADER_BYTES = 16 * 2**10
 BODY_BYTES = 2**20
 HEADER_SECONDS = 10.0
-"""From the connection, or the first byte of a further request, to the end of its headers."""
+"""Seconds from the connection, or the first byte of a further request, to the end of its headers."""
 BODY_SECONDS = 30.0
 POLICY = b"frame-ancestors 'none'; object-src 'none'; base-uri 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'"
 """The Content-Security-Policy of every answer: no framing, no plugins, no scripts of other origins.
@@ -46,15 +46,15 @@ POLICY = b"frame-ancestors 'none'; object-src 'none'; base-uri 'self'; script-sr
 Inline scripts and eval stay allowed, since NiceGUI and Prefect's pages start by inline scripts and NiceGUI runs its own by eval.
 """
 CONNECTIONS = 256
-"""Of one address; one more, and the longest that has not sent its headers is closed."""
+"""Connections per address. Beyond it, the oldest connection without complete headers is closed."""
 
 
 @dataclass(frozen=True, slots=True)
 class FrontDoor:
     """The application behind its checks.
 
-    hosts: names under which it may be asked for. token: what ``Authorization: Bearer`` must carry; None: nothing. body: most
-    bytes of a request's body. seconds: until the body must be there.
+    hosts: accepted host names. token: required in ``Authorization: Bearer``, unless None. body: maximum bytes of a request's
+    body. seconds: time limit for receiving the body.
     """
 
     app: Application
@@ -64,7 +64,7 @@ class FrontDoor:
     seconds: float = BODY_SECONDS
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Answer a request, or hand it on with its whole body."""
+        """Refuse a request, or pass it on with its whole body."""
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
@@ -87,7 +87,7 @@ class FrontDoor:
             await _answer(send, *refusal)
 
     def _stranger(self, headers: list[tuple[bytes, bytes]]) -> tuple[int, str] | None:
-        """Status and sentence where the request is not from here."""
+        """Return status and sentence if the request comes from elsewhere or has too large headers, else None."""
         if sum(len(name) + len(value) for name, value in headers) > HEADER_BYTES:
             return 431, f"A request's headers may have {HEADER_BYTES} bytes."
         hosts, origins, tokens = (_values(headers, name) for name in (b"host", b"origin", b"authorization"))
@@ -104,7 +104,7 @@ class FrontDoor:
         return None
 
     async def _read(self, headers: list[tuple[bytes, bytes]], receive: Receive) -> Receive:
-        """The body, read to its end. Raises _TooLarge, TimeoutError, or ConnectionError when the client left."""
+        """Read the whole body. Raises _TooLarge, TimeoutError, or ConnectionError if the client left."""
         if any(not size.isdigit() or int(size) > self.body for size in _values(headers, b"content-length")):
             raise _TooLarge
         parts, length, more = [], 0, True
@@ -127,7 +127,7 @@ class FrontDoor:
 
 
 class PatientProtocol(H11Protocol):
-    """HTTP/1.1 that does not wait for ever for a request's headers, nor for too many of them at once from one address."""
+    """HTTP/1.1 with a time limit for a request's headers, and a limit of connections per address."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -135,7 +135,7 @@ class PatientProtocol(H11Protocol):
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for the first request."""
+        """Start the time limit of the first request."""
         super().connection_made(transport)
         self._wait()
         mates = [
@@ -146,7 +146,7 @@ class PatientProtocol(H11Protocol):
             min(waiting, key=lambda other: other._since, default=self)._leave()
 
     def data_received(self, data: bytes) -> None:
-        """Wait on while headers are incomplete, and no longer when they are there."""
+        """Keep the time limit while headers are incomplete, and cancel it once they are complete."""
         if self.conn.their_state is h11.IDLE and self._deadline is None:
             self._wait()
         super().data_received(data)
@@ -154,7 +154,7 @@ class PatientProtocol(H11Protocol):
             self._stop_waiting()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing is waited for any more."""
+        """Cancel the time limit."""
         self._stop_waiting()
         super().connection_lost(exc)
 
@@ -176,9 +176,9 @@ class PatientProtocol(H11Protocol):
 
 
 def guarded(app: Application, host: str, names: Sequence[str], home: Path, *, body: int = BODY_BYTES) -> FrontDoor:
-    """The application as it is served at an address: to this machine alone, or to who has the home's token.
+    """Return the application for an address: open to this machine only, or to clients with the home's token.
 
-    names: under which it may be asked for besides this machine's own. Raises ConfigError where an address of many names has none.
+    names: accepted host names besides this machine's own. Raises ConfigError for a wildcard address without names.
     """
     if host in LOOPBACK:
         return FrontDoor(app, body=body)
@@ -189,19 +189,19 @@ def guarded(app: Application, host: str, names: Sequence[str], home: Path, *, bo
 
 
 def token_file(home: Path) -> Path:
-    """Where a home keeps the token of what it serves to other machines."""
+    """Return the file with the token for servers that other machines can reach."""
     return home / "serve.token"
 
 
 def serve(app: FrontDoor, host: str, port: int, **settings: Any) -> None:
-    """Serve until SIGINT or SIGTERM. Raises ConfigError where the address cannot be listened on."""
+    """Serve until SIGINT or SIGTERM. Raises ConfigError if the address cannot be listened on."""
     with _listening(host, port) as sockets:
         uvicorn.Server(_config(app, host, port, **settings)).run(sockets=[sockets])
 
 
 @contextlib.contextmanager
 def served(app: FrontDoor, host: str, port: int) -> Iterator[None]:
-    """Serve from a thread for as long as the block lasts. Raises ConfigError as `serve` does."""
+    """Serve from a thread while the block runs. Raises ConfigError as `serve` does."""
     with _listening(host, port) as sockets:
         server = uvicorn.Server(_config(app, host, port))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [sockets]}, daemon=True)
@@ -245,7 +245,7 @@ def _values(headers: list[tuple[bytes, bytes]], name: bytes) -> list[str]:
 
 
 def _host(given: str) -> str | None:
-    """The name in a Host header, without its port."""
+    """Return the name in a Host header, without its port."""
     try:
         return urlsplit(f"//{given}").hostname
     except ValueError:

@@ -1,4 +1,4 @@
-"""Flows that refuse API keys among their parameters before Prefect stores them."""
+"""Flows that refuse API keys among their parameters, before Prefect stores them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ R = TypeVar("R")
 
 
 class KeylessFlow(Flow[P, R]):
-    """A flow that looks at its parameters also when it is called as a function."""
+    """A flow that also checks its parameters when it is called as a function."""
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        """Run the flow. Raises ConfigError where a parameter holds a key."""
+        """Run the flow. Raises ConfigError if a parameter holds a key."""
         refuse_keys({"": list(arguments), **named})
         return super().__call__(*arguments, **named)
 
 
 def keyless_flow(**options: Any) -> Callable[[Callable[P, R]], KeylessFlow[P, R]]:
-    """Return a decorator that makes a KeylessFlow of a function; the options are those of `prefect.flow`."""
+    """Return a decorator that makes a KeylessFlow of a function. The options are those of `prefect.flow`."""
     return lambda function: KeylessFlow(function, **options)

@@ -1,6 +1,7 @@
-"""Which Prefect server belongs to this home: one that takes the home's password and has the home's folder.
+"""Detection of this home's Prefect server: it takes the home's password and has the home's folder.
 
-A server of another home may listen at the usual port. It is left alone: its password is another one, and it ends with its own home.
+A server of another home may use the usual port. It is left alone, because it has another password and ends with its own
+home.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from userrl.machine.slots import held
 
 PORT = 4311
 SERVER_SECONDS = 300
-"""A busy machine takes minutes to import Prefect."""
+"""Seconds to wait for a server. A busy machine takes minutes to import Prefect."""
 
 
 def find_server() -> str | None:
-    """The API of the server that runs for this folder or home, None when none does; this process's Prefect will ask that one."""
+    """Return the API address of this folder's or home's running server, or None. This process's Prefect will use it."""
     named = os.environ.get(URL)
     port = os.environ.get("USERRL_PORT", PORT)
     places = [dotenv_url(home()), f"http://127.0.0.1:{port}/api", configured_url()]
@@ -40,7 +41,7 @@ def find_server() -> str | None:
 
 
 def configured_url() -> str | None:
-    """The server that prefect.toml in the working directory names."""
+    """Return the server address in the working directory's prefect.toml."""
     file = Path("prefect.toml")
     if not file.is_file():
         return None
@@ -49,7 +50,7 @@ def configured_url() -> str | None:
 
 
 def awaited_state(port: int) -> str:
-    """`server_state`, once a server that this home keeps there is no longer too busy to answer."""
+    """Return `server_state`, after waiting for a server of this home that is too busy to answer."""
     state, patience = server_state(port), time.monotonic() + SERVER_SECONDS
     while state == "taken" and held(SharedServer(port).file("keeper")) and time.monotonic() < patience:
         time.sleep(0.25)
@@ -58,7 +59,7 @@ def awaited_state(port: int) -> str:
 
 
 def server_state(port: int) -> str:
-    """``free``, ``ours`` (a healthy Prefect server with this home), ``open`` (ours, but without a password) or ``taken``."""
+    """Return ``free``, ``ours`` (a healthy Prefect server of this home), ``open`` (ours without a password) or ``taken``."""
     url = f"http://127.0.0.1:{port}"
     if not listens(url):
         return "free"
@@ -73,16 +74,18 @@ def server_state(port: int) -> str:
         except (URLError, OSError, HTTPException, ValueError):
             return "taken"  # another home's, with another password
     except (URLError, OSError, HTTPException, ValueError):
-        return "taken"  # also where no HTTP is spoken, or what is said is no server's settings
+        return "taken"  # also if it does not speak HTTP, or the answer is not a Prefect server's settings
     try:
-        # A relative home is that of a server started by hand in this folder.
+        # A server started by hand in this folder has a relative home.
         return state if Path(str(settings["home"])).expanduser().resolve() == home() else "taken"
     except (KeyError, TypeError):
         return "taken"
 
 
 def _is_ours(url: str) -> bool:
-    """Whether the server at an address is for this home. One of another machine, or with a chosen password, is taken as it is."""
+    """Return whether the server at an address is for this home. A server on another machine, or one with a chosen
+    password, is not questioned.
+    """
     if not is_loopback(url) or own_password():
         return listens(url)
     return awaited_state(urlsplit(url).port or 80) in ("ours", "open")

@@ -1,8 +1,9 @@
 """The password of a home's Prefect server, and the settings that lock the server with it.
 
-Whoever may use the server's API may run commands as the user who started its worker. So the server wants a password, a random one
-per home: in ``$USERRL_HOME/server.password`` and, for `prefect` commands typed by hand, in the ``.env`` of the working folder,
-which Prefect's settings read; both are for their owner's eyes alone. Processes get it by environment, never as an argument.
+A client of the server's API can run commands as the user who started its worker. So the server requires a password,
+random for each home. It is stored in ``$USERRL_HOME/server.password``, and in the ``.env`` of the working folder for
+`prefect` commands typed by hand (Prefect's settings read it). Only their owner can read these files. Processes get the
+password by environment, never as an argument.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from urllib.parse import urlsplit
 
 URL = "PREFECT_API_URL"
 CLIENT, SERVER = "PREFECT_API_AUTH_STRING", "PREFECT_SERVER_API_AUTH_STRING"
-"""The settings that hold the password, of Prefect's clients and of its server."""
+"""The settings that hold the password: Prefect's client, Prefect's server."""
 
 CHOSEN = "USERRL_SERVER_PASSWORD"
-"""The environment variable of a password that is chosen rather than made, as ``NAME:SECRET``."""
+"""The environment variable of a password chosen by a person, as ``NAME:SECRET``. Otherwise a password is generated."""
 
 DOORS: Mapping[str, str] = {
     "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",
@@ -27,34 +28,34 @@ DOORS: Mapping[str, str] = {
     "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": "",
     "PREFECT_SERVER_UI_API_URL": "/api",
 }
-"""No other site's page may call the API, and the server's own pages do at whatever address they were opened."""
+"""Settings that keep pages of other sites from the API, and let the server's own pages use it at any address."""
 
 _BEGIN, _END = "# userrl: the server at ", "# userrl: end"
 
 
 def made() -> str:
-    """A new password, in the shape that basic authentication asks for."""
+    """Return a new password in the form of basic authentication."""
     return f"userrl:{secrets.token_urlsafe(32)}"
 
 
 def password_file(home: Path) -> Path:
-    """Where a home keeps its password."""
+    """Return the file of the home's password."""
     return home / "server.password"
 
 
 def password(home: Path) -> str:
-    """The home's password, made when it is first asked for, unless a person chose one (``$USERRL_SERVER_PASSWORD``)."""
+    """Return the home's password, generated at first use, unless a person chose one (``$USERRL_SERVER_PASSWORD``)."""
     return os.environ.get(CHOSEN) or kept(password_file(home), made)
 
 
 def kept(path: Path, new: Callable[[], str]) -> str:
-    """The secret in a file of its owner's alone, made when it is first asked for."""
+    """Return the secret in a file that only its owner can read. The secret is generated at first use."""
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
         _write_private(draft, new() + "\n")
         try:
-            os.link(draft, path)  # of two processes at once one wins, and both read its password
+            os.link(draft, path)  # of two simultaneous processes one wins, and both read its password
         except FileExistsError:
             pass
         finally:
@@ -64,12 +65,12 @@ def kept(path: Path, new: Callable[[], str]) -> str:
 
 
 def locked(secret: str) -> dict[str, str]:
-    """The environment of a locked server and of its clients."""
+    """Return the environment of a locked server and of its clients."""
     return {CLIENT: secret, SERVER: secret, **DOORS}
 
 
 def own_password(environment: Mapping[str, str] = os.environ, file: Path = Path(".env")) -> bool:
-    """Whether the person chose a password for clients: in the environment, or in ``.env`` outside the lines that are ours."""
+    """Return whether a person chose a password for clients, in the environment or in ``.env`` outside our lines."""
     if CLIENT in environment:
         return True
     return _names(_split(file)[0], CLIENT)
@@ -78,8 +79,7 @@ def own_password(environment: Mapping[str, str] = os.environ, file: Path = Path(
 def write_dotenv(secret: str, url: str, home: Path, file: Path = Path(".env")) -> None:
     """Let `prefect` commands in the working folder use the server of `home` at `url`.
 
-    Every other line stays. Nothing is written where the person set a password there, or while another server whose address
-    stands there still runs.
+    All other lines stay. Nothing is written if the person set a password there, or while another server noted there runs.
     """
     kept, ours = _split(file)
     if _names(kept, CLIENT):
@@ -95,18 +95,18 @@ def write_dotenv(secret: str, url: str, home: Path, file: Path = Path(".env")) -
 
 
 def dotenv_url(home: Path, file: Path = Path(".env")) -> str | None:
-    """The server of this home that `write_dotenv` noted last in the working folder."""
+    """Return this home's server that `write_dotenv` noted last in the working folder."""
     url, _, of = _split(file)[1].partition(" of ")
     return url if of == str(home) else None
 
 
 def is_loopback(url: str) -> bool:
-    """Whether an address is this machine's own."""
+    """Return whether an address belongs to this machine."""
     return urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1")
 
 
 def listens(url: str) -> bool:
-    """Whether anything takes connections at an address."""
+    """Return whether a server accepts connections at an address."""
     parts = urlsplit(url)
     try:
         with socket.create_connection((parts.hostname or "127.0.0.1", parts.port or 80), timeout=1.0):
@@ -120,7 +120,7 @@ def _names(lines: Sequence[str], variable: str) -> bool:
 
 
 def _split(file: Path) -> tuple[list[str], str]:
-    """A file's lines that are not ours, and what our first one says (``URL of HOME``), empty where there is none."""
+    """Return a file's lines that are not ours, and the rest of our first line (``URL of HOME``), or an empty text."""
     kept: list[str] = []
     ours, within = "", False
     for line in file.read_text().splitlines() if file.is_file() else []:

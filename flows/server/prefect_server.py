@@ -1,7 +1,7 @@
-"""Our own start of Prefect's server: no question asked, nothing reported to anyone, locked with the home's password.
+"""Our own start of Prefect's server: without questions or telemetry, and locked with the home's password.
 
-``python -m flows.server.prefect_server PORT [HOST [NAME ...]]``. Prefect's own start command asks about profiles in a terminal and
-serves any ``Host``; its application is the same.
+``python -m flows.server.prefect_server PORT [HOST [NAME ...]]``. Prefect's own start command asks about profiles in a
+terminal and accepts any ``Host``. The application is the same.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from userrl.machine.home import home, quiet
 from userrl_core.errors import ConfigError
 
 BODY_BYTES = 64 * 2**20
-"""Flow runs send their logs and artifacts in one request each."""
+"""Maximum size of a request. A flow run sends its logs or an artifact in one request."""
 
 
 def server_environment(port: int, host: str = "127.0.0.1") -> dict[str, str]:
-    """What the server, and every process that speaks to it, has in its environment."""
+    """Return the environment of the server and of every process that connects to it."""
     reached = "127.0.0.1" if host in ("0.0.0.0", "::", "localhost") else host
     return quiet() | {
         "PREFECT_HOME": str(home()),
@@ -35,7 +35,7 @@ def server_environment(port: int, host: str = "127.0.0.1") -> dict[str, str]:
 
 
 def run_server(port: int, host: str = "127.0.0.1", names: Sequence[str] = ()) -> None:
-    """Serve until a signal. names: under which the server may be asked for besides this machine's own."""
+    """Serve until a signal. names: accepted host names besides this machine's own."""
     if not is_loopback(f"http://{host}") and not names:
         raise ConfigError(f"To listen on {host}, say under which names it is reached: --name gpu-server.example.")
     environment = server_environment(port, host)

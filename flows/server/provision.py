@@ -1,7 +1,7 @@
-"""What a server needs besides deployments: the work pool, a limit per slot, and the automation that finds dead runs.
+"""Set-up of a server besides its deployments: the work pool, a limit per slot, and the automation that finds dead runs.
 
-``python -m flows.server.provision [--port PORT] [QUEUE ...]`` may be run again and again. With a port it waits until the server
-there is up and ours: it can start beside the server, since both import Prefect for seconds.
+``python -m flows.server.provision [--port PORT] [QUEUE ...]`` can be repeated. With a port it waits for our server there,
+so it can start in parallel with the server. Both take seconds to import Prefect.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from userrl.machine.slots import slots  # noqa: E402
 
 POOL = "gpu"
 SILENT_SECONDS = 90
-"""A flow run sends a heartbeat every 30 s; three missed ones mean that its process or machine is gone."""
+"""A flow run sends a heartbeat every 30 s. Three missed ones mean that its process or machine is gone."""
 MISSED_SECONDS = 600
-"""A scheduled run that is this late was missed: nothing was up when its time came."""
+"""A scheduled run this late was missed: no worker was running at its time."""
 
 TEMPLATE = {
     "job_configuration": {
@@ -62,7 +62,7 @@ TEMPLATE = {
         "required": ["working_dir"],
     },
 }
-"""What a deployment or a flow run may choose of its process: no command, and no variable that changes what Python loads."""
+"""Process settings that a deployment or flow run may choose: no command, and no variable that changes what Python loads."""
 
 _HEARTBEAT = "prefect.flow-run.heartbeat"
 _ENDS = {f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled", "Crashed")}
@@ -83,14 +83,14 @@ ZOMBIES = Automation(
             name="Crashed",
             force=False,
             state=StateType.CRASHED,
-            message=f"No heartbeat for {SILENT_SECONDS} s: process or machine died. Start it again to continue.",
+            message=f"No heartbeat for {SILENT_SECONDS} s: process or machine died. Start the run again to continue it.",
         )
     ],
 )
 
 
 async def provision(queues: Sequence[str] = ()) -> None:
-    """Make what is missing. queues: work queues of the pool that a worker will name; it takes nothing while one is missing."""
+    """Create what is missing. queues: work queues that a worker will name; it takes no run while one is missing."""
     async with get_client() as client:
         await _pool(client)
         for queue in queues:
@@ -105,7 +105,7 @@ async def provision(queues: Sequence[str] = ()) -> None:
 async def _pool(client: PrefectClient) -> None:
     try:
         await client.create_work_pool(WorkPoolCreate(name=POOL, type="process", base_job_template=TEMPLATE))
-    except ObjectAlreadyExists:  # perhaps of an earlier version, whose template let a command through
+    except ObjectAlreadyExists:  # it may be from an earlier version, whose template allowed a command
         await client.update_work_pool(POOL, WorkPoolUpdate(base_job_template=TEMPLATE))
 
 
@@ -124,19 +124,19 @@ async def _limit(client: PrefectClient, name: str) -> None:
 
 
 async def _skip_missed(client: PrefectClient) -> None:
-    """Cancel scheduled runs whose time passed while no worker listened: a laptop must not work off a week of nights."""
+    """Cancel scheduled runs whose time passed without a worker. A laptop must not catch up on a week of nights."""
     before = datetime.now(UTC) - timedelta(seconds=MISSED_SECONDS)
     late = FlowRunFilterExpectedStartTime.model_validate({"before_": before})
     waiting = FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.SCHEDULED]))
     for run in await client.read_flow_runs(flow_run_filter=FlowRunFilter(state=waiting, expected_start_time=late)):
         if run.auto_scheduled:
             await client.set_flow_run_state(
-                run.id, Cancelled(message="Its time passed while no worker listened."), force=True
+                run.id, Cancelled(message="The scheduled time passed while no worker was running."), force=True
             )
 
 
 def _wait_for(port: int) -> None:
-    """Until the home's own server answers there; whoever started this ends it where none comes."""
+    """Wait until the home's own server answers at the port. The process that started this one ends it if none comes."""
     while server_state(port) != "ours":
         time.sleep(0.1)
 

@@ -1,6 +1,6 @@
-"""The settings of Prefect in a process of ours: the server it talks to, and the password it uses.
+"""Prefect's settings in a process of ours: the server it uses, and the password.
 
-Imported before Prefect, so that a flow called as a plain Python function finds a server or makes a temporary one.
+Import this before Prefect, so that a flow called as a plain function finds a server or starts a temporary one.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from userrl_core.errors import UserRLError
 
 
 def settle() -> None:
-    """Apply the quiet settings to this process, and let Prefect use a temporary server where none of this home runs.
+    """Apply the quiet settings to this process, and let Prefect use a temporary server if none of this home runs.
 
-    Call before Prefect is imported. A worker and `prefect deploy` set PREFECT_API_URL themselves; it stays. A server of this
-    machine is spoken to with this home's password unless another was chosen, a temporary one has a password of its own.
+    Call this before Prefect is imported. A worker and `prefect deploy` set PREFECT_API_URL themselves, and it is kept. A
+    server on this machine gets this home's password unless another was chosen. A temporary server has its own.
     """
     quiet_process()
     os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")
@@ -39,13 +39,13 @@ def settle() -> None:
     for name in ("prefect.flow_runs", "prefect.task_runs"):
         logging.getLogger(name).addFilter(_one_sentence)
     if temporary_server():
-        # With an empty URL Prefect finds no place to send events to, and says so with a traceback each time.
+        # With an empty URL Prefect cannot send events, and logs a traceback each time.
         for name in ("prefect.events.utilities", "prefect._internal.concurrency"):
             logging.getLogger(name).addFilter(_silent)
 
 
 def temporary_server() -> bool:
-    """Whether flows of this process run on a server of their own that ends with them."""
+    """Return whether this process's flows use a temporary server that ends with them."""
     return os.environ.get(URL) == ""
 
 
@@ -58,12 +58,12 @@ def _log_in(url: str | None) -> None:
 
 
 def _one_sentence(record: logging.LogRecord) -> bool:
-    """An error that is a sentence for a person needs no stack beside it."""
+    """Drop the stack trace of an error that is a sentence for a person."""
     if record.exc_info and isinstance(record.exc_info[1], UserRLError):
         record.exc_info = None
     return True
 
 
 def _silent(record: logging.LogRecord) -> bool:
-    """A filter, since Prefect resets levels when it sets up its logging."""
+    """Drop every record. This is a filter because Prefect resets levels when it sets up logging."""
     return False

@@ -1,11 +1,12 @@
-"""One Prefect server for every `make run` of a home that works at the same time: it ends with the last of them.
+"""One Prefect server shared by all simultaneous `make run` commands of a home. It ends with the last of them.
 
-No command owns the server, or its end would be the others' too. A supervisor does, a process of its own, and three lock files in
-``$USERRL_HOME/launch`` say the rest; the kernel drops a lock when its holder dies, so kill -9 of anyone leaves nothing behind:
+The server belongs to a separate supervisor process, so that the end of one command does not end it for the others. Three
+lock files in ``$USERRL_HOME/launch`` hold the state. The kernel drops a lock when its holder dies, so kill -9 leaves
+nothing behind:
 
     <port>.users    shared by every command while it works
     <port>.keeper   held by the supervisor while the server lives
-    <port>.gate     held while someone looks whether there is a server, starts one, or stops it
+    <port>.gate     held by a process that looks for the server, starts it, or stops it
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from userrl_core.processes import spawn, stop_group
 
 LOOK_SECONDS = 0.5
 STOP_SECONDS = 2.0
-"""Until the server is killed: what it keeps is in its database, and nobody who asked it to end waits for more."""
+"""Seconds until the server is killed. Its data is in its database, so waiting longer gains nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +38,16 @@ class SharedServer:
     port: int
 
     def file(self, name: str) -> Path:
-        """One of them; its folder is made."""
+        """Return the path of one lock file, and create its folder."""
         folder = home() / "launch"
         folder.mkdir(parents=True, exist_ok=True)
         return folder / f"{self.port}.{name}"
 
     @contextlib.contextmanager
     def in_use(self, begin: Callable[[], None]) -> Iterator[None]:
-        """The server is there until this block ends, whoever else comes and goes.
+        """Keep the server alive until this block ends, whatever other commands do.
 
-        begin: finds the server or starts a supervisor; called while nobody else starts or stops one.
+        begin: finds the server or starts a supervisor. No other command starts or stops one during the call.
         """
         user = -1
         try:
@@ -63,7 +64,7 @@ class SharedServer:
                     self._stop()
 
     def supervise(self, command: list[str]) -> int:
-        """Run the server until nobody uses it, or until SIGTERM. Returns its exit status."""
+        """Run the server until no command uses it, or until SIGTERM. Returns its exit status."""
         own_lock = lock(self.file("keeper"))
         if own_lock is None:
             return 1
@@ -75,14 +76,14 @@ class SharedServer:
                 time.sleep(LOOK_SECONDS)
                 with self._gate(wait=False) as entered:
                     if entered and self._unused():
-                        # Within the gate: whoever comes now waits, and then finds neither a dying server nor its supervisor.
+                        # Inside the gate: a new command waits, and then finds neither a dying server nor its supervisor.
                         signal.signal(signal.SIGTERM, signal.SIG_IGN)
                         end.close()
         return server.returncode
 
     @contextlib.contextmanager
     def _gate(self, *, wait: bool = True) -> Iterator[bool]:
-        """Whether the gate is ours; always, unless ``wait`` is off."""
+        """Yield whether we hold the gate; always true, unless ``wait`` is off."""
         descriptor = os.open(self.file("gate"), os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -115,10 +116,10 @@ class SharedServer:
 
 
 def _end(server: subprocess.Popen[bytes], own_lock: int) -> None:
-    """The server's end, then the supervisor's: what its lock says is true at any moment."""
+    """End the server before the supervisor, so that the supervisor's lock is always right."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     stop_group(server, STOP_SECONDS)
-    os.ftruncate(own_lock, 0)  # nobody may take our process id for a later supervisor's
+    os.ftruncate(own_lock, 0)  # or our process id could be taken for a later supervisor's
     os.close(own_lock)
 
 

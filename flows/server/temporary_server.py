@@ -1,8 +1,8 @@
-"""Prefect's temporary server, ended by the command that started it and by nobody else.
+"""Prefect's temporary server, ended only by the command that started it.
 
-Ctrl-C, and a TERM of `timeout`, reach every process of a command's group: the temporary server would die at once, and the command,
-which has to say there that its flow run has ended, would ask it in vain for minutes. And TERM ends Python without what stops that
-server, which then stays.
+Ctrl-C, and the TERM of `timeout`, reach every process of a command's group. The temporary server would die at once, and
+the command would try for minutes to report the end of its flow run to it. TERM also ends Python without the code that
+stops the server, which would then stay.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from userrl.machine.interrupts import leave_on_term
 
 
 def stop_in_order() -> None:
-    """Before a flow is run by a command of ours, in its main thread: TERM ends it as Ctrl-C does, and the server last."""
+    """Make TERM act like Ctrl-C, and end the server last. Call this in the main thread before a command of ours runs a flow."""
     leave_on_term()
     if temporary_server():
-        from prefect.server.api import server  # late: half a second, which only a temporary server needs
+        from prefect.server.api import (
+            server,
+        )  # imported here: takes half a second, and only a temporary server needs it
 
-        # Prefect has no setting for it: the module's own Popen gets a session apart.
+        # Prefect has no setting for it, so the module's Popen is replaced by one that starts a new session.
         apart = SimpleNamespace(**vars(subprocess))
         apart.Popen = partial(subprocess.Popen, start_new_session=True)
         setattr(server, "subprocess", apart)  # noqa: B010 (typed as a module)

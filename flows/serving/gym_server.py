@@ -1,10 +1,11 @@
-"""A gym behind HTTP, in the shape of AgentGym's environment servers, so that other trainers can play it.
+"""A gym over HTTP with the interface of AgentGym's environment servers, so that other trainers can play it.
 
-``POST /create``, ``/reset``, ``/step``, ``/close`` and ``GET /observation``, every answer 200 with JSON; what went wrong is
-a field ``error``, as those servers have it. `flows.serving.agentgym` has what differs from one of them to the next. ``GET
-/available_actions`` is what the paper names and those servers lack (AgentGym-RL 3.1). An action is a message as a model writes it:
-a ``<tool_call>``, or, for clients without tools, ``choice: content``, or the content alone where a gym has one choice. ``GET
-/health`` and ``/metrics`` (Prometheus text) are for who watches.
+Routes are ``POST /create``, ``/reset``, ``/step``, ``/close`` and ``GET /observation``. As on those servers, every answer
+has status 200 and JSON, and an error is a field ``error``. `flows.serving.agentgym` holds the differences between those
+servers. ``GET /available_actions`` is in the paper, but those servers lack it (AgentGym-RL 3.1).
+
+An action is a model's message with a ``<tool_call>``. Clients without tools send ``choice: content``, or only the content
+if the gym has one choice. ``GET /health`` and ``/metrics`` (Prometheus text) are for monitoring.
 """
 
 from __future__ import annotations
@@ -51,9 +52,9 @@ class _GymSession:
 class GymServer:
     """Sessions of one gym.
 
-    most: sessions of one client at once; its longest unused one makes room for a new one. total: of all clients. idle: seconds
-    after which an unused session is closed. Numbers of sessions begin at the time of the start, so that whoever still holds one
-    of a server that was restarted gets an error, not somebody else's session.
+    most: sessions per client; a new one replaces the client's longest unused one. total: sessions of all clients. idle:
+    seconds after which an unused session is closed. Session numbers begin at the start time, so that a client of a restarted
+    server gets an error and not another client's session.
     """
 
     name: str
@@ -71,13 +72,13 @@ class GymServer:
 
     @property
     def pool(self) -> list[Task]:
-        """The tasks that are played; a session's data_idx counts through them."""
+        """Return the tasks. A session's data_idx is an index into them."""
         return list(tasks(self.name, self.split, **self.options))
 
     async def create(self, client: str, config: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """A new session, not yet reset. config: fields of the gym's config, for this session alone.
+        """Create a session, not yet reset. config: fields of the gym's config for this session.
 
-        Raises GymError when there are too many sessions, ConfigError for a config that the gym does not take.
+        Raises GymError if there are too many sessions, ConfigError for a config that the gym does not take.
         """
         parse_config(gym_class(self.name), config or {})
         await self.expire()
@@ -92,14 +93,14 @@ class GymServer:
         return {"id": number}
 
     async def expire(self) -> None:
-        """Close what was not used for `idle` seconds; a session in a step is in use."""
+        """Close sessions unused for `idle` seconds. A session in a step is in use."""
         forgotten = time.monotonic() - self.idle
         for key, session in list(self._sessions.items()):
             if session.used < forgotten and not session.lock.locked():
                 await self._end(key, "expired")
 
     async def reset(self, number: int, data_idx: int, seed: int | None = None) -> dict[str, Any]:
-        """Begin the task with this index. The observation is the user's first message."""
+        """Start the task with this index. The observation is the user's first message."""
         session = self._find(number)
         pool = self.pool
         async with session.lock:
@@ -114,7 +115,7 @@ class GymServer:
         return self._state(number, session)
 
     async def step(self, number: int, action: str) -> dict[str, Any]:
-        """Carry out one message. A reward that could not be had is null, and the session is over."""
+        """Execute one message. If its reward cannot be computed, the reward is null and the session ends."""
         session = self._find(number)
         async with session.lock:
             if session.gym is None or session.done:
@@ -144,7 +145,7 @@ class GymServer:
             return self._state(number, session)
 
     async def close(self, number: int) -> bool:
-        """End a session; True when there was one."""
+        """End a session. Return whether it existed."""
         return await self._end(number, "closed")
 
     async def _end(self, number: int, why: str) -> bool:
@@ -157,20 +158,20 @@ class GymServer:
         return True
 
     def playing(self, number: int) -> Gym[Any]:
-        """The gym of a session. Raises GymError for a session that was not reset."""
+        """Return the gym of a session. Raises GymError for a session that was not reset."""
         gym = self._find(number).gym
         if gym is None:
             raise GymError(f"Session {number} is not running; reset it first.")
         return gym
 
     def actions(self, number: int) -> dict[str, str]:
-        """The choices of the session's gym, and what each does."""
+        """Return the choices of the session's gym with their descriptions."""
         gym = self._find(number).gym
         kind = gym_class(self.name)
         return {choice: gym.help_for(choice) if gym else kind.choice_help.get(choice, "") for choice in kind.choices()}
 
     def metrics(self) -> str:
-        """Counts since the start, in Prometheus's text format."""
+        """Return counts since the start, in Prometheus's text format."""
         lines = ["# TYPE userrl_gym_sessions gauge", f'userrl_gym_sessions{{gym="{self.name}"}} {len(self._sessions)}']
         for what in ("created", "reset", "closed", "expired", "replaced", "steps", "unscored"):
             name = f"userrl_gym_{what}_total"
@@ -184,16 +185,16 @@ class GymServer:
         return len(self._sessions)
 
     def observe(self, number: int) -> str:
-        """The session's last observation."""
+        """Return the session's last observation."""
         return self._find(number).observation
 
     def opening(self, number: int) -> str:
-        """The first observation of the session's episode."""
+        """Return the first observation of the session's episode."""
         return self._find(number).opening
 
     @property
     def created(self) -> int:
-        """How many sessions there have been since the start."""
+        """The number of sessions created since the start."""
         return self._counts["created"]
 
     def _find(self, number: int) -> _GymSession:
@@ -217,7 +218,7 @@ class GymServer:
 
 
 def read_action(text: str, choices: tuple[str, ...] = ()) -> InteractCall | str:
-    """A message as a call, or the sentence that says why it is none. choices: those of the gym."""
+    """Parse a message into a call, or return the sentence that says why it is not one. choices: those of the gym."""
     plain = _PLAIN.fullmatch(text)
     if plain:
         return InteractCall(plain[1].lower(), plain[2].strip())
@@ -228,7 +229,7 @@ def read_action(text: str, choices: tuple[str, ...] = ()) -> InteractCall | str:
 
 
 def app_of(server: GymServer) -> FastAPI:
-    """The server's routes. Raises ConfigError for a gym or split that does not exist."""
+    """Return the server's routes. Raises ConfigError for a gym or split that does not exist."""
     gym_class(server.name)
     count = len(server.pool)
 
@@ -293,26 +294,26 @@ def app_of(server: GymServer) -> FastAPI:
 
 
 class Create(BaseModel):
-    """The body of ``/create``; AgentGym's further fields are ignored."""
+    """The body of ``/create``. AgentGym's other fields are ignored."""
 
     config: dict[str, Any] | None = None
-    """Fields of the gym's config, for this session alone."""
+    """Fields of the gym's config, for this session."""
 
 
 class OfSession(BaseModel):
     """The body of ``/close``."""
 
     id: int
-    """The session."""
+    """Number of the session."""
 
 
 class ResetRequest(OfSession):
     """The body of ``/reset``."""
 
     data_idx: int | None = 0
-    """Which task."""
+    """Index of the task."""
     seed: int | None = None
-    """Of the episode's random draws."""
+    """Seed of the episode's random draws."""
 
 
 class Step(OfSession):
@@ -350,7 +351,7 @@ async def _reset_bare(server: GymServer, body: BareReset) -> str:
 
 
 async def _step_bare(server: GymServer, body: BareStep) -> dict[str, Any]:
-    """Carry out what is in tags. Raises GymError for a turn that was not scored."""
+    """Execute the call in the message's tags. Raises GymError for a turn without a score."""
     choices = server.playing(body.env_idx).choices()
     call = tagged(body.action, choices)
     if call is None:
@@ -374,7 +375,7 @@ async def _tried(work: Awaitable[Any]) -> Any:
 
 
 async def _bare(work: Awaitable[Any]) -> Any:
-    """The answer to a client that has no place for an error in it: an error has status 500."""
+    """Answer a client that has no field for errors: an error has status 500."""
     try:
         return await work
     except UserRLError as error:
@@ -389,7 +390,7 @@ def _said(answer: Callable[[], Any]) -> Any:
 
 
 async def _expire(server: GymServer) -> None:
-    """Close idle sessions also when no new one begins."""
+    """Close idle sessions periodically, even if no new one is created."""
     while True:
         await asyncio.sleep(min(60.0, server.idle / 4))
         await server.expire()

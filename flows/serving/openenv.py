@@ -1,9 +1,11 @@
-"""A served gym in OpenEnv's protocol as well, so that trainers that speak it play our gyms unchanged.
+"""A served gym in OpenEnv's protocol, for trainers that use it.
 
-A WebSocket ``/ws`` is a session: ``reset``, ``step``, ``state`` and ``close`` with ``data`` go in, ``observation``, ``state`` or
-``error`` come out (openenv-core 0.3.0, ``core/env_server/types.py``; unchanged since December 2025). ``GET /schema`` and
-``/metadata`` describe it. OpenEnv's ``POST /reset`` and ``/step`` make an environment for each request, and its client does not
-use them; here those names are AgentGym's. Ours, because the package brings a web interface and its own openai.
+A WebSocket ``/ws`` is a session. Messages ``reset``, ``step``, ``state`` and ``close`` with ``data`` go in;
+``observation``, ``state`` or ``error`` come out (openenv-core 0.3.0, ``core/env_server/types.py``; unchanged since
+December 2025). ``GET /schema`` and ``/metadata`` describe it.
+
+OpenEnv's ``POST /reset`` and ``/step`` make an environment for each request, and its client does not use them. Here those
+routes are AgentGym's. We do not use the package, because it brings a web interface and its own openai version.
 """
 
 from __future__ import annotations
@@ -23,21 +25,21 @@ from userrl_core.interact import tool_schema
 
 
 class Reset(BaseModel):
-    """What ``reset`` takes. As on OpenEnv's servers, other names are ignored."""
+    """The data of ``reset``. Unknown names are ignored, as on OpenEnv's servers."""
 
     seed: NonNegativeInt | None = None
-    """Of the episode's random draws."""
+    """Seed of the episode's random draws."""
     episode_id: str | None = Field(None, max_length=255)
     data_idx: NonNegativeInt | None = None
-    """Which task; without it the seed's, and without a seed the one after the session's last."""
+    """Index of the task. Default: the seed; without a seed, the task after the session's last one."""
     horizon: PositiveInt = 16
-    """Steps after which the episode is done; the instructions say it."""
+    """Steps after which the episode is done. The instructions state it."""
     config: dict[str, Any] = {}
     """Fields of the gym's config, for this episode."""
 
 
 class Action(BaseModel):
-    """One message of the agent: a ``<tool_call>``, ``choice: content``, or the content alone where the gym has one choice."""
+    """One message of the agent: a ``<tool_call>``, ``choice: content``, or only the content if the gym has one choice."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -46,23 +48,23 @@ class Action(BaseModel):
 
 
 class Observation(BaseModel):
-    """What the agent reads after a reset or a step."""
+    """The observation after a reset or a step."""
 
     done: bool = False
     reward: float | None = None
     metadata: dict[str, Any] = {}
     text: str
-    """What the user, or the environment, says."""
+    """The text of the user or environment."""
     messages: list[dict[str, str]] = []
-    """After a reset: the system message and the user's first one, as our own agents are shown them."""
+    """After a reset: the system message and the user's first message, as our own agents see them."""
     tools: list[dict[str, Any]] = []
-    """After a reset: the agent's one tool as OpenAI function JSON."""
+    """After a reset: the agent's only tool, as OpenAI function JSON."""
     score: float | None = None
     success: bool = False
 
 
 class State(BaseModel):
-    """Where a session is."""
+    """The state of a session."""
 
     episode_id: str | None = None
     step_count: int = 0
@@ -70,7 +72,7 @@ class State(BaseModel):
 
 
 class _OpenEnvSession:
-    """The episodes of one connection, one after the other."""
+    """The consecutive episodes of one connection."""
 
     def __init__(self, server: GymServer, client: str) -> None:
         self.server, self.client = server, client
@@ -78,7 +80,7 @@ class _OpenEnvSession:
         self.last, self.horizon, self.state = -1, 0, State()
 
     async def reset(self, data: Reset) -> dict[str, Any]:
-        """A new episode. Raises UserRLError where the server has no room, or the config cannot be."""
+        """Start a new episode. Raises UserRLError if the server is full or the config is invalid."""
         await self.close()
         given = (data.data_idx, data.seed)
         self.last = next((number for number in given if number is not None), self.last + 1) % len(self.server.pool)
@@ -91,7 +93,7 @@ class _OpenEnvSession:
         return _answer(said, reward=None, done=False, messages=[*map(dict, messages)], tools=tools)
 
     async def step(self, action: Action) -> dict[str, Any]:
-        """One turn. Raises UserRLError where it could not be scored: a null reward would be read as 0."""
+        """Execute one turn. Raises UserRLError if it could not be scored, because clients would read a null reward as 0."""
         if self.number is None:
             raise GymError("No episode is running; send reset first.")
         said = await self.server.step(self.number, action.message)
@@ -104,7 +106,7 @@ class _OpenEnvSession:
         return _answer(said, reward=said["reward"], done=done)
 
     async def close(self) -> None:
-        """End the episode, if one is running."""
+        """End the running episode, if any."""
         if self.number is not None:
             await self.server.close(self.number)
             self.number = None
@@ -120,7 +122,7 @@ def _answer(said: Mapping[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def routes(server: GymServer) -> APIRouter:
-    """OpenEnv's routes to a server's gym."""
+    """Return OpenEnv's routes to a server's gym."""
     router = APIRouter()
 
     @router.get("/schema")
@@ -140,7 +142,7 @@ def routes(server: GymServer) -> APIRouter:
                 await socket.send_json(answer)
             await socket.close()
         except WebSocketDisconnect:
-            pass  # its episode ends with it
+            pass  # the episode ends with the connection
         finally:
             await episodes.close()
 
@@ -151,7 +153,7 @@ _MODELS: Mapping[str, type[BaseModel]] = {"action": Action, "observation": Obser
 
 
 async def _reply(episodes: _OpenEnvSession, text: str) -> dict[str, Any] | None:
-    """The answer to a message; None to the one that closes the session."""
+    """Return the answer to a message, or None for the message that closes the session."""
     try:
         message = json.loads(text)
     except ValueError as error:

@@ -1,9 +1,9 @@
-"""A domain's tools as REST routes and as MCP tools, each session on a database of its own (TARL 2.1).
+"""A domain's tools as REST routes and as MCP tools. Each session has its own database (TARL 2.1).
 
-``POST /sessions`` begins an episode on a private SQLite copy of the domain. Its tools are ``POST /sessions/{id}/tools/NAME`` with
-the arguments as a JSON object, and the MCP endpoint ``/sessions/{id}/mcp`` (streamable HTTP): the same Python functions behind
-both. ``GET /sessions/{id}/verdict`` compares what was written with the gold writes of the session's task. What a tool refuses is
-``{"error": sentence}`` there, an error result here; neither changes anything.
+``POST /sessions`` starts an episode on a private SQLite copy of the domain. The same Python functions are reached in two
+ways: ``POST /sessions/{id}/tools/NAME`` with the arguments as a JSON object, and the MCP endpoint ``/sessions/{id}/mcp``
+(streamable HTTP). ``GET /sessions/{id}/verdict`` compares the writes with the gold writes of the session's task. A
+refusal is ``{"error": sentence}`` over REST and an error result over MCP. A refused call changes nothing.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class _ToolSession:
 class ToolServer:
     """Sessions of one domain.
 
-    folder: of the domain's data, none for a domain of ours. tasks: those that a session may name. total: most sessions at once.
-    idle: seconds after which an unused session is closed.
+    folder: the domain's data, None for a domain of ours. tasks: those that a session may name. total: maximum number of
+    sessions. idle: seconds after which an unused session is closed.
     """
 
     domain: Domain
@@ -62,7 +62,9 @@ class ToolServer:
     _sessions: dict[str, _ToolSession] = field(default_factory=dict)
 
     def create(self, task_id: str | None = None) -> str:
-        """Begin an episode; returns the session's name. Raises LookupError for an unknown task, RuntimeError when it is full."""
+        """Start an episode and return the session's name. Raises LookupError for an unknown task, RuntimeError if the
+        server is full.
+        """
         task = None if task_id is None else next((task for task in self.tasks if task.id == task_id), None)
         if task_id is not None and task is None:
             raise LookupError(f"There is no task {task_id} of {self.domain.name} here.")
@@ -74,7 +76,7 @@ class ToolServer:
         return name
 
     def call(self, session: str, tool: str, arguments: dict[str, Any]) -> str:
-        """Execute a tool. Raises LookupError for an unknown session, ToolError where the tool refuses."""
+        """Execute a tool. Raises LookupError for an unknown session, ToolError if the tool refuses."""
         held = self.find(session)
         result = self.domain.call(held.database, tool, arguments)
         if tool in self.domain.writes:
@@ -82,7 +84,7 @@ class ToolServer:
         return result
 
     def verdict(self, session: str) -> WritesVerdict:
-        """What was done so far, beside the gold actions of the session's task. Raises LookupError without one."""
+        """Compare the session's writes so far with the gold actions of its task. Raises LookupError without a task."""
         held = self.find(session)
         if held.task is None:
             raise LookupError("This session was begun without a task; there is nothing to compare it with.")
@@ -91,20 +93,20 @@ class ToolServer:
         return verify(gold, held.writes, held.database, (), ())
 
     def close(self, session: str) -> bool:
-        """End an episode; whether there was one."""
+        """End an episode. Return whether it existed."""
         held = self._sessions.pop(session, None)
         if held is not None:
             held.database.close()
         return held is not None
 
     def expire(self) -> None:
-        """Close what was not used for `idle` seconds."""
+        """Close sessions unused for `idle` seconds."""
         forgotten = time.monotonic() - self.idle
         for name in [name for name, held in self._sessions.items() if held.used < forgotten]:
             self.close(name)
 
     def find(self, session: str) -> _ToolSession:
-        """The session, which is in use. Raises LookupError where there is none."""
+        """Return a session and mark it as used. Raises LookupError if it does not exist."""
         if session not in self._sessions:
             raise LookupError("There is no such session; begin one with POST /sessions.")
         held = self._sessions[session]
@@ -116,8 +118,8 @@ class ToolServer:
 
 
 def app_of(server: ToolServer) -> Asgi:
-    """The routes: REST by FastAPI, and each session's MCP endpoint beside them."""
-    # Whose request it is, the front door has checked; a session is in the address, so MCP needs none of its own.
+    """Return the routes: REST by FastAPI, and an MCP endpoint for each session."""
+    # The front door has checked the request's origin. The address names the session, so MCP needs no session itself.
     security = TransportSecuritySettings(enable_dns_rebinding_protection=False)
     manager = StreamableHTTPSessionManager(
         _mcp_server(server), json_response=True, stateless=True, security_settings=security
@@ -178,7 +180,7 @@ def _rest(server: ToolServer, lifespan: Any) -> FastAPI:
 
 
 def _route(app: FastAPI, server: ToolServer, function: dict[str, Any]) -> None:
-    """One tool's route; its arguments are checked by the tool's own schema."""
+    """Add one tool's route. The tool's own schema checks its arguments."""
     name = function["name"]
     described = {"requestBody": {"content": {"application/json": {"schema": function["parameters"]}}}}
 
@@ -219,7 +221,7 @@ def _mcp_server(server: ToolServer) -> Server[Any]:
 
 
 def _mcp_session(path: str) -> str | None:
-    """The session of an MCP endpoint's path; None for any other path."""
+    """Return the session in an MCP endpoint's path, or None for any other path."""
     parts = path.strip("/").split("/")
     return parts[1] if len(parts) == 3 and (parts[0], parts[2]) == ("sessions", "mcp") else None
 

@@ -1,6 +1,6 @@
-"""A run as the server shows it: progress, its page so far, its report, and a notification when it fails.
+"""A run's artifacts on the server: progress, report page, and a notification on failure.
 
-All of it is for watching only: a server that is away is skipped, and never a reason to stop training.
+Artifacts are for watching only. If the server is away they are skipped, and training continues.
 """
 
 from __future__ import annotations
@@ -41,12 +41,14 @@ PROGRESS_SECONDS = 5.0
 
 
 def artifact_key(text: str) -> str:
-    """As Prefect wants keys: lower case, digits and dashes."""
+    """Return a key in Prefect's form: lower case, digits and dashes."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
 class ProgressArtifact:
-    """Called with every progress line; writes at most one update per five seconds. A server that is away is skipped."""
+    """A progress display, called with every progress line. It sends at most one update per five seconds, and none to a server
+    that is away.
+    """
 
     def __init__(self, job: StageJob) -> None:
         self._job = job
@@ -55,7 +57,7 @@ class ProgressArtifact:
         self._log = get_run_logger()
 
     def __call__(self, line: dict[str, Any]) -> None:
-        """One finished step."""
+        """Show one finished step."""
         now = time.monotonic()
         if now < self._due and line["step"] < line["total"]:
             return
@@ -71,15 +73,15 @@ class ProgressArtifact:
             else:
                 update_progress_artifact(self._artifact, progress=percent)
         except Exception as error:  # noqa: BLE001  a server that is away must not stop training
-            self._log.warning("progress is not shown: the server did not answer (%s)", type(error).__name__)
+            self._log.warning("the progress display was skipped: the server did not answer (%s)", type(error).__name__)
 
 
 TRIAL_TAG = "sweep"
-"""Of a flow run that a sweep started."""
+"""Tag of a flow run that a sweep started."""
 
 
 def flow_run_name() -> str:
-    """``recipe-seed``; a trial keeps the name that its sweep gave it, after its parameters."""
+    """Return ``recipe-seed``. A trial keeps the name that its sweep gave it, after its parameters."""
     if TRIAL_TAG in (runtime.flow_run.tags or ()):
         return str(runtime.flow_run.name)
     parameters = runtime.flow_run.parameters
@@ -87,16 +89,16 @@ def flow_run_name() -> str:
 
 
 _pages: dict[tuple[str, str], tuple[UUID, str]] = {}
-"""What each flow run of this process shows under a key: the artifact, which is written anew in place, and its text."""
+"""The artifact and its text that each flow run of this process shows under a key. The artifact is updated in place."""
 
 _one_page = Lock()
 
 
 def show_markdown(key: str, text: str, about: str) -> None:
-    """Show a page under this key; the flow run has one, written anew in place. A server that is away is skipped."""
+    """Show a page under this key. A flow run has one such page, updated in place. A server that is away is skipped."""
     place = (str(runtime.flow_run.id), key)
     try:
-        with _one_page:  # stages may end side by side
+        with _one_page:  # stages may end at the same time
             shown = _pages.get(place)
             if shown is None:
                 made: Any = create_markdown_artifact(text, key=artifact_key(key), description=about)
@@ -106,18 +108,18 @@ def show_markdown(key: str, text: str, about: str) -> None:
                     client.update_artifact(shown[0], ArtifactUpdate(data=text, description=about))
                 _pages[place] = (shown[0], text)
     except Exception as error:  # noqa: BLE001  the page is for watching only
-        get_run_logger().warning("the page %s is not shown (%s)", key, type(error).__name__)
+        get_run_logger().warning("the page %s was skipped: the server did not answer (%s)", key, type(error).__name__)
 
 
 def show_page(plan: RunPlan, run: Run) -> None:
-    """Show the run so far, on the page that its report takes at the end."""
+    """Show the run's progress on the page that its report takes at the end."""
     with open_warehouse(warehouse_dir(), run=run.id) as warehouse:
         text = run_so_far(run, warehouse, plan.stages).markdown()
-    show_markdown(f"{run.id}-report", text, f"{run.id} so far")
+    show_markdown(f"{run.id}-report", text, f"progress of {run.id}")
 
 
 def label(plan: RunPlan, run: Run) -> None:
-    """Tag the flow run with recipe, profile, seed and run id, and name it by the recipe; a server that is away is skipped."""
+    """Tag the flow run with recipe, profile, seed and run id, and name it by the recipe. A server that is away is skipped."""
     info = run.info
     tags = {f"recipe:{info.recipe}", f"profile:{info.profile or 'none'}", f"seed:{info.seed}", f"run:{run.id}"}
     named = runtime.flow_run.name or ""
@@ -127,12 +129,12 @@ def label(plan: RunPlan, run: Run) -> None:
     try:
         with get_client(sync_client=True) as client:
             client.update_flow_run(UUID(str(runtime.flow_run.id)), tags={*runtime.flow_run.tags, *tags}, name=name)
-    except Exception as error:  # noqa: BLE001  tags are for finding only
-        get_run_logger().warning("the flow run is not tagged (%s)", type(error).__name__)
+    except Exception as error:  # noqa: BLE001  tags only help to find runs
+        get_run_logger().warning("the flow run was not tagged: the server did not answer (%s)", type(error).__name__)
 
 
 def publish(run: Run, report: RunReport) -> dict[str, Any]:
-    """Show a report as artifacts of this flow run; a server that is away is skipped. Returns it as JSON."""
+    """Show a report as artifacts of this flow run, and return it as JSON. A server that is away is skipped."""
     with open_warehouse(warehouse_dir(), run=run.id) as warehouse:
         summary = run_summary(report, curve_points(warehouse, run.id))
     drawings = [base64.b64encode(figure.svg.encode()).decode() for figure in summary.figures]
@@ -149,14 +151,16 @@ def publish(run: Run, report: RunReport) -> dict[str, Any]:
             )
         if rows:
             create_table_artifact(rows, key=artifact_key(f"{run.id}-scores"))
-    except Exception as error:  # noqa: BLE001  the report is in the run's folder; the server only shows it
-        get_run_logger().warning("the report is not shown by the server (%s)", type(error).__name__)
+    except Exception as error:  # noqa: BLE001  the report is in the run's folder; the server only displays it
+        get_run_logger().warning(
+            "the report's artifacts were skipped: the server did not answer (%s)", type(error).__name__
+        )
     show_markdown(f"{run.id}-report", summary.markdown(images), f"report of {run.id}")
     return report.model_dump(mode="json")
 
 
 def notify(flow: Any, flow_run: Any, state: Any) -> None:
-    """A flow's hook: run the command in ``$USERRL_NOTIFY`` with run, state and message appended, and never fail."""
+    """Run the command in ``$USERRL_NOTIFY`` with run, state and message appended. This flow hook never fails."""
     command = os.environ.get("USERRL_NOTIFY")
     if not command:
         return
@@ -165,4 +169,4 @@ def notify(flow: Any, flow_run: Any, state: Any) -> None:
     try:
         subprocess.run([*shlex.split(command), *words], timeout=30, check=True)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        print(f"the command in USERRL_NOTIFY did not work: {error}")
+        print(f"the command in USERRL_NOTIFY failed: {error}")

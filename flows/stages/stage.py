@@ -1,7 +1,7 @@
 """One stage of a run as a Prefect task around a child process.
 
-Whether a stage is done is decided by its result file and the files that it names. Prefect keeps no result of its own: it would
-keep absolute paths, and a home may be moved.
+A stage is done if its result file and the files named there exist. Prefect keeps no result, because it would keep
+absolute paths, and a home may be moved.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from userrl_core import processes
 
 LEASE_SECONDS = 60.0
 LEASE_PATIENCE = 5.0
-"""How long a server's lease is waited for once the lock file is ours: a killed holder's lease outlives it by a minute."""
+"""Seconds to wait for a server's lease once we hold the lock file. A killed holder's lease outlives it by a minute."""
 
 
 def run_stage(run: Run, job: StageJob, share: Share | None = None, workers: Workers | None = None) -> Result:
-    """The stage's result, from an earlier time if it still holds. share: its part of a slot that is held already."""
+    """Return the stage's result, reused if an earlier one is still valid. share: its part of a slot that is already held."""
     run.set_status("running", stage=job.stage)
     state = stage.with_options(task_run_name=job.stage)(job, share, workers, return_state=True)
     return RESULTS[job.kind].model_validate(state.result())
 
 
 def _may_help(task: Any, task_run: Any, state: Any) -> bool:
-    """Whether starting again may help: the process died, as against refusing its input or the run being cancelled."""
+    """Return whether a retry may help: only if the process died, not if it refused its input or the run was cancelled."""
     try:
         state.result()
     except processes.ProcessDied:
         return True
-    except BaseException:  # noqa: BLE001  any other reason comes again
+    except BaseException:  # noqa: BLE001  any other reason would recur
         return False
     return False
 
@@ -58,7 +58,7 @@ def _may_help(task: Any, task_run: Any, state: Any) -> bool:
     log_prints=False,
 )
 def stage(job: StageJob, share: Share | None = None, workers: Workers | None = None) -> Any:
-    """Do a job in a child process, or take its result file, which Prefect then shows as Cached. Returns the result as JSON."""
+    """Run a job in a child process, or reuse its result file (shown by Prefect as Cached). Returns the result as JSON."""
     say = get_run_logger().info
     if (earlier := job.finished()) is not None:
         say(REUSED, job.stage)
@@ -71,7 +71,9 @@ def stage(job: StageJob, share: Share | None = None, workers: Workers | None = N
 
 @contextmanager
 def _lease(slot: Slot, say: Callable[..., None]) -> Iterator[None]:
-    """The slot's limit on the server, so that it shows there; the file lock decides, and a server that is away stops nothing."""
+    """Hold the slot's limit on the server, to show the slot as taken. The file lock decides; a server that is away
+    stops nothing.
+    """
     if temporary_server():
         yield
         return
@@ -84,8 +86,12 @@ def _lease(slot: Slot, say: Callable[..., None]) -> Iterator[None]:
     )
     try:
         lease.__enter__()
-    except Exception as error:  # noqa: BLE001  shown, never fatal: see above
-        say("the server grants no lease for %s (%s); its lock file is ours, going on", slot.name, type(error).__name__)
+    except Exception as error:  # noqa: BLE001  the lease is for display, never fatal
+        say(
+            "the server granted no lease for %s (%s); continuing, because we hold its lock file",
+            slot.name,
+            type(error).__name__,
+        )
         yield
         return
     try:

@@ -1,4 +1,4 @@
-"""Trials of a sweep or runs of a claim as flow runs that any worker may take."""
+"""Trials of a sweep, or runs of a claim, as flow runs for any worker."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ from userrl_core.errors import TrainingError
 T = TypeVar("T")
 
 OUTAGE_SECONDS = 1800.0
-"""How long a server that does not answer is waited for before the sweep gives up (its trials go on meanwhile)."""
+"""Seconds to wait for a server that does not answer before the sweep gives up. Its trials continue meanwhile."""
 
 UNTAKEN_SECONDS = 60.0
-"""A trial that no worker has taken for this long is reported."""
+"""A trial that no worker takes for this long is reported."""
 
 PENDING_SECONDS = 300.0
-"""A flow run that a worker took but never began within this time died with its worker."""
+"""A flow run that a worker took but that did not start within this time died with its worker."""
 
 
 class DeploymentLauncher(Trials):
-    """A trial is a run of a ``train`` deployment; every worker of the pool may take it."""
+    """A launcher whose trials are runs of a ``train`` deployment. Every worker of the pool may take them."""
 
     def start(self, overrides: Mapping[str, Any], *, seed: int, label: str, shown: str) -> StartedTrial:
-        """Ask the server for a flow run under this sweep's own; the label as idempotency key makes a repeated request the same
-        flow run.
+        """Ask the server for a flow run under this sweep's own. The label is the idempotency key: a repeated request
+        gets the same flow run.
 
-        Raises TrainingError when there is no train deployment.
+        Raises TrainingError if there is no train deployment.
         """
         request, run_id = self.request(overrides, seed)
         return self.launch(request, run_id, label=label, shown=shown)
 
     def launch(self, request: TrainRequest, run_id: str, *, label: str, shown: str) -> StartedTrial:
-        """The same for a request as it is, whose run will have this id."""
+        """Launch a request as it is. Its run will have this id."""
         flow_run: Any = self._retry_while_away(lambda: self._run(request, label, shown))
         return StartedTrial(str(flow_run.id), run_id)
 
@@ -67,13 +67,13 @@ class DeploymentLauncher(Trials):
                     tags=[TRIAL_TAG, self.space.name],
                 )
             except ObjectNotFound:
-                continue  # a recipe without a deployment of its own: any train deployment takes it as a parameter
+                continue  # a recipe without its own deployment: any train deployment takes it as a parameter
         raise TrainingError(
             "There is no train deployment on the server; `prefect deploy --all --no-prompt` makes them."
         )
 
     def status(self, handle: str) -> Status:
-        """By the flow run's state; one that the server does not know has failed."""
+        """Return the status by the flow run's state. A flow run that the server does not know has failed."""
         try:
             flow_run = self._client.read_flow_run(UUID(handle))
             if flow_run.state is None:
@@ -91,7 +91,9 @@ class DeploymentLauncher(Trials):
             return "running"
 
     def cancel(self, handle: str) -> None:
-        """The worker stops the process within its grace. A server that is away is told once and not waited for."""
+        """Ask for a cancel; the worker then stops the process within its grace period. A server that is away is not
+        waited for.
+        """
         try:
             flow_run = self._client.read_flow_run(UUID(handle))
             if flow_run.state is not None and not flow_run.state.is_final():
@@ -101,15 +103,15 @@ class DeploymentLauncher(Trials):
         except (httpx.TransportError, PrefectHTTPStatusError) as error:
             if not _away(error):
                 raise
-            self.say(f"The server is away; cancel flow run {handle} by hand if it still runs.")
+            self.say(f"The server does not answer; cancel flow run {handle} by hand if it is still running.")
 
     @cached_property
     def _client(self) -> SyncPrefectClient:
-        """Kept open: making one costs several times what a request does, and a sweep asks for days."""
+        """The client, kept open. Opening one costs several times a request, and a sweep sends requests for days."""
         return get_client(sync_client=True).__enter__()
 
     def _mark_crashed(self, flow_run: FlowRun) -> bool:
-        """Mark a flow run as Crashed whose process is gone, rather than wait for the automation to miss its heartbeat."""
+        """Mark a flow run as Crashed if its process is gone, without waiting for the automation to miss its heartbeat."""
         assert flow_run.state is not None
         age = float((now("UTC") - flow_run.state.timestamp).total_seconds())
         if flow_run.state.type == StateType.SCHEDULED:
@@ -122,11 +124,13 @@ class DeploymentLauncher(Trials):
         never_began = flow_run.state.type == StateType.PENDING and age > PENDING_SECONDS
         crashed = never_began or (age > 10 and _is_gone(flow_run))
         if crashed:
-            self._client.set_flow_run_state(flow_run.id, Crashed(message="Its process is gone."), force=True)
+            self._client.set_flow_run_state(
+                flow_run.id, Crashed(message="The process of this run is gone."), force=True
+            )
         return crashed
 
     def _retry_while_away(self, ask: Callable[[], T]) -> T:
-        """Ask again while the server is away. Raises what it last said after half an hour."""
+        """Repeat a request while the server is away. Raises its last error after half an hour."""
         deadline, announced = time.monotonic() + OUTAGE_SECONDS, False
         while True:
             try:
@@ -135,7 +139,7 @@ class DeploymentLauncher(Trials):
                 if not _away(error) or time.monotonic() > deadline:
                     raise
             if not announced:
-                self.say("The server is away; waiting for it. Trials that run go on.")
+                self.say("The server does not answer; waiting for it. Running trials continue.")
                 announced = True
             time.sleep(2.0)
 
@@ -147,9 +151,10 @@ def _away(error: Exception) -> bool:
 
 
 def _is_gone(flow_run: FlowRun) -> bool:
-    """Whether a flow run's process has surely ended. A recycled id counts as alive; then the automation decides.
+    """Return whether a flow run's process has certainly ended. A recycled process id counts as alive; then the
+    automation decides.
 
-    Sure on one machine alone (server on the loopback interface): there a process id means something here.
+    This is certain only on one machine (server on the loopback interface), where the process id refers to a local process.
     """
     pid = flow_run.infrastructure_pid
     one_machine = urlsplit(get_current_settings().api.url or "").hostname in ("127.0.0.1", "localhost", "::1")

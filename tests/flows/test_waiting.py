@@ -32,7 +32,7 @@ def test_a_wait_for_a_slot_names_the_run_that_holds_it(tmp_path, monkeypatch, ca
             screen.update(second)
             shown = CliRunner().invoke(app, ["runs", "show", second.id]).output
             listed = json.loads(CliRunner().invoke(app, ["runs", "list", "--json"]).output)
-    sentence = f"waits for a slot, held: {slots()[0].name} by run {first.id}"
+    sentence = f"waits for a slot; in use: {slots()[0].name} by run {first.id}"
     assert capsys.readouterr().out.count(sentence) == 1
     assert sentence in shown
     assert [row["waits"] for row in listed if row["run"] == second.id] == [f"{slots()[0].name} by run {first.id}"]

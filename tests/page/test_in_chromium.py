@@ -228,10 +228,10 @@ def test_runs_lead_to_curves(viewer: Viewer) -> None:
     viewer.open("/")
     viewer.sees("equalized-r2g")
     viewer.click("r1", "a")
-    viewer.sees("Groups whose trajectories differ most in score")
-    viewer.sees("What the agent's turns were")
-    viewer.sees("Of the turns, from step 1 to step ")
-    viewer.sees("action: something done, or said to the user; search: a look-up;")
+    viewer.sees("Groups with the largest differences in score")
+    viewer.sees("The agent's choices over training")
+    viewer.sees("Shares of turns, from step 1 to step ")
+    viewer.sees("action: an action, or a message to the user; search: a look-up;")
     assert viewer.element("canvas, svg.echarts, .nicegui-echart").is_displayed()
 
 
@@ -265,15 +265,15 @@ def test_a_list_is_filtered_and_turned_page_by_page_and_its_address_says_it(view
     viewer.open("/trajectories?gym=travel&sort=step&order=up")
     viewer.sees("160 trajectories")
     first = viewer.until(lambda: viewer.element("tbody tr a").text)
-    viewer.follow("next page")
+    viewer.follow("Next page")
     viewer.until(lambda: viewer.element("tbody tr a").text != first)
-    viewer.follow("previous page")
+    viewer.follow("Previous page")
     viewer.until(lambda: viewer.element("tbody tr a").text == first)
     viewer.open("/trajectories?gym=travel")
     viewer.sees("160 trajectories")
 
     def filtered() -> bool:  # a key that comes before the page is connected is lost
-        viewer.element('input[aria-label="score from"]').send_keys(Keys.CONTROL + "a" + Keys.NULL + "0.7" + Keys.ENTER)
+        viewer.element('input[aria-label="Score from"]').send_keys(Keys.CONTROL + "a" + Keys.NULL + "0.7" + Keys.ENTER)
         return WebDriverWait(viewer.driver, 5, 0.1).until(lambda d: "score_from=0.7" in d.current_url)
 
     viewer.until(filtered)
@@ -312,7 +312,7 @@ def test_what_a_user_was_asked_and_answered_is_shown_as_text(viewer: Viewer, hom
     [found] = rows(home, "SELECT traj_id FROM trajectories WHERE gym = 'tau'")
     viewer.open(f"/trajectory/{found['traj_id']}")
     viewer.click("1 model call")
-    viewer.click("user 1: prompt and reply")
+    viewer.click("User call 1: prompt and reply")
     viewer.sees("You are a guest.")
     viewer.sees("<b>Which room?</b>")
     viewer.sees("As you say.")
@@ -323,29 +323,29 @@ def test_of_a_failed_conversation_it_says_what_earned_last_and_where_the_best_of
 ) -> None:
     [found] = rows(home, "SELECT min(traj_id) AS id FROM trajectories WHERE gym = 'travel' AND turns = 2")
     viewer.open(f"/trajectory/{found['id']}")
-    viewer.sees("Its last turn still earned something.")
+    viewer.sees("The last turn still earned a reward.")
     viewer.sees("score 0.750")
-    viewer.sees("went on after the same turns.")
+    viewer.sees("has the same turns and then continues.")
     [idle] = rows(home, "SELECT traj_id FROM trajectories WHERE gym = 'errand' AND step = 43")
     viewer.open(f"/trajectory/{idle['traj_id']}")
     viewer.sees("out of turns, score 0.500")
-    viewer.follow("From turn 2 on")
-    viewer.until(lambda: "from here on nothing was earned" in viewer.element(".turn.now").text)
+    viewer.follow("After turn 1")
+    viewer.until(lambda: "No reward from here on" in viewer.element(".turn.now").text)
     assert "Turn 2" in viewer.element(".turn.now").text
 
 
 def test_credit_is_recomputed_under_another_shaping(viewer: Viewer, home: Path) -> None:
     traj_id = rows(home, "SELECT traj_id FROM trajectories WHERE gym = 'travel' AND turns = 3 LIMIT 1")[0]["traj_id"]
     viewer.open(f"/trajectory/{traj_id}")
-    viewer.sees("the run's own: equalized")
+    viewer.sees("The run's own: equalized")
     viewer.sees("equalized: every turn gets 1; only the score tells trajectories apart.")
     assert viewer.text().count("+1.000") >= 3
-    viewer.choose("shaping", "r2g")
-    viewer.sees("r2g, r2g, gamma 0.8, over 4 trajectories")
+    viewer.choose("Shaping", "r2g")
+    viewer.sees("r2g, r2g, gamma 0.8, computed over 4 trajectories")
     viewer.sees("r2g: a turn is credited with its own reward and the later ones")
     viewer.sees("+1.040")  # 0 + 0.8 * (0.5 + 0.8 * 1)
-    viewer.choose("shaping", "em")
-    viewer.sees("em, r2g, gamma 0.8, over 4 trajectories")
+    viewer.choose("Shaping", "em")
+    viewer.sees("em, r2g, gamma 0.8, computed over 4 trajectories")
 
 
 def test_other_ways_on_from_a_turn_are_played_beside_what_was_stored(viewer: Viewer, home: Path) -> None:
@@ -355,21 +355,21 @@ def test_other_ways_on_from_a_turn_are_played_beside_what_was_stored(viewer: Vie
     )
     before = rows(home, "SELECT count(*) AS n FROM turns")
     viewer.open(f"/trajectory/{longest['traj_id']}")
-    viewer.click("other ways on from here", "button")
-    viewer.sees("It is not the model of this step.")
-    viewer.element('input[aria-label^="or the agent says here"]').send_keys("answer nothing of the kind")
-    viewer.click("Play on", "button")
-    viewer.sees("way 4")
+    viewer.click("Try alternatives from here", "button")
+    viewer.sees("The checkpoint is not the model of this step.")
+    viewer.element('input[aria-label^="Or set"]').send_keys("answer nothing of the kind")
+    viewer.click("Continue", "button")
+    viewer.sees("Alternative 4")
 
     def edited() -> bool:
         ways = [column.text for column in viewer.driver.find_elements(By.CSS_SELECTOR, ".member")]
-        return ["as it was" in ways[0], *("nothing of the kind" in way for way in ways)] == [True, False, *[True] * 4]
+        return ["Stored" in ways[0], *("nothing of the kind" in way for way in ways)] == [True, False, *[True] * 4]
 
     viewer.until(edited)
     assert rows(home, "SELECT count(*) AS n FROM turns") == before
     viewer.open(f"/trajectory/{rows(home, 'SELECT min(traj_id) AS id FROM trajectories')[0]['id']}")
     viewer.sees("Turn 1")
-    assert "other ways on from here" not in viewer.text()
+    assert "Try alternatives from here" not in viewer.text()
 
 
 def group(home: Path, traj_id: int) -> str:
@@ -379,11 +379,11 @@ def group(home: Path, traj_id: int) -> str:
 def test_a_group_stands_side_by_side_with_the_two_that_differ_most(viewer: Viewer, home: Path) -> None:
     traj_id = rows(home, "SELECT traj_id FROM trajectories WHERE gym = 'travel' LIMIT 1")[0]["traj_id"]
     viewer.open(f"/group/{traj_id}")
-    viewer.sees("Widest apart in score:")
+    viewer.sees("Largest difference in score:")
     viewer.sees("Attempt 4")
-    viewer.sees("same as attempt 3")
+    viewer.sees("Same as attempt 3")
     viewer.sees(
-        "Advantage: the mean over an attempt's turns, red below 0. Under equalized: how far the trajectory's return (r2g)"
+        "Advantage: the mean over an attempt's turns, red if negative. Under equalized: the trajectory's return (r2g)"
     )
     scores = [row["score"] for row in rows(home, f"FROM trajectories WHERE group_id = {group(home, traj_id)!r}")]
 
@@ -480,18 +480,18 @@ def test_hostile_text_is_text(viewer: Viewer, home: Path, path: str) -> None:
 def test_a_turn_of_a_megabyte_is_cut_until_all_of_it_is_asked_for(viewer: Viewer, home: Path) -> None:
     traj_id = rows(home, "SELECT traj_id FROM trajectories WHERE gym = 'wish'")[0]["traj_id"]
     viewer.open(f"/trajectory/{traj_id}")
-    viewer.sees("show all 1,048,576 characters")
+    viewer.sees("Show all 1,048,576 characters")
     assert len(viewer.text()) < 50_000
-    viewer.click("show all 1,048,576 characters")
+    viewer.click("Show all 1,048,576 characters")
     viewer.until(lambda: len(viewer.text()) > 2**20)
 
 
 def test_a_checkpoint_is_offered_with_the_gyms_that_it_plays(viewer: Viewer, home: Path) -> None:
     (run,) = {report.parent.name for report in home.glob("runs/*/report.json")} - {"r2"}
     viewer.open("/people")
-    viewer.choose("with", f"checkpoint of {run}")
-    viewer.until(lambda: viewer.element('input[aria-label="gym"]').get_attribute("value") == "travel")
-    viewer.element('[aria-label="gym"]').click()
+    viewer.choose("Other side", f"checkpoint of {run}")
+    viewer.until(lambda: viewer.element('input[aria-label="Gym"]').get_attribute("value") == "travel")
+    viewer.element('[aria-label="Gym"]').click()
     viewer.until(
         lambda: [o.text for o in viewer.driver.find_elements(By.CSS_SELECTOR, "div[role=option]")] == ["travel"]
     )
@@ -504,9 +504,9 @@ def test_two_people_play_turtle_at_once_and_their_rows_are_there(viewer: Viewer,
     for n, handle in enumerate(handles):
         viewer.driver.switch_to.window(handle)
         viewer.open("/people")
-        viewer.element('input[aria-label="a name of your choice, not your own"]').send_keys(f"person {n}")
+        viewer.element('input[aria-label="Pseudonym (not your own name)"]').send_keys(f"person {n}")
         viewer.click("Begin", "button")
-        viewer.sees("Tick the note first")
+        viewer.sees("Please tick the consent first")
         viewer.element(".q-checkbox").click()
         viewer.click("Begin", "button")
         viewer.until(lambda: "/people/" in viewer.driver.current_url)
@@ -515,18 +515,18 @@ def test_two_people_play_turtle_at_once_and_their_rows_are_there(viewer: Viewer,
         viewer.sees("with the demonstrator, skill 0.7")
     for handle in handles:
         viewer.driver.switch_to.window(handle)
-        while "Over after" not in viewer.text():
+        while "Ended after" not in viewer.text():
             options = viewer.driver.find_elements(By.CSS_SELECTOR, ".panel button.q-btn--outline")
             labels = [option.text for option in options]
             with contextlib.suppress(Exception):
-                if "1: wholly" in labels:
-                    options[labels.index("1: wholly")].click()
+                if "1: fully" in labels:
+                    options[labels.index("1: fully")].click()
                 elif "Yes" in labels:
                     options[labels.index("Yes")].click()
             time.sleep(0.3)
-        viewer.element('[aria-label="rating"] .q-rating__icon-container:nth-child(4)').click()
-        viewer.click("Keep the rating", "button")
-        viewer.sees("Your rating is kept: 4 of 5.")
+        viewer.element('[aria-label="Rating"] .q-rating__icon-container:nth-child(4)').click()
+        viewer.click("Submit rating", "button")
+        viewer.sees("Your rating is stored: 4 of 5.")
     viewer.open("/people")
     viewer.sees("Conversations so far")
     viewer.driver.close()

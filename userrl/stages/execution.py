@@ -56,7 +56,7 @@ def shared_slot(stages: int, folder: Path, say: Callable[..., None] = lambda *wo
         return
 
     def waiting(holders: str) -> None:
-        say("waits for a slot, held: %s", holders)
+        say("waits for a slot; in use: %s", holders)
         set_waiting(folder, holders)
 
     halt = Event()
@@ -104,7 +104,7 @@ def execute(
             alarms()
 
     def waiting(holders: str) -> None:
-        say("%s: waits for a slot, held: %s", job.stage, holders)
+        say("%s: waits for a slot; in use: %s", job.stage, holders)
         set_waiting(job.run_folder, holders)
 
     count, among = slots_for(job)

@@ -1,4 +1,4 @@
-"""A prompt for SQL: history, completion of tables, columns and queries; one answer after the other until Ctrl-D."""
+"""An interactive SQL prompt with history and completion of tables, columns and named queries. Ctrl-D leaves it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from warehouse import schema, views
 from warehouse.query.dictionary import DICTIONARY
 
 GREETING = (
-    "One statement, ended by ; and Enter. Tab completes; 'from dictionary;' says what there is. "
-    "vertical; and table; change how rows are shown; Ctrl-D ends."
+    "Type one statement, then ; and Enter. Tab completes; 'from dictionary;' lists tables and columns. "
+    "'vertical;' and 'table;' switch the row format. Ctrl-D leaves."
 )
 LEAVE = ("exit", "quit", ".exit", ".quit", "\\q")
 KEYWORDS = [
@@ -66,7 +66,9 @@ KEYWORDS = [
 
 
 def converse(answer: Callable[[str], None], history: Path) -> None:
-    """Ask for statements and pass each on, without its semicolon; ``answer`` prints, and never raises for a wrong one."""
+    """Ask for statements and pass each to ``answer`` without its semicolon. ``answer`` prints, and never raises for a
+    wrong one.
+    """
     history.parent.mkdir(parents=True, exist_ok=True)
     session: PromptSession[str] = PromptSession(
         history=FileHistory(str(history)),
@@ -92,7 +94,7 @@ def converse(answer: Callable[[str], None], history: Path) -> None:
 
 
 def words() -> list[str]:
-    """What Tab completes: tables, their columns, queries with their parameters, keywords."""
+    """Return the words that Tab completes: tables, columns, queries with their parameters, and keywords."""
     tables = schema.tables()
     names = {*tables, *(column for table in tables.values() for column in table.columns), DICTIONARY}
     for query in views.queries().values():
@@ -101,7 +103,7 @@ def words() -> list[str]:
 
 
 def _keys() -> KeyBindings:
-    """Enter ends a statement that a semicolon ends, else it begins a new line."""
+    """Bind Enter: run the statement if it ends with a semicolon, else begin a new line."""
     keys = KeyBindings()
 
     @keys.add("enter")

@@ -1,6 +1,6 @@
-"""Rows of an answer as a person or a program wants them.
+"""Output formats for the rows of an answer.
 
-What models and users said is in them: on a terminal no markup and no escape sequence of theirs takes effect.
+Rows contain text of models and users. On a terminal, markup and escape sequences in it have no effect.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from flows.cli.terminal import plain, plain_json
 from userrl_core.errors import ConfigError
 
 NARROWEST, WIDEST = 10, 60
-"""Cells of a column: what it keeps however little room there is, and what it takes at most where room is limited."""
+"""Width of a column in cells: the minimum, and the maximum where space is limited."""
 
 
 class Format(StrEnum):
-    """How rows are written."""
+    """An output format for rows."""
 
     TABLE = "table"
     VERTICAL = "vertical"
@@ -48,7 +48,7 @@ ENDINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows with the names of their columns. types: DuckDB's, where they are known."""
+    """Rows with their column names. types: DuckDB's types, if known."""
 
     names: Sequence[str]
     values: Sequence[Sequence[Any]]
@@ -56,7 +56,7 @@ class Rows:
 
 
 def show(rows: Rows, format: Format) -> str | None:
-    """Print rows. Returns a note where columns or cells were cut to the terminal."""
+    """Print rows. Return a note if columns or cells were cut to fit the terminal."""
     if format is Format.PARQUET:
         raise ConfigError("Parquet is for files: add --out rows.parquet.")
     if format is Format.TABLE:
@@ -68,7 +68,7 @@ def show(rows: Rows, format: Format) -> str | None:
 
 
 def save(rows: Rows, format: Format, path: Path) -> None:
-    """Write rows to a file. Raises ConfigError where that is not possible."""
+    """Write rows to a file. Raises ConfigError if the file cannot be written."""
     try:
         if format is Format.PARQUET:
             _parquet(rows, path)
@@ -80,14 +80,14 @@ def save(rows: Rows, format: Format, path: Path) -> None:
 
 
 def room() -> int | None:
-    """Cells in a line of the terminal; None where the output is no terminal: then nothing is cut."""
+    """Return the width of the terminal in cells. None if the output is not a terminal; nothing is cut then."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def table(rows: Rows, width: int | None) -> tuple[list[str], str | None]:
-    """Lines of a table no wider than ``width``: long cells end in an ellipsis, and columns in the middle are left out.
+    """Return the lines of a table at most ``width`` wide, and a note on what was left out.
 
-    The note, None where all was shown, says what was left out and how to see it.
+    Long cells end in an ellipsis, and columns in the middle are dropped. The note is None if everything is shown.
     """
     cells = [[plain(name) for name in rows.names], *([_cell(value) for value in row] for row in rows.values)]
     natural = [max(cell_len(line[n]) for line in cells) for n in range(len(rows.names))]
@@ -104,12 +104,12 @@ def table(rows: Rows, width: int | None) -> tuple[list[str], str | None]:
     cut = any(size < natural[n] for n, size in zip(shown, widths, strict=True))
     if len(shown) == len(natural) and not cut:
         return lines, None
-    what = f"{len(shown)} of {len(natural)} columns shown" if len(shown) < len(natural) else "long cells are cut"
-    return lines, f"{what}; --vertical shows everything, --out FILE keeps it"
+    cut_text = f"{len(shown)} of {len(natural)} columns shown" if len(shown) < len(natural) else "long cells are cut"
+    return lines, f"{cut_text}; --vertical shows everything, --out FILE saves it"
 
 
 def fitted(natural: Sequence[int], width: int | None) -> tuple[list[int], list[int]]:
-    """Which columns are shown, and how wide, in a line of ``width`` cells with two between columns."""
+    """Choose the columns that fit in ``width`` cells, and their widths. Two cells separate columns."""
     shown = list(range(len(natural)))
     if width is None:
         return shown, list(natural)
@@ -132,7 +132,7 @@ def fitted(natural: Sequence[int], width: int | None) -> tuple[list[int], list[i
 
 
 def _with_gap(parts: list[str], shown: Sequence[int], mark: str) -> list[str]:
-    """A mark where columns in the middle are left out."""
+    """Insert a mark where columns in the middle are missing."""
     jump = next((i for i in range(1, len(shown)) if shown[i] != shown[i - 1] + 1), None)
     return parts if jump is None else [*parts[:jump], mark, *parts[jump:]]
 
@@ -164,7 +164,7 @@ def _write(rows: Rows, format: Format, file: TextIO, *, clean: bool) -> None:
 
 
 def _vertical(rows: Rows) -> Iterator[str]:
-    """A line for each column of each row; the lines of a long text one below the other."""
+    """Yield one line for each column of each row. A long text continues on the lines below."""
     width = max((cell_len(plain(name)) for name in rows.names), default=0)
     for number, row in enumerate(rows.values, 1):
         yield f"── row {number} " + "─" * 20
@@ -175,7 +175,7 @@ def _vertical(rows: Rows) -> Iterator[str]:
 
 
 def _parquet(rows: Rows, path: Path) -> None:
-    """Numbers, truth values, dates and lists of them keep their types; everything else is text, nested values as JSON."""
+    """Write Parquet. Numbers, booleans, dates and lists of them keep their types; all else is text, nested values as JSON."""
     import re
 
     import duckdb

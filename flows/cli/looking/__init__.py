@@ -1,1 +1,1 @@
-"""Commands that show what was recorded: questions in SQL, a report, a conversation played by a person."""
+"""Commands that show recorded data: SQL, reports, conversations, and a game played by a person."""

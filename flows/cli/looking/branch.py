@@ -1,4 +1,4 @@
-"""``userrl branch``: other ways on from a turn of a stored conversation, side by side."""
+"""``userrl branch``: alternative continuations from a turn of a stored conversation."""
 
 from __future__ import annotations
 
@@ -11,19 +11,25 @@ from flows.cli.terminal import plain_json
 
 
 def branch(
-    trajectory: Annotated[int, typer.Argument(metavar="TRAJ", help="Its traj_id.")],
-    turn: Annotated[int, typer.Option("--turn", min=1, help="The turn that is played anew.")],
-    k: Annotated[int, typer.Option("--k", min=1, max=64, help="How many continuations.")] = 4,
+    trajectory: Annotated[int, typer.Argument(metavar="TRAJ", help="The conversation's traj_id.")],
+    turn: Annotated[int, typer.Option("--turn", min=1, help="The turn to start from; it is played again.")],
+    k: Annotated[int, typer.Option("--k", min=1, max=64, help="Number of continuations.")] = 4,
     edit: Annotated[
-        str | None, typer.Option(help='What the agent says in that turn, such as "answer H1", or a whole reply.')
+        str | None, typer.Option(help='The agent\'s reply in that turn, such as "answer H1", or a whole reply text.')
     ] = None,
     policy: Annotated[
-        str | None, typer.Option(help="Who goes on: a run or a checkpoint's folder; the run's own.")
+        str | None,
+        typer.Option(help="The policy that continues: a run or a checkpoint's folder. Default: the run's own."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Fixes every draw.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of all random draws.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Go on from a stored turn several times over, with other draws or another reply. Nothing is logged."""
+    """Continue a stored conversation from one turn several times, with new random draws or another reply.
+
+    Nothing is written to the warehouse.
+
+    Example: userrl branch 1099612295849 --turn 3 --k 8
+    """
     import userrl
 
     done = userrl.branch(trajectory, turn, k=k, edit=edit, policy=policy, seed=seed)

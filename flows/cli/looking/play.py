@@ -1,4 +1,4 @@
-"""``userrl play``: one conversation at the terminal, as the agent or as the user, with the turn rewards as they fall."""
+"""``userrl play``: one conversation in the terminal, as the agent or the user, with the reward of each turn."""
 
 from __future__ import annotations
 
@@ -20,21 +20,30 @@ Side = Literal["agent", "user"]
 
 def play(
     gym: Annotated[str, typer.Argument(help="The gym, such as travel.")],
-    as_side: Annotated[Side, typer.Option("--as", help="Whom you play.")] = "agent",
+    as_side: Annotated[Side, typer.Option("--as", help="The side you play.")] = "agent",
     task: Annotated[
         str | None,
-        typer.Option("--task", help="The id (or its beginning) of a task, also an imported one; else one by the seed."),
+        typer.Option(
+            "--task", help="A task's id or the beginning of it, also of an imported task. Default: chosen by the seed."
+        ),
     ] = None,
-    split: Annotated[str, typer.Option("--split", help="Where the task comes from.")] = "train",
-    seed: Annotated[int, typer.Option("--seed", help="Chooses the task and every random draw.")] = 0,
-    horizon: Annotated[int, typer.Option("--horizon", help="The most turns.")] = 16,
-    model: Annotated[str | None, typer.Option("--model", help="A served model on the other side.")] = None,
-    base_url: Annotated[str | None, typer.Option("--base-url", help="The server's /v1 address.")] = None,
-    run: Annotated[str | None, typer.Option("--run", help="The checkpoint of a run as the agent, or latest.")] = None,
-    skill: Annotated[float, typer.Option("--skill", help="The scripted agent's skill, without --model.")] = 0.7,
-    name: Annotated[str, typer.Option("--name", help="A pseudonym that is kept with the conversation.")] = "",
+    split: Annotated[str, typer.Option("--split", help="Split of the task: train, validation or test.")] = "train",
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the task choice and of all random draws.")] = 0,
+    horizon: Annotated[int, typer.Option("--horizon", help="Maximum number of agent turns.")] = 16,
+    model: Annotated[str | None, typer.Option("--model", help="A served model plays the other side.")] = None,
+    base_url: Annotated[str | None, typer.Option("--base-url", help="The model server's /v1 address.")] = None,
+    run: Annotated[str | None, typer.Option("--run", help="A run whose checkpoint plays the agent, or latest.")] = None,
+    skill: Annotated[
+        float, typer.Option("--skill", help="Skill of the scripted agent from 0 to 1, without --model.")
+    ] = 0.7,
+    name: Annotated[str, typer.Option("--name", help="A pseudonym to store with the conversation.")] = "",
 ) -> None:
-    """Play one task. The other side is by rule, a served model with --model, or a run's checkpoint; all is kept as in a run."""
+    """Play one task in the terminal, as the agent or as the user.
+
+    The other side is a rule, a served model (--model) or a run's checkpoint (--run). The conversation is stored as in a run.
+
+    Example: userrl play travel --seed 3
+    """
     import userrl
 
     console = Console(lambda prompt: input(plain(prompt)), lambda text: typer.echo(plain(text)))
@@ -53,7 +62,7 @@ def play(
         raise typer.Exit(130) from None
     typer.echo(f"\n{plain(ending(trajectory))}")
     typer.echo(
-        f"Kept: userrl show {trajectory.traj_id}, or userrl view and {trajectory_address(trajectory.traj_id or 0)}"
+        f"Stored: userrl show {trajectory.traj_id}, or userrl view and {trajectory_address(trajectory.traj_id or 0)}"
     )
     reverse = "agent" if as_side == "user" else "user"
     typer.echo(
@@ -63,14 +72,14 @@ def play(
 
 
 def _line(turn: Turn, trajectory: Trajectory, side: Side, *, last: bool) -> str:
-    earned = "not scored" if turn.reward is None else number(turn.reward, sign=True)
+    reward_text = "not scored" if turn.reward is None else number(turn.reward, sign=True)
     total = trajectory.return_sum
     observation = f"{readable(turn.observation)}\n" if turn.observation and (last or side == "user") else ""
-    return f"{observation}-- turn {turn.number}: reward {earned}, so far {number(total)}"
+    return f"{observation}-- turn {turn.number}: reward {reward_text}, total {number(total)}"
 
 
 def ending(trajectory: Trajectory) -> str:
-    """How it ended, in a sentence."""
+    """Return a sentence that says how the conversation ended."""
     if not trajectory.admitted:
         return f"Ended without a score ({trajectory.reject_reason})."
     how = ended(trajectory.stop_reason)

@@ -1,4 +1,4 @@
-"""``userrl report``: what a run achieved."""
+"""``userrl report``: the results of a run."""
 
 from __future__ import annotations
 
@@ -11,8 +11,12 @@ from flows.cli.terminal import plain
 
 
 def report(run: RunName = "latest", html: Html = None, as_json: Json = False) -> None:
-    """Show what a run achieved: demonstrator, SFT and RL side by side on held-out tasks. Of a run without a report, how
-    far it came, and exit 1. latest: of those that have a report. people: conversations of people, beside simulated ones.
+    """Show a run's results: demonstrator, SFT and RL side by side on held-out tasks.
+
+    For a run without a report, show its progress and exit with 1. latest: the newest run that has a report. people:
+    conversations of people compared with simulated users.
+
+    Example: userrl report latest --html report.html
     """
     from userrl.machine.home import warehouse_dir
     from userrl.reports import people_report
@@ -33,7 +37,7 @@ def report(run: RunName = "latest", html: Html = None, as_json: Json = False) ->
         finished = [each for each in all_runs() if has_report(each)]
         if finished:
             print(
-                f"{meant.id} has no report yet, it is {meant.status.state}; this is the newest one that has.",
+                f"{meant.id} has no report yet (state: {meant.status.state}). Showing the newest run that has one.",
                 file=sys.stderr,
             )
             meant = finished[-1]

@@ -19,16 +19,23 @@ if TYPE_CHECKING:
     from warehouse.query.browse import StoredConversation
 
 LONGEST = 2_000
-"""Characters of one text that are printed unless --full is given."""
+"""Characters printed of one text without --full."""
 
 
 def show(
-    trajectory: Annotated[int, typer.Argument(metavar="TRAJ", help="Its traj_id.")],
-    full: Annotated[bool, typer.Option("--full", help="Long texts whole, the opening and the task too.")] = False,
+    trajectory: Annotated[int, typer.Argument(metavar="TRAJ", help="The conversation's traj_id.")],
+    full: Annotated[
+        bool, typer.Option("--full", help="Print long texts in full, and also the opening and the task.")
+    ] = False,
     as_json: Json = False,
-    root: Annotated[Path | None, typer.Option("--warehouse", help="Folder of the warehouse.")] = None,
+    root: Annotated[Path | None, typer.Option("--warehouse", help="The warehouse folder.")] = None,
 ) -> None:
-    """Print one conversation: what was said, what it earned, what it cost. `userrl sql "from trajectories"` lists ids."""
+    """Print one conversation with the reward, shaped credit, advantage and cost of each turn.
+
+    `userrl sql "from trajectories"` lists the ids.
+
+    Example: userrl show 1099612295849 --full
+    """
     from warehouse import open_warehouse
     from warehouse.query.browse import conversation
 
@@ -47,7 +54,7 @@ def show(
 
 
 def lines(shown: StoredConversation, *, full: bool = False) -> Iterator[str]:
-    """What is printed; model text cannot move the cursor, colour or turn anything."""
+    """Yield the printed lines. Escape sequences in model text have no effect."""
     row = shown.trajectory
     yield (
         f"trajectory {row['traj_id']}: {row['gym']} {plain(row['task_id'])}, run {row['run_id']}, {row['stage']} "
@@ -60,12 +67,12 @@ def lines(shown: StoredConversation, *, full: bool = False) -> Iterator[str]:
     for turn in shown.turns:
         yield ""
         if turn["thought"]:
-            yield from _said("thinks", turn["thought"], full)
+            yield from _said("reasoning", turn["thought"], full)
         if turn["choice"] is None:
-            yield from _said("says (no readable call)", turn["message"], full)
+            yield from _said("message (no readable call)", turn["message"], full)
         else:
             yield from _said(turn["choice"], turn["content"], full)
-        yield from _said("<", turn["observation"], full)
+        yield from _said("reply", turn["observation"], full)
         signed = [f"{name} {number(turn[name], sign=True)}" for name in ("reward", "shaped", "advantage")]
         yield (
             f"-- turn {turn['turn']}: {', '.join(signed)}; {turn['completion_tokens']} tokens, {turn['policy_seconds']:.2f} s and "
@@ -78,7 +85,7 @@ def lines(shown: StoredConversation, *, full: bool = False) -> Iterator[str]:
 
 def _outcome(row: dict[str, Any]) -> str:
     if row["stop_reason"] is None:
-        return "still being played"
+        return "in progress"
     if not row["admitted"]:
         return f"not scored ({plain(str(row['reject_reason']))})"
     return f"{row['stop_reason']} after {row['turns']} of {row['horizon']} turns, score {number(row['score'])}"

@@ -1,4 +1,4 @@
-"""``userrl sql``: ask the warehouse."""
+"""``userrl sql``: SQL queries on the warehouse."""
 
 from __future__ import annotations
 
@@ -13,33 +13,38 @@ from flows.cli.answers.rows import ENDINGS, Format, Rows, save, show
 from flows.cli.terminal import plain, refusals
 from userrl_core.errors import ConfigError
 
-app = typer.Typer(add_completion=False, help="Ask the warehouse in SQL.")
+app = typer.Typer(add_completion=False, help="Query the warehouse with SQL.")
 
 SHOWN, KEPT = 200, 1_000_000
-"""Most rows on a screen and in a file, unless --limit says otherwise."""
+"""Default limits of --limit: rows on a screen, rows in a file."""
 
 SLOW_SECONDS, MANY_FILES = 3.0, 1000
-"""From when on an answer is slow, and files are many."""
+"""Above these numbers an answer counts as slow, and a note recommends compaction."""
 
 
 @app.command(name="sql")
 def sql(
     text: Annotated[
         str | None,
-        typer.Argument(help="One SELECT (also DESCRIBE, EXPLAIN, PIVOT); '-' reads it from stdin. Without: a prompt."),
+        typer.Argument(help="One SELECT (also DESCRIBE, EXPLAIN, PIVOT); '-' reads it from stdin. Default: a prompt."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Rows as a JSON list of objects.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print rows as a JSON list of objects.")] = False,
     format: Annotated[
-        Format | None, typer.Option("--format", help="How rows are written; by --out's ending, else table.")
+        Format | None, typer.Option("--format", help="Row format. Default: by the suffix of --out, else table.")
     ] = None,
-    vertical: Annotated[bool, typer.Option("--vertical", help="A line for each column of each row.")] = False,
+    vertical: Annotated[bool, typer.Option("--vertical", help="Print one line for each column of each row.")] = False,
     out: Annotated[Path | None, typer.Option("--out", help="Write the rows to this file.")] = None,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Most rows; 200, a million with --out.")] = None,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="Most time the answer may take.")] = 60.0,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="Maximum number of rows: 200, or a million with --out.")
+    ] = None,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="Time limit of the query.")] = 60.0,
     search: Annotated[bool, typer.Option("--search", help="TEXT is words to find in turns, not SQL.")] = False,
-    root: Annotated[Path | None, typer.Option("--warehouse", help="Folder of the warehouse.")] = None,
+    root: Annotated[Path | None, typer.Option("--warehouse", help="The warehouse folder.")] = None,
 ) -> None:
-    """Ask one question; running experiments are included up to this moment. `from dictionary` says what there is."""
+    """Run one SQL query. Results include running experiments up to this moment. `from dictionary` lists tables and columns.
+
+    Example: userrl sql "select gym, avg(score) from trajectories group by gym"
+    """
     from warehouse.files.layout import check_exists, default_root
 
     root = root or default_root()
@@ -62,13 +67,13 @@ def sql(
 
 
 class _SqlSession:
-    """What holds from one question of a prompt to the next."""
+    """Settings that persist between the questions of a prompt."""
 
     def __init__(self, root: Path, format: Format, limit: int, seconds: float) -> None:
         self._root, self._format, self._limit, self._seconds = root, format, limit, seconds
 
     def answer(self, text: str) -> None:
-        """Show one answer, or say in a sentence why there is none."""
+        """Print one answer, or a sentence that says why there is none."""
         if text in (Format.VERTICAL, Format.TABLE):
             self._format = Format(text)
             return
@@ -92,20 +97,20 @@ def _ask(root: Path, text: str, format: Format, out: Path | None, limit: int, se
     for note in answer.notes:
         typer.echo(f"note: {plain(note)}", err=True)
     cut = _deliver(rows, format, out)
-    more = f"; there are more, --limit {limit * 10} shows more of them" if answer.truncated else ""
+    more = f"; there are more, use --limit {limit * 10}" if answer.truncated else ""
     moment = time.strftime("%H:%M:%S", time.localtime(answer.as_of))
     where = f" in {out}" if out else ""
     typer.echo(f"{len(answer.rows)} rows{where} as of {moment}, running experiments included{more}.{cut}", err=True)
 
 
 def _advise(root: Path) -> None:
-    """After a slow answer: what would make it quicker, if anything would."""
+    """After a slow answer, print how to make it faster, if compaction would help."""
     from warehouse.files.layout import take_snapshot
 
     sealed = sum(map(len, take_snapshot(root).sealed.values()))
     if sealed > MANY_FILES:
-        advice = "`userrl warehouse compact` makes few of them, and queries quicker"
-        typer.echo(f"note: {sealed:,} files of ended runs lie here; {advice}.", err=True)
+        advice = "`userrl warehouse compact` merges them and makes queries faster"
+        typer.echo(f"note: the warehouse has {sealed:,} files of ended runs; {advice}.", err=True)
 
 
 def _search(root: Path, text: str, format: Format, out: Path | None, limit: int, seconds: float) -> None:
@@ -122,7 +127,7 @@ def _search(root: Path, text: str, format: Format, out: Path | None, limit: int,
 
 
 def _deliver(rows: Rows, format: Format, out: Path | None) -> str:
-    """Print or write rows; what the closing line must add about columns that were cut."""
+    """Print or write rows. Return the addition to the closing line about columns that were cut."""
     if out is not None:
         save(rows, format, out)
         return ""

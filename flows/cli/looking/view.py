@@ -1,4 +1,4 @@
-"""``userrl view``: the page over the warehouse."""
+"""``userrl view``: the web page over the warehouse."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ from userrl_core.errors import ConfigError
 
 def view(
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port on this machine.")] = PORT,
-    model: Annotated[str | None, typer.Option("--model", help="A served model that people may meet.")] = None,
-    base_url: Annotated[str | None, typer.Option("--base-url", help="Its server's /v1 address.")] = None,
-    root: Annotated[Path | None, typer.Option("--warehouse", help="Folder of the warehouse.")] = None,
+    model: Annotated[str | None, typer.Option("--model", help="A served model that people can talk to.")] = None,
+    base_url: Annotated[str | None, typer.Option("--base-url", help="The model server's /v1 address.")] = None,
+    root: Annotated[Path | None, typer.Option("--warehouse", help="The warehouse folder.")] = None,
 ) -> None:
-    """Look at runs, conversations and groups in a browser, also while they are written, until Ctrl-C."""
+    """Show runs, conversations and groups in a browser until Ctrl-C, also while runs write.
+
+    Example: userrl view --port 8080
+    """
     with refusals("view"):
         if importlib.util.find_spec("nicegui") is None:
             raise ConfigError(
@@ -34,7 +37,7 @@ def view(
 
         served = {"base_url": base_url, **({"model": model} if model else {})} if model or base_url else None
         if root is None:
-            warehouse_dir().mkdir(parents=True, exist_ok=True)  # people may take part before anything was run
+            warehouse_dir().mkdir(parents=True, exist_ok=True)  # people may take part before any run exists
         with (
             open_warehouse(root or warehouse_dir()) as warehouse,
             contextlib.closing(People(warehouse, served)) as people,

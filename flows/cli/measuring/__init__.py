@@ -1,1 +1,1 @@
-"""Commands that measure: a policy on tasks."""
+"""Commands that measure policies on tasks."""

@@ -1,4 +1,4 @@
-"""``userrl audit credit`` and ``userrl audit judge``: audits of what training learns from."""
+"""``userrl audit credit`` and ``userrl audit judge``: audits of the training signal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ import typer
 from flows.cli.arguments import Json, RunName
 from flows.cli.terminal import plain_json
 
-app = typer.Typer(name="audit", help="Audits of what training learns from.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(
+    name="audit",
+    help="Audit the training signal: credit rules and turn judges.",
+    no_args_is_help=True,
+    add_completion=False,
+)
 
 
 @app.callback()
@@ -20,23 +25,31 @@ def _root() -> None: ...
 @app.command()
 def credit(
     who: Annotated[
-        list[str], typer.Argument(metavar="WHO...", help="Runs, or folders of their checkpoints, such as the SFT's.")
+        list[str],
+        typer.Argument(metavar="WHO...", help="Runs, or folders of their checkpoints, such as the SFT checkpoint."),
     ],
-    gym: Annotated[str | None, typer.Option(help="Where; a run's only training gym by default.")] = None,
-    groups: Annotated[int, typer.Option(min=2, help="Training tasks, a group of trajectories each.")] = 40,
-    group: Annotated[int, typer.Option(min=2, help="Trajectories of a task.")] = 8,
-    k: Annotated[int, typer.Option("--k", min=1, help="Continuations of a prefix in either half.")] = 8,
-    horizon: Annotated[int | None, typer.Option(help="Most agent turns; the recipe's last stage's.")] = None,
+    gym: Annotated[str | None, typer.Option(help="The gym. Default: the run's only training gym.")] = None,
+    groups: Annotated[
+        int, typer.Option(min=2, help="Number of training tasks; each has one group of trajectories.")
+    ] = 40,
+    group: Annotated[int, typer.Option(min=2, help="Trajectories per task.")] = 8,
+    k: Annotated[int, typer.Option("--k", min=1, help="Continuations of each prefix in each half.")] = 8,
+    horizon: Annotated[
+        int | None, typer.Option(help="Maximum number of agent turns. Default: the recipe's last horizon.")
+    ] = None,
     goal: Annotated[
-        str, typer.Option(help="What a turn is worth, in the table: sum (of rewards), r2g, or the gym's score.")
+        str, typer.Option(help="Return that the table measures: sum (of rewards), r2g, or score (the gym's).")
     ] = "sum",
     loss: Annotated[
         str, typer.Option(help="Loss aggregation in the table: trajectory_mean or token_mean.")
     ] = "trajectory_mean",
-    seed: Annotated[int, typer.Option(help="Chooses the tasks and every draw.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the task choice and of all random draws.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Hold every credit rule against what turns were worth, from continuations of real conversations."""
+    """Compare every credit rule with the true advantage of turns, estimated from continuations of real conversations.
+
+    Example: userrl audit credit latest --gym errand --groups 40
+    """
     import userrl
     from userrl.audits.credit import check_table
     from userrl.evaluation.frozen import frozen
@@ -59,15 +72,21 @@ def judge(
     who: Annotated[
         str | None,
         typer.Option(
-            "--judge", help="Who judges: rule, a model's name, or JSON with the recipe's judge keys. The run's own."
+            "--judge",
+            help="The judge: rule, a model's name, or JSON with the recipe's judge keys. Default: the run's own.",
         ),
     ] = None,
-    repeats: Annotated[int, typer.Option(min=1, help="Readings of each conversation.")] = 2,
-    phase: Annotated[str, typer.Option(help="Which conversations: train, validate, evaluate, distill.")] = "train",
-    most: Annotated[int, typer.Option(min=1, help="At most so many conversations, spread over the run.")] = 100,
+    repeats: Annotated[int, typer.Option(min=1, help="Number of times each conversation is judged.")] = 2,
+    phase: Annotated[
+        str, typer.Option(help="Phase of the conversations: train, validate, evaluate or distill.")
+    ] = "train",
+    most: Annotated[int, typer.Option(min=1, help="Maximum number of conversations, spread over the run.")] = 100,
     as_json: Json = False,
 ) -> None:
-    """Compare a judge of turns with the rule judge, and with itself on repeated readings."""
+    """Compare a turn judge with the rule judge, and with its own repeated readings.
+
+    Example: userrl audit judge latest --repeats 3
+    """
     import userrl
 
     done = userrl.audit_judge(run, _judge(who), repeats=repeats, phase=phase, most=most)

@@ -1,4 +1,4 @@
-"""``userrl compare``: do these checkpoints differ, do these recipes?"""
+"""``userrl compare``: a comparison of checkpoints or recipes."""
 
 from __future__ import annotations
 
@@ -22,9 +22,11 @@ def compare(
     html: Html = None,
     as_json: Json = False,
 ) -> None:
-    """Hold B, C ... against A: runs over their tasks, recipes over their seeds; the collapsed seeds first.
+    """Compare B, C ... with A: runs over their tasks, recipes over their seeds. Collapsed seeds are listed first.
 
-    Published rows stand apart and are never subtracted.
+    Published rows are shown separately and never subtracted.
+
+    Example: userrl compare 'recipe=equalized-r2g,seed=*' 'recipe=naive-sum,seed=*'
     """
     import userrl
 

@@ -1,4 +1,4 @@
-"""``userrl reverify``: stored conversations under another judge or changed rules; nothing is played."""
+"""``userrl reverify``: new scores for stored conversations under another judge or changed rules."""
 
 from __future__ import annotations
 
@@ -15,15 +15,20 @@ from userrl_core.errors import ConfigError
 
 def reverify(
     run: RunName,
-    judge: Annotated[str | None, typer.Option(help="Who judges: rule, openai, or JSON with kind and options.")] = None,
+    judge: Annotated[str | None, typer.Option(help="The judge: rule, openai, or JSON with kind and options.")] = None,
     change: Annotated[
         list[str] | None, typer.Option("--set", help="A changed rule: GYM.FIELD=VALUE; may be repeated.")
     ] = None,
     gym: Annotated[list[str] | None, typer.Option(help="Only this gym; may be repeated.")] = None,
-    phase: Annotated[str, typer.Option(help="Which conversations: evaluate, validate, train, distill.")] = "evaluate",
+    phase: Annotated[
+        str, typer.Option(help="Phase of the conversations: evaluate, validate, train or distill.")
+    ] = "evaluate",
     as_json: Json = False,
 ) -> None:
-    """Score stored conversations again under another judge or changed rules. Nothing is played."""
+    """Score stored conversations again under another judge or changed rules. No conversation is repeated.
+
+    Example: userrl reverify latest --judge rule
+    """
     import userrl
 
     judged_by = None if judge is None else parse_user(judge)
@@ -34,7 +39,7 @@ def reverify(
 
 
 def _changes(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """``tau.check_outputs=true`` by gym. Raises ConfigError for anything else."""
+    """Parse changes such as ``tau.check_outputs=true`` into a mapping by gym. Raises ConfigError for anything else."""
     changes: dict[str, dict[str, Any]] = {}
     for text in texts:
         key, equals, value = text.partition("=")

@@ -6,7 +6,7 @@ import json
 
 
 def list_suites(word: str | None) -> None:
-    """Print every suite in a line, or one with each value and its source."""
+    """Print every suite on one line, or one suite with each value and its source."""
     from curricula.suites import load_suite, suite_names
     from userrl.run.suites import gyms_of
     from userrl_core.gyms.registry import gym_class

@@ -1,4 +1,4 @@
-"""``userrl recipe``: what an experiment would do, value by value, before anything is run."""
+"""``userrl recipe``: the resolved values of an experiment, before anything runs."""
 
 from __future__ import annotations
 
@@ -18,17 +18,23 @@ from userrl_core.errors import ConfigError
 if TYPE_CHECKING:
     from curricula import Recipe
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="Look at recipes and profiles.")
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Show recipes and profiles.")
 
 Profile = Annotated[
     str | None,
-    typer.Option("--profile", help="Sizes and machine; auto: by machine and recipe; none: the recipe as published."),
+    typer.Option(
+        "--profile",
+        help="Profile of sizes and machine. auto: chosen by machine and recipe; none: the recipe as published.",
+    ),
 ]
 
 
 @app.command(name="list")
-def list_recipes(as_json: Annotated[bool, typer.Option("--json", help="As a JSON list.")] = False) -> None:
-    """Name every recipe and profile, with its source."""
+def list_recipes(as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False) -> None:
+    """List every recipe with its steps and source, and every profile.
+
+    Example: userrl recipe list
+    """
     import curricula
 
     recipes = [curricula.load(name, check=False) for name in curricula.recipe_names()]
@@ -47,10 +53,15 @@ def list_recipes(as_json: Annotated[bool, typer.Option("--json", help="As a JSON
 def show(
     name: Annotated[str, typer.Argument(help="A recipe's name, or a YAML file.")],
     profile: Profile = "auto",
-    changes: Annotated[list[str] | None, typer.Option("--set", help="key=value, such as algorithm.lr=1e-4.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The resolved recipe and its sources as JSON.")] = False,
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", help="A recipe value, such as algorithm.lr=1e-4; may be repeated.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the resolved recipe and its sources as JSON.")] = False,
 ) -> None:
-    """Print the stage table, every resolved value with where it came from, what was replaced, and whether it runs here."""
+    """Print the stage table, every resolved value with its source, the replaced values, and whether the recipe runs here.
+
+    Example: userrl recipe show equalized-r2g --set algorithm.lr=1e-4
+    """
     from userrl.run.estimate import warning
     from userrl.run.readiness import drafted_here, here, verdict
     from userrl.run.tasks import count_published
@@ -75,19 +86,19 @@ def show(
         typer.echo(long)
     typer.echo("")
     if answer.kind == "refused":
-        typer.echo(plain(f"It does not run here: {answer.sentence}"))
+        typer.echo(plain(f"This recipe does not run here: {answer.sentence}"))
     else:
         typer.echo(plain(f"Next: {_train(name, profile, changes or [])}"))
 
 
 def _train(name: str, profile: str | None, changes: list[str]) -> str:
-    """The command that trains what was shown, or the recipe under this machine's profile where it was shown without one."""
+    """Return the command that trains the shown recipe. A recipe shown without a profile gets this machine's profile."""
     options = [] if profile in ("auto", "none", None) else ["--profile", str(profile)]
     return shlex.join(["userrl", "train", name, *options, *(word for change in changes for word in ("--set", change))])
 
 
 def parse_changes(changes: list[str]) -> dict[str, Any]:
-    """Overrides from ``key=value`` words; values are read as YAML. Raises ConfigError for a word without ``=``."""
+    """Parse ``key=value`` words into overrides. Values are read as YAML. Raises ConfigError for a word without ``=``."""
     import yaml
 
     overrides: dict[str, Any] = {}
@@ -103,7 +114,7 @@ def parse_changes(changes: list[str]) -> dict[str, Any]:
 
 
 def as_document(recipe: Recipe) -> dict[str, Any]:
-    """Resolved values, stage table, sources by dotted key, warnings and hash."""
+    """Return resolved values, stage table, sources by dotted key, warnings and hash."""
     from userrl.run.tasks import data_used
 
     return {
@@ -123,12 +134,12 @@ def as_document(recipe: Recipe) -> dict[str, Any]:
 
 
 def as_lines(recipe: Recipe) -> Iterator[str]:
-    """The same for people."""
+    """Yield the same as `as_document`, as lines to read."""
     from userrl.run.tasks import data_used
 
     yield f"{recipe.name} ({recipe.profile or 'as published'}), {recipe.total_steps} RL steps, hash {recipe.hash}"
     inherited = (where := recipe.origin("source").where) not in ("default", "override", f"recipe {recipe.name}")
-    yield f"yours; the rest is {where}: {recipe.source}" if inherited else recipe.source
+    yield f"your own; other values from {where}: {recipe.source}" if inherited else recipe.source
     yield ""
     yield from stage_lines(recipe)
     yield ""
@@ -145,17 +156,17 @@ def as_lines(recipe: Recipe) -> Iterator[str]:
         yield f"warning: {sentence}"
     if recipe.replaced:
         yield ""
-        yield "replaced:"
+        yield "replaced values:"
         yield from (f"  {replacement(row)}" for row in recipe.replaced)
 
 
 def stage_lines(recipe: Recipe) -> Iterator[str]:
-    """The stage table."""
+    """Yield the lines of the stage table."""
     if recipe.evolve is not None:
-        yield f"No RL stages: {recipe.evolve.iterations} times AgentEvol, which samples, keeps what succeeded and fine-tunes."
+        yield f"No RL stages: {recipe.evolve.iterations} iterations of AgentEvol (sample, keep successes, fine-tune)."
         return
     if not recipe.planned_stages:
-        yield "No RL stages: the cold start is evaluated as it is."
+        yield "No RL stages: the cold start is the result that is evaluated."
         return
     yield f"{'stage':<6} {'steps':>6} {'from':>5} {'to':>5} {'horizon':>8}  tasks"
     for row in recipe.stage_table():
@@ -167,7 +178,7 @@ def stage_lines(recipe: Recipe) -> Iterator[str]:
 
 
 def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted keys and their values; lists and empty mappings are values."""
+    """Yield dotted keys and their values. Lists and empty mappings are values."""
     for key, value in values.items():
         if isinstance(value, Mapping) and value:
             yield from leaves(value, f"{prefix}{key}.")
@@ -176,6 +187,6 @@ def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 
 
 def _seconds(row: Mapping[str, Any]) -> str:
-    """How long a stage lasts that is given in seconds: its steps are numbered up to a bound, and end before."""
+    """Return the note for a stage with a limit in seconds. Its steps are numbered to an upper bound, and it ends before."""
     kinds = [kind for kind in ("cpu", "gpu") if row[f"{kind}_seconds"] is not None]
     return "".join(f"  (ends when {row[f'{kind}_seconds']:g} {kind.upper()}-seconds are used)" for kind in kinds)

@@ -1,6 +1,6 @@
-"""``userrl sweep run|status|best``: run a sweep here, see what it has found so far, print its winner as a recipe.
+"""``userrl sweep run|status|best|report``: run a sweep, show its results so far, print its winner as a recipe.
 
-Heavy modules are imported inside the commands: ``userrl --help`` stays quick.
+Commands import heavy modules themselves, so that ``userrl --help`` stays quick.
 """
 
 from __future__ import annotations
@@ -17,20 +17,23 @@ from flows.cli.terminal import plain
 if TYPE_CHECKING:
     pass
 
-app = typer.Typer(no_args_is_help=True, help="Sweeps: run, status, the best recipe.")
+app = typer.Typer(no_args_is_help=True, help="Sweeps: run, status, best recipe, report.")
 
 
 @app.command()
 def run(
-    space: Annotated[str, typer.Argument(help="A shipped space or a YAML file.")],
-    parallel: Annotated[int, typer.Option(help="Trials at once.")] = 2,
-    trials: Annotated[int | None, typer.Option(help="In place of the space's budget.")] = None,
+    space: Annotated[str, typer.Argument(help="A shipped search space, or a YAML file.")],
+    parallel: Annotated[int, typer.Option(help="Number of parallel trials.")] = 2,
+    trials: Annotated[int | None, typer.Option(help="Number of trials, instead of the space's budget.")] = None,
     storage: Annotated[
-        str | None, typer.Option(help="An Optuna RDB URL in place of the journal file; or $USERRL_SWEEP_STORAGE.")
+        str | None, typer.Option(help="An Optuna RDB URL instead of the journal file. Default: $USERRL_SWEEP_STORAGE.")
     ] = None,
-    renew: Annotated[bool, typer.Option("--renew", help="Begin anew when the last edition has ended.")] = False,
+    renew: Annotated[bool, typer.Option("--renew", help="Start a new edition if the last one has ended.")] = False,
 ) -> None:
-    """Run a sweep here, its trials as child processes; `prefect deployment run sweep/gamma` uses workers instead."""
+    """Run a sweep here, with trials as child processes. `prefect deployment run sweep/gamma` uses workers instead.
+
+    Example: userrl sweep run gamma --parallel 2
+    """
     import userrl
     from userrl.machine.interrupts import leave_on_term
 
@@ -42,9 +45,12 @@ def run(
 @app.command()
 def status(
     name: Annotated[str, typer.Argument(help="The sweep's name.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Rows as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print rows as JSON.")] = False,
 ) -> None:
-    """Every trial with its state, values and run."""
+    """Show every trial with its state, values and run.
+
+    Example: userrl sweep status gamma
+    """
     from sweeps.results import importance, table
     from sweeps.study import counted, planned, progress, ranked
     from userrl.machine.home import home, runs_dir
@@ -62,12 +68,12 @@ def status(
         return
     typer.echo(f"{name}: {progress(space, study)} done, recipe {space.recipe}, profile {space.profile}")
     if len(counted(study)) < planned(space) and not at_work:
-        typer.echo("nothing works on it; start the sweep again to continue")
+        typer.echo("the sweep is not running; start it again to continue")
     for row in rows:
         values = ", ".join(filter(None, measured(row, len(space.objectives)))) or NULL
         parameters = " ".join(f"{k}={v}" for k, v in row["params"].items())
         waits = read_status(runs_dir() / row["run_id"]).waits if row["run_id"] and row["state"] == "running" else None
-        note = f"waits for a slot, held: {waits}" if waits else row["note"] or ""
+        note = f"waits for a slot; in use: {waits}" if waits else row["note"] or ""
         tail = f"{parameters}  {row['run_id'] or ''}  {note}".rstrip()
         typer.echo(plain(f"{row['trial']:4d} {row['state']:9s} {values:>16s}  {tail}"))
     shares = importance(study)
@@ -81,7 +87,10 @@ def status(
 
 @app.command()
 def best(name: Annotated[str, typer.Argument(help="The sweep's name.")]) -> None:
-    """The winning recipe as YAML, which the train flow takes as its recipe."""
+    """Print the winning recipe as YAML, which `userrl train` and the train flow accept.
+
+    Example: userrl sweep best gamma > winner.yaml
+    """
     from sweeps.results import winner
     from userrl.trials.sweep import open_sweep, recipe_text
 
@@ -93,7 +102,10 @@ def best(name: Annotated[str, typer.Argument(help="The sweep's name.")]) -> None
 
 @app.command()
 def report(name: Annotated[str, typer.Argument(help="The sweep's name.")], html: Html = None) -> None:
-    """What won, on how many fresh seeds, what mattered, and every trial."""
+    """Show the winner, its fresh seeds, the importance of each parameter, and every trial.
+
+    Example: userrl sweep report gamma --html sweep.html
+    """
     from userrl.machine.home import home
     from userrl.machine.slots import held
     from userrl.reports.sweep_document import sweep_document

@@ -11,23 +11,26 @@ from flows.cli.terminal import plain
 
 
 def train(
-    recipe: Annotated[str | None, typer.Argument(help="A recipe by name, or a YAML file.")] = None,
-    profile: Annotated[str, typer.Option(help="Sizes and machine; auto: by machine and recipe.")] = "auto",
-    seed: Annotated[int, typer.Option(help="Fixes every random draw.")] = 0,
+    recipe: Annotated[str | None, typer.Argument(help="A recipe's name, or a YAML file.")] = None,
+    profile: Annotated[
+        str, typer.Option(help="Profile of sizes and machine; auto: chosen by machine and recipe.")
+    ] = "auto",
+    seed: Annotated[int, typer.Option(help="Seed of all random draws.")] = 0,
     values: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A value of the recipe; may be repeated.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a value of the recipe; may be repeated."),
     ] = None,
-    name: Annotated[str, typer.Option(help="A name for the run; another name is another run.")] = "",
+    name: Annotated[str, typer.Option(help="A name for the run. Another name makes another run.")] = "",
     init_from: Annotated[str | None, typer.Option(help="A checkpoint to start from.")] = None,
-    until: Annotated[str | None, typer.Option(help="The last stage to do.")] = None,
+    until: Annotated[str | None, typer.Option(help="The last stage to run.")] = None,
     hours: Annotated[float | None, typer.Option(help="Stop after this many hours of work, with a checkpoint.")] = None,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Begin a new run though one with these values exists.")
+        bool, typer.Option("--fresh", help="Start a new run even if one with these values exists.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the stages and train nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the stages without training.")] = False,
     listed: Annotated[bool, typer.Option("--list", help="List the recipes.")] = False,
 ) -> None:
-    """Train a recipe in this terminal. Run it again to reuse what is done, or to continue what was stopped.
+    """Train a recipe in this terminal. Run it again to reuse finished stages, or to continue after a stop.
 
     Example: userrl train equalized-r2g --seed 1 --set credit.gamma=0.9
     """
