@@ -1,1 +1,1 @@
-"""The functions of ``import userrl``: a file for each, plain arguments in, a typed result out."""
+"""The functions of ``import userrl``, one per file: plain arguments in, a typed result out."""

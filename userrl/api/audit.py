@@ -1,4 +1,4 @@
-"""``userrl.audit_credit`` and ``userrl.audit_judge``: audits of what training learns from."""
+"""``userrl.audit_credit`` and ``userrl.audit_judge``: audits of the training signal."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ def audit_credit(
     seed: int = 0,
     progress: bool = True,
 ) -> CreditAudit:
-    """Compare every credit rule with what turns were worth to a checkpoint, from continuations of real conversations.
+    """Compare every credit rule with the true advantage of turns, estimated from continuations of real conversations.
 
-    who: a run, or a checkpoint's folder in one. gym: its only training gym by default. groups: training tasks, each with a group
-    of trajectories. k: continuations of a prefix in either half; more groups
-    lower the error more than more continuations do. horizon: most agent turns, by default of the recipe's last stage.
-    The result is stored in the warehouse as a run of its own. Raises ConfigError or CheckpointError with one sentence.
+    who: a run, or a checkpoint's folder in one. gym: by default its only training gym. groups: number of training tasks, each
+    with a group of trajectories. k: continuations of each prefix in each half; more groups reduce the error more than more
+    continuations. horizon: maximum number of agent turns, by default that of the recipe's last stage.
+
+    The result is stored in the warehouse as a separate run. Raises ConfigError or CheckpointError with one sentence.
     """
     from userrl.api.progress import ProgressLine
     from userrl.audits.credit import audit_checkpoint
@@ -50,10 +51,11 @@ def audit_judge(
     phase: str = "train",
     most: int = 100,
 ) -> JudgeAudit:
-    """Compare a judge of turns with the rule judge, and with itself on repeated readings of stored conversations.
+    """Compare a turn judge with the rule judge, and with its own repeated readings of stored conversations.
 
-    judge: ``rule``, a model's name, or the recipe's judge keys; the run's own by default. phase: train, validate, evaluate or
-    distill. most: at most so many conversations, spread over the run. Nothing is stored. Raises ConfigError with one sentence.
+    judge: ``rule``, a model's name, or the recipe's judge keys; by default the run's own. phase: train, validate, evaluate or
+    distill. most: maximum number of conversations, spread over the run. Nothing is stored. Raises ConfigError with one
+    sentence.
     """
     from userrl.audits.judge import audit_judge as audit
     from userrl.machine.home import quiet_process

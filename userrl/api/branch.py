@@ -1,4 +1,4 @@
-"""``userrl.branch``: other ways on from a turn of a stored conversation."""
+"""``userrl.branch``: alternative continuations from a turn of a stored conversation."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 def branch(
     trajectory: int, turn: int, *, k: int = 4, edit: str | None = None, policy: str | None = None, seed: int = 0
 ) -> Branches:
-    """Play on from a stored turn several times, with other draws or with another reply. Nothing is logged.
+    """Continue a stored conversation from one turn several times, with new random draws or another reply. Nothing is logged.
 
-    trajectory: its traj_id. turn: the turn that is played anew, from 1. k: how many continuations. edit: what the agent says in
-    that turn, such as ``answer H1``, or a whole reply. policy: a run or a checkpoint's folder; the run's own by default.
-    Raises ConfigError, CheckpointError or GymError with one sentence.
+    trajectory: its traj_id. turn: the turn that is played again, from 1. k: number of continuations. edit: the agent's reply
+    in that turn, such as ``answer H1``, or a whole reply text. policy: a run or a checkpoint's folder; by default the run's
+    own. Raises ConfigError, CheckpointError or GymError with one sentence.
     """
     from curricula.validation import validated
     from userrl.branching.branch import BranchRequest, play_on

@@ -1,4 +1,4 @@
-"""``userrl.compare``: do these checkpoints differ, do these recipes?"""
+"""``userrl.compare``: a comparison of checkpoints or recipes."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class ComparedSides:
     document: Document
 
     def as_json(self) -> dict[str, Any]:
-        """Return all that was found as JSON."""
+        """Return the whole report as JSON."""
         from userrl.reports.comparison_document import comparison_sentences
         from userrl.reports.comparison_report import as_json
 
         return as_json(self.report, comparison_sentences(self.report))
 
     def to_polars(self) -> pl.DataFrame:
-        """Return the mean scores: a row for each side, checkpoint (best, last) and row, with limits of 95 %."""
+        """Return the mean scores with 95 % limits: one row per side, checkpoint (best, last) and table row."""
         import polars as pl
 
         rows = [
@@ -46,7 +46,7 @@ class ComparedSides:
         return pl.DataFrame(rows, infer_schema_length=None)
 
     def write(self, path: str) -> list[Path]:
-        """Write the comparison as an HTML page and its Markdown twin, and return both paths."""
+        """Write the comparison as an HTML page or as Markdown, and return the paths."""
         return list(self.document.write(Path(path)))
 
     def __str__(self) -> str:
@@ -54,11 +54,11 @@ class ComparedSides:
 
 
 def compare(*sides: str) -> ComparedSides:
-    """Compare the second side and those after it with the first.
+    """Compare the second and later sides with the first.
 
-    A side is a run (``latest``, ``RUN:SFT``), a group of runs (``recipe=naive-sum,seed=*``), a served model (``model=gpt-4o``) or
-    ``published:MODEL``. Runs are compared over their tasks, recipes over their seeds. Published rows are shown and never
-    subtracted. Raises ConfigError with one sentence.
+    A side is a run (``latest``, ``RUN:SFT``), a group of runs (``recipe=naive-sum,seed=*``), a served model
+    (``model=gpt-4o``) or ``published:MODEL``. Runs are compared over their tasks, recipes over their seeds. Published rows
+    are shown and never subtracted. Raises ConfigError with one sentence.
     """
     from userrl.machine.home import warehouse_dir
     from userrl.reports.comparison_document import comparison_document

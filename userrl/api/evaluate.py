@@ -1,4 +1,4 @@
-"""``userrl.evaluate``: play held-out tasks or a suite; several players, users or horizons make a grid."""
+"""``userrl.evaluate``: evaluation on held-out tasks or a suite. Several policies, users or horizons make a grid."""
 
 from __future__ import annotations
 
@@ -32,12 +32,13 @@ def evaluate(
     out: str | None = None,
     progress: bool = True,
 ) -> ScoredEvaluation | GridResult:
-    """Play held-out tasks, or a suite, and return the scores. Calling it again continues what was stopped.
+    """Evaluate on held-out tasks or a suite, and return the scores. Called again, it continues a stopped evaluation.
 
-    who: a run (its best checkpoint), a checkpoint's folder or ``demonstrator``; the latest run by default. model: a served model
-    in its place. turns: most agent turns, or several: ``"4,8,16"``, ``"4..32"`` (doubling). Several players, users or turns give
-    a grid, and so does out: where its plot data goes (.csv), the plot beside it (.svg). dollars, hours: the evaluation stops there.
-    Raises ConfigError, CheckpointError or TrainingError with one sentence.
+    who: a run (its best checkpoint), a checkpoint's folder or ``demonstrator``; by default the latest run. model: a served
+    model instead. turns: maximum number of agent turns, or several: ``"4,8,16"``, ``"4..32"`` (doubling). out: a .csv file
+    for the plot data; the plot is an .svg file next to it. Several policies, users or turns give a grid, and so does out.
+    dollars, hours: limits at which the evaluation stops. Raises ConfigError, CheckpointError or TrainingError with one
+    sentence.
     """
     from curricula.validation import validated
     from userrl.api.progress import ProgressLine

@@ -28,10 +28,11 @@ def play(
 ) -> Trajectory:
     """Hold one conversation with a person, log it in the run ``people``, and return it.
 
-    side: the person's part. task: an id or the beginning of one; else the seed draws a task of the split. turns: most turns.
-    model, base_url: a served model on the other side. run: a run's checkpoint as the agent. skill: the scripted agent's. person: a
-    pseudonym. console: where the person reads and types, the terminal by default. after_turn: told of each turn, the conversation
-    so far and whether it was the last. Raises ConfigError or GymError with one sentence.
+    side: the person's part. task: an id or the beginning of one; by default the seed draws a task of the split. turns:
+    maximum number of turns. model, base_url: a served model on the other side. run: a run whose checkpoint plays the agent.
+    skill: the scripted agent's skill. person: a pseudonym. console: where the person reads and types; by default the
+    terminal. after_turn: called after each turn with the turn, the conversation so far and whether it was the last. Raises
+    ConfigError or GymError with one sentence.
     """
     from curricula.validation import validated
     from userrl.machine.home import quiet_process

@@ -1,4 +1,4 @@
-"""Progress of long work: one line that is rewritten on a terminal, a line every ten seconds elsewhere."""
+"""Progress of long work: one updated line on a terminal, otherwise a line every ten seconds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EVERY_SECONDS = 10.0
 
 
 class ProgressLine:
-    """Show progress lines of stages on a stream. Called with a stage's name and each line of its progress file."""
+    """A display of stages' progress on a stream. Called with a stage's name and each line of its progress file."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
@@ -39,7 +39,7 @@ class ProgressLine:
 
 
 def progress_text(stage: str, line: dict[str, Any]) -> str:
-    """Return one line: stage, step, speed, mean score, cost and the time left, as far as they are known."""
+    """Format one line: stage, step, speed, mean score, cost and remaining time, as far as they are known."""
     left, speed = line.get("left_seconds"), line.get("per_second")
     parts = [f"{stage} {line['step']} of {line['total']}"]
     if speed:
@@ -54,12 +54,12 @@ def progress_text(stage: str, line: dict[str, Any]) -> str:
 
 
 def span(seconds: float) -> str:
-    """Return a time in words: ``45 s``, ``12 min``, ``3.5 h``."""
+    """Format a duration: ``45 s``, ``12 min``, ``3.5 h``."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def log_line(text: str, *words: object) -> None:
-    """Print a log line on stderr. text: as `logging` takes it."""
+    """Print a log line on stderr. text: a format string as for `logging`."""
     print(text % words if words else text, file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""``userrl.recipes`` and ``userrl.recipe``: the recipes that ship, and one of them resolved."""
+"""``userrl.recipes`` and ``userrl.recipe``: the shipped recipes, and one resolved recipe."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def recipes() -> list[str]:
-    """Return the names of the recipes that ship."""
+    """Return the names of the shipped recipes."""
     from curricula import recipe_names
 
     return sorted(recipe_names())

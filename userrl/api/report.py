@@ -6,7 +6,7 @@ from userrl.api.train import TrainedRun
 
 
 def report(run: str = "latest") -> TrainedRun:
-    """Return a finished run of this home with its report. run: an id, its beginning, a name, or ``latest``.
+    """Return a finished run of this home with its report. run: an id or its beginning, a name, or ``latest``.
 
     Raises ConfigError for a run without a report.
     """

@@ -1,4 +1,4 @@
-"""``userrl.reproduce``: a claim of the papers in miniature, its runs as child processes of this machine."""
+"""``userrl.reproduce``: a claim of a paper in miniature, with its runs as child processes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ReproducedClaim:
         return self.report.as_json()
 
     def to_polars(self) -> pl.DataFrame:
-        """Return the claim's metric: a row for every seed and arm."""
+        """Return the claim's metric, one row per seed and arm."""
         import polars as pl
 
         rows = [
@@ -42,11 +42,11 @@ class ReproducedClaim:
 def reproduce(
     claim: str, *, seeds: int = 8, arm: str | None = None, tokens: int | None = None, parallel: int = 2
 ) -> ReproducedClaim:
-    """Run every arm of a claim over its seeds and return the table; calling it again continues where it stopped.
+    """Run every arm of a claim over its seeds and return the table. Called again, it continues where it stopped.
 
-    claim: a shipped name, a check of one (``NAME.half-rate``), or a YAML file. seeds: of every arm; verdicts come at 8, 16 and 24.
-    arm: a YAML file with an arm of one's own; exploratory. tokens: another budget of each run; exploratory.
-    Raises ConfigError with one sentence.
+    claim: a shipped name, a check of one (``NAME.half-rate``), or a YAML file. seeds: per arm; verdicts are given at 8, 16
+    and 24. arm: a YAML file with an additional arm. tokens: another budget per run. Results with arm or tokens are
+    exploratory. Raises ConfigError with one sentence.
     """
     from curricula.validation import validated
     from userrl.api.progress import log_line

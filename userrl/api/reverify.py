@@ -1,4 +1,4 @@
-"""``userrl.reverify``: stored conversations under another judge or changed rules."""
+"""``userrl.reverify``: new scores for stored conversations under another judge or changed rules."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ def reverify(
     gyms: Sequence[str] = (),
     phase: str = "evaluate",
 ) -> ReverifiedRun:
-    """Score a run's stored conversations again and return the scores before and after. Nothing is played.
+    """Score a run's stored conversations again and return the scores before and after. No conversation is repeated.
 
-    judge: ``rule``, ``openai``, or kind and options. changes: changed rules by gym, such as ``{"tau": {"check_outputs": True}}``.
-    phase: which conversations: ``evaluate``, ``validate``, ``train`` or ``distill``. The result is a run
-    of its own in the warehouse.
-    Raises ConfigError with one sentence.
+    judge: ``rule``, ``openai``, or kind and options. changes: changed rules by gym, such as
+    ``{"tau": {"check_outputs": True}}``. phase: ``evaluate``, ``validate``, ``train`` or ``distill``. The result is stored as
+    a separate run in the warehouse. Raises ConfigError with one sentence.
     """
     from curricula.validation import validated
     from userrl.evaluation.reverified import ReverifyRequest, reverify_run

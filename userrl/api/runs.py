@@ -9,7 +9,9 @@ if TYPE_CHECKING:
 
 
 def runs() -> pl.DataFrame:
-    """Return the runs of this home, the oldest first: recipe, profile, seed, state, best and last validation, ending, folder."""
+    """Return the runs of this home, oldest first, with recipe, profile, seed, state, best and last validation, ending
+    and folder.
+    """
     import polars as pl
 
     from userrl.run.listed import listed_runs

@@ -1,4 +1,4 @@
-"""``userrl.sweep``: a sweep with its trials as child processes of this machine."""
+"""``userrl.sweep``: a sweep with its trials as child processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SweptSpace:
-    """A sweep that has ended. best: the winner's overrides. claim: what can be said of it, in a sentence."""
+    """A finished sweep. best: the winner's overrides. claim: a sentence on what the sweep shows about the winner."""
 
     name: str
     best: dict[str, Any]
@@ -20,7 +20,7 @@ class SweptSpace:
     trials: int
 
     def to_polars(self) -> pl.DataFrame:
-        """Return a row for every trial: its state, values, parameters and run."""
+        """Return one row per trial: state, values, parameters and run."""
         import polars as pl
 
         from sweeps.results import table
@@ -53,10 +53,10 @@ def sweep(
     overrides: Mapping[str, Any] | None = None,
     renew: bool = False,
 ) -> SweptSpace:
-    """Run a named space to the end of its budget; calling it again continues where it stopped.
+    """Run a named space to the end of its budget. Called again, it continues where it stopped.
 
-    space: a shipped name or a YAML file. parallel: trials at once. renew: begin anew on the next seed when the last edition has
-    ended. Raises ConfigError with one sentence.
+    space: a shipped name or a YAML file. parallel: number of parallel trials. renew: start a new edition on the next seed if
+    the last one has ended. Raises ConfigError with one sentence.
     """
     from curricula.validation import validated
     from userrl.api.progress import log_line

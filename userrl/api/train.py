@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TrainedRun:
-    """A run that was trained. report: its held-out scores and what else its report says."""
+    """A trained run. report: its held-out scores and the rest of its report."""
 
     run: str
     folder: Path
@@ -23,11 +23,11 @@ class TrainedRun:
 
     @property
     def checkpoint(self) -> Path | None:
-        """The folder of the checkpoint that validation chose; it loads with transformers."""
+        """The folder of the checkpoint that validation chose. It loads with transformers."""
         return None if self.report.checkpoint is None else Path(self.report.checkpoint)
 
     def to_polars(self) -> pl.DataFrame:
-        """Return the held-out scores: a row for each actor (demonstrator, SFT, RL) and gym."""
+        """Return the held-out scores, one row per actor (demonstrator, SFT, RL) and gym."""
         import polars as pl
 
         rows = [
@@ -83,8 +83,8 @@ def train(
 ) -> TrainedRun:
     """Train a recipe and return its run: demonstrations, cold start, RL stages, held-out evaluation.
 
-    recipe: a shipped name or a YAML file. overrides: dotted keys of the recipe. Calling it again with the same arguments reuses
-    what is done and continues what was killed. hours, dollars: training stops there with a checkpoint.
+    recipe: a shipped name or a YAML file. overrides: dotted keys of the recipe. hours, dollars: limits at which training
+    stops with a checkpoint. Called again with the same arguments, it reuses finished stages and continues a killed one.
     Raises ConfigError, CheckpointError or TrainingError with one sentence.
     """
     from userrl.api.progress import ProgressLine
@@ -120,7 +120,7 @@ def planned(
     name: str = "",
     overrides: Mapping[str, Any] | None = None,
 ) -> PlannedRun:
-    """Return what `train` would do, and do nothing. Values that this machine lacks are not refused."""
+    """Return the plan of `train` without training. Requirements that this machine lacks are not refused."""
     from userrl.run.plan import plan_run
 
     values = {**_asked(recipe, profile, backend, seed, name, overrides, None), "dry_run": True}

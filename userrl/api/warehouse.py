@@ -1,4 +1,4 @@
-"""``userrl.warehouse`` and ``userrl.sql``: every turn of every conversation of this home."""
+"""``userrl.warehouse`` and ``userrl.sql``: access to every turn of every conversation of this home."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 def warehouse(run: str | None = None) -> Warehouse:
-    """Open this home's warehouse read-only; use it in a ``with`` block. run: open the files of this run alone, which is quicker.
+    """Open this home's warehouse read-only, for use in a ``with`` block. run: open only this run's files, which is faster.
 
-    Raises ConfigError where nothing was recorded yet.
+    Raises ConfigError if nothing was recorded yet.
     """
     from userrl.machine.home import warehouse_dir
     from warehouse import open_warehouse
@@ -22,9 +22,9 @@ def warehouse(run: str | None = None) -> Warehouse:
 
 
 def sql(text: str, **parameters: Any) -> pl.DataFrame:
-    """Answer one SQL question over this home's warehouse. parameters: values for ``$name`` in the text.
+    """Run one SQL query on this home's warehouse. parameters: values for ``$name`` in the text.
 
-    `from dictionary` lists tables and columns. The text is trusted here: it runs in this process without limits.
+    `from dictionary` lists tables and columns. The text is trusted: it runs in this process without limits.
     """
     with warehouse() as opened:
         rows: pl.DataFrame = opened.sql(text, **parameters).pl()

@@ -1,1 +1,1 @@
-"""What was measured, as pages: comparisons, runs, sweeps and suites, each as one HTML file and its Markdown twin."""
+"""Reports of comparisons, runs, sweeps and suites. Each is written as one HTML file or as Markdown."""

@@ -1,4 +1,4 @@
-"""Show what came of a claim: its arms with intervals over seeds, the verdict on its contrast, its checks."""
+"""The page of a claim: its arms with intervals over seeds, the verdict on its contrast, its checks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from userrl_core.measure.verdict import ClaimVerdict
 from userrl_core.number_format import NULL, p_value, with_limits
 
 ALSO_SHOWN = ("score", "collapsed")
-"""Metrics that every claim's table has a column for."""
+"""Metrics that have a column in every claim's table."""
 
 
 def claim_document(report: ClaimReport, adjusted: float | None = None) -> Document:
@@ -32,7 +32,7 @@ def _arms(report: ClaimReport) -> TableBlock:
     metric = report.claim.metric
     own = () if metric in ALSO_SHOWN else (f"{metric} [95 %]",)
     score = "score" if own else "score [95 %]"
-    head = ("arm", "seeds", *own, score, "best on validation", "collapsed", "crashed", "CPU-s a run")
+    head = ("arm", "seeds", *own, score, "best on validation", "collapsed", "crashed", "CPU seconds per run")
     return TableBlock(head, tuple(_row(row, of_metric=bool(own)) for row in report.arms))
 
 
@@ -49,7 +49,7 @@ def _row(row: ArmRow, *, of_metric: bool) -> tuple[Line, ...]:
 
 
 def _named(row: ArmRow) -> tuple[Inline, ...]:
-    """Return the arm's name, with a star where it is exploratory."""
+    """Return the arm's name, with a star if it is exploratory."""
     return (Code(row.arm), "*") if row.exploratory else (Code(row.arm),)
 
 
@@ -58,8 +58,8 @@ def _contrast(report: ClaimReport, adjusted: float | None) -> Text:
     p = "" if math.isnan(verdict.p) else f"; p {p_value(verdict.p)}"
     p += "" if adjusted is None else f", {p_value(adjusted)} by Holm"
     more = f"98 %, {verdict.seeds} seeds{p}"
-    seen = "nothing is paired yet" if verdict.interval is None else f"{with_limits(verdict.interval)} ({more})"
-    return Text((Code(contrast.more), " less ", Code(contrast.than), f", {METRICS[report.claim.metric]}: {seen}."))
+    seen = "no paired seeds yet" if verdict.interval is None else f"{with_limits(verdict.interval)} ({more})"
+    return Text((Code(contrast.more), " − ", Code(contrast.than), f", {METRICS[report.claim.metric]}: {seen}."))
 
 
 def _exploratory(report: ClaimReport) -> Iterator[Line]:
@@ -71,13 +71,13 @@ def _exploratory(report: ClaimReport) -> Iterator[Line]:
 
 
 def scope(report: ClaimReport) -> str:
-    """Return what the verdict is about: the first family until the second agrees, and the rates at which its sign turns."""
+    """Return the scope of the verdict: the task families that agree, and the learning rates at which its sign changes."""
     verdict, second = report.verdict, report.checks.get("second-family")
     agrees = second is not None and second.word == verdict.word != "undecided"
     where = f"on {report.claim.family}" + (f" and {report.claim.check('second-family').family}" if agrees else "")
     rates = {which: check for which, check in report.checks.items() if which.endswith("rate")}
     turned = [CHECKS[which] for which, check in rates.items() if verdict.turns(check)]
-    return where + (f", but its sign turns {' and '.join(turned)}" if turned else "")
+    return where + (f", but its sign changes {' and '.join(turned)}" if turned else "")
 
 
 def _checked(report: ClaimReport) -> Iterator[str]:
@@ -87,9 +87,9 @@ def _checked(report: ClaimReport) -> Iterator[str]:
 
 
 def _seen(check: ClaimVerdict) -> str:
-    return "nothing is paired yet" if check.interval is None else with_limits(check.interval)
+    return "no paired seeds yet" if check.interval is None else with_limits(check.interval)
 
 
 def _word(which: str, check: ClaimVerdict) -> str:
-    """Return the check's verdict; one at another learning rate has too few seeds for one."""
+    """Return the check's verdict. A check at another learning rate has too few seeds for one."""
     return "" if which.endswith("rate") else f": {check}"

@@ -1,4 +1,4 @@
-"""Gather the runs of a registered claim, and have them measured: the arms over their seeds, and the verdict on the contrast."""
+"""The report on a registered claim, measured from its runs: the arms over their seeds, and the verdict on the contrast."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ METRICS = {
 
 @dataclass(frozen=True, slots=True)
 class ArmRow:
-    """One arm over its seeds, those that ended.
+    """One arm over its finished seeds.
 
-    cpu_seconds: of all stages, in the mean; None where a run's report is gone. exploratory: why, "" for a registered arm.
+    cpu_seconds: mean over the runs, all stages; None if a run's report is gone. exploratory: the reason, "" for a registered
+    arm.
     """
 
     arm: str
@@ -40,10 +41,10 @@ class ArmRow:
 
 @dataclass(frozen=True, slots=True)
 class ClaimReport:
-    """All that is known of a claim under one hash.
+    """All results of a claim under one hash.
 
-    values: the metric by seed and arm. checks: the verdicts of those of `CHECKS` that were run. says: departures from what the
-    claim's file promises.
+    values: the metric by seed and arm. checks: verdicts of those of `CHECKS` that were run. says: departures from the
+    claim's file.
     """
 
     claim: Claim
@@ -56,7 +57,7 @@ class ClaimReport:
     says: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """Return it for programs; the same for the same runs, whenever they were made."""
+        """Return the report for programs. The same runs give the same text, whenever they were made."""
         return {
             "claim": self.claim.name,
             "kind": self.claim.kind,
@@ -84,7 +85,9 @@ class ClaimReport:
 
 
 def claim_report(warehouse: Warehouse, claim: Claim, exploratory: str = "") -> ClaimReport:
-    """Return the report on the runs that are registered under the claim's hash. exploratory: why the whole is."""
+    """Return the report on the runs registered under the claim's hash. exploratory: why the whole reproduction is
+    exploratory.
+    """
     rows = list(warehouse.rows("FROM claim_arms(of_claim := $claim)", claim=claim.name))
     rows = [row for row in rows if row["hash"] == claim.hash and row["state"] != "started"]
     names = [*claim.arms, *dict.fromkeys(row["arm"] for row in rows if row["arm"] not in claim.arms)]
@@ -108,10 +111,10 @@ def claim_report(warehouse: Warehouse, claim: Claim, exploratory: str = "") -> C
 
 
 def _check(warehouse: Warehouse, claim: Claim, which: str) -> ClaimReport | None:
-    """Return the report on a check; None where it was not run as it is written."""
+    """Return the report on a check, or None if it was not run as written."""
     try:
         check = claim.check(which)
-    except ConfigError:  # a claim without a second family any more
+    except ConfigError:  # a claim that no longer has a second family
         return None
     report = claim_report(warehouse, check)
     return report if report.arms else None
@@ -123,7 +126,7 @@ def _arm(name: str, rows: Sequence[Mapping[str, Any]], claim: Claim, exploratory
         name,
         arm_intervals([_result(row) for row in rows], claim.metric),
         mean_cpu_seconds([row["run_id"] for row in rows]),
-        # What the whole is exploratory for is said once, of the whole.
+        # The reason why the whole reproduction is exploratory is given once.
         reasons[0].removeprefix(exploratory).removeprefix("; ") if reasons else "",
     )
 
@@ -134,7 +137,7 @@ def _result(row: Mapping[str, Any]) -> SeedResult:
 
 
 def _says(claim: Claim, rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the departures from what the claim's file promises."""
+    """Return the departures from the claim's file."""
     said = []
     if claim.same_cold_start:
         starts: dict[int, set[str]] = {}
@@ -142,16 +145,18 @@ def _says(claim: Claim, rows: Sequence[Mapping[str, Any]]) -> list[str]:
             if row["cold_start"] is not None and row["arm"] in claim.arms:
                 starts.setdefault(row["seed"], set()).add(row["cold_start"])
         if apart := sorted(seed for seed, hashes in starts.items() if len(hashes) > 1):
-            said.append(f"Arms began with different cold starts at seeds {', '.join(map(str, apart))}.")
+            said.append(f"Arms have different cold starts at seeds {', '.join(map(str, apart))}.")
     few = sorted({row["seed"] for row in rows if row["score"] is not None and row["evaluations"] < 3})
     if few:
         said.append(
-            f"Fewer than three evaluations within the last fifth of the budget at seeds {', '.join(map(str, few))}: "
-            "the score there is the mean of those."
+            f"Fewer than three evaluations in the last fifth of the budget at seeds {', '.join(map(str, few))}; "
+            "their score is the mean of these evaluations."
         )
     never = [row for row in rows if claim.target is not None and row["reached_step"] is None]
     if never:
-        said.append(f"{len(never)} runs never reached {claim.target:g} on validation; all their CPU-seconds count.")
+        said.append(
+            f"{len(never)} runs never reached {claim.target:g} on validation; all their CPU seconds are counted."
+        )
     return said
 
 

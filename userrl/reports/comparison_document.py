@@ -1,4 +1,4 @@
-"""Show a comparison: what collapsed first, then scores, differences, what would decide it, curves, cost, what was played."""
+"""The page of a comparison: collapsed seeds, scores, differences, seeds or tasks needed to decide, curves, costs, settings."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ from userrl_core.measure.comparison import (
 from userrl_core.number_format import limits, number, p_value, with_limits
 
 SIGNS = 6
-"""Fewest seeds with which a two-sided test of signs can come below .05."""
+"""Fewest seeds with which a two-sided sign test can give p below .05."""
 CHECKPOINTS = {"best": "best on validation", "last": "last step"}
 
 
 def comparison_document(report: ComparisonReport, published: Sequence[PublishedRows] = ()) -> Document:
-    """Return the whole comparison; the published rows are in a section of their own and enter no difference."""
+    """Return the whole comparison. Published rows have a separate section and enter no difference."""
     fallen = any(each.seeds for each in report.comparison.collapses)
     blocks: list[Block] = [*_who(report), *_collapses(report)]
-    blocks += _curves(report) if fallen else ()  # a fall is seen in the curve before it is read in a table
+    blocks += _curves(report) if fallen else ()  # a collapse is easier to see in the curve than in a table
     blocks += [*_scores(report), *_differences(report)]
     blocks += _curves(report) if not fallen else ()
     blocks += [*_agreement(report), *_costs(report), *_settings(report)]
     blocks += [block for each in published for block in _published(each)]
-    return Document("Comparison: " + " against ".join(side.name for side in reversed(report.sides)), tuple(blocks))
+    return Document("Comparison: " + " with ".join(side.name for side in reversed(report.sides)), tuple(blocks))
 
 
 def _letters(report: ComparisonReport) -> dict[str, str]:
-    """Return A, B, C ... by the side's name."""
+    """Return the letters A, B, C ... by the side's name."""
     return {side.name: chr(ord("A") + place) for place, side in enumerate(report.sides)}
 
 
@@ -67,18 +67,18 @@ def _collapses(report: ComparisonReport) -> Iterator[Block]:
             f"{letters[each.side]}: 0 of {each.share.units}, {limits(each.share)}"
             for each in report.comparison.collapses
         )
-        yield Text(f"No seed collapsed (share and its limits: {shares}).")
+        yield Text(f"No seed collapsed (share with 95 % limits: {shares}).")
         return
     yield Heading("Collapsed seeds")
     for each in report.comparison.collapses:
         if each.seeds:
             yield Text(
-                f"{letters[each.side]} {each.side}: {len(each.seeds)} of {each.share.units} seeds did not hold what they had "
-                f"reached: {_falls(each)}.",
+                f"{letters[each.side]} {each.side}: {len(each.seeds)} of {each.share.units} seeds did not hold their best "
+                f"score: {_falls(each)}.",
                 strong=True,
             )
     yield TableBlock(
-        ("side", "collapsed", "share [95 %]", f"p beside {letters[report.comparison.collapses[0].side]}"),
+        ("side", "collapsed", "share [95 %]", f"p (compared with {letters[report.comparison.collapses[0].side]})"),
         tuple(
             (
                 f"{letters[each.side]} {each.side}",
@@ -88,21 +88,20 @@ def _collapses(report: ComparisonReport) -> Iterator[Block]:
             )
             for each in report.comparison.collapses
         ),
-        "Collapsed: on the held-out tasks the last step lies below the run's own best checkpoint by more than .1 and by more "
+        "Collapsed: on the held-out tasks the last step is below the run's own best checkpoint by more than .1 and by more "
         "than three standard errors of the paired difference. Limits: Clopper and Pearson. p: Fisher's exact test.",
     )
 
 
 def _falls(each: CollapsedSeeds) -> str:
-    """Each seed's fall, or what they fell from and to where there are many."""
+    """Describe each seed's fall, or the ranges of best and last scores if there are four or more."""
     if len(each.seeds) < 4:
         return "; ".join(
             f"seed {seed} fell from {number(best)} to {number(last)}" for seed, (best, last) in each.seeds.items()
         )
     best, last = (sorted(values) for values in zip(*each.seeds.values(), strict=True))
     return (
-        f"from {number(best[0])} to {number(best[-1])} at their best, from {number(last[0])} to {number(last[-1])} at the "
-        "last step"
+        f"best scores {number(best[0])} to {number(best[-1])}, last-step scores {number(last[0])} to {number(last[-1])}"
     )
 
 
@@ -116,9 +115,9 @@ def _scores(report: ComparisonReport) -> Iterator[Block]:
         for name, letter in _letters(report).items()
     ]
     yield TableBlock(
-        ("on", "side", "best on validation", "last step", "units"),
+        ("gyms", "side", "best on validation", "last step", "units"),
         tuple(table),
-        "Mean of the gyms' metrics with 95 % limits: over tasks for a single run (Wilson for few verdicts, else Student's t), "
+        "Mean of the gyms' metrics with 95 % limits: over tasks for a single run (Wilson for few 0/1 scores, else Student's t), "
         "over seeds for a recipe (Student's t).",
     )
 
@@ -158,13 +157,16 @@ def _differences(report: ComparisonReport) -> Iterator[Block]:
 
 
 def _pairs(report: ComparisonReport, over: str) -> TableBlock:
-    """Return a row for each difference, its rows in the order of the scores. over: the unit."""
+    """Return the table of differences, in the order of the scores. over: the unit."""
     letters, paired = _letters(report), _in_rows(report.comparison.paired)
     signs: tuple[str, ...]
     if over == "seeds":
-        signs, test = ("p, signs",), "Student's t over paired seed differences; p, signs: exact, their signs flipped"
+        signs, test = (
+            ("p (signs)",),
+            "Student's t over paired seed differences; p (signs): exact test with flipped signs",
+        )
     else:
-        signs, test = (), "swapping the two within tasks (exact for verdicts)"
+        signs, test = (), "permutation of the two sides within tasks (exact for 0/1 scores)"
     rows = [
         (
             each.row,
@@ -181,9 +183,9 @@ def _pairs(report: ComparisonReport, over: str) -> TableBlock:
     methods = ", ".join(dict.fromkeys(each.interval.method for each in paired))
     adjusted = "; adjusted by Holm" if len(report.sides) > 2 else ""
     return TableBlock(
-        ("on", "difference", "checkpoint", "estimate [95 %]", "p", *signs, over, "left out"),
+        ("gyms", "difference", "checkpoint", "estimate [95 %]", "p", *signs, over, "left out"),
         tuple(rows),
-        f"The unit is the {over[:-1]}. Limits: {methods}. p: {test}{adjusted}. Left out: {over} that only one of the two has.",
+        f"The unit is the {over[:-1]}. Limits: {methods}. p: {test}{adjusted}. Left out: {over} that only one side has.",
     )
 
 
@@ -203,15 +205,15 @@ def _curves(report: ComparisonReport) -> Iterator[Block]:
             mean_line(f"{letter} {name}", [each for each in report.curves if (each.side, each.phase) == (name, phase)])
             for name, letter in _letters(report).items()
         ],
-        f"{SMOOTHED} Stages and their horizons are marked where they begin."
-        + (" Thin: single seeds; band: 95 % limits of the mean over seeds (Student's t)." if many else ""),
+        f"{SMOOTHED} Vertical lines mark the start of each stage, with its horizon."
+        + (" Thin lines: single seeds; band: 95 % limits of the mean over seeds (Student's t)." if many else ""),
     )
 
 
 def _agreement(report: ComparisonReport) -> Iterator[Block]:
     if not report.comparison.agreement:
         return
-    yield Heading("How alike the attempts at one task are")
+    yield Heading("Agreement between attempts at one task")
     rows = [
         (
             _letters(report)[each.side],
@@ -225,15 +227,15 @@ def _agreement(report: ComparisonReport) -> Iterator[Block]:
     yield TableBlock(
         ("side", "attempts", "flip rate", "ICC(1)", "design effect"),
         tuple(rows),
-        "Flip rate: the chance that two attempts at a task disagree. ICC(1): the share of the variance between tasks. Design "
-        "effect: how many attempts count as one independent verdict.",
+        "Flip rate: the probability that two attempts at a task disagree. ICC(1): the share of the variance between tasks. Design "
+        "effect: the number of attempts that are worth one independent score.",
     )
 
 
 def _costs(report: ComparisonReport) -> Iterator[Block]:
     if not any(each.trajectories for each in report.costs):
         return
-    yield Heading("What training one run took")
+    yield Heading("Training cost per run")
     roles = sorted({role for each in report.costs for role in each.dollars})
     rows = [
         (
@@ -250,13 +252,13 @@ def _costs(report: ComparisonReport) -> Iterator[Block]:
     yield TableBlock(
         ("side", "trajectories", "tokens sampled", "tokens read", "CPU seconds", *roles),
         tuple(rows),
-        "Mean over the side's runs. Tokens: of RL, superseded steps included (they were paid for). CPU seconds: of all stages."
-        + (f" {unpriced} calls have no known price and count nothing." if unpriced else ""),
+        "Mean over the side's runs. Tokens: RL only, including superseded steps (they were paid for). CPU seconds: all stages."
+        + (f" {unpriced} calls have no known price and are counted as free." if unpriced else ""),
     )
 
 
 def _settings(report: ComparisonReport) -> Iterator[Block]:
-    yield Heading("What was played")
+    yield Heading("Evaluation settings")
     columns = {
         "side": "side",
         "gym": "gym",
@@ -277,8 +279,8 @@ def _settings(report: ComparisonReport) -> Iterator[Block]:
     )
     if different := sorted(gym for gym, count in ways.iter_rows() if count > 1):
         yield Text(
-            f"Not alike: {', '.join(different)} was played with different data, users, horizons or versions of the tasks; "
-            "what differs above may be that.",
+            f"Settings differ: {', '.join(different)} was evaluated with different data, users, horizons or task versions. "
+            "This may explain the differences above.",
             strong=True,
         )
     notes = [
@@ -303,36 +305,39 @@ def _published(each: PublishedRows) -> Iterator[Block]:
             tuple(number(cell, 4) if isinstance(cell, float) else str(cell or "–") for cell in row)
             for row in wide.rows()
         ),
-        "As printed in UserRL table 3: published tasks, user GPT-4o, 16 turns, one attempt. Other tasks, users or horizons are "
-        "another benchmark, so nothing is subtracted here; `userrl sql \"from beside_published(run := '...')\"` says what "
-        "agrees.",
+        "As printed in UserRL table 3: published tasks, user GPT-4o, 16 turns, one attempt. With other tasks, users or horizons "
+        "it is another benchmark, so nothing is subtracted here; `userrl sql \"from beside_published(run := '...')\"` shows which "
+        "settings agree.",
     )
 
 
 def comparison_sentences(report: ComparisonReport) -> list[str]:
-    """Say what the comparison cannot tell, and what it would take to know more."""
+    """Say what the comparison cannot tell, and how many seeds or tasks it would take."""
     comparison = report.comparison
     if comparison.question == "none":
         return [
-            "One side is a single run, another a recipe over several seeds: nothing is paired. Compare runs with runs, or "
+            "One side is a single run, another a recipe over several seeds, so nothing is paired. Compare runs with runs, or "
             "recipes with recipes."
         ]
     said = [*_not_shared(comparison), *map(_would_decide, comparison.to_decide)]
     if comparison.question == "recipes":
         return said
     if len({run.recipe for side in report.sides for run in side.runs}) > 1:
-        return [*said, "One run each: nothing about the recipes. Seeds are their unit: compare 'recipe=...,seed=*'."]
-    return [*said, "One run each: this tells checkpoints apart, and nothing about the recipe or its seeds."]
+        return [
+            *said,
+            "Each recipe has one run, so this says nothing about the recipes. Their unit is the seed: compare 'recipe=...,seed=*'.",
+        ]
+    return [*said, "Each side has one run: this compares checkpoints, and says nothing about the recipe or its seeds."]
 
 
 def _not_shared(comparison: Comparison) -> list[str]:
-    """Name what a side played and another did not: it counts in no comparison."""
+    """Name the gyms that not every side played. They count in no comparison."""
     alone = {name: gyms for name, gyms in comparison.unshared_gyms.items() if gyms}
     if not alone:
         return []
-    who = "; ".join(f"{name}: of {', '.join(gyms)}" for name, gyms in alone.items())
+    unshared = "; ".join(f"{name}: {', '.join(gyms)}" for name, gyms in alone.items())
     shared = ", ".join(comparison.shared_gyms)
-    return [f"'{ALL}' are those that every side played, of {shared}. Left out of it: {who}."]
+    return [f"'{ALL}' covers the tasks that every side played, from {shared}. Left out: {unshared}."]
 
 
 def _would_decide(needed: SeedsToDecide | TasksToDecide) -> str:
@@ -344,24 +349,27 @@ def _more_tasks(needed: TasksToDecide) -> str:
         return f"{needed.a} and {needed.b} share fewer than two tasks."
     if needed.resolution is None:
         return (
-            f"{needed.b} against {needed.a}: with one attempt at each task, what lies in the tasks and what is luck cannot be "
-            "told apart; evaluate with --attempts 4 to see how many attempts or tasks a smaller difference needs."
+            f"{needed.b} compared with {needed.a}: with one attempt per task, task difficulty and chance cannot be "
+            "separated; evaluate with --attempts 4 to see how many attempts or tasks a smaller difference needs."
         )
-    said = str(needed.resolution)
-    return f"{needed.b} against {needed.a}: {said[0].lower()}{said[1:]}"
+    sentence = str(needed.resolution)
+    return f"{needed.b} compared with {needed.a}: {sentence[0].lower()}{sentence[1:]}"
 
 
 def _more_seeds(needed: SeedsToDecide) -> str:
-    """Say how many seeds would show the difference that was seen, and equality, at the deviation seen and at its upper limit."""
-    said = f"{needed.b} against {needed.a}, last step: seed differences deviate by {number(needed.deviation)}; "
+    """Say how many seeds would show the observed difference, and how many equality.
+
+    Both are given at the observed standard deviation and at its upper limit.
+    """
+    said = f"{needed.b} compared with {needed.a}, last step: the standard deviation over seeds is {number(needed.deviation)}; "
     if needed.decided == "differ":
-        few = "" if needed.seeds >= SIGNS else f"; signs alone, without a normal distribution assumed, need {SIGNS}"
+        few = "" if needed.seeds >= SIGNS else f"; a sign test, which assumes no normal distribution, needs {SIGNS}"
         return said + f"{needed.seeds} seeds show that the two differ (Student's t{few})."
     if needed.decided == "equal" or needed.to_equal is None:
         return said + f"{needed.seeds} seeds show that the two differ by less than {EQUAL}."
     if needed.to_differ is not None:
         said += (
-            f"a true difference of {number(needed.effect)} would be seen with {needed.to_differ[0]:,} seeds (up to "
-            f"{needed.to_differ[1]:,} at the deviation's upper 80 % limit), "
+            f"detecting a true difference of {number(needed.effect)} takes {needed.to_differ[0]:,} seeds (up to "
+            f"{needed.to_differ[1]:,} at the upper 80 % limit of the standard deviation), "
         )
-    return said + f"one of {EQUAL} with {needed.to_equal[0]:,} (up to {needed.to_equal[1]:,})."
+    return said + f"a difference of {EQUAL} takes {needed.to_equal[0]:,} (up to {needed.to_equal[1]:,})."

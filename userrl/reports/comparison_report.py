@@ -1,4 +1,4 @@
-"""Gather what a comparison rests on: task scores, which `userrl_core.measure.comparison` compares, curves, costs and settings."""
+"""The data of a comparison: task scores (which `userrl_core.measure.comparison` compares), curves, costs and settings."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from warehouse import Warehouse
 
 @dataclass(frozen=True, slots=True)
 class TrainingCost:
-    """What training one run took, in the mean over a side's runs.
+    """The cost of training one run, as a mean over a side's runs.
 
-    cpu_seconds: of all its stages, None where a run's report is gone. dollars: by role, of calls whose price is known.
+    cpu_seconds: all stages, None if a run's report is gone. dollars: by role, of calls whose price is known.
     """
 
     side: str
@@ -35,7 +35,7 @@ class TrainingCost:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonReport:
-    """A comparison with what it rests on: what a page shows and ``--json`` prints. settings: what each side played, by gym."""
+    """A comparison with its data, as shown on a page and by ``--json``. settings: evaluation settings of each side, by gym."""
 
     sides: tuple[ComparedSide, ...]
     comparison: Comparison
@@ -45,7 +45,7 @@ class ComparisonReport:
 
 
 def comparison_report(warehouse: Warehouse, sides: Sequence[ComparedSide]) -> ComparisonReport:
-    """Compare every other side with the first one. Published rows are shown apart and have no part in it."""
+    """Compare every other side with the first one. Published rows take no part."""
     return ComparisonReport(
         tuple(sides),
         compared(task_scores(warehouse, sides), sides),
@@ -56,9 +56,9 @@ def comparison_report(warehouse: Warehouse, sides: Sequence[ComparedSide]) -> Co
 
 
 def task_scores(warehouse: Warehouse, sides: Sequence[ComparedSide]) -> pl.DataFrame:
-    """Return the table that `userrl_core.measure.comparison` describes: a row per side, checkpoint, run and task.
+    """Return the table that `userrl_core.measure.comparison` describes, one row per side, checkpoint, run and task.
 
-    Where no task was played by every side, all of them count as shared.
+    If no task was played by every side, all of them count as shared.
     """
     asked = pl.DataFrame(
         [
@@ -97,14 +97,14 @@ def _cost(warehouse: Warehouse, side: ComparedSide) -> TrainingCost:
 
 
 def mean_cpu_seconds(runs: Sequence[str]) -> float | None:
-    """Return the CPU-seconds of all stages, in the mean over the runs; None where a run's report is gone."""
+    """Return the mean CPU-seconds per run over all stages, or None if a run's report is gone."""
     reports = [read_json(runs_dir() / run / "report.json") or {} for run in runs]
     seconds = [sum(report["cpu_seconds"].values()) for report in reports if report.get("cpu_seconds")]
     return sum(seconds) / len(seconds) if len(seconds) == len(runs) else None
 
 
 def _settings(warehouse: Warehouse, sides: Sequence[ComparedSide]) -> pl.DataFrame:
-    """Return a row per side, gym and way in which its runs were evaluated; more than one way is a warning to the reader."""
+    """Return one row per side, gym and evaluation setting. Several settings of one gym are a warning to the reader."""
     asked = pl.DataFrame(
         [{"side": side.name, "run_id": run.run_id, "policy": run.best} for side in sides for run in side.runs]
     )
@@ -119,7 +119,7 @@ def _settings(warehouse: Warehouse, sides: Sequence[ComparedSide]) -> pl.DataFra
 
 
 def as_json(report: ComparisonReport, sentences: Sequence[str]) -> dict[str, Any]:
-    """Return everything but the curves' points, for programs; limits that are infinite are null."""
+    """Return everything but the curves' points, for programs. Infinite limits are null."""
     found = report.comparison
     return {
         "question": found.question,

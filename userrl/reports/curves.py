@@ -1,4 +1,4 @@
-"""Learning curves of runs: read from the warehouse, and drawn with the stages where they begin."""
+"""Learning curves of runs, read from the warehouse and drawn with the start of each stage."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from userrl_core.records import branch_of
 from warehouse import Warehouse
 
 PHASES = {"train": "training, mean score of a step", "validate": "validation, mean score"}
-SMOOTHED = "Training: raw values behind a Gaussian of sigma 2 steps."
+SMOOTHED = "Training: raw values, and a Gaussian average with a sigma of 2 steps."
 
 POINTS = """
 SELECT phase, stage, step, avg(score), max(horizon) FROM trajectories
@@ -28,7 +28,7 @@ WHERE run_id = $run AND phase IN ('train', 'validate') AND admitted AND score IS
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """Mean score of one step in training or in validation, at the horizon of the step."""
+    """The mean score of one step in training or validation, with the step's horizon."""
 
     phase: str
     stage: str
@@ -44,7 +44,7 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True)
 class RunCurve:
-    """Mean score by step of one run, in training or in validation. stages: name, horizon and first step of each."""
+    """The mean score by step of one run, in training or validation. stages: name, horizon and first step of each."""
 
     side: str
     seed: int
@@ -54,7 +54,7 @@ class RunCurve:
 
 
 def curve_points(warehouse: Warehouse, run_id: str) -> list[CurvePoint]:
-    """Return the mean score of every step in training and in validation."""
+    """Return the mean score of every step in training and validation."""
     return [CurvePoint(*row) for row in warehouse.sql(POINTS, run=run_id).fetchall()]
 
 
@@ -64,7 +64,7 @@ def along(points: Sequence[CurvePoint], branch: str) -> list[CurvePoint]:
 
 
 def run_curves(points: Sequence[CurvePoint], side: str, seed: int, branch: str) -> Iterator[RunCurve]:
-    """Yield a run's curves in training and in validation, those that have a point."""
+    """Yield a run's curves in training and validation. A curve without points is left out."""
     own = along(points, branch)
     first: dict[str, tuple[str, int, int]] = {}
     for point in own:
@@ -83,7 +83,7 @@ def side_curves(warehouse: Warehouse, side: ComparedSide) -> Iterator[RunCurve]:
 
 
 def mean_line(label: str, curves: Sequence[RunCurve]) -> Line:
-    """Return the mean over seeds at every step that all have, with single seeds and a band where there are several."""
+    """Return the mean over seeds at every common step. Several seeds are also drawn singly, with a band."""
     if not curves:
         return Line(label, ())
     training = curves[0].phase == "train"
@@ -104,7 +104,7 @@ def mean_line(label: str, curves: Sequence[RunCurve]) -> Line:
 
 
 def stage_marks(curves: Sequence[RunCurve]) -> list[tuple[float, str]]:
-    """Return where stages begin, with their horizons; stages that begin together share a line."""
+    """Return the steps at which stages begin, with their horizons. Stages that begin together share a line."""
     stages = dict.fromkeys(stage for curve in curves for stage in curve.stages)
     first: dict[int, list[str]] = {}
     for name, horizon, step in stages:
@@ -117,7 +117,7 @@ def stage_marks(curves: Sequence[RunCurve]) -> list[tuple[float, str]]:
 def curves_figure(
     curves: Sequence[RunCurve], lines: Callable[[str], list[Line]], caption: str, level: dict[str, float] | None = None
 ) -> Figure:
-    """Return training beside validation. lines: those of a phase. level: values drawn as horizontal lines in training."""
+    """Return a figure of training next to validation. lines: the lines of a phase. level: horizontal lines in training."""
     marks = stage_marks(curves)
     drawn = [
         Panel(title, lines(phase), marks=marks, level=level or {} if phase == "train" else {})
@@ -127,7 +127,7 @@ def curves_figure(
 
 
 def panel_lines(drawn: Sequence[Panel]) -> tuple[str, ...]:
-    """Return each curve of the panels in one line of text."""
+    """Return each curve of the panels as one line of text."""
     return tuple(
         curve_line(panel.title.partition(", mean")[0], [value for _, value in line.points], line.label)
         for panel in drawn
@@ -137,5 +137,5 @@ def panel_lines(drawn: Sequence[Panel]) -> tuple[str, ...]:
 
 
 def curve_line(what: str, values: Sequence[float], label: str) -> str:
-    """Return a curve in one line of text, with its first and last value."""
+    """Return a curve as one line of text, with its first and last value."""
     return f"{what:10} {spark(values)} {number(values[0])} → {number(values[-1])}  {label}".rstrip()

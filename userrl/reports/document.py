@@ -1,7 +1,7 @@
-"""A page as data, and the forms it is written in: text for a terminal, Markdown, and one self-contained HTML file.
+"""A page as data, and its output forms: text for a terminal, Markdown, and one self-contained HTML file.
 
-Every text is plain: whatever a model, a user or a server wrote into it is escaped in every form and never obeyed. The HTML
-loads nothing, and its content security policy forbids it to. `flows/page` draws the same blocks.
+Every text is plain: text of models, users and servers is escaped in every form. The HTML loads nothing, and its content
+security policy forbids loading. `flows/page` draws the same blocks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from userrl.machine.foreign_text import plain
 
 _SPECIAL = re.compile(
     r"""([\\`*|~]
-       |(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])   # within a word it is a letter
+       |(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])   # inside a word it is a letter
        |\](?=[(\[:])                         # ends the text of a link, or the name of one
        |<(?=[A-Za-z/!?])                     # begins a tag
        |&(?=\#?\w+;)                         # begins a character's name
@@ -25,7 +25,7 @@ _SPECIAL = re.compile(
     """,
     re.VERBOSE,
 )
-"""What Markdown would obey. Brackets of intervals, arrows and signs of numbers are left as they are."""
+"""Characters that Markdown would interpret. Brackets of intervals, arrows and signs of numbers are kept."""
 _BAR = re.compile(r"(?<!\\)\|")
 _NUMBER = re.compile(r"[-+−–.,\d\s%$±\[\]∞()]*|–")
 
@@ -39,7 +39,7 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A text within another that leads to an address of ours."""
+    """A link within a text, to an address of ours."""
 
     text: str
     address: str
@@ -47,7 +47,7 @@ class Link:
 
 Inline = str | Code | Link
 Line = Inline | tuple[Inline, ...]
-"""A text of a block: plain, or of parts."""
+"""A text of a block: plain, or made of parts."""
 
 
 def parts(line: Line) -> tuple[Inline, ...]:
@@ -62,7 +62,7 @@ def unmarked(line: Line) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """A section begins."""
+    """The heading of a section."""
 
     text: str
     kind: str = "heading"
@@ -70,7 +70,7 @@ class Heading:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A paragraph. strong: what must not be overlooked."""
+    """A paragraph. strong: emphasised, because it is important."""
 
     text: Line
     strong: bool = False
@@ -87,7 +87,7 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class TableBlock:
-    """Rows of text under a head. note: a sentence below it."""
+    """Rows of text under a head. note: a sentence below the table."""
 
     head: tuple[str, ...]
     rows: tuple[tuple[Line, ...], ...]
@@ -96,7 +96,7 @@ class TableBlock:
 
     @property
     def numeric(self) -> tuple[bool, ...]:
-        """Whether each column holds figures, which are aligned at the right."""
+        """Whether each column holds numbers, which are right-aligned."""
         return tuple(
             bool(self.rows) and all(_NUMBER.fullmatch(unmarked(row[column])) for row in self.rows)
             for column in range(len(self.head))
@@ -105,8 +105,10 @@ class TableBlock:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A drawing. draw: makes the SVG, by `userrl.reports.figures` and by nothing else, since it is not escaped; None for a
-    figure that is only lines. lines: the drawing in a terminal. A face that shows the lines never draws.
+    """A figure.
+
+    draw: makes the SVG; it must come from `userrl.reports.figures`, because SVG is not escaped. None for a figure of text
+    lines only. lines: the figure in a terminal. An output that shows the lines never draws.
     """
 
     draw: Callable[[], str] | None
@@ -116,7 +118,7 @@ class Figure:
 
     @property
     def svg(self) -> str:
-        """The drawing; "" for a figure that is only lines."""
+        """The SVG; "" for a figure of text lines only."""
         return "" if self.draw is None else self.draw()
 
 
@@ -132,15 +134,17 @@ class Document:
 
     @property
     def figures(self) -> tuple[Figure, ...]:
-        """The drawings, in order."""
+        """The figures with an SVG, in order."""
         return tuple(block for block in self.blocks if isinstance(block, Figure) and block.draw)
 
     def html(self) -> str:
-        """Return one HTML file that needs no other."""
+        """Return one self-contained HTML file."""
         return _TEMPLATE.render(title=plain(self.title), blocks=self.blocks, parts=parts)
 
     def markdown(self, figures: Sequence[str] = ()) -> str:
-        """Return Markdown. figures: addresses of the drawings, in order; without one, a drawing is its lines."""
+        """Return Markdown. figures: addresses of the figures, in order. A figure without an address is written as its
+        text lines.
+        """
         addresses = iter(figures)
 
         def figure(block: Figure) -> list[str]:
@@ -150,7 +154,7 @@ class Document:
         return self._lined(_in_markdown, figure, padded=False)
 
     def text(self) -> str:
-        """Return text for a terminal: as Markdown without its escapes, drawings in a line or two."""
+        """Return text for a terminal: Markdown without escapes, with figures as a line or two."""
         return self._lined(lambda line: _one_line(unmarked(line)), _indented, padded=True)
 
     def _lined(self, said: Callable[[Line], str], figure: Callable[[Figure], list[str]], *, padded: bool) -> str:
@@ -161,7 +165,7 @@ class Document:
         return "\n".join(lines)
 
     def write(self, path: Path) -> list[Path]:
-        """Write HTML, or, to a ``.md`` file, Markdown with its drawings beside it. Returns what was written."""
+        """Write HTML, or, to a ``.md`` file, Markdown with its figures next to it. Returns the written paths."""
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix != ".md":
             path.write_text(self.html(), encoding="utf-8")
@@ -174,7 +178,7 @@ class Document:
 
 
 def section(heading: str, blocks: Iterator[Block]) -> Iterator[Block]:
-    """Yield the blocks under a heading; nothing where there is none."""
+    """Yield the blocks under a heading. Yields nothing if there are no blocks."""
     for number, block in enumerate(blocks):
         if number == 0:
             yield Heading(heading)
@@ -201,13 +205,13 @@ def _marked(part: Inline) -> str:
         case Link(text, address):
             return f"[{_escaped(text)}]({address})"
         case str():
-            # The blanks at either end separate it from the parts beside it.
+            # Spaces at the ends separate it from the neighbouring parts.
             line = _escaped(part)
             return f"{' ' * part[:1].isspace()}{line}{' ' * (part[-1:].isspace() and len(part) > 1)}"
 
 
 def _code(text: str) -> str:
-    """Return a code span; one that holds backticks is fenced with more of them."""
+    """Return a code span. Text with backticks gets a longer fence."""
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence, space = "`" * (longest + 1), " " * bool(longest)
     return f"{fence}{space}{text}{space}{fence}"
@@ -231,14 +235,14 @@ def _lines(block: Heading | Text | Items | TableBlock, said: Callable[[Line], st
 
 
 def table_lines(table: TableBlock, said: Callable[[Line], str] = _in_markdown, *, padded: bool = False) -> list[str]:
-    """Return the head, the rule and the rows of a table. padded: whether columns are made equally wide."""
+    """Return the head, the rule and the rows of a table. padded: make the cells of a column equally wide."""
     cells = [[said(cell) for cell in row] for row in (table.head, *table.rows)]
     right = table.numeric
     if not padded:
         rule = ["---:" if at else "---" for at in right]
         cells = [
             [_BAR.sub(r"\\|", cell) for cell in row] for row in cells
-        ]  # also within code, as tables of GitHub want it
+        ]  # also inside code, as GitHub's tables require
         return [f"| {' | '.join(row)} |" for row in (cells[0], rule, *cells[1:])]
     widths = [max(3, *(len(row[column]) for row in cells)) for column in range(len(table.head))]
     aligned = [

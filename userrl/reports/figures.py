@@ -1,6 +1,6 @@
-"""Drawings as SVG text that stands inside a page: no network, no script, letters as letters.
+"""Figures as SVG text inside a page, without network or script. Letters stay letters.
 
-Array names: curves are lists of (step, value); a band is (step, low, high).
+Curves are lists of (step, value); a band is a list of (step, low, high).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from scipy.ndimage import gaussian_filter1d
 from userrl.machine.foreign_text import plain
 
 SIGMA = 2.0
-"""Of the Gaussian that smooths training curves, in logged steps (UserRL appendix F)."""
+"""Sigma of the Gaussian that smooths training curves, in logged steps (UserRL appendix F)."""
 COLORS = ("#1f6fb4", "#c8501e", "#3b8a3f", "#8250a0", "#8a6d1a", "#5b6670")
 _SETTINGS = {
     "svg.fonttype": "none",
@@ -37,7 +37,9 @@ _SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One curve. single: curves of its seeds, drawn thin; band: limits around it. smooth: both, over its raw values."""
+    """One curve. single: curves of its seeds, drawn thin. band: limits around it. smooth: draw a smoothed curve over
+    the raw one.
+    """
 
     label: str
     points: Sequence[tuple[float, float]]
@@ -49,24 +51,24 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """Curves over the same steps. marks: what begins at a step."""
+    """Curves over the same steps. marks: labels of steps, such as the start of a stage."""
 
     title: str
     lines: Sequence[Line]
     x: str = "training step"
     marks: Sequence[tuple[float, str]] = ()
     level: Mapping[str, float] = field(default_factory=dict)
-    """Values that are drawn as dotted horizontal lines, by what they are."""
+    """Values drawn as dotted horizontal lines, by label."""
 
 
 def smoothed(values: Sequence[float]) -> list[float]:
-    """By a Gaussian of sigma 2; the ends are mirrored."""
+    """Smooth with a Gaussian of sigma 2. The end values are repeated."""
     found: list[float] = gaussian_filter1d(np.asarray(values, dtype=float), SIGMA, mode="nearest").tolist()
     return found
 
 
 def panels(drawn: Sequence[Panel], *, columns: int = 2, height: float = 2.9) -> str:
-    """Panels in a grid, with one legend for all where their curves have the same names."""
+    """Draw panels in a grid, with one legend for all if their curves have the same names."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -130,7 +132,7 @@ def _panel(axes: Any, panel: Panel) -> None:
     heights: dict[float, int] = {}
     low, high = axes.get_ylim()
     rows = max((sum(other == step for other, _ in panel.marks) for step, _ in panel.marks), default=0)
-    axes.set_ylim(low, high + (high - low) * 0.08 * rows)  # the names of stages stand above the curves
+    axes.set_ylim(low, high + (high - low) * 0.08 * rows)  # leave room for stage names above the curves
     for step, name in panel.marks:
         axes.axvline(step, color="#b0b8c1", lw=0.9, zorder=0.5)
         row = heights[step] = heights.get(step, -1) + 1
@@ -149,7 +151,7 @@ def _panel(axes: Any, panel: Panel) -> None:
 
 
 def intervals(rows: Sequence[tuple[str, float, float, float]], *, x: str, zero: bool = False) -> str:
-    """Estimates with their limits, one below the other. rows: label, estimate, low, high; zero: a line at no difference."""
+    """Draw estimates with their limits, one per line. rows: label, estimate, low, high. zero: draw a line at zero."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -169,7 +171,7 @@ def intervals(rows: Sequence[tuple[str, float, float, float]], *, x: str, zero: 
 
 
 def _svg(figure: Any) -> str:
-    """The element alone, without the XML head that only a file of its own needs."""
+    """Return the SVG element without the XML header of a separate file."""
     text = io.StringIO()
     figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     drawn = text.getvalue()

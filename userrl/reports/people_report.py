@@ -1,4 +1,4 @@
-"""People beside simulated users on the same tasks, paired (UserRL table 5): all of them, or those who met one run's checkpoint."""
+"""People compared with simulated users on the same tasks, paired (UserRL table 5), for all runs or one run's checkpoint."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 RUN = "people"
 """The run of the warehouse that holds the conversations of people."""
 
-TITLE = "People beside simulated ones, on the same tasks"
+TITLE = "People compared with simulated users, on the same tasks"
 
 FEW = 20
-"""Below this many tasks a table says so."""
+"""Number of tasks below which the report warns that there are few."""
 
 
 @dataclass(frozen=True, slots=True)
 class PeoplePair:
-    """People and simulated ones in one part against one other side, over the tasks that both had.
+    """People and simulated players in the same part against the same other side, over their common tasks.
 
-    conversations: that people had on these tasks. difference: people less simulated, task by task.
+    conversations: people's conversations on these tasks. difference: people − simulated, paired by task.
     """
 
     gym: str
@@ -42,12 +42,12 @@ class PeoplePair:
 
     @property
     def tasks(self) -> int:
-        """On how many tasks it rests."""
+        """The number of common tasks."""
         return self.difference.units
 
 
 def paired(warehouse: Warehouse, run_id: str | None = None) -> list[PeoplePair]:
-    """Everything that can be paired. run_id: only where a checkpoint of this run was the agent."""
+    """Return all pairs. run_id: only those in which a checkpoint of this run was the agent."""
     sides: dict[tuple[str, str, str, str], list[Mapping[str, Any]]] = {}
     for row in warehouse.rows("FROM people_by_task"):
         if run_id is None or row["other_side"].partition(" ")[0] == run_id:
@@ -56,7 +56,10 @@ def paired(warehouse: Warehouse, run_id: str | None = None) -> list[PeoplePair]:
 
 
 def _pair(gym: str, part: str, other_side: str, simulated: str, rows: Sequence[Mapping[str, Any]]) -> PeoplePair:
-    from userrl_core.measure.checkpoints import difference, mean_score  # late: scipy is a quarter of the page's memory
+    from userrl_core.measure.checkpoints import (
+        difference,
+        mean_score,
+    )  # imported here: scipy takes a quarter of the page's memory
 
     people, rules = [row["people_scores"] for row in rows], [row["simulated_scores"] for row in rows]
     between = difference(rules, people).interval
@@ -66,7 +69,7 @@ def _pair(gym: str, part: str, other_side: str, simulated: str, rows: Sequence[M
 
 
 def people_document(warehouse: Warehouse) -> Document:
-    """All conversations of people. Raises ConfigError where there are none."""
+    """Return the page on all conversations of people. Raises ConfigError if there are none."""
     talks = warehouse.rows("FROM people(run := $run)", run=RUN)
     if not talks:
         raise ConfigError(
@@ -76,23 +79,23 @@ def people_document(warehouse: Warehouse) -> Document:
     names = {talk["person"] for talk in talks if talk["person"]}
     ratings = [talk["rating"] for talk in talks if talk["rating"]]
     people = _many(len(names), "named person", "named people")
-    told = [f"{_many(len(talks), 'conversation')} of {people}; {len(scored)} could be scored."]
+    sentences = [f"{_many(len(talks), 'conversation')} of {people}; {len(scored)} could be scored."]
     if ratings:
         mean = sum(ratings) / len(ratings)
-        told.append(f"Mean rating of the other side: {number(mean, 1)} of 5, {_many(len(ratings), 'rating')}.")
+        sentences.append(f"Mean rating of the other side: {number(mean, 1)} of 5, {_many(len(ratings), 'rating')}.")
     pairs = [*beside_simulated(warehouse)] or [
-        Text("Nobody simulated has played the same tasks against the same other side.")
+        Text("No simulated user or agent has played the same tasks with the same other side.")
     ]
-    return Document(TITLE, (*map(Text, told), *pairs))
+    return Document(TITLE, (*map(Text, sentences), *pairs))
 
 
 def beside_simulated(warehouse: Warehouse, run_id: str | None = None) -> Iterator[Block]:
-    """The paired table, and what it rests on; nothing where no task was played by both."""
+    """Yield the paired table with its notes. Yields nothing if people and simulated players share no task."""
     pairs = paired(warehouse, run_id)
     if not pairs:
         return
     yield TableBlock(
-        ("gym", "part", "against", "simulated by", "tasks", "conversations", "people", "simulated", "people − simulated"),
+        ("gym", "part", "other side", "simulated by", "tasks", "conversations", "people", "simulated", "people − simulated"),
         tuple(
             (
                 pair.gym, pair.part, pair.other_side, pair.simulated, str(pair.tasks), str(pair.conversations),
@@ -107,22 +110,22 @@ def beside_simulated(warehouse: Warehouse, run_id: str | None = None) -> Iterato
 
 
 NOTE = (
-    "Mean scores with 95 % limits, the difference paired over tasks (Student's t, whose limits may leave the range of scores; "
-    "Wilson's for few verdicts; a dash where there is one task). Conversations: those of people. The limits are over tasks: they "
-    "say nothing about other people than these."
+    "Mean scores with 95 % limits; the difference is paired over tasks (Student's t, whose limits may exceed the score range; "
+    "Wilson's for few 0/1 scores; a dash for a single task). Conversations: those of people. The limits are over tasks: they "
+    "say nothing about other people."
 )
 
 
 def few(pairs: Sequence[PeoplePair]) -> str:
-    """What has to be said where there are few tasks."""
+    """Return a warning if there are few tasks, else ""."""
     least = min((pair.tasks for pair in pairs), default=FEW)
     if least >= FEW:
         return ""
-    return f"Few tasks, {'one' if least == 1 else least} at the fewest: read this as a trial of the study, not as its result."
+    return f"Few tasks (minimum {least}): treat this as a pilot of the study, not as its result."
 
 
 def as_json(pairs: Sequence[PeoplePair]) -> list[dict[str, Any]]:
-    """For programs; limits that are infinite are null."""
+    """Return the pairs for programs. Infinite limits are null."""
 
     def numbers(interval: Interval) -> dict[str, Any]:
         low, high = (value if math.isfinite(value) else None for value in (interval.low, interval.high))

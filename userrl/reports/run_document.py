@@ -1,4 +1,4 @@
-"""Show a run, or an evaluation by itself, in full: its report, with intervals, dynamics, endings and cost from the warehouse."""
+"""The full page of a run or an evaluation: its report, with intervals, dynamics, endings and costs from the warehouse."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from userrl_core.records import branch_of
 from warehouse import Warehouse
 
 Intervals = dict[tuple[str, str], Interval]
-"""By policy and row: all tasks, a gym, a tier of it."""
+"""Intervals by policy and row: all tasks, a gym, a tier of a gym."""
 
 
 def run_document(report: RunReport, warehouse: Warehouse) -> Document:
-    """Return the whole page of a run that has a report."""
+    """Return the full page of a run that has a report."""
     scores = warehouse.sql("FROM task_scores(run := $run)", run=report.run).pl()
     measured = _intervals(scores)
     blocks: list[Block] = [
@@ -62,7 +62,7 @@ def _intervals(scores: pl.DataFrame) -> Intervals:
 
 
 def _order(report: RunReport, measured: Intervals) -> list[str]:
-    """Policies in the report's order; it calls a scripted demonstrator by that name alone."""
+    """Return policies in the report's order. The report calls a scripted policy "demonstrator"."""
     of_report = list(report.table)
     policies = list(dict.fromkeys(policy for policy, _ in measured))
 
@@ -74,7 +74,7 @@ def _order(report: RunReport, measured: Intervals) -> list[str]:
 
 
 def _reached(report: RunReport, warehouse: Warehouse) -> Iterator[Block]:
-    """Yield how the run ended; of an earlier report, which does not say, from the warehouse."""
+    """Yield how the run ended. For an earlier report without endings, they come from the warehouse."""
     collapsed, held = report.collapsed, report.held
     if not collapsed and not held:
         own = endings(warehouse, report.run).get(report.run, [])
@@ -90,7 +90,7 @@ def _overall(report: RunReport, measured: Intervals) -> Iterator[Block]:
         rows = [(policy, each.estimate, each.low, each.high) for policy, each in shown.items()]
         yield Figure(
             partial(intervals, rows, x="mean held-out score, 95 % over tasks"),
-            "All held-out tasks; one run: the limits say nothing about another seed.",
+            "All held-out tasks of one run. The limits say nothing about other seeds.",
             tuple(f"{policy:24} {with_limits(interval)}" for policy, interval in shown.items()),
         )
 
@@ -101,9 +101,9 @@ def _scores(report: RunReport, scores: pl.DataFrame, measured: Intervals) -> Ite
     policies, rows = _order(report, measured), list(dict.fromkeys(row for _, row in measured))
     rows.sort(key=lambda row: " " in row and row != ALL)
     yield TableBlock(
-        ("on", *policies),
+        ("gym", *policies),
         tuple((row, *(_cell(measured.get((policy, row))) for policy in policies)) for row in rows),
-        f"Mean of the gyms' metrics, 95 % over tasks (Wilson for few verdicts, else Student's t); {report.test_tasks} tasks, "
+        f"Mean of the gyms' metrics, 95 % over tasks (Wilson for few 0/1 scores, else Student's t); {report.test_tasks} tasks, "
         f"horizon {report.horizon}. {_played_by(scores)}",
     )
     yield from run_summary.without_calls(report)
@@ -133,12 +133,12 @@ def _agreement(tried: pl.DataFrame) -> Iterator[Block]:
     yield TableBlock(
         ("policy", "attempts", "flip rate", "ICC(1)"),
         tuple(rows),
-        "Flip rate: the chance that two attempts at a task disagree. ICC(1): the share of the variance between tasks.",
+        "Flip rate: the probability that two attempts at a task disagree. ICC(1): the share of the variance between tasks.",
     )
 
 
 def _published(report: RunReport, warehouse: Warehouse, measured: Intervals) -> Iterator[Block]:
-    """What training, or the evaluation, ended with, gym by gym, beside the paper's own and GPT-4o."""
+    """Yield the scores by gym after training (or of the evaluation), next to the paper's own rows and GPT-4o."""
     text = """FROM beside_published(run := $run) WHERE published IS NOT NULL AND gym <> 'micro_average'
               AND (section = 'trained' OR published_model = 'GPT-4o')"""
     rows = warehouse.sql(text, run=report.run).pl()
@@ -146,25 +146,27 @@ def _published(report: RunReport, warehouse: Warehouse, measured: Intervals) -> 
     rows = rows.filter(pl.col("policy").is_in(trained or _order(report, measured)))
     if rows.is_empty():
         return
-    yield Heading("Beside the published figures")
+    yield Heading("Comparison with published results")
     of = pl.concat_str("published_model", "turn_shaping", "trajectory_score", separator=" ", ignore_nulls=True)
     wide = rows.with_columns(of=of, why_not=pl.col("why_not").fill_null("")).pivot(
         "of", index=["policy", "gym", "score", "why_not"], values="published"
     )
     models = wide.columns[4:]
     yield TableBlock(
-        ("policy", "gym", "here", *models, "what differs here"),
+        ("policy", "gym", "here", *models, "differences in setting"),
         tuple(
-            (policy, gym, number(score), *(number(value, 4) for value in published), why_not or "nothing")
+            (policy, gym, number(score), *(number(value, 4) for value in published), why_not or "none")
             for policy, gym, score, why_not, *published in wide.rows()
         ),
-        "UserRL table 3. Figures can be held against each other only where nothing differs; the others stand here for "
-        "orientation and are another benchmark. Nothing is subtracted.",
+        "UserRL table 3. Scores are comparable only if no setting differs. The others are shown for "
+        "orientation; they are another benchmark. Nothing is subtracted.",
     )
 
 
 def _dynamics(report: RunReport, warehouse: Warehouse) -> Iterator[Block]:
-    """Reply length, format rate, entropy, and how often it says wait, step by step; where turns were judged, the judges too."""
+    """Yield curves of reply length, format rate, entropy and waits by step, and of the judges' agreement if turns
+    were judged.
+    """
     replies = warehouse.sql(
         """SELECT stage, step, sum(n * tokens_per_turn) / sum(n), 1 - sum(n * format_errors) / sum(n)
            FROM replies(run := $run, in_phase := 'train') GROUP BY ALL ORDER BY step, stage""",
@@ -179,15 +181,15 @@ def _dynamics(report: RunReport, warehouse: Warehouse) -> Iterator[Block]:
     told, measured = replies.fetchall(), numbers.fetchall()
     if not told:
         return
-    yield Heading("How it trained")
+    yield Heading("Training dynamics")
     ways = list(report.branches) or [""]
     of = {
         "reply length, tokens": [(stage, step, tokens) for stage, step, tokens, _ in told],
         "share of replies with a readable call": [(stage, step, rate) for stage, step, _, rate in told],
         "entropy, nats": [row[:3] for row in measured if row[3] == "policy/entropy/mean"],
-        "wait, times a reply": [row[:3] for row in measured if row[3] == "rollout/waits/mean"],
-        "interrupted attempts, per turn": [row[:3] for row in measured if row[3] == "rollout/interventions/mean"],
-        "share of turns that judge and rule judge mark alike": [
+        "'wait' per reply": [row[:3] for row in measured if row[3] == "rollout/waits/mean"],
+        "interrupted attempts per turn": [row[:3] for row in measured if row[3] == "rollout/interventions/mean"],
+        "agreement of judge and rule judge, share of turns": [
             row[:3] for row in measured if row[3] == "judge/agreement/share"
         ],
     }
@@ -198,7 +200,7 @@ def _dynamics(report: RunReport, warehouse: Warehouse) -> Iterator[Block]:
     ]
     yield Figure(
         partial(panels, drawn, columns=3, height=2.3),
-        "Of training conversations; raw values behind a Gaussian of sigma 2 steps.",
+        "Training conversations; raw values, and a Gaussian average with a sigma of 2 steps.",
         panel_lines(drawn),
     )
 
@@ -211,7 +213,7 @@ def _ends(report: RunReport, warehouse: Warehouse) -> Iterator[Block]:
     rows = warehouse.sql("FROM stop_reasons(run := $run, in_phase := NULL)", run=report.run).pl()
     if rows.is_empty():
         return
-    yield Heading("How conversations ended")
+    yield Heading("Outcomes of conversations")
     wide = (
         rows.with_columns(pl.col("stop_reason").fill_null("unknown"))
         .pivot("stop_reason", index=["phase", "policy"], values="share", aggregate_function="sum")
@@ -227,17 +229,17 @@ def _ends(report: RunReport, warehouse: Warehouse) -> Iterator[Block]:
     )
     rejected = warehouse.sql("FROM reject_reasons(run := $run)", run=report.run).fetchall()
     if not rejected:
-        yield Text("No conversation was rejected: each could be scored.")
+        yield Text("No conversation was rejected: all were scored.")
         return
     yield TableBlock(
-        ("phase", "gym", "why it could not be scored", "conversations"),
+        ("phase", "gym", "reason for rejection", "conversations"),
         tuple((str(phase), str(gym), str(reason)[:300], str(count)) for _, phase, gym, reason, count in rejected[:20]),
-        "Such conversations enter no mean and are never trained on.",
+        "Rejected conversations are left out of all means and never trained on.",
     )
 
 
 def _cost(report: RunReport, warehouse: Warehouse, measured: Intervals) -> Iterator[Block]:
-    yield Heading("What it cost")
+    yield Heading("Cost")
     if report.seconds:
         yield TableBlock(
             ("stage", "seconds", "CPU seconds"),
@@ -250,7 +252,7 @@ def _cost(report: RunReport, warehouse: Warehouse, measured: Intervals) -> Itera
     if calls:
         names = {"policy": "agent"}
         yield TableBlock(
-            ("role", "model", "calls", "failed", "tokens read", "tokens written", "dollars", "without a price"),
+            ("role", "model", "calls", "failed", "prompt tokens", "completion tokens", "dollars", "without a price"),
             tuple(
                 (
                     names.get(call["role"], call["role"]),
@@ -264,15 +266,15 @@ def _cost(report: RunReport, warehouse: Warehouse, measured: Intervals) -> Itera
                 )
                 for call in calls
             ),
-            "Calls of served models, superseded ones included.",
+            "Calls of served models, including superseded ones.",
         )
     else:
-        yield Text("No served model was called: agent, users and judges ran here.")
+        yield Text("No served model was called: agent, users and judges ran on this machine.")
     yield from _per_point(report, measured, calls)
 
 
 def _per_point(report: RunReport, measured: Intervals, calls: Sequence[dict[str, Any]]) -> Iterator[Block]:
-    """What RL cost for each point (a hundredth of the score) that its last step gained over what it started from."""
+    """Yield the cost of RL per point (.01 of the score) that its last step gained over its start."""
     start = next((policy for policy in ("SFT", "start") if (policy, ALL) in measured), None)
     seconds = sum(value for stage, value in report.cpu_seconds.items() if stage.startswith("rl-"))
     dollars = sum(call["dollars"] or 0.0 for call in calls)
@@ -285,7 +287,8 @@ def _per_point(report: RunReport, measured: Intervals, calls: Sequence[dict[str,
         if gained > 0 and not report.branches:
             money = f" and ${number(dollars / gained)}" if dollars else ""
             said.append(
-                f"RL's last step gained {number(gained, 1)} points over {start}: {seconds / gained:.2g} CPU-seconds{money} a point."
+                f"RL's last step gained {number(gained, 1)} points over {start}: "
+                f"{seconds / gained:.2g} CPU seconds{money} per point."
             )
         else:
             said.append(f"{policy} gained {number(gained, 1)} points over {start}.")

@@ -1,4 +1,4 @@
-"""The report of a run as data: what ``report.json`` holds and what a flow returns. `run_document` shows it."""
+"""The report of a run as data: the content of ``report.json`` and the result of a flow. `run_document` shows it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ REPORT_FILE = "report.json"
 
 
 class RunReport(BaseModel):
-    """What a run achieved, and where it is."""
+    """The results of a run, with the paths of its files."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -24,41 +24,41 @@ class RunReport(BaseModel):
     backend: str = "local"
     demonstrations: KeptDemonstrations | None = None
     cold_start: bool = True
-    """Whether there was one before RL; earlier reports do not say, and had one."""
+    """Whether there was a cold start before RL. Earlier reports lack this field, and had one."""
     from_scratch: bool = False
     table: ScoresByActor = Field(default_factory=dict)
     horizon: int | None = None
     test_tasks: int | None = None
     checkpoint: str | None = None
-    """The best of training on validation, of all branches, else the last."""
+    """The best checkpoint on validation over all branches, else the last."""
     tiers: ScoresByActor = Field(default_factory=dict)
-    """Scores by actor and tier, of gyms with more than one."""
+    """Scores by actor and tier, for gyms with more than one tier."""
     solved: SolvedByActor = Field(default_factory=dict)
     """Share solved within 1, 2 ... turns, by actor and by gym or tier."""
     told_horizon: bool = True
-    """Whether the agent was told how many turns it had: then it might have acted otherwise with fewer."""
+    """Whether the agent was told its number of turns. If so, it might have acted differently with fewer."""
     forgotten: tuple[str, ...] = ()
-    """What a checkpoint solves less often than an earlier one did, a sentence each."""
+    """Sentences on gyms where a checkpoint scores worse than an earlier one."""
     best: Reached | None = None
-    """The checkpoint that validation chose; none where nothing was trained."""
+    """The checkpoint that validation chose. None if nothing was trained."""
     last: Reached | None = None
-    """The last step of training."""
+    """The last training step."""
     branches: dict[str, tuple[Reached, Reached]] = Field(default_factory=dict)
-    """Best and last of each branch, in place of those of the whole."""
+    """Best and last of each branch, instead of those of the whole run."""
     fork: str = ""
-    """What the branches are compared by, and what one run of each cannot say."""
+    """How the branches differ, and what a single seed cannot tell."""
     collapsed: tuple[str, ...] = ()
-    """A sentence for RL, or for each branch, that lost what it had reached; earlier reports do not say."""
+    """A sentence for RL, or for each branch, that collapsed. Earlier reports lack this field."""
     held: tuple[str, ...] = ()
-    """And for the others."""
+    """A sentence for RL, or for each branch, that did not collapse."""
     alarms: tuple[str, ...] = ()
-    """What the alarms said while it trained."""
+    """The sentences of the alarms during training."""
     replaced: tuple[str, ...] = ()
     """Values that stronger layers of the recipe replaced."""
     data: dict[str, str] = Field(default_factory=dict)
-    """Which tasks each gym was played on; earlier reports do not say."""
+    """The tasks that each gym was played on. Earlier reports lack this field."""
     evaluated: Evaluated | None = None
-    """What was evaluated, where it is no run's own training."""
+    """The evaluated policy, for a run that is an evaluation alone."""
     seconds: dict[str, float] = Field(default_factory=dict)
     cpu_seconds: dict[str, float] = Field(default_factory=dict)
     warnings: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ class RunReport(BaseModel):
 
 
 class Reached(BaseModel):
-    """Where training was at a step."""
+    """The scores at a training step."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -80,7 +80,7 @@ class Reached(BaseModel):
 
 
 class Evaluated(BaseModel):
-    """Who was evaluated by itself. kind: demonstrator, checkpoint or served; where: its folder, or its server."""
+    """The policy of a separate evaluation. kind: demonstrator, checkpoint or served. where: its folder, or its server."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -93,14 +93,14 @@ RunReport.model_rebuild()
 
 
 def has_report(run: Run) -> bool:
-    """Return whether the run has come to its report."""
+    """Return whether the run has a report."""
     return (run.folder / REPORT_FILE).is_file()
 
 
 def read_report(run: Run) -> RunReport:
-    """Return a run's report, with the paths of this home where the home was moved or copied since.
+    """Return a run's report. Its paths are those of this home, also if the home was moved or copied since.
 
-    Raises ConfigError for a run without a report, or with one that cannot be read.
+    Raises ConfigError for a run without a report, or with an unreadable one.
     """
     if not has_report(run):
         raise ConfigError(f"Run {run.id} has no report yet; it is {run.status.state}.")

@@ -1,4 +1,4 @@
-"""Show a run without a report: its stages, what it has reached so far, what its alarms said, and what to do next."""
+"""The page of a run without a report: its stages, results so far, alarms, and next steps."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from warehouse import Warehouse
 
 
 def run_so_far(run: Run, warehouse: Warehouse, stages: Sequence[str] = (), *, shown_at: str | None = None) -> Document:
-    """Return the page of a run that has not come to its report.
+    """Return the page of a run that has no report yet.
 
-    stages: all of its plan, in order; without, those that have begun. shown_at: the address at which its conversations are
-    being served.
+    stages: all stages of its plan, in order; by default those that have begun. shown_at: the address at which its
+    conversations are being served.
     """
     blocks = [*_state(run), *_stages(run, stages), *_reached(run, warehouse), *_next(run, warehouse, shown_at)]
     return Document(run.id, tuple(blocks))
@@ -34,7 +34,7 @@ def _state(run: Run) -> Iterator[Block]:
     finished = f"finished: {', '.join(done)}" if done else "no stage is finished"
     yield Text(f"This run is {status.state}{at_work} and has no report yet; {finished}.")
     if status.error:
-        yield Text(f"Its error: {status.error}", strong=True)
+        yield Text(f"Error: {status.error}", strong=True)
 
 
 def _stages(run: Run, stages: Sequence[str]) -> Iterator[Block]:
@@ -71,23 +71,23 @@ def _reached(run: Run, warehouse: Warehouse) -> Iterator[Block]:
         yield Heading("Mean score so far")
         yield Figure(None, "", tuple(lines))
     else:
-        yield Text("Nothing was trained or validated yet.")
+        yield Text("No training or validation step has finished yet.")
 
 
 def _next(run: Run, warehouse: Warehouse, shown_at: str | None) -> Iterator[Block]:
     hours, money = seconds_spent(run.folder) / 3600, money_spent(run.id, warehouse.root)
     yield Text(f"Cost so far: {number(hours, 2)} hours of stages, ${number(money, 2)} of model calls.")
-    yield Heading("What next")
+    yield Heading("Next steps")
     steps: list[Line] = []
     if run.status.state == "running":
-        steps.append(("It reports at its end; ", Code(f"userrl runs show {run.id}"), " says where it is."))
+        steps.append(("The report comes at its end; ", Code(f"userrl runs show {run.id}"), " shows its progress."))
     elif run.status.state != "completed":
-        steps.append(f"To have it finished, {run.restart}")
+        steps.append(f"To finish it, {run.restart}")
     if checkpoint := chosen_so_far(run.folder):
-        steps.append(("Play held-out tasks with the best checkpoint so far: ", Code(f"userrl evaluate {checkpoint}")))
+        steps.append(("Evaluate the best checkpoint so far: ", Code(f"userrl evaluate {checkpoint}")))
     if shown_at:
-        steps.append(("Its conversations: ", Link(shown_at, shown_at)))
+        steps.append(("Conversations: ", Link(shown_at, shown_at)))
     else:
         page = run_address(run.id)
-        steps.append(("Its conversations: ", Code("userrl view"), " on that machine, then ", Link(page, page)))
+        steps.append(("Conversations: ", Code("userrl view"), " on that machine, then ", Link(page, page)))
     yield Items(tuple(steps))

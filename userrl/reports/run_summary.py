@@ -1,6 +1,6 @@
-"""Show a run's report by itself: what it reached, its held-out scores, its curve, where it is. ``report.md`` is this page.
+"""The summary of a run's report: results, held-out scores, curve and paths. It is written to ``report.md``.
 
-`run_document` is the whole page, with intervals, dynamics and cost from the warehouse. Both are made of these parts.
+`run_document` is the full page, with intervals, dynamics and costs from the warehouse. Both share these parts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from userrl_core.number_format import NULL, number, with_error
 
 
 def run_summary(report: RunReport, curve: Sequence[CurvePoint] = ()) -> Document:
-    """Return the page of a run. curve: its points, where the warehouse is there."""
+    """Return the summary of a run. curve: its points, if the warehouse is available."""
     blocks: list[Block] = [
         *facts(report),
         *reached(report, report.collapsed, report.held),
@@ -30,12 +30,12 @@ def run_summary(report: RunReport, curve: Sequence[CurvePoint] = ()) -> Document
 
 
 def facts(report: RunReport) -> Iterator[Block]:
-    """Yield what a reader has to know before any figure."""
+    """Yield the facts that a reader must know before any score."""
     yield Text(("Recipe ", Code(report.recipe), ", profile ", Code(str(report.profile)), f", seed {report.seed}."))
     if report.evaluated is not None:
         yield Text(_evaluated(report.evaluated))
     if report.from_scratch:
-        yield Text("The model is trained from scratch; its figures say nothing about pretrained models.")
+        yield Text("The model is trained from scratch; its scores say nothing about pretrained models.")
     if report.demonstrations is not None:
         shown = report.demonstrations
         scripted = " (a script that knows the answers, not a model)" if shown.policy.startswith("scripted") else ""
@@ -63,11 +63,11 @@ def _evaluated(evaluated: Evaluated) -> Line:
 
 
 def reached(report: RunReport, collapsed: Sequence[str], held: Sequence[str]) -> Iterator[Block]:
-    """Yield the best checkpoint beside the last step, what was lost first. collapsed, held: sentences on how it ended."""
+    """Yield the best checkpoint and the last step. Losses come first. collapsed, held: sentences on how the run ended."""
     for sentence in (*collapsed, *report.forgotten):
         yield Text(sentence, strong=True)
     if report.fork and report.best is None:
-        yield Text(report.fork.replace("`", ""))  # earlier reports hold names as Markdown
+        yield Text(report.fork.replace("`", ""))  # earlier reports contain names as Markdown
     if items := [*_best_and_last(report), *held]:
         yield Items(tuple(items))
 
@@ -83,7 +83,7 @@ def _best_and_last(report: RunReport) -> Iterator[Line]:
 
 def _both(best: Reached, last: Reached) -> Iterator[str]:
     if best.step == last.step:
-        yield f"Best checkpoint: step {best.step}, which is the last ({_at(best)})."
+        yield f"Best checkpoint: step {best.step}, also the last step ({_at(best)})."
         return
     yield f"Best checkpoint on validation: step {best.step} ({_at(best)})."
     yield f"Last step: {last.step} ({_at(last)})."
@@ -95,7 +95,7 @@ def _at(at: Reached) -> str:
 
 
 def scores(report: RunReport) -> Iterator[Block]:
-    """Yield the scores by gym, by tier and by turns allowed."""
+    """Yield the scores by gym, by tier and by allowed turns."""
     if report.table:
         yield _by_gym(report)
         yield from rejected(report)
@@ -126,37 +126,39 @@ def rejected(report: RunReport) -> Iterator[Block]:
     for actor, rows in report.table.items():
         for gym, row in rows.items():
             if row.rejected:
-                why = "; ".join(f"{reason} ({count})" for reason, count in row.reasons.items())
-                sentences.append(f"Rejected of {actor} at {gym}: {row.rejected}{': ' + why if why else ''}.")
+                reasons = "; ".join(f"{reason} ({count})" for reason, count in row.reasons.items())
+                sentences.append(
+                    f"Rejected trajectories of {actor} at {gym}: {row.rejected}{': ' + reasons if reasons else ''}."
+                )
     if sentences:
         yield Items(tuple(sentences))
 
 
 def without_calls(report: RunReport) -> Iterator[Block]:
-    """Yield a sentence about actors whose scores say nothing about the tasks, since none of their trajectories held a call."""
-    silent = [
+    """Yield a warning about actors without a single readable call. Their scores say nothing about the tasks."""
+    callless = [
         actor for actor, gyms in report.table.items() if gyms and all(row.format_errors == 1.0 for row in gyms.values())
     ]
-    if not silent:
+    if not callless:
         return
-    whose = " and of ".join(silent)
+    names = " and ".join(callless)
     yield Text(
-        f"Every trajectory of {whose} is a format error: no call could be read, and the score is 0 for that alone.",
+        f"Every trajectory of {names} is a format error: no call could be read, which alone makes the score 0.",
         strong=True,
     )
     if not report.cold_start:
-        who = (
-            "a model from scratch has never seen a call"
+        cause = (
+            "a model from scratch has never seen a tool call"
             if report.from_scratch
-            else "this model writes no call by itself"
+            else "this model does not write tool calls by itself"
         )
         yield Text(
-            f"The recipe has no cold start: {who}, no trajectory earns a reward, and RL has nothing to learn from."
+            f"The recipe has no cold start: {cause}, so no trajectory earns a reward, and RL has nothing to learn from."
         )
 
 
 def by_tier(report: RunReport) -> TableBlock:
-    """Return a row for each tier, a column an actor."""
+    """Return a table with one row per tier and one column per actor."""
     tiers = sorted({tier for rows in report.tiers.values() for tier in rows})
     return TableBlock(
         ("tier", *report.tiers),
@@ -169,15 +171,15 @@ TURNS_SHOWN = (1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32)
 
 
 def by_turns(report: RunReport) -> Iterator[TableBlock]:
-    """Yield a table with a row per gym and number of turns allowed, a column an actor; rows that add nothing are left out."""
+    """Yield a table with one row per gym and number of allowed turns, and one column per actor. Redundant rows are left out."""
     if not any(report.solved.values()):
         return
     if report.told_horizon:
-        note = f"Share solved within so many turns, by agents that were told they had {report.horizon}."
+        note = f"Share solved within this number of turns, by agents that were told they had {report.horizon}."
     else:
         note = (
-            f"Score by turns allowed: the share solved within so many, of one evaluation at {report.horizon}. The agent does "
-            "not see how many are left, so what it solves in t turns it solves at every horizon from t on."
+            f"Share solved within this number of turns, from one evaluation at {report.horizon}. The agent does "
+            "not see how many turns are left, so a task solved in t turns is solved at every horizon of at least t."
         )
     yield TableBlock(("task", "turns", *report.solved), tuple(_turn_rows(report)), note)
 
@@ -195,7 +197,7 @@ def _turn_rows(report: RunReport) -> Iterator[tuple[str, ...]]:
 
 
 def curves(report: RunReport, points: Sequence[CurvePoint]) -> Iterator[Block]:
-    """Yield training beside validation, a line for each branch, with the demonstrator's mean as a level."""
+    """Yield training next to validation, with one line per branch and the demonstrator's mean as a level."""
     ways = list(report.branches) or [""]
     own = [curve for way in ways for curve in run_curves(points, way or TRAINED, report.seed, way)]
     if not own:
@@ -208,7 +210,7 @@ def curves(report: RunReport, points: Sequence[CurvePoint]) -> Iterator[Block]:
     yield curves_figure(
         own,
         lambda phase: [mean_line(curve.side, [curve]) for curve in lines(phase)],
-        f"{SMOOTHED} Each stage is marked where it begins, with its horizon; branches of a fork share what comes before it.",
+        f"{SMOOTHED} Vertical lines mark the start of each stage, with its horizon. Branches share the stages before the fork.",
         {} if shown is None or shown.mean is None else {"demonstrator": shown.mean},
     )
 
@@ -221,22 +223,22 @@ def replaced(report: RunReport) -> Iterator[Block]:
 
 
 def where(report: RunReport) -> Iterator[Block]:
-    """Yield what the run took in all, and where its files and conversations are."""
+    """Yield the total time, and the paths of the run's files and conversations."""
     seconds, cpu = sum(report.seconds.values()), sum(report.cpu_seconds.values())
     places: Mapping[str, str | None] = {
         "Checkpoint": report.checkpoint,
         "Run folder": report.folder,
         "Warehouse": report.warehouse,
-        "Every turn": f"userrl sql \"from turns where run_id = '{report.run}'\"",
+        "All turns": f"userrl sql \"from turns where run_id = '{report.run}'\"",
         "Score by turns and tier": f"userrl sql \"from score_by_turns(run := '{report.run}')\""
         if report.solved
         else None,
     }
-    yield Heading("Where it is")
+    yield Heading("Files and commands")
     yield Items(
         (
-            f"Stages took {seconds:.0f} s ({cpu:.0f} CPU-seconds).",
+            f"Time of all stages: {seconds:.0f} s ({cpu:.0f} CPU seconds).",
             *((f"{name}: ", Code(place)) for name, place in places.items() if place),
-            ("To look at it: ", Code("userrl view"), f" on that machine, then {run_address(report.run)}"),
+            ("In the browser: ", Code("userrl view"), f" on that machine, then {run_address(report.run)}"),
         )
     )

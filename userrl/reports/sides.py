@@ -1,10 +1,10 @@
-"""Find the sides of a comparison: what a person wrote, as runs of the warehouse and the policies that they evaluated.
+"""The sides of a comparison: a person's texts, resolved to runs of the warehouse and the policies that they evaluated.
 
 latest                              a run: an id, the beginning of one, a name, or latest
-latest:SFT                          one policy of its evaluation; without, RL beside its last step
-recipe=naive-sum,seed=*             a group of runs, one a seed: any column of `runs`, with * or, for seeds, first-last
+latest:SFT                          one policy of its evaluation; by default RL and its last step
+recipe=naive-sum,seed=*             a group of runs, one per seed: any column of `runs`, with * or, for seeds, first-last
 model=gpt-4o                        a served model, wherever it was evaluated
-published:Qwen3-8B                  rows of UserRL table 3, which stand apart and are never subtracted
+published:Qwen3-8B                  rows of UserRL table 3, which are shown separately and never subtracted
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from warehouse.files.runs import RETIRED, find_run
 
 PUBLISHED = "published:"
 TRAINED = "RL"
-"""What an evaluation calls the best checkpoint of training."""
+"""The name of the best training checkpoint in an evaluation."""
 FILTERS = (
     "recipe",
     "seed",
@@ -57,7 +57,7 @@ class PublishedRows:
 
 
 def find_sides(warehouse: Warehouse, texts: Sequence[str]) -> tuple[list[ComparedSide], list[PublishedRows]]:
-    """What each text means. Raises ConfigError in a sentence that says what to write instead."""
+    """Resolve each text to a side. Raises ConfigError with a sentence that says what to write instead."""
     sides = [_side(warehouse, text) for text in texts if not text.startswith(PUBLISHED)]
     published = [_published(warehouse, text) for text in texts if text.startswith(PUBLISHED)]
     if not sides or len(sides) + len(published) < 2:
@@ -83,7 +83,7 @@ def _side(warehouse: Warehouse, text: str) -> ComparedSide:
         return ComparedSide(f"{row['run_id']}:{policy}" if policy else row["run_id"], (member,))
     filters = _filters(text)
     rows = [row for row in warehouse.sql("FROM runs").pl().to_dicts() if _fits(row, filters)]
-    if "run_id" not in filters:  # the checkpoints of a deleted run are gone, and a newer one may have its seed
+    if "run_id" not in filters:  # the checkpoints of a deleted run are gone, and a newer run may have its seed
         rows = [row for row in rows if not (run_dir(warehouse.root, row["run_id"]) / RETIRED).exists()]
     policies = _policies(warehouse, [row["run_id"] for row in rows])
     evaluated = [row for row in rows if _evaluated(row, policies, filters.get("policy"))]
@@ -102,20 +102,23 @@ def _side(warehouse: Warehouse, text: str) -> ComparedSide:
     members = [_member(newest[seed], policies, branches, filters.get("policy", "")) for seed in sorted(newest)]
     left_out = []
     if waiting := [row["run_id"] for row in rows if row not in evaluated and "policy" not in filters]:
-        left_out.append(f"{text}: without a held-out evaluation, and left out: {', '.join(waiting)}.")
+        left_out.append(f"{text}: left out, because they have no held-out evaluation: {', '.join(waiting)}.")
     if others := [row["run_id"] for row in evaluated if row not in chosen]:
-        left_out.append(f"{text}: evaluations of one checkpoint and arms of claims, left out: {', '.join(others)}.")
+        left_out.append(
+            f"{text}: left out, because they are evaluations of one checkpoint or arms of claims: {', '.join(others)}."
+        )
     if older := [row["run_id"] for row in chosen if newest[row["seed"]] is not row]:
-        left_out.append(f"{text}: older runs of the same seeds, left out: {', '.join(older)}.")
+        left_out.append(f"{text}: left out, because newer runs have the same seeds: {', '.join(older)}.")
     return ComparedSide(text, tuple(members), tuple(left_out))
 
 
 def _trained(
     warehouse: Warehouse, rows: list[dict[str, Any]], policies: Mapping[str, Sequence[str]]
 ) -> list[dict[str, Any]]:
-    """The runs that trained the recipe itself, all where there is none.
+    """Return the runs that trained the recipe itself, or all runs if there are none.
 
-    An evaluation of one checkpoint has the name of the checkpoint's recipe, and so has an arm of a claim, which changes the recipe.
+    An evaluation of one checkpoint has the name of that checkpoint's recipe. So has an arm of a claim, which changes the
+    recipe.
     """
     text = "SELECT DISTINCT run_id FROM trajectories WHERE phase IN ('distill', 'train', 'validate')"
     at_work = {run_id for (run_id,) in warehouse.sql(text).fetchall()}
@@ -127,7 +130,7 @@ def _trained(
 
 
 def _check_one_recipe(text: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Raises ConfigError where a group holds several recipes."""
+    """Raise ConfigError if a group holds several recipes."""
     run_ids: dict[str, list[str]] = {}
     for row in rows:
         run_ids.setdefault(f"profile={row['profile']},recipe_hash={row['recipe_hash']}", []).append(row["run_id"])
@@ -137,7 +140,7 @@ def _check_one_recipe(text: str, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _instead(warehouse: Warehouse, run_id: str) -> str:
-    """What to do about a run without an evaluation of its own."""
+    """Say what to do about a run without its own evaluation."""
     if branches := sorted({branch for branch in _branches(warehouse, [run_id]).get(run_id, ()) if branch}):
         evaluated = _policies(warehouse, [run_id]).get(run_id, [])
         if own := [branch for branch in branches if branch in evaluated]:
@@ -162,7 +165,7 @@ def _instead(warehouse: Warehouse, run_id: str) -> str:
 
 
 def _known(warehouse: Warehouse, filters: Mapping[str, str]) -> str:
-    """What a filter could have named."""
+    """Say which values a filter could have named."""
     runs = warehouse.rows("FROM runs ORDER BY created DESC")
     for key, pattern in filters.items():
         values = list(dict.fromkeys(str(row[key]) for row in runs)) if key != "policy" else []
@@ -196,14 +199,14 @@ def _fits(row: Mapping[str, Any], filters: Mapping[str, str]) -> bool:
 
 
 def _policies(warehouse: Warehouse, run_ids: Sequence[str]) -> dict[str, list[str]]:
-    """The policies that each run evaluated on held-out tasks."""
+    """Return the policies that each run evaluated on held-out tasks."""
     text = """SELECT run_id, list(DISTINCT policy ORDER BY policy) FROM trajectories
               WHERE phase = 'evaluate' AND run_id IN (SELECT unnest($runs)) GROUP BY run_id"""
     return dict(warehouse.sql(text, runs=list(run_ids)).fetchall())
 
 
 def _branches(warehouse: Warehouse, run_ids: Sequence[str]) -> dict[str, set[str]]:
-    """The branches in which each run trained."""
+    """Return the branches in which each run trained."""
     text = "SELECT DISTINCT run_id, stage FROM trajectories WHERE phase = 'train' AND run_id IN (SELECT unnest($runs))"
     found: dict[str, set[str]] = {}
     for run_id, stage in warehouse.sql(text, runs=list(run_ids)).fetchall():
@@ -223,7 +226,7 @@ def _member(
     policy: str,
 ) -> ComparedRun:
     run_id, own = row["run_id"], policies.get(row["run_id"], ())
-    # A run that trains calls its own policy RL; an evaluation by itself has one policy, whatever it is called.
+    # A training run calls its own policy RL. A separate evaluation has one policy with any name.
     best = policy or (TRAINED if TRAINED in own else own[0] if len(own) == 1 else "")
     if best not in own:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Show a sweep: what won, on how many fresh seeds it held, what mattered, every trial."""
+"""The page of a sweep: the winner, its scores on fresh seeds, the importance of each parameter, and every trial."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from userrl_core.measure.interval import t_interval
 from userrl_core.number_format import number, with_error, with_limits
 
 Address = Callable[[str], str | None]
-"""From a trial's handle to the page of its flow run; None where it has none."""
+"""A function from a trial's handle to the page of its flow run, or None."""
 
 
 def no_address(handle: str) -> None:
-    """Return no page: a trial is shown by its run's id alone."""
+    """Return no page, so that a trial is shown by its run's id."""
 
 
 def sweep_document(space: Space, study: Study, *, at_work: bool, address: Address = no_address) -> Document:
@@ -34,7 +34,7 @@ def sweep_document(space: Space, study: Study, *, at_work: bool, address: Addres
 
 
 def trials_document(space: Space, study: Study, address: Address) -> Document:
-    """Return the page of a sweep at work: without drawings and importance, which take seconds and change with every trial."""
+    """Return the page of a running sweep, without figures and importance. Those take seconds and change with every trial."""
     rows = table(space, study, at_work=True)
     blocks = [*_begins(space, study), *_best(space, study), *_trials(space, study, rows, address)]
     return Document(f"Sweep {space.name}", tuple(blocks))
@@ -50,16 +50,16 @@ def _best(space: Space, study: Study) -> Iterator[Block]:
         yield Text("No trial has finished yet.")
         return
     best = winner(space, study)
-    yield Heading("The best so far" if not best.fresh else "The winner")
+    yield Heading("Best trial so far" if not best.fresh else "Winner")
     yield Items((best.claim, *((Code(key), f" = {value}") for key, value in best.overrides.items())))
     if not best.fresh:
         yield Text(
-            "The best of several trials on one seed is inflated by the choice itself; fresh seeds are still to come."
+            "The best of several trials on one seed is biased upwards by the selection. Fresh seeds have not been run yet."
         )
 
 
 def _held(space: Space, study: Study) -> Iterator[Block]:
-    """Yield the winner over its fresh seeds."""
+    """Yield the winner's scores on its fresh seeds."""
     if not ranked(study) or len((best := winner(space, study)).fresh) < 2:
         return
     over = t_interval(np.array(best.fresh))
@@ -68,7 +68,7 @@ def _held(space: Space, study: Study) -> Iterator[Block]:
         partial(
             intervals, [("fresh seeds", over.estimate, over.low, over.high)], x=f"{_name(space, 0)}, 95 % over seeds"
         ),
-        f"{len(best.fresh)} fresh seeds: {shown} (Student's t over seeds); on its own seed {number(best.value)}.",
+        f"{len(best.fresh)} fresh seeds: {shown} (Student's t over seeds); on the trial's own seed {number(best.value)}.",
         (f"fresh seeds: {shown}",),
     )
 
@@ -78,7 +78,7 @@ def _mattered(space: Space, study: Study) -> Iterator[Block]:
         yield TableBlock(
             ("parameter", "share of the variance"),
             tuple((name, f"{share:.1%}") for name, share in shares.items()),
-            f"fANOVA over the finished trials of {_name(space, 0)}; with few trials it is a hint.",
+            f"fANOVA over the finished trials of {_name(space, 0)}; with few trials it is only a hint.",
         )
 
 
@@ -88,7 +88,7 @@ def _name(space: Space, place: int) -> str:
 
 
 def _course(space: Space, rows: list[dict[str, Any]]) -> Iterator[Block]:
-    """Yield each trial's values as they came."""
+    """Yield each trial's values in order."""
     finished = [(row["trial"], row["values"]) for row in rows if row["values"]]
     if finished:
         drawn = [
@@ -99,7 +99,7 @@ def _course(space: Space, rows: list[dict[str, Any]]) -> Iterator[Block]:
             )
             for place in range(len(space.objectives))
         ]
-        yield Figure(partial(panels, drawn), "Each trial's value on its own seed, in the order they were asked.")
+        yield Figure(partial(panels, drawn), "Each trial's value on its own seed, in the order of the trials.")
 
 
 def _trials(space: Space, study: Study, rows: list[dict[str, Any]], address: Address) -> Iterator[Block]:
@@ -117,7 +117,7 @@ def _trials(space: Space, study: Study, rows: list[dict[str, Any]], address: Add
             )
             for row in rows
         ),
-        "± standard error over tasks, of one run each: it says nothing about another seed.",
+        "± standard error over tasks, of one run each. It says nothing about other seeds.",
     )
     if confirmed := study.user_attrs.get("confirmed", []):
         yield TableBlock(
@@ -127,7 +127,7 @@ def _trials(space: Space, study: Study, rows: list[dict[str, Any]], address: Add
 
 
 def measured(row: Mapping[str, Any], count: int) -> list[str]:
-    """Return a cell per objective: the value with its standard error, or the last validation of a trial that is not over."""
+    """Return one cell per objective: the value with its standard error, or the last validation of an unfinished trial."""
     if not row["values"]:
         so_far = row.get("so_far")
         return ["" if so_far is None else f"{number(so_far)} so far", *[""] * (count - 1)]

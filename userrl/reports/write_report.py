@@ -1,4 +1,4 @@
-"""Put a run's report together from its stages and the warehouse, and write it into the run's folder."""
+"""Compose a run's report from its stages and the warehouse, and write it into the run's folder."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def write_report(
 ) -> RunReport:
     """Write report.json, report.md and curve.svg into the run's folder.
 
-    newest: of the trained stages' results. ends: the last of each branch, or of each iteration. evaluated: who was, where
-    the run is an evaluation alone.
+    newest: the result of the last trained stage. ends: the last result of each branch, or of each iteration. evaluated: the
+    policy, if the run is an evaluation alone.
     """
     chosen = max(reversed([*ends.values()]), key=lambda end: end.best.score if end.best else 0.0) if ends else newest
     with open_warehouse(warehouse_dir(), run=run.id) as warehouse:
@@ -102,9 +102,9 @@ def write_report(
 def _reached(
     curve: Sequence[CurvePoint], label: str, end: TrainResult, scores: EvaluateResult | None
 ) -> tuple[Reached, Reached] | None:
-    """Return the best checkpoint and the last step, on validation and on held-out tasks; None where there was no RL.
+    """Return the best checkpoint and the last step, on validation and on held-out tasks. None if there was no RL.
 
-    label: what the evaluation calls the best; a branch's name, or RL.
+    label: the evaluation's name for the best checkpoint: a branch's name, or RL.
     """
     if end.best is None:
         return None
@@ -122,12 +122,12 @@ def _overall(rows: Mapping[str, GymScore]) -> dict[str, float | None]:
 
 
 def _mean(row: GymScore) -> MeanScore | None:
-    """Return a gym's mean; None where nothing was scored."""
+    """Return a gym's mean, or None if nothing was scored."""
     return None if row.score is None else MeanScore(row.score, row.stderr or 0.0, row.attempts)
 
 
 def _fork(plan: RunPlan) -> str:
-    """Return what the reader of a comparison of branches has to know first."""
+    """Say how the branches differ, for the reader of their comparison."""
     recipe = plan.recipe
     if len(recipe.branches) < 2:
         return ""
@@ -137,13 +137,13 @@ def _fork(plan: RunPlan) -> str:
         for name, own in stages.items()
     ]
     return (
-        f"After the common beginning: {'; '.join(ways)}. One seed: how these runs differ, not the schedules. For the "
-        "schedules, compare the same fork over many seeds."
+        f"After the common stages: {'; '.join(ways)}. One seed shows how these runs differ, not the schedules. To compare the "
+        "schedules, run the same fork over many seeds."
     )
 
 
 def _length(stage: PlannedStage) -> str:
-    """Return how long a stage lasts."""
+    """Return the length of a stage as text."""
     seconds = stage.stage.cpu_seconds or stage.stage.gpu_seconds
     kind = "CPU" if stage.stage.cpu_seconds else "GPU"
     return f"{stage.steps} steps" if seconds is None else f"{seconds:g} {kind}-seconds"
@@ -152,7 +152,7 @@ def _length(stage: PlannedStage) -> str:
 def forgotten_sentences(table: ScoresByActor) -> tuple[str, ...]:
     """Name the gyms at which a trained checkpoint is worse than an earlier one.
 
-    Earlier than all are the start and the cold start; the last step also has its own best checkpoint before it.
+    The start and the cold start are the earliest. The last step is also compared with its own best checkpoint.
     """
     first = [actor for actor in ("start", "SFT") if actor in table]
     sentences: list[str] = []
@@ -162,7 +162,7 @@ def forgotten_sentences(table: ScoresByActor) -> tuple[str, ...]:
         before = {name: _means(table[name]) for name in earlier if name != actor}
         for lost in forgotten(actor, _means(table[actor]), before):
             sentences.append(
-                f"Forgotten at {lost.gym}: {actor} scores {with_error(lost.now.score, lost.now.stderr)}, {lost.earlier} "
+                f"Forgetting at {lost.gym}: {actor} scores {with_error(lost.now.score, lost.now.stderr)}, {lost.earlier} "
                 f"scored {with_error(lost.before.score, lost.before.stderr)}."
             )
     return tuple(sentences)
@@ -173,7 +173,7 @@ def _means(rows: Mapping[str, GymScore]) -> dict[str, MeanScore]:
 
 
 def _alarms(plan: RunPlan, run: Run, warehouse: Warehouse) -> tuple[str, ...]:
-    """Return the alarms that sounded, and a fall of validation also where nobody was watching."""
+    """Return the alarms during training, and a fall of validation even if nobody watched."""
     rules = alarm_rules(plan.recipe.alarms)
     histories = [validations(warehouse, run.id, branch) for branch in plan.recipe.branches or ("",)]
     fall = [alarm.sentence() for history in histories for alarm in fell(history, rules)]

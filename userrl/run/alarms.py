@@ -1,7 +1,7 @@
-"""Collapse alarms: signs in the warehouse that a training run is about to fail, seen while it trains.
+"""Collapse alarms: signs in the warehouse that a training run is about to fail, checked while it trains.
 
-Users of the released code report runs whose replies shrink from 2,960 to 315 tokens before the score drops to zero. Each
-alarm is a rule over a series of numbers per step; what it does (warn, pause or stop) is the recipe's ``alarms`` block:
+Users of the released code report replies that shrink from 2,960 to 315 tokens before the score drops to zero. Each alarm
+is a rule over a series of numbers per step. The recipe's ``alarms`` block sets its action (warn, pause or stop):
 ``alarms: {reply_length: stop, kl: {threshold: 1.0, action: warn}, entropy: off}``.
 """
 
@@ -30,14 +30,15 @@ Action = Literal["warn", "pause", "stop", "off"]
 ACTIONS: tuple[Action, ...] = get_args(Action)
 EVERY_SECONDS = 10.0
 WINDOW = 3
-"""Steps that are averaged; a single odd step trips nothing."""
+"""Steps in the averaging window, so that a single odd step trips nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class AlarmRule:
-    """One alarm. Trips when the window's mean is ``below`` or ``above`` the threshold, times its best window if relative.
+    """One alarm. It trips if the window's mean is ``below`` or ``above`` the threshold, times its best window if relative.
 
-    unless_solved: silent while the window's mean success is at least `SOLVED`: who has nothing left to learn varies little too.
+    unless_solved: off while the window's mean success is at least `SOLVED`, because a policy with nothing left to learn also
+    varies little.
     """
 
     what: str
@@ -51,41 +52,42 @@ SOLVED = 0.9
 
 
 VALIDATION_FELL = "validation_fell"
-"""The one alarm over whole validations in place of a window of steps (see `userrl_core.measure.collapse`)."""
+"""The only alarm over whole validations instead of a window of steps (see `userrl_core.measure.collapse`)."""
 
 PUSH = "push"
-"""The alarm over the credit rule's group push; silent unless advantages are those of grouped credit."""
+"""The alarm on the mean-advantage bias of the credit rule. Off unless advantages come from grouped credit."""
 
 RULES: Mapping[str, AlarmRule] = {
     "reply_length": AlarmRule("replies are less than half as long as they were", 0.5, "below", relative=True),
     "format_valid": AlarmRule("too few replies hold a readable call", 0.8, "below"),
-    "entropy": AlarmRule("the policy hardly varies any more (entropy in nats)", 0.001, "below"),
+    "entropy": AlarmRule("the policy's entropy is close to zero (in nats)", 0.001, "below"),
     "entropy_collapse": AlarmRule(
-        "entropy is less than a tenth of what it was, far from success", 0.1, "below", relative=True, unless_solved=True
+        "entropy is less than a tenth of its maximum, without success", 0.1, "below", relative=True, unless_solved=True
     ),
     "signal": AlarmRule(
-        "few groups still differ, so little is learnt, far from success", 0.2, "below", unless_solved=True
+        "few groups have different scores, so little is learnt, without success", 0.2, "below", unless_solved=True
     ),
-    "kl": AlarmRule("the policy has moved far from where it started (KL in nats)", 2.0, "above"),
+    "kl": AlarmRule("the policy is far from its start (KL in nats)", 2.0, "above"),
     "engine_gap": AlarmRule(
-        "the rollout engine speaks by other probabilities than the trainer computes, so what is trained is not what "
-        "played (k3 in nats); a weight sync that failed, or another number format",
+        "the rollout engine samples from other probabilities than the trainer computes, so the trained policy is not the "
+        "sampling one (k3 in nats); the cause may be a failed weight sync or another number format",
         0.01,
         "above",
     ),
     "zero_variance": AlarmRule("nearly all groups have equal scores, so nothing is learnt", 0.95, "above"),
     PUSH: AlarmRule(
-        "most of the advantages push whole groups up or down, whatever was done; credit.form centred takes that away",
+        "the mean-advantage bias is high: most advantages raise or lower whole groups, whatever was done; credit.form centred "
+        "removes it",
         WARN_ABOVE,
         "above",
     ),
     "null_reward": AlarmRule("too many trajectories could not be scored", 0.1, "above"),
-    VALIDATION_FELL: AlarmRule("two validations in a row lie far below the best three", LEAST, "below"),
+    VALIDATION_FELL: AlarmRule("two validations in a row are far below the best three", LEAST, "below"),
     "user_errors": AlarmRule("too many calls of the user model fail", 0.1, "above"),
 }
 
 ALONG = "(stage not similar to 'rl-[0-9]+-.*' or suffix(stage, '-' || $branch))"
-"""Of a run with branches, the stages of one and those that all share."""
+"""SQL condition for the stages of one branch and those that all branches share."""
 
 SERIES = f"""
 with t as (select step, group_id, admitted, score_r2g, stop_reason from trajectories
@@ -114,7 +116,7 @@ where step > 0 order by step
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """One that tripped."""
+    """An alarm that tripped."""
 
     name: str
     step: int
@@ -123,12 +125,12 @@ class Alarm:
     action: Action
 
     def sentence(self) -> str:
-        """For a log line and a report."""
+        """Return the sentence for a log line and a report."""
         return f"Alarm {self.name} at step {self.step}: {RULES[self.name].what} ({self.value:.3g}, bound {self.bound:.3g})."
 
 
 def alarm_rules(alarms: Mapping[str, Any]) -> dict[str, tuple[AlarmRule, Action]]:
-    """The recipe's alarms with defaults filled in. Raises ConfigError for an unknown alarm or action."""
+    """Return the recipe's alarms with defaults. Raises ConfigError for an unknown alarm or action."""
     for name in alarms:
         if name not in RULES:
             raise ConfigError(f"There is no alarm '{name}'{nearest(name, RULES)}; there are {', '.join(RULES)}.")
@@ -136,7 +138,7 @@ def alarm_rules(alarms: Mapping[str, Any]) -> dict[str, tuple[AlarmRule, Action]
     for name, rule in RULES.items():
         given = alarms.get(name, {})
         given = {"action": given} if not isinstance(given, Mapping) else given
-        # YAML reads a bare `off` as false.
+        # YAML reads an unquoted `off` as false.
         chosen = "off" if given.get("action") is False else given.get("action", "warn")
         action = next((known for known in ACTIONS if known == chosen), None)
         if action is None:
@@ -147,7 +149,9 @@ def alarm_rules(alarms: Mapping[str, Any]) -> dict[str, tuple[AlarmRule, Action]
 
 
 def tripped(rows: Sequence[Mapping[str, Any]], alarms: Mapping[str, tuple[AlarmRule, Action]]) -> list[Alarm]:
-    """Alarms that sound at the last of these steps. rows: one mapping per step with ``step`` and a number per alarm."""
+    """Return the alarms that trip at the last of these steps. rows: one mapping per step, with ``step`` and a number
+    per alarm.
+    """
     sounding = []
     successes = [float(row["success"]) for row in rows[-WINDOW:] if row.get("success") is not None]
     solved = bool(successes) and sum(successes) / len(successes) >= SOLVED
@@ -163,7 +167,7 @@ def tripped(rows: Sequence[Mapping[str, Any]], alarms: Mapping[str, tuple[AlarmR
 
 
 def validations(warehouse: Warehouse, run_id: str, branch: str = "") -> list[ValidationScores]:
-    """The validations along a branch of a run by step, each with the mean score of every task that was scored."""
+    """Return the validations along a run's branch by step, each with the mean score of every scored task."""
     text = f"""select step, gym || '/' || task_id, avg(score) from trajectories
               where run_id = $run and phase = 'validate' and admitted and score is not null and {ALONG}
               group by all order by all"""
@@ -174,37 +178,40 @@ def validations(warehouse: Warehouse, run_id: str, branch: str = "") -> list[Val
 
 
 def fell(history: Sequence[ValidationScores], alarms: Mapping[str, tuple[AlarmRule, Action]]) -> list[Alarm]:
-    """The alarm that validations have fallen, where they have; none where the recipe turns it off."""
+    """Return the alarm that validations have fallen, if they have. Empty if the recipe turns it off."""
     rule, action = alarms[VALIDATION_FELL]
     fall = fallen(history, rule.threshold) if action != "off" else None
     return [] if fall is None else [Alarm(VALIDATION_FELL, fall.step, fall.score, fall.bound, action)]
 
 
 def alarm_file(run_folder: Path) -> Path:
-    """Where a run's alarms are written down, a JSON line each, for the terminal and the report."""
+    """Return the file of a run's alarms, one JSON line each, for the terminal and the report."""
     return run_folder / "alarms.jsonl"
 
 
 def sounded(run_folder: Path) -> tuple[str, ...]:
-    """The sentences of all alarms that a run has given, each once."""
+    """Return the sentences of all alarms of a run, without repetitions."""
     return tuple(dict.fromkeys(str(line["sentence"]) for line in GrowingLines(alarm_file(run_folder))))
 
 
 class AlarmWatch:
-    """Looks at the warehouse now and then while a stage trains. Called with every progress line."""
+    """A periodic check of the warehouse while a stage trains. Called with every progress line."""
 
     def __init__(self, job: StageJob, say: Callable[..., None]) -> None:
         self._job = job
         self._say = say
         self._alarms = alarm_rules(job.recipe.alarms)
-        if job.recipe.algorithm.name != "grpo":  # others centre over the batch or with a critic, which no form changes
+        if (
+            job.recipe.algorithm.name != "grpo"
+        ):  # others centre over the batch or with a critic, and no form changes that
             self._alarms[PUSH] = (RULES[PUSH], "off")
         self._due = time.monotonic() + EVERY_SECONDS
         self._sounded: set[str] = set()
 
     def __call__(self, *, last: bool = False) -> None:
-        """Look, where it is time to. Raises TrainingError for an alarm that stops the run, or pauses it until it is started
-        again. last: the stage has ended, so look in any case, and stop nothing: its result is there.
+        """Check the alarms if a check is due. Raises TrainingError for an alarm that stops or pauses the run.
+
+        last: the stage has ended. The check then always runs, and stops nothing, because the result exists.
         """
         if self._job.kind != "rl" or (time.monotonic() < self._due and not last):
             return
@@ -216,8 +223,8 @@ class AlarmWatch:
             self._say(alarm.sentence())
             self._write_down(alarm)
             if not last and alarm.action in ("stop", "pause"):
-                how = "stopped the run" if alarm.action == "stop" else "paused the run; start it again to go on"
-                raise TrainingError(f"{alarm.sentence()} It {how}.")
+                effect = "stopped the run" if alarm.action == "stop" else "paused the run; start it again to continue"
+                raise TrainingError(f"{alarm.sentence()} It {effect}.")
 
     def _look(self) -> list[Alarm]:
         try:
@@ -227,12 +234,12 @@ class AlarmWatch:
                 rows = [dict(zip(result.columns, row, strict=True)) for row in result.fetchall()]
                 history = validations(warehouse, self._job.run_id, branch)
         except (UserRLError, duckdb.Error, OSError) as error:
-            self._say("the alarms could not look at the warehouse: %s", error)
+            self._say("the alarms could not read the warehouse: %s", error)
             return []
         return [*tripped(rows, self._alarms), *fell(history, self._alarms)]
 
     def _write_down(self, alarm: Alarm) -> None:
-        """As a line of the run's folder and as an event of the warehouse; once, however often the stage is started."""
+        """Write the alarm to the run's folder and to the warehouse's events, once even if the stage is started several times."""
         line = {"alarm": alarm.name, "step": alarm.step, "sentence": alarm.sentence()}
         path = alarm_file(self._job.run_folder)
         if any(known["sentence"] == line["sentence"] for known in GrowingLines(path)):
@@ -244,10 +251,10 @@ class AlarmWatch:
             with TurnLog.open(self._job.warehouse, self._job.run_id, join=self._incarnation()) as log:
                 log.event("alarm", stage=self._job.stage, step=alarm.step, **fields)
         except (UserRLError, duckdb.Error, OSError) as error:
-            self._say("the alarm is no event in the warehouse: %s", error)
+            self._say("the alarm could not be written to the warehouse: %s", error)
 
     def _incarnation(self) -> int | None:
-        """The start of the run that the alarm is about."""
+        """Return the attempt of the run that the alarm is about."""
         with open_warehouse(self._job.warehouse, run=self._job.run_id) as warehouse:
             newest = warehouse.sql("select max(incarnation) from stages where run_id = $run", run=self._job.run_id)
             found: int | None = newest.fetchall()[0][0]

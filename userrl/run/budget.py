@@ -1,7 +1,8 @@
-"""A run's budget of hours and money: looked at before each stage, and while one runs.
+"""A run's budget of hours and money, checked before each stage and during it.
 
-Hours are those in which stages of the run worked, interrupted starts included: running a stopped run again does not refill
-the budget. Money is the price of its model calls as far as prices are known, those of void turns included.
+Hours count the time in which the run's stages worked, including interrupted attempts. Starting a stopped run again does
+not refill the budget. Money is the price of its model calls as far as prices are known, including calls of superseded
+turns.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ MONEY_EVERY_SECONDS = 10.0
 
 
 def check_budget(job: StageJob) -> None:
-    """Raise TrainingError when the run has used up its hours or money before this stage."""
+    """Raise TrainingError if the run has used up its hours or money before this stage."""
     budget = job.options.budget
     if budget.hours is not None and seconds_spent(job.run_folder) / 3600 >= budget.hours:
         raise TrainingError(
@@ -34,7 +35,7 @@ def check_budget(job: StageJob) -> None:
 
 
 class BudgetGuard:
-    """Looks at the budget of a job's run while its process works. Cheap: one comparison, and a query now and then."""
+    """A check of the budget while a stage's process works. It is cheap: one comparison, and an occasional query."""
 
     def __init__(self, job: StageJob, *, money_every: float = MONEY_EVERY_SECONDS) -> None:
         """money_every: seconds between two queries."""
@@ -45,9 +46,9 @@ class BudgetGuard:
         self._unfinished = job.result() if job.finished() is None else None
 
     def __call__(self) -> None:
-        """Raise TrainingError when the budget is spent, unless the stage has left a result meanwhile.
+        """Raise TrainingError if the budget is spent, unless the stage has left a result meanwhile.
 
-        An evaluation with rejected trajectories is played again; its earlier result does not count as a new one.
+        An evaluation with rejected trajectories is repeated, and its earlier result does not count as a new one.
         """
         why = self._spent()
         if why is not None and self._job.result() in (None, self._unfinished):
@@ -65,17 +66,17 @@ class BudgetGuard:
         try:
             spent = money_spent(self._job.run_id, self._job.warehouse)
         except (UserRLError, duckdb.Error, OSError):
-            return None  # a moment's trouble with reading is no reason to stop; the next look is seconds away
+            return None  # a temporary read error is no reason to stop; the next check comes within seconds
         return f"The budget of ${money:g} is spent (${spent:.2f})" if spent >= money else None
 
 
 def seconds_spent(run_folder: Path) -> float:
-    """Seconds that the stages of a run have worked, from their results, or from the progress lines of unfinished ones."""
+    """Return the seconds that a run's stages have worked, from their results or from unfinished stages' progress lines."""
     return sum(_seconds_of(stage) for stage in run_folder.glob("stages/*") if stage.is_dir())
 
 
 def money_spent(run_id: str, warehouse: Path) -> float:
-    """US dollars of the run's model calls so far."""
+    """Return the cost of the run's model calls so far, in US dollars."""
     if not warehouse.is_dir():
         return 0.0
     with open_warehouse(warehouse, run=run_id) as opened:
@@ -84,12 +85,12 @@ def money_spent(run_id: str, warehouse: Path) -> float:
 
 
 def _seconds_of(stage: Path) -> float:
-    """Every start of a stage counts its seconds from 0, so that a smaller number begins the next start."""
+    """Sum a stage's seconds over its attempts. Each attempt counts from 0, so a smaller number starts the next attempt."""
     total = last = 0.0
     for line in GrowingLines(stage / "progress.jsonl"):
         seconds = float(line.get("seconds", 0.0))
         total += last if seconds < last else 0.0
         last = seconds
     written = read_json(stage / "result.json")
-    # The result's seconds are those of the last start, from its first moment to its end.
+    # The result's seconds are those of the last attempt, from start to end.
     return total + max(last, Result.model_validate(written["value"]).seconds if written else 0.0)

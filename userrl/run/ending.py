@@ -1,7 +1,7 @@
-"""How runs ended: the last step beside the best one, and whether it held what had been reached (query ``run_endings``).
+"""How runs ended: the last step compared with the best one, and whether it held its level (query ``run_endings``).
 
-One rule for lists, reports and the page, the one by which `userrl compare` counts collapsed seeds. The alarm ``validation_fell``
-asks for more, since it may stop a run: this only says where a run stands, after a single high validation too.
+Lists, reports, the page and `userrl compare` use this one rule for collapsed seeds. The alarm ``validation_fell`` is
+stricter, because it may stop a run. This rule also applies after a single high validation.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ COLLAPSED = "collapsed"
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Of a run, or of one branch of it. best, last: mean validation scores; the held-out ones where both were evaluated.
+    """The ending of a run or of one branch. best, last: mean validation scores; held_out: held-out ones, if both were
+    evaluated.
 
-    word: collapsed, held, or "" where nothing can be said yet. fall: best less last in the mean over ``tasks`` tasks, those of the
-    evaluation where there is one, with the standard error of the paired difference.
+    word: collapsed, held, or "" if unknown. fall: best − last, as a mean over ``tasks`` tasks (of the evaluation, if there is
+    one). error: standard error of the paired difference.
     """
 
     branch: str
@@ -36,7 +37,7 @@ class Ending:
     word: str
 
     def sentence(self) -> str:
-        """For a report and a page."""
+        """Return the sentence for a report and a page."""
         who = self.branch or "RL"
         if self.best_step == self.last_step:
             return f"{who}: the last step, {self.last_step}, is the best on validation ({number(self.last)})."
@@ -51,7 +52,7 @@ class Ending:
 
 
 def endings(warehouse: Warehouse, run_id: str | None = None) -> dict[str, list[Ending]]:
-    """By run, that of each branch, the one that fell furthest first; runs that were never validated have none."""
+    """Return the endings of each run's branches, largest fall first. Runs without a validation have none."""
     found: dict[str, list[Ending]] = {}
     for row in warehouse.rows("FROM run_endings(run := $run)", run=run_id):
         found.setdefault(row["run_id"], []).append(_ending(row))
@@ -59,7 +60,7 @@ def endings(warehouse: Warehouse, run_id: str | None = None) -> dict[str, list[E
 
 
 def in_a_word(own: Sequence[Ending]) -> str:
-    """Of a whole run: ``collapsed``, ``held`` or nothing; of branches those that collapsed, each with its best and its last."""
+    """Summarise a run's ending: ``collapsed``, ``held`` or "". Collapsed branches are named with their best and last score."""
     if fallen := [each for each in own if each.word == COLLAPSED]:
         of_branch = (f"{each.branch} {COLLAPSED} {number(each.best, 2)} → {number(each.last, 2)}" for each in fallen)
         return ", ".join(of_branch) if fallen[0].branch else COLLAPSED

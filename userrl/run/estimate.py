@@ -1,8 +1,8 @@
-"""How long a run will take, roughly: said before one that takes hours begins on a machine without a GPU, and in a plan for verl.
+"""A rough estimate of a run's duration, shown before a run that takes hours without a GPU, and in a plan for verl.
 
-Every token that is played costs a forward pass, every token that is trained on a forward and a backward pass: 2 and 6
-operations a parameter. Within a factor of two on travel, but
-4.5 times too low on tau; users that are served models come on top.
+Every sampled token costs a forward pass, every trained token a forward and a backward pass: 2 and 6 operations per
+parameter. The estimate is within a factor of two on travel, but 4.5 times too low on tau. Time of served user models
+comes on top.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from userrl_core.training.verl.memory import settled
 
 LONG_HOURS = 1.0
 RATE = 5e10
-"""Operations a second: what laptop runs of several mixes came to on two cores, from half to twice as much."""
+"""Operations per second. Measured laptop runs of several mixes on two cores were between half and twice this value."""
 TURN_SHARE, TOKEN_SHARE = 0.7, 0.4
-"""How much of its horizon, and of the room for its tokens, a conversation takes on average."""
+"""Average share of its horizon, and of its token limit, that a conversation uses."""
 
 
 def hours(recipe: Recipe) -> float | None:
-    """Hours of distillation, cold start, training and evaluation on a CPU; None where the model's size is not known."""
+    """Return the hours of distillation, cold start, training and evaluation on a CPU. None if the model's size is unknown."""
     parameters = parameters_of(recipe.model)
     if parameters is None:
         return None
@@ -49,7 +49,7 @@ def hours(recipe: Recipe) -> float | None:
 
 
 def warning(recipe: Recipe, gpus: int) -> str | None:
-    """The estimate as a sentence, where the run is long and there is no GPU; None otherwise."""
+    """Return the estimate as a sentence if the run is long and there is no GPU, else None."""
     expected = None if gpus else hours(recipe)
     if expected is None or expected < LONG_HOURS:
         return None
@@ -60,7 +60,7 @@ def warning(recipe: Recipe, gpus: int) -> str | None:
 
 
 def step_rows(recipe: Recipe) -> list[tuple[str, str]]:
-    """What a step of RL on verl takes on the recipe's machine, as label and value; all of it arithmetic."""
+    """Return the time of an RL step on verl on the recipe's machine, as (label, value). All of it is arithmetic."""
     hardware, algorithm = recipe.hardware, recipe.algorithm
     if recipe.model.path is None:
         return []
@@ -72,11 +72,11 @@ def step_rows(recipe: Recipe) -> list[tuple[str, str]]:
         user = user_server(str(hardware.user_model), gpus, hardware.memory_gb) if known else None
         machine = settled(recipe.model, hardware, algorithm)
         took = step_time(machine, algorithm, recipe.model.path, user=user, talk=talk)
-    except ConfigError as error:  # a model whose shape is not known
-        return [("one step, by arithmetic", f"not computed: {error}")]
+    except ConfigError as error:  # a model of unknown shape
+        return [("estimate of one step", f"not computed: {error}")]
     if took is None:
-        return [("one step, by arithmetic", f"not computed: the speed of GPU '{hardware.gpu}' is not known")]
-    elsewhere = "served elsewhere, not in the sum" if served else "a rule"
+        return [("estimate of one step", f"not computed: the speed of GPU '{hardware.gpu}' is not known")]
+    elsewhere = "served elsewhere, not included" if served else "a rule"
     parts = [
         f"train {took.train:.0f} s",
         f"rollout {took.rollout:.0f} s",
@@ -85,23 +85,23 @@ def step_rows(recipe: Recipe) -> list[tuple[str, str]]:
     ]
     assumed = (
         f"{algorithm.batch} x {algorithm.group} conversations of {talk.turns} turns and {talk.tokens:,} tokens, "
-        f"{COMPUTED:.0%} of the card's peak; nothing of it was measured"
+        f"{COMPUTED:.0%} of the card's peak; none of it was measured"
     )
     return [
-        ("one step, by arithmetic", f"{took.step:.0f} s: {', '.join(parts)}; the longest is {took.longest}"),
-        ("100 steps, by arithmetic", f"{took.step / 36:.1f} h"),
-        ("assumed", assumed),
+        ("estimate of one step", f"{took.step:.0f} s: {', '.join(parts)}; the longest part is {took.longest}"),
+        ("estimate of 100 steps", f"{took.step / 36:.1f} h"),
+        ("assumptions", assumed),
     ]
 
 
 def one_gpu(recipe: Recipe, init_from: str | None) -> list[tuple[str, str]]:
-    """What the local backend needs of the recipe's GPU, as label and value; ConfigError where it goes beyond the card."""
+    """Return the local backend's needs on the recipe's GPU, as (label, value). Raises ConfigError if they exceed the card."""
     card = recipe.hardware.memory_gb
     return check_one_gpu(recipe.model, recipe.algorithm, recipe.cold_start, card, init_from or None)
 
 
 def parameters_of(model: ModelConfig) -> float | None:
-    """Of a published checkpoint or of one made from scratch; None for a folder or name that says nothing."""
+    """Return the parameter count of a published checkpoint or a model from scratch. None if it cannot be determined."""
     if model.path is not None:
         try:
             return float(shape_of(model.path).parameters)

@@ -1,7 +1,7 @@
-"""Families of tasks that a run evaluates beside its own: forgetting is total and invisible where nobody looks.
+"""Task families that a run evaluates besides its own, because forgetting is total, and invisible without evaluation.
 
-Every run evaluates every gym that it or its checkpoint was ever trained on, set up as it was in that training: tasks, user,
-horizon and room for tokens. A checkpoint's past is read from the runs whose folders it and its ancestors lie in.
+Every run evaluates every gym that it or its checkpoint was trained on. Tasks, user, horizon and token limits are those of
+that training. A checkpoint's past is read from the runs whose folders contain it and its ancestors.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from userrl_core.errors import ConfigError
 
 
 def other_families(recipe: Recipe, start: str | None) -> tuple[Recipe, ...]:
-    """One recipe per gym to be evaluated beside the recipe's own, which names that gym alone.
+    """Return one recipe for each gym to evaluate besides the recipe's own. Each names only that gym.
 
-    start: the checkpoint that training or the evaluation begins with. Gyms of the recipe's own training come first; of
-    several runs that trained on a gym, the latest says how it was set up.
+    start: the checkpoint that training or the evaluation begins with. Gyms of the recipe's own training come first. If
+    several runs trained on a gym, the latest run's settings are used.
     """
     known = set(recipe.evaluation_gyms)
     families: list[Recipe] = []
@@ -34,7 +34,7 @@ def other_families(recipe: Recipe, start: str | None) -> tuple[Recipe, ...]:
 
 
 def _alone(recipe: Recipe, origin: Recipe, gym: str) -> Recipe:
-    """The recipe with one gym of another's, and that one's lengths. The model and how it is sampled stay its own."""
+    """Return the recipe with one gym and its lengths from another recipe. The model and its sampling stay unchanged."""
     setup = origin.gym(gym)
     setup = setup.model_copy(update={"user": origin.evaluate.user or setup.user})
     lengths = ("max_tokens", "max_response_tokens", "max_prompt_tokens")
@@ -52,7 +52,9 @@ def _alone(recipe: Recipe, origin: Recipe, gym: str) -> Recipe:
 
 
 def _past(start: str | None) -> Iterator[Recipe]:
-    """The recipes of the runs that made a checkpoint, the latest first. None for a model that no run of ours made."""
+    """Yield the recipes of the runs that made a checkpoint, latest first. Yields nothing for a model that no run of
+    ours made.
+    """
     seen: set[Path] = set()
     while start is not None:
         file = next((folder / "run.json" for folder in Path(start).parents if (folder / "run.json").is_file()), None)
@@ -64,5 +66,5 @@ def _past(start: str | None) -> Iterator[Recipe]:
             description = RunDescription.model_validate(record)
             yield Recipe.model_validate(description.resolved)
         except (ValidationError, ConfigError):
-            return  # a folder of another kind, or a recipe of a version that this one cannot read
+            return  # another kind of folder, or a recipe of a version that cannot be read
         start = description.init_from and in_home_of(file.parents[1], description.init_from)

@@ -1,4 +1,4 @@
-"""One stage as data: what a flow hands to a worker process. It answers with progress lines and a result file."""
+"""One stage as data, given by a flow to a worker process. The worker answers with progress lines and a result file."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ Kind = Literal["distill", "sft", "rl", "evaluate"]
 
 
 class Actor(Settings):
-    """Someone who is evaluated: a demonstrator, a checkpoint or a served model."""
+    """A policy to evaluate: a demonstrator, a checkpoint or a served model."""
 
     label: str
-    """As reports call it: demonstrator, SFT, RL."""
+    """Name in reports: demonstrator, SFT, RL."""
 
     kind: Literal["demonstrator", "checkpoint", "served"]
     """The recipe's demonstrator, a model on disk, or a model behind a server."""
@@ -49,26 +49,26 @@ class Actor(Settings):
     """Served: the server's other settings, such as base_url."""
 
     native: bool = False
-    """Served: acts through each gym's native tools and plain words in place of the interact tool."""
+    """Served: acts through each gym's native tools and plain text instead of the interact tool."""
 
     @property
     def identity(self) -> list[Any]:
-        """What decides whether an earlier evaluation still counts."""
+        """The values that decide whether an earlier evaluation can be reused."""
         which = [self.label, self.kind, self.path if self.kind == "served" else self.sha256, self.step, self.options]
         return [*which, *(["native"] if self.native else [])]
 
 
 def server_of(actor: Actor) -> ChatServer:
-    """Where a served actor is asked."""
+    """Return the server of a served policy."""
     base_url = actor.options.get("base_url") or os.environ.get("OPENAI_BASE_URL") or None
     return ChatServer(model=actor.path, **{**actor.options, "base_url": base_url})
 
 
 class Inputs(Settings):
-    """What earlier stages left for this one."""
+    """Results of earlier stages for this one."""
 
     distill: DistillResult | None = None
-    """Demonstrations."""
+    """The demonstrations."""
 
     init: TrainResult | None = None
     """Cold start: the model that it starts from."""
@@ -77,50 +77,50 @@ class Inputs(Settings):
     """RL: the stage before. AgentEvol: the model that samples."""
 
     reference: TrainResult | None = None
-    """RL: the model that the distance is measured to."""
+    """RL: the reference model of the KL distance."""
 
     sft: TrainResult | None = None
     """Evaluation: the cold start."""
 
     rl: TrainResult | None = None
-    """Evaluation: the last stage of RL, of those that all branches share."""
+    """Evaluation: the last RL stage that all branches share."""
 
     ends: dict[str, TrainResult] = Field(default_factory=dict)
-    """Evaluation: the last stage of each branch, or of each iteration of AgentEvol."""
+    """Evaluation: the last stage of each branch, or of each AgentEvol iteration."""
 
     @property
     def identity(self) -> dict[str, list[Any]]:
-        """What decides whether work upon them still counts."""
+        """The values that decide whether work on these inputs can be reused."""
         named = {name: value for name, value in self if isinstance(value, Result)} | self.ends
         return {name: [result.sha256, result.step] for name, result in named.items()}
 
 
 class StageOptions(Settings):
-    """What does not change a stage's result."""
+    """Options that do not change a stage's result."""
 
-    model_config = ConfigDict(extra="ignore")  # earlier job files repeat the run's name and code version here
+    model_config = ConfigDict(extra="ignore")  # earlier job files also have the run's name and code version here
 
     keep_checkpoints: PositiveInt = 2
-    """Checkpoints that stay beside the best one."""
+    """Number of checkpoints to keep besides the best one."""
 
     wandb: Wandb = "offline"
-    """Weights & Biases beside the warehouse."""
+    """Weights & Biases logging, in addition to the warehouse."""
 
     budget: RunBudget = RunBudget()
-    """What the run may spend."""
+    """The run's budget."""
 
     concurrency: PositiveInt | None = None
-    """Conversations in flight at once in an evaluation, and requests to its served model; none: 64 and 32."""
+    """Parallel conversations of an evaluation, and requests to its served model. Default: 64 and 32."""
 
 
 REUSED_FILE = "reused"
 
 
 class StageJob(Settings):
-    """A stage of a run. Its folder is its own; started again there, it goes on where it was."""
+    """A stage of a run. It has its own folder; started again there, it continues where it was."""
 
     kind: Kind
-    """What is done."""
+    """The kind of work."""
 
     stage: str
     """Name in records: distill, sft, explore-1, sft-1 ..., rl-1 ... rl-n, evaluate."""
@@ -132,32 +132,32 @@ class StageJob(Settings):
     """Folder of this stage."""
 
     warehouse: Path
-    """Where turns are logged."""
+    """Folder of the warehouse that turns are logged to."""
 
     recipe: Recipe
     """The resolved recipe."""
 
     seed: int = 0
-    """Fixes every random draw."""
+    """Seed of all random draws."""
 
     backend: Backend = "local"
-    """Which trainer."""
+    """The trainer."""
 
     inputs: Inputs = Inputs()
-    """What earlier stages left."""
+    """Results of earlier stages."""
 
     actors: tuple[Actor, ...] = ()
-    """Who is evaluated."""
+    """The policies to evaluate."""
 
     families: tuple[Recipe, ...] = ()
-    """Evaluation: gyms that were trained on and are no part of the recipe's evaluation, a recipe each (`userrl.run.families`)."""
+    """Evaluation: one recipe for each gym that was trained on but is outside the recipe's evaluation (`userrl.run.families`)."""
 
     options: StageOptions = StageOptions()
-    """What does not change the result."""
+    """Options that do not change the result."""
 
     @classmethod
     def read(cls, path: Path) -> StageJob:
-        """The job that `write` left. Raises ConfigError for anything else."""
+        """Return the job that `write` left. Raises ConfigError for anything else."""
         values = read_json(path)
         if values is None:
             raise ConfigError(f"{path} holds no job; a flow writes one for each stage.")
@@ -165,7 +165,7 @@ class StageJob(Settings):
         folder = path.resolve().parent
         if job.folder == folder or job.folder.parts[-4:] != folder.parts[-4:]:
             return job
-        # The home was moved or copied since: its paths are those of the home that is open.
+        # The home was moved or copied since, so its paths are those of the open home.
         home, written_in = folder.parents[3], job.folder.parents[3]
         moved = validated(cls, relocated(values, folder.parents[1]), f"job {path}")
         in_home = job.warehouse.is_relative_to(written_in)
@@ -173,12 +173,12 @@ class StageJob(Settings):
 
     @property
     def key(self) -> str:
-        """Identity of the work: the same key gives the same result, so a finished one is reused."""
+        """Identity of the work. The same key gives the same result, so a finished one is reused."""
         return self._key(self.recipe.identity, [family.identity for family in self.families])
 
     @property
     def former_key(self) -> str:
-        """The key that the same work had up to commit f197b02."""
+        """The key of the same work up to commit f197b02."""
         return self._key(self.recipe.former_identity, [family.former_identity for family in self.families])
 
     def _key(self, recipe: dict[str, Any], families: list[dict[str, Any]]) -> str:
@@ -189,21 +189,21 @@ class StageJob(Settings):
 
     @property
     def run_folder(self) -> Path:
-        """The run's folder, in which this stage's lies."""
+        """The run's folder, which contains this stage's folder."""
         return self.folder.parents[1]
 
     @property
     def reused_file(self) -> Path:
-        """Touched whenever the stage's earlier result was taken."""
+        """A file touched whenever the stage's earlier result is reused."""
         return self.folder / REUSED_FILE
 
     @property
     def progress_file(self) -> Path:
-        """One JSON line per step."""
+        """A file with one JSON line per step."""
         return self.folder / "progress.jsonl"
 
     def write(self) -> Path:
-        """Put the job where its process reads it."""
+        """Write the job for its process."""
         path = self.folder / "job.json"
         write_json(path, self.model_dump(mode="json"))
         return path
@@ -226,21 +226,21 @@ class StageJob(Settings):
         return written is not None and not written.holds()
 
     def finished(self) -> Result | None:
-        """The result of exactly this job where a rerun has nothing left to do."""
+        """Return the result of exactly this job if a rerun has nothing left to do."""
         result = self.result()
         return result if result is not None and result.complete else None
 
     def finish(self, result: Result) -> None:
-        """Leave the result."""
+        """Write the result."""
         value = result.model_dump(mode="json")
         write_json(self.folder / "result.json", {"key": self.key, "value": value, "at": time.time()})
 
 
 class ProgressWriter:
-    """Appends one line per step: step, total, seconds since the start, and whatever numbers are given."""
+    """A writer of one line per step: step, total, seconds since the start, and any given numbers."""
 
     def __init__(self, path: Path) -> None:
-        """A last line that a killed process tore is ended, so that what follows begins on a fresh one."""
+        """Open the file. A last line torn by a killed process is ended, so that the next one starts on a new line."""
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab+") as file:
             if file.seek(0, os.SEEK_END) and (file.seek(-1, os.SEEK_END), file.read(1))[1] != b"\n":
@@ -249,10 +249,10 @@ class ProgressWriter:
         self._began = time.monotonic()
 
     def __call__(self, step: int, total: int, **numbers: Any) -> None:
-        """One finished step."""
+        """Write one finished step."""
         line = {"step": step, "total": total, "seconds": round(time.monotonic() - self._began, 3), **numbers}
         self._file.write(json.dumps(line, default=float) + "\n")
 
     def close(self) -> None:
-        """No more lines."""
+        """Close the file."""
         self._file.close()

@@ -1,4 +1,4 @@
-"""The refusal of API keys in requests: whatever a flow is asked is kept by Prefect, in the warehouse and in files."""
+"""Refusal of API keys in requests, because Prefect, the warehouse and files keep all request values."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _detectors() -> tuple[Any, ...]:
 
 
 def _texts(value: Any, place: tuple[str, ...]) -> Iterable[tuple[tuple[str, ...], str]]:
-    """Every text in a value, with where it stands."""
+    """Yield every text in a value, with its position."""
     if isinstance(value, str):
         yield place, value
     elif isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Our own and the imported tasks of a gym, and one of them by its id or by a seed."""
+"""Our own and the imported tasks of a gym, with look-up by id or by seed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SPLITS = ("train", "validation", "test")
 
 
 def read_imported(gym: str) -> list[Task]:
-    """Return the imported tasks of a gym; none where none were imported."""
+    """Return the imported tasks of a gym. Empty if none were imported."""
     path = imported_tasks(gym)
     return read_tasks(path) if path.is_file() else []
 
@@ -24,7 +24,7 @@ def every_task(gym: str) -> list[Task]:
 
 
 def task_by_id(gym: str, task_id: str) -> Task:
-    """Return the task with this id, or with this beginning of an id. Raises ConfigError where none or several have it."""
+    """Return the task with this id or beginning of an id. Raises ConfigError if none or several match."""
     every = every_task(gym)
     matches = [task for task in every if task.id == task_id] or [task for task in every if task.id.startswith(task_id)]
     if len(matches) != 1:
@@ -36,7 +36,7 @@ def task_by_id(gym: str, task_id: str) -> Task:
 
 
 def task_by_seed(gym: str, split: str, seed: int) -> Task:
-    """Return a task of ours that the seed draws. Raises ConfigError for a split without tasks."""
+    """Return a task of ours, drawn by the seed. Raises ConfigError for a split without tasks."""
     candidates = tasks(gym, split)
     if not candidates:
         raise ConfigError(f"Gym '{gym}' has no {split} tasks; try another --split.")

@@ -1,4 +1,4 @@
-"""The runs of a home, as they are listed: where each stands, its scores, and whether it held what it had reached."""
+"""The list of a home's runs: state, scores, and whether each run held its best."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from warehouse import open_warehouse
 
 
 class ListedRun(BaseModel):
-    """A run in a list. best, last: mean validation scores. ending: ``held`` or ``collapsed``. waits: who holds its slot."""
+    """A run in a list. best, last: mean validation scores. ending: ``held`` or ``collapsed``. waits: the holder of its slot."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -34,7 +34,7 @@ class ListedRun(BaseModel):
 
 
 def listed_runs() -> tuple[list[ListedRun], str]:
-    """Return the runs, the oldest first, and why their endings are not known; "" where they are.
+    """Return the runs, oldest first, and the reason why their endings are unknown, or "".
 
     A damaged warehouse hides no run.
     """
@@ -62,7 +62,7 @@ def listed_runs() -> tuple[list[ListedRun], str]:
 
 
 def _endings() -> tuple[dict[str, str], str]:
-    """How runs ended in a word, and why that cannot be read."""
+    """Return the ending of each run in a word, and the reason why they cannot be read, or ""."""
     import duckdb
 
     if not warehouse_dir().is_dir():

@@ -1,4 +1,4 @@
-"""What a run will do: a request checked and turned into jobs before anything starts."""
+"""The plan of a run: a request, checked and turned into jobs before anything starts."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from userrl_core.training.verl.memory import check_machine
 from warehouse.files.runs import register_run
 
 HOPELESS = ("environment", "judge", "settings", "backend")
-"""What no other machine, key or file would change: refused in a dry run as well."""
+"""Reasons that no other machine, key or file would change. They are refused in a dry run as well."""
 
 KINDS: dict[str, Kind] = {"distill": "distill", "explore": "distill", "sft": "sft", "evaluate": "evaluate"}
-"""Kinds of the stages that are no ``rl-n``, by their name without its number."""
+"""Kinds of the stages other than ``rl-n``, by name without number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +48,11 @@ class RunPlan:
     stages: tuple[str, ...]
     """Every stage of the run, in order."""
     selected: tuple[str, ...]
-    """Those between from_stage and until."""
+    """The stages from from_stage to until."""
 
     @property
     def run_id(self) -> str:
-        """The run's id, apart from its generation."""
+        """The run's id without its generation."""
         asked = self.request
         new, former = (
             identity(values, seed=asked.seed, backend=self.backend, name=asked.name, init_from=self.start_name)
@@ -62,42 +62,44 @@ class RunPlan:
 
     @property
     def name(self) -> str:
-        """What the run is called."""
+        """The run's name."""
         return self.request.name or self.recipe.name
 
     def rl_stages(self, branch: str = "") -> tuple[str, ...]:
-        """``rl-1`` ... ``rl-n``: the stages of a branch, or those that all branches share."""
+        """Return ``rl-1`` ... ``rl-n``: the stages of a branch, or those that all branches share."""
         return tuple(planned.name for planned in self.recipe.planned_stages if planned.branch == branch)
 
     @property
     def start(self) -> TrainResult | None:
-        """The checkpoint to start from, as a stage's result; None where the recipe's model is used."""
+        """The checkpoint to start from, as a stage's result. None if the recipe's model is used."""
         path = self.init_from or (None if "sft" in self.stages else self.recipe.model.path)
         name = self.start_name or path
         return None if path is None else TrainResult(checkpoint=Path(model_path(path)), sha256=name or "", id=name)
 
     @property
     def start_name(self) -> str | None:
-        """The path of ``init_from`` in the run's identity: the one that it had before the home was moved, if a run knows it."""
+        """The path of ``init_from`` in the run's identity: the one before the home was moved, if a run knows it."""
         return None if self.init_from is None else known_start(self.init_from)
 
     @property
     def from_scratch(self) -> bool:
-        """Whether the model is made by the run itself."""
+        """Whether the run creates the model itself."""
         return self.recipe.model.path is None and self.init_from is None
 
     @property
     def says(self) -> tuple[str, ...]:
-        """What is said before anything starts: a long run's estimate, and what the profile replaced."""
+        """The messages before the start: a long run's estimate, additional evaluations, and the replaced values."""
         recipe = self.recipe
         long = warning(recipe, here().gpus)
         also = [
-            f"evaluated as well, since it was trained on: {gym}" for r in self.families for gym in r.evaluation_gyms
+            f"also evaluated, because the model was trained on it: {gym}"
+            for r in self.families
+            for gym in r.evaluation_gyms
         ]
         return (*([long] if long else []), *also, *(f"replaced: {replacement(row)}" for row in recipe.replaced))
 
     def describe(self) -> str:
-        """The resolved recipe's stage table in plain text."""
+        """Return the resolved recipe's stage table as text."""
         profile = self.recipe.profile or "none: as published"
         rows = [f"run {self.run_id}: {' -> '.join(self.stages)}", f"  profile {profile}, backend {self.backend}"]
         rows += [
@@ -113,13 +115,13 @@ class RunPlan:
         if needs:
             rows += [
                 f"  {label}: {value}"
-                for label, value in [*needs, ("checkpoints are played by", who_plays(recipe.hardware))]
+                for label, value in [*needs, ("checkpoints are evaluated by", who_plays(recipe.hardware))]
             ]
         return "\n".join(rows)
 
     @contextmanager
     def begin(self, flow_run: str | None = None) -> Iterator[Run]:
-        """Hold the run in this process alone, and make it known to the warehouse.
+        """Lock the run for this process, and register it in the warehouse.
 
         flow_run: the id of the flow run that works on it; None outside a flow.
         """
@@ -149,19 +151,19 @@ class RunPlan:
 
     @property
     def families(self) -> tuple[Recipe, ...]:
-        """Gyms that are evaluated beside the recipe's, because the run or its checkpoint was trained on them."""
+        """Recipes of gyms to evaluate besides the recipe's own, because the run or its checkpoint was trained on them."""
         return other_families(self.recipe, self.init_from)
 
     def selects(self, stage: str) -> bool:
-        """Whether the stage lies between from_stage and until."""
+        """Return whether the stage is between from_stage and until."""
         return stage in self.selected
 
     def is_after(self, stage: str) -> bool:
-        """Whether the stage comes after until."""
+        """Return whether the stage comes after until."""
         return self.stages.index(stage) > self.stages.index(self.selected[-1])
 
     def earlier(self, job: StageJob) -> Result:
-        """The result of a stage before from_stage. Raises CheckpointError without one."""
+        """Return the result of a stage before from_stage. Raises CheckpointError without one."""
         result = job.result()
         if result is None:
             raise CheckpointError(
@@ -170,7 +172,7 @@ class RunPlan:
         return result
 
     def job(self, run: Run, stage: str, inputs: Inputs | None = None) -> StageJob:
-        """The stage as data."""
+        """Return the stage as data."""
         kind, inputs = KINDS.get(stage.partition("-")[0], "rl"), inputs or Inputs()
         return StageJob(
             kind=kind,
@@ -193,10 +195,10 @@ class RunPlan:
 
 
 def plan_run(request: TrainRequest, *, only: Literal["distill", "evaluate"] | None = None) -> RunPlan:
-    """Check everything that can be checked now. Raises ConfigError or CheckpointError in one sentence.
+    """Check everything that can be checked now. Raises ConfigError or CheckpointError with one sentence.
 
-    only: nothing is trained, so only what this one stage plays needs to be there. A dry run is refused nothing
-    that this machine lacks: it says what would be needed.
+    only: nothing is trained, so only the needs of this one stage are checked. A dry run is refused nothing that this machine
+    lacks, because it shows what would be needed.
     """
     drafted = drafted_here(request.recipe, request.profile, request.overrides)
     recipe = drafted.recipe
@@ -217,11 +219,11 @@ def plan_run(request: TrainRequest, *, only: Literal["distill", "evaluate"] | No
 
 
 def actors(recipe: Recipe, inputs: Inputs) -> tuple[Actor, ...]:
-    """Who is compared on held-out tasks: the scripted demonstrator, the cold start, RL's best checkpoint and its last.
+    """Return the policies to compare on held-out tasks: scripted demonstrator, cold start, RL's best and last checkpoint.
 
-    The start stands before them where it is a checkpoint that other training made, so that what is forgotten shows. Of a run
-    with branches, those of each branch, called by its name, in place of the common beginning's.
-    A recipe without a cold start that trains from scratch has what RL started from in its place.
+    A start checkpoint from other training comes before them, so that forgetting is visible. A run with branches has the
+    checkpoints of each branch, under its name, instead of the shared ones. A recipe without a cold start that trains from
+    scratch has the model from which RL started in its place.
     """
     compared = []
     if recipe.demonstrations.policy == "scripted" and inputs.distill is not None:
@@ -245,18 +247,18 @@ def actors(recipe: Recipe, inputs: Inputs) -> tuple[Actor, ...]:
 
 
 def last_step(label: str) -> str:
-    """What the last checkpoint is called where another one was best on validation."""
+    """Return the name of the last checkpoint if another one was best on validation."""
     return f"{label} last step"
 
 
 def _last(label: str, end: TrainResult) -> Actor:
-    """The last step beside the best checkpoint: what a run chose by validation hides whether it held what it had reached."""
+    """Return the last step as a policy. The checkpoint that validation chose hides whether training held its level."""
     path = str(end.checkpoint)
     return Actor(label=last_step(label), kind="checkpoint", path=path, id=end.id, sha256=end.sha256, step=end.step)
 
 
 def _before_last(label: str, end: TrainResult, newest: int) -> list[Actor]:
-    """Those of the newest checkpoints of the last stage that are neither its last step nor the best: both are there already."""
+    """Return the newest checkpoints of the last stage, except its last step and the best, which are already included."""
     folders = sorted(end.checkpoint.parent.glob("step-[0-9]*"), reverse=True)[:newest] if newest > 1 else []
     states = {folder: read_json(folder / "state.json") for folder in folders}
     shown = {end.checkpoint, end.best.path if end.best else None}
@@ -275,7 +277,7 @@ def _before_last(label: str, end: TrainResult, newest: int) -> list[Actor]:
 
 
 def _checkpoint(label: str, result: TrainResult, *, step: int) -> Actor:
-    """The best checkpoint on validation where there is one, else the last, which is of this step."""
+    """Return the best checkpoint on validation if there is one, else the last, which is of this step."""
     best, path = result.best, str(result.chosen)
     if best is None:
         return Actor(label=label, kind="checkpoint", path=path, id=result.id, sha256=result.sha256, step=step)
@@ -283,15 +285,15 @@ def _checkpoint(label: str, result: TrainResult, *, step: int) -> Actor:
 
 
 def _stages(recipe: Recipe) -> tuple[str, ...]:
-    # Without a cold start, too: the tokenizer of a model from scratch is trained on demonstrations, and weights have to come
-    # from somewhere.
+    # Also without a cold start, because a model from scratch needs a tokenizer, trained on demonstrations, and initial
+    # weights.
     cold = ("distill", "sft") if recipe.cold_start.enabled or recipe.model.path is None else ()
     evolved = [f"{part}-{number}" for number in iterations(recipe) for part in ("explore", "sft")]
     return (*cold, *evolved, *(planned.name for planned in recipe.planned_stages), "evaluate")
 
 
 def iterations(recipe: Recipe) -> range:
-    """Numbers of AgentEvol's iterations; none where the recipe has no such loop."""
+    """Return the numbers of AgentEvol's iterations. Empty for a recipe without that loop."""
     return range(1, 1 + (recipe.evolve.iterations if recipe.evolve else 0))
 
 
@@ -307,7 +309,7 @@ def _between(stages: tuple[str, ...], first: str | None, last: str | None) -> tu
 
 
 def _checked_start(init_from: str | None) -> str | None:
-    """A local checkpoint must exist; what looks like a Hugging Face name is left to the loader."""
+    """Check that a local checkpoint exists. A name that looks like one of Hugging Face is left to the loader."""
     if init_from is None:
         return None
     path = Path(init_from)
@@ -319,7 +321,7 @@ def _checked_start(init_from: str | None) -> str | None:
 
 
 def code_version() -> str:
-    """The commit of the working tree, ``+`` where it has changes; "" outside git."""
+    """Return the commit of the working tree, with ``+`` if it has changes; "" outside git."""
     command = ["git", "describe", "--always", "--dirty=+"]
     try:
         done = subprocess.run(

@@ -1,7 +1,7 @@
-"""Whether a recipe runs on a machine, asked before anything is started: by ``recipe show``, by every flow, by the tests.
+"""Whether a recipe runs on a machine. ``recipe show``, every flow and the tests ask this before anything starts.
 
-A verdict is *runs* (the local backend, nothing is missing), *composes* (verl's part is built and within the machine's
-memory; only the machine itself can say more) or *refused*, with one sentence that says what is needed.
+A verdict is *runs* (the local backend, nothing is missing), *composes* (verl's part is built and fits the machine's
+memory; only the machine itself can tell more) or *refused*, with one sentence that says what is needed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Reason = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What becomes of a recipe on a machine. reason: what a refusal is about; sentence: what is needed."""
+    """The answer for a recipe on a machine. reason: the subject of a refusal. sentence: what is needed."""
 
     kind: Kind
     reason: Reason = ""
@@ -68,7 +68,7 @@ class _Refusal(Exception):
 
 
 def here() -> Host:
-    """This machine, as the flows see it: the GPUs that may be used, packages that can be imported, keys that are set."""
+    """Describe this machine as flows see it: usable GPUs, importable packages, and keys that are set."""
     gpus = sum(slot.gpu is not None for slot in slots())
     return Host(
         gpus=gpus,
@@ -81,13 +81,13 @@ def here() -> Host:
 def resolve(
     recipe: str | Path, profile: str | None = AUTO, overrides: dict[str, Any] | None = None, *, check: bool = True
 ) -> Recipe:
-    """The recipe that a request means on this machine: its profile chosen, its epochs counted. Raises ConfigError."""
+    """Return a request's recipe for this machine, with its profile chosen and its epochs counted. Raises ConfigError."""
     drafted = drafted_here(recipe, profile, overrides)
     return drafted.checked(count_published) if check else drafted.recipe
 
 
 def drafted_here(recipe: str | Path, profile: str | None = AUTO, overrides: dict[str, Any] | None = None) -> Draft:
-    """The same before the gyms are asked about it, so that a verdict can be given first. Raises ConfigError."""
+    """Return the recipe before its gyms are queried, so that a verdict can come first. Raises ConfigError."""
     return draft(
         recipe,
         choose_profile(recipe, profile, here),
@@ -105,9 +105,9 @@ def verdict(
     init_from: str = "",
     stages: Sequence[PlannedStage] | None = None,
 ) -> Verdict:
-    """Whether the recipe trains on this machine.
+    """Return whether the recipe trains on this machine.
 
-    init_from: a checkpoint in place of the recipe's model. stages: those of RL that are asked for; none: all.
+    init_from: a checkpoint instead of the recipe's model. stages: the requested RL stages; default: all.
     """
     trained = recipe.planned_stages if stages is None else stages
     chosen: Backend = recipe.hardware.backend if backend == "auto" else backend
@@ -125,7 +125,7 @@ def verdict(
 
 
 def playing_verdict(recipe: Recipe, host: Host, kind: Literal["distill", "evaluate"]) -> Verdict:
-    """Whether demonstrations, or the held-out tasks, can be played on this machine: nothing is trained."""
+    """Return whether demonstrations or held-out tasks can be played on this machine, without training."""
     try:
         _refuse_unplayable(recipe, demonstrated_gyms(recipe) if kind == "distill" else evaluation_gyms(recipe))
         _refuse_unserved(recipe, host, (kind,))
@@ -138,7 +138,7 @@ def playing_verdict(recipe: Recipe, host: Host, kind: Literal["distill", "evalua
 
 
 def _refuse_unplayable(recipe: Recipe, gyms: tuple[str, ...]) -> None:
-    """Environments that are not part of this version, or lack something on this machine."""
+    """Refuse gyms that this version lacks, or that lack something on this machine."""
     missing = [gym for gym in dict.fromkeys(gyms) if gym not in (*names(), *PACKAGED)]
     if missing:
         what = ", ".join(missing)
@@ -153,7 +153,7 @@ def _refuse_unplayable(recipe: Recipe, gyms: tuple[str, ...]) -> None:
 
 
 def _refuse_judge(recipe: Recipe) -> None:
-    """A judge that has nothing to judge."""
+    """Refuse a judge that has nothing to judge."""
     gyms = recipe.training_gyms
     if recipe.judge is not None and gyms and not any(map(is_judged, gyms)):
         raise _Refusal(
@@ -170,7 +170,7 @@ def _refuse_judge(recipe: Recipe) -> None:
 
 
 def _refuse_settings(recipe: Recipe, backend: Backend, init_from: str, trained: Sequence[PlannedStage]) -> None:
-    """What the trainer cannot do, whatever the machine."""
+    """Refuse settings that the trainer does not support on any machine."""
     try:
         check_credit(recipe)
         if backend == "verl" and trained:
@@ -224,7 +224,7 @@ def _refuse_settings(recipe: Recipe, backend: Backend, init_from: str, trained: 
 
 
 def _refuse_gates(recipe: Recipe) -> None:
-    """Raise ConfigError for a schedule whose gates look at what verl does not tell when a step ends."""
+    """Raise ConfigError for a schedule whose gates need values that verl does not report at the end of a step."""
     gates = [level.gate for level in recipe.schedule.levels() if level.gate is not None]
     unknown = [name for name in ("entropy", *SPENT) if any(getattr(gate, name) is not None for gate in gates)]
     if unknown:
@@ -264,7 +264,7 @@ def _refuse_machine(recipe: Recipe, host: Host, backend: Backend) -> None:
 
 
 def _refuse_loopback(recipe: Recipe) -> None:
-    """A user's server that each of several nodes would look for on itself."""
+    """Refuse a user server on the loopback address if several nodes need it."""
     nodes = recipe.hardware.nodes
     servers = served_users(users_of(recipe, recipe.training_gyms, role="train")) if nodes > 1 else ()
     for server in servers:
@@ -278,7 +278,7 @@ def _refuse_loopback(recipe: Recipe) -> None:
 
 
 def _refuse_unserved(recipe: Recipe, host: Host, kinds: tuple[str, ...]) -> None:
-    """Published tasks, keys and served models that stages of these kinds need."""
+    """Refuse missing published tasks, keys and served models that stages of these kinds need."""
     if (sentence := none_published(recipe)) is not None:
         raise _Refusal("data", sentence)
     for gym in dict.fromkeys((*recipe.training_gyms, *evaluation_gyms(recipe))):
@@ -321,7 +321,7 @@ def _refuse_unserved(recipe: Recipe, host: Host, kinds: tuple[str, ...]) -> None
 
 
 def server_of(model: str | None, base_url: str | None, **more: Any) -> ChatServer | None:
-    """Return the server of a model; None without one. Raises ConfigError where its key is not set."""
+    """Return the server of a model, or None without a model. Raises ConfigError if its key is not set."""
     if model is None:
         return None
     server = ChatServer(model=model, base_url=base_url, **more)
@@ -364,7 +364,7 @@ def _servers(recipe: Recipe, kinds: tuple[str, ...]) -> Iterator[tuple[str, Chat
 
 
 def _gpu_memory() -> float | None:
-    """GB of the smallest GPU that the driver shows; None where it does not say."""
+    """Return the memory of the smallest GPU in GB, or None if the driver does not report it."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return None

@@ -1,4 +1,4 @@
-"""What a flow was asked: one model per flow. Prefect's parameters, the command line and a sweep's trials are its fields."""
+"""The request of each flow, one model per flow. Its fields are Prefect's parameters, the command line's and a trial's."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ Wandb = Literal["offline", "online", "off"]
 
 
 def _choice(*names: str, none: bool = False) -> WithJsonSchema:
-    """A list to choose from in Prefect's form, beside a text for a file of one's own. none: whether it may be left empty."""
+    """Return the schema of a choice in Prefect's form, or of a text for a YAML file. none: the choice may be empty."""
     shipped, own = {"title": "Shipped", "type": "string", "enum": list(names)}, {"title": "YAML file", "type": "string"}
     return WithJsonSchema({"anyOf": [shipped, own, *([{"title": "None", "type": "null"}] if none else [])]})
 
 
 class RunBudget(Settings):
-    """What a run may spend; none: no limit of this kind."""
+    """The limits of a run. None: no limit of this kind."""
 
     hours: PositiveFloat | None = None
-    """Hours in which its stages work, interrupted starts included."""
+    """Hours in which its stages work, including interrupted attempts."""
 
     money: PositiveFloat | None = None
     """US dollars of model calls, as far as prices are known."""
 
 
 class Request(Settings):
-    """What a flow is asked."""
+    """The request of a flow."""
 
     @model_validator(mode="before")
     @classmethod
@@ -49,25 +49,25 @@ class Request(Settings):
 
 
 class RunRequest(Request):
-    """What every flow over a recipe is asked."""
+    """The common part of requests for a recipe."""
 
     recipe: Annotated[str, _choice(*recipe_names())] = "equalized-r2g"
     """Name of a recipe, or a YAML file."""
 
     profile: Annotated[str | None, _choice(AUTO, *profile_names(), none=True)] = AUTO
-    """Sizes and machine; auto: the laptop's without a GPU, else the recipe's first that this machine can hold."""
+    """Profile of sizes and machine. auto: the laptop's without a GPU, else the recipe's first that fits this machine."""
 
     seed: int = 0
-    """Fixes every random draw."""
+    """Seed of all random draws."""
 
     name: str = ""
-    """A name for the run, which makes it another than one without."""
+    """A name for the run. Another name makes another run."""
 
     overrides: dict[str, Any] | None = None
-    """Dotted keys into the recipe."""
+    """Recipe values by dotted key."""
 
     fresh: bool = False
-    """A new run even though one with these parameters exists."""
+    """Start a new run even if one with these parameters exists."""
 
     @field_validator("seed")
     @classmethod
@@ -77,75 +77,75 @@ class RunRequest(Request):
         return seed
 
     def with_overrides(self, block: str, *fields: str) -> dict[str, Any]:
-        """The overrides, and in this block of the recipe those fields of the request that were given."""
+        """Return the overrides, with the given fields of the request in this block of the recipe."""
         given = {f"{block}.{field}": getattr(self, field) for field in fields}
         return {**(self.overrides or {}), **{key: value for key, value in given.items() if value is not None}}
 
 
 class TrainRequest(RunRequest):
-    """What ``train`` is asked."""
+    """The request of ``train``."""
 
     backend: Literal["auto", "local", "verl"] = "auto"
-    """Trainer; auto: the profile's."""
+    """Trainer. auto: the profile's."""
 
     init_from: str | None = None
-    """Checkpoint folder or Hugging Face path to start from in place of the recipe's model."""
+    """Checkpoint folder or Hugging Face path to start from, instead of the recipe's model."""
 
     from_stage: str | None = None
-    """First stage to do (distill, sft, rl-1 ..., evaluate); what comes before it must be done already."""
+    """First stage to run (distill, sft, rl-1 ..., evaluate). Earlier stages must be done already."""
 
     until: str | None = None
-    """Last stage to do."""
+    """Last stage to run."""
 
     keep_checkpoints: PositiveInt = 2
-    """Checkpoints of a stage that stay beside the best one."""
+    """Checkpoints of a stage to keep besides the best one."""
 
     budget: RunBudget | None = None
-    """Training stops when it is spent, with a checkpoint to go on from."""
+    """Limits at which training stops with a checkpoint to continue from."""
 
     dry_run: bool = False
-    """Only show what would be done."""
+    """Only show the plan."""
 
     wandb: Wandb = "offline"
-    """Weights & Biases beside the warehouse."""
+    """Weights & Biases logging, in addition to the warehouse."""
 
 
 class DistillRequest(RunRequest):
-    """What ``distill`` is asked; none leaves a value as the recipe and profile say."""
+    """The request of ``distill``. None keeps the value of recipe and profile."""
 
     policy: str | None = None
-    """Who demonstrates: scripted, or a served model's name."""
+    """The demonstrating policy: scripted, or a served model's name."""
 
     user: dict[str, Any] | str | None = None
-    """Who answers: a kind, or kind and options."""
+    """The user: a kind, or kind and options."""
 
     top_k: int | None = None
-    """How many demonstrations are kept."""
+    """Number of demonstrations to keep."""
 
 
 class EvaluateRequest(RunRequest):
-    """What ``evaluate`` is asked; none leaves a value as the recipe and profile say."""
+    """The request of ``evaluate``. None keeps the value of recipe and profile."""
 
     recipe: Annotated[str, _choice(AUTO, *recipe_names())] = AUTO
-    """Name of a recipe, or a YAML file; auto: that of the run whose checkpoint is played, else equalized-r2g."""
+    """Name of a recipe, or a YAML file. auto: that of the evaluated checkpoint's run, else equalized-r2g."""
 
     suite: str | None = None
-    """A suite by name, which says tasks, user, turns, tokens and attempts; none: those of the recipe."""
+    """Name of a suite, which sets tasks, user, turns, tokens and attempts. None: the recipe's settings."""
 
     checkpoint: str = "latest"
     """A folder, a run (its best checkpoint), latest, or demonstrator."""
 
     model: str | None = None
-    """A served model in place of a checkpoint."""
+    """A served model instead of a checkpoint."""
 
     base_url: str | None = None
-    """The served model's OpenAI-compatible server; none: OpenAI."""
+    """The served model's OpenAI-compatible server. None: OpenAI."""
 
     gyms: list[str] | None = None
-    """Gyms that are played."""
+    """Gyms to evaluate on."""
 
     horizon: int | None = None
-    """Most agent turns."""
+    """Maximum number of agent turns."""
 
     tasks: int | None = None
     """Test tasks per gym."""
@@ -154,78 +154,78 @@ class EvaluateRequest(RunRequest):
     """Trajectories per task."""
 
     temperature: float | None = None
-    """Sampling temperature; 0 is greedy, and its attempts differ only where users do."""
+    """Sampling temperature. 0 is greedy; then attempts differ only if users do."""
 
     user: dict[str, Any] | str | None = None
-    """Who answers: a kind, or kind and options."""
+    """The user: a kind, or kind and options."""
 
     concurrency: PositiveInt | None = None
-    """Conversations in flight at once, and requests to a served model; none: 64 and 32."""
+    """Parallel conversations, and requests to a served model. None: 64 and 32."""
 
     budget: RunBudget | None = None
-    """It stops when this is spent, and goes on from there when it is raised."""
+    """Limits at which the evaluation stops. It continues once they are raised."""
 
 
 class SweepRequest(Request):
-    """What ``sweep`` is asked."""
+    """The request of ``sweep``."""
 
     space: str = "gamma"
     """Name of a shipped space, or a YAML file."""
 
     parallel: PositiveInt = 2
-    """Trials at once."""
+    """Number of parallel trials."""
 
     trials: int | None = None
-    """Trials in all, in place of the space's own number."""
+    """Total number of trials, instead of the space's."""
 
     workers: Literal["deployments", "processes"] = "deployments"
-    """deployments: flow runs that any worker takes; processes: children of this one."""
+    """deployments: flow runs that any worker takes. processes: child processes."""
 
     storage: str | None = None
-    """An Optuna RDB URL in place of the journal file; or in $USERRL_SWEEP_STORAGE, where a password is seen by fewer."""
+    """An Optuna RDB URL instead of the journal file. $USERRL_SWEEP_STORAGE also sets it and hides a password better."""
 
     budget: dict[str, float] | None = None
-    """hours, gpu_hours and money in place of the space's own."""
+    """hours, gpu_hours and money, instead of the space's."""
 
     overrides: dict[str, Any] | None = None
     """Recipe overrides common to all trials."""
 
     poll_seconds: float = 2.0
-    """Seconds between two looks at the trials."""
+    """Seconds between two polls of the trials."""
 
     renew: bool = False
-    """Begin anew on the next seed when the last edition has ended, as a schedule wants; one that was cut off is continued."""
+    """Start a new edition on the next seed if the last one has ended, as for a schedule. An interrupted edition is continued."""
 
 
 class ReproduceRequest(Request):
-    """What ``reproduce`` is asked."""
+    """The request of ``reproduce``."""
 
     claim: Annotated[str, _choice(*claim_names())] = "r2g-above-sum"
     """Name of a shipped claim, or a YAML file."""
 
     seeds: PositiveInt = 8
-    """Seeds of every arm; a verdict is looked for at 8, 16 and 24."""
+    """Seeds per arm. Verdicts are given at 8, 16 and 24."""
 
     arm: str | None = None
-    """A YAML file with an arm of one's own (recipe, overrides) beside the registered ones; it is exploratory."""
+    """A YAML file with an additional arm (recipe, overrides). The result is exploratory."""
 
     tokens: PositiveInt | None = None
-    """Budget of every run in place of the claim's; what comes of it is exploratory."""
+    """Token budget of every run, instead of the claim's. The result is exploratory."""
 
     parallel: PositiveInt = 2
-    """Runs at once."""
+    """Number of parallel runs."""
 
     workers: Literal["deployments", "processes"] = "deployments"
-    """deployments: flow runs that any worker takes; processes: children of this one."""
+    """deployments: flow runs that any worker takes. processes: child processes."""
 
     poll_seconds: float = 2.0
-    """Seconds between two looks at the runs."""
+    """Seconds between two polls of the runs."""
 
 
 def takes(model: type[M]) -> Callable[[Callable[[M], T]], Callable[..., T]]:
-    """A function of one request becomes one of the request's fields: those are what Prefect shows, checks and passes on.
+    """Turn a function of one request into a function of the request's fields, which Prefect shows, checks and passes on.
 
-    The function raises ConfigError, in one sentence, for values that do not fit.
+    The function raises ConfigError with one sentence for invalid values.
     """
 
     def decorate(function: Callable[[M], T]) -> Callable[..., T]:
@@ -253,11 +253,11 @@ def takes(model: type[M]) -> Callable[[Callable[[M], T]], Callable[..., T]]:
 
 
 def _shown_as(field: Any) -> Any:
-    """The field's type, with the choices of a form where it has some."""
+    """Return the field's type, with the choices of a form if it has some."""
     has_choices = any(isinstance(each, WithJsonSchema) for each in field.metadata)
     return field.rebuild_annotation() if has_choices else field.annotation
 
 
 def _described(field: Any) -> Any:
-    """Default and description, as Prefect reads them."""
+    """Return default and description in Prefect's form."""
     return Field(default=field.default, description=field.description)

@@ -1,4 +1,4 @@
-"""What each kind of stage leaves behind: its result file, which later stages and the report read."""
+"""The result file of each kind of stage, which later stages and the report read."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from userrl_core.training.jobs import Best
 
 
 class Result(BaseModel):
-    """What every result says."""
+    """The common part of all results."""
 
     model_config = ConfigDict(extra="allow", frozen=True, use_attribute_docstrings=True)
 
     sha256: str = ""
-    """Of what the next stage reads; with the step, all that decides whether work upon it may be reused."""
+    """Hash of the data that the next stage reads. With the step, it decides whether later work can be reused."""
 
     step: int = 0
-    """Training step that was reached."""
+    """The last training step."""
 
     files: dict[Path, str] = Field(default_factory=dict)
-    """Files and their hashes: the result holds while they are there and unchanged."""
+    """Files and their hashes. The result is valid while they exist unchanged."""
 
     seconds: float = 0.0
-    """From the last start of the stage to its end."""
+    """Seconds from the stage's last start to its end."""
 
     cpu_seconds: float = 0.0
-    """Of processor time, in the same span."""
+    """Processor seconds in the same span."""
 
     @property
     def complete(self) -> bool:
@@ -41,25 +41,25 @@ class Result(BaseModel):
         return True
 
     def holds(self) -> bool:
-        """Whether what it points to is still there and unchanged."""
+        """Return whether the result's files exist unchanged."""
         return all(path.is_file() and file_hash(path) == sha256 for path, sha256 in self.files.items())
 
 
 class KeptDemonstrations(BaseModel):
-    """Who demonstrated, and what was kept."""
+    """The demonstrating policy, and the demonstrations that were kept."""
 
     policy: str
     played: int
     kept: int
     dropped: dict[str, int]
-    """Reasons and counts."""
+    """Counts by reason."""
     mean: float | None
     mean_kept: float | None
     by_gym: dict[str, GymCount]
 
 
 class DistillResult(Result, KeptDemonstrations):
-    """What distillation leaves: chats for the cold start, and the tasks that leave the RL set."""
+    """The result of distillation: chats for the cold start, and the tasks that leave the RL set."""
 
     chats: Path
     used_tasks: Path
@@ -67,28 +67,28 @@ class DistillResult(Result, KeptDemonstrations):
 
 
 class TrainResult(Result):
-    """What a cold start or a stage of RL leaves, or the model that a run starts from."""
+    """The result of a cold start or an RL stage, or the model that a run starts from."""
 
     checkpoint: Path
     """The last checkpoint."""
 
     id: str | None = None
-    """Its name in the warehouse."""
+    """The checkpoint's name in the warehouse."""
 
     best: Best | None = None
-    """The one with the highest validation score so far."""
+    """The checkpoint with the highest validation score so far."""
 
     metrics: dict[str, float] = Field(default_factory=dict)
-    """The last step's."""
+    """Metrics of the last step."""
 
     @property
     def chosen(self) -> Path:
-        """The best checkpoint on validation where there is one, else the last."""
+        """The best checkpoint on validation if there is one, else the last."""
         return self.best.path if self.best is not None else self.checkpoint
 
 
 class GymScore(BaseModel):
-    """Means over the admitted trajectories at one gym; ``rejected`` counts the others."""
+    """Means over the admitted trajectories at one gym. ``rejected`` counts the others."""
 
     score: float | None = None
     stderr: float | None = None
@@ -98,31 +98,31 @@ class GymScore(BaseModel):
     attempts: int = 0
     rejected: int = 0
     reasons: dict[str, int] = Field(default_factory=dict)
-    """Why trajectories were rejected: the most frequent reasons, and how often."""
+    """The most frequent reasons for rejection, with counts."""
 
 
 ScoresByActor = dict[str, dict[str, GymScore]]
 """Scores by actor and gym."""
 
 SolvedByActor = dict[str, dict[str, tuple[float, ...]]]
-"""Share of the admitted trajectories that were solved within 1, 2 ... turns, by actor and by gym or tier."""
+"""Share of the admitted trajectories solved within 1, 2 ... turns, by actor and by gym or tier."""
 
 
 class EvaluateResult(Result):
-    """What an evaluation leaves."""
+    """The result of an evaluation."""
 
     table: ScoresByActor
     tiers: ScoresByActor = Field(default_factory=dict)
-    """The same by tier (``errand depth-3``), of gyms whose test tasks have more than one."""
+    """Scores by tier (``errand depth-3``), for gyms whose test tasks have several tiers."""
     solved: SolvedByActor = Field(default_factory=dict)
-    """Share solved within 1, 2 ... horizon turns, by actor and by gym or tier; results of old do not say."""
+    """Share solved within 1, 2 ... horizon turns, by actor and by gym or tier. Old results lack this field."""
     horizon: int
     tasks: int
     turns: int
 
     @property
     def complete(self) -> bool:
-        """Whether every trajectory was scored: a rerun plays the rejected ones again."""
+        """Whether every trajectory was scored. A rerun repeats the rejected ones."""
         return not any(row.rejected for gyms in self.table.values() for row in gyms.values())
 
 
@@ -132,11 +132,11 @@ RESULTS: Mapping[str, type[Result]] = {
     "rl": TrainResult,
     "evaluate": EvaluateResult,
 }
-"""By kind of stage."""
+"""Result types by kind of stage."""
 
 
 def stage_results(run_folder: Path) -> dict[str, Result]:
-    """What all results of a run have in common, in the order of finishing."""
+    """Return the common part of all results of a run, in the order of finishing."""
     written = {path.parent.name: read_json(path) for path in run_folder.glob("stages/*/result.json")}
     known: list[tuple[str, dict[str, Any]]] = [(name, value) for name, value in written.items() if value is not None]
     return {
@@ -145,7 +145,7 @@ def stage_results(run_folder: Path) -> dict[str, Result]:
 
 
 def chosen_so_far(run_folder: Path) -> Path | None:
-    """The checkpoint that validation has chosen in the stages that ended; None before the first, or where it is gone."""
+    """Return the checkpoint that validation has chosen in the finished stages. None before the first, or if it is gone."""
     best: tuple[float, Path] | None = None
     for path in run_folder.glob("stages/rl-*/result.json"):
         value = (read_json(path) or {}).get("value", {})
@@ -156,7 +156,7 @@ def chosen_so_far(run_folder: Path) -> Path | None:
 
 
 def validation_scores(run_folder: Path) -> tuple[float | None, float | None]:
-    """Mean score of a run's best and of its last validation so far; None before the first."""
+    """Return the mean scores of a run's best and last validation so far. None before the first."""
     best = last = None
     for name in sorted(
         (path.parent.name for path in run_folder.glob("stages/rl-*/progress.jsonl")),

@@ -1,11 +1,11 @@
-"""A run: its identity, its folder, and how it is found.
+"""A run: its identity, its folder, and its look-up.
 
-The same recipe, seed, backend and name are the same run: starting it again continues or reuses it. ``fresh`` begins a new
-generation (``<id>.2``, ``<id>.3`` ...); without it the newest generation is the one that goes on.
+The same recipe, seed, backend and name are the same run. Starting it again continues or reuses it. ``fresh`` starts a new
+generation (``<id>.2``, ``<id>.3`` ...). Without it the newest generation is continued.
 
-    runs/<id>/run.json          what the run is            runs/<id>/status.json    what it last did
+    runs/<id>/run.json          description of the run     runs/<id>/status.json    its current state
     runs/<id>/stages/<stage>/   job, progress, output, result and checkpoints of one stage
-    runs/<id>/report.md         the result                 flow-runs/<flow run>     which run a flow run works on
+    runs/<id>/report.md         the result                 flow-runs/<flow run>     the run that a flow run works on
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from warehouse.files.runs import retire_run
 
 DIED = "died"
 GRACE_SECONDS = 2.0
-"""Between TERM and KILL of a flow that does not hear that it is to stop."""
+"""Seconds between TERM and KILL for a flow that ignores the request to stop."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 class RunDescription(BaseModel):
-    """What a run is."""
+    """The description of a run."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -52,12 +52,12 @@ class RunDescription(BaseModel):
     seed: int = 0
     backend: str = "local"
     resolved: dict[str, Any] = Field(default_factory=dict)
-    """The recipe's values as they were when the run began."""
+    """The recipe's values when the run began."""
     init_from: str | None = None
 
 
 class RunInfo(RunDescription):
-    """What ``run.json`` says. created: Unix seconds. claimed_by: the flow run that made it."""
+    """The content of ``run.json``. created: Unix seconds. claimed_by: the flow run that created it."""
 
     id: str
     created: float
@@ -65,7 +65,7 @@ class RunInfo(RunDescription):
 
 
 class RunStatus(BaseModel):
-    """What a run last did. state: new, running, completed, failed, stopped or died."""
+    """The status of a run. state: new, running, completed, failed, stopped or died."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -74,24 +74,24 @@ class RunStatus(BaseModel):
     updated: float | None = None
     error: str | None = None
     waits: str | None = None
-    """Whom its stage waits for, while it does."""
+    """The run or process that holds the slot this stage waits for, if any."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run's folder with what it says about itself."""
+    """A run's folder with its description."""
 
     id: str
     folder: Path
     info: RunInfo
 
     def stage(self, name: str) -> Path:
-        """The folder of one stage."""
+        """Return the folder of one stage."""
         return self.folder / "stages" / name
 
     @property
     def status(self) -> RunStatus:
-        """What it last did. ``died`` is one that says it is running while nobody holds its lock: kill -9, or a power cut."""
+        """The run's status. ``died``: it is marked as running but no process holds its lock (kill -9, or a power cut)."""
         status = read_status(self.folder)
         return (
             status.model_copy(update={"state": DIED}) if status.state == "running" and not held(self.lock) else status
@@ -99,23 +99,23 @@ class Run:
 
     @property
     def lock(self) -> Path:
-        """Held by the one process that works on the run."""
+        """The lock of the one process that works on the run."""
         return self.folder / "run.lock"
 
     @property
     def checkpoint(self) -> Path | None:
-        """The checkpoint that its report names; None for a run that trained nothing, or has not come to a report."""
+        """The checkpoint named in its report. None for a run that trained nothing or has no report yet."""
         path = (read_json(self.folder / "report.json") or {}).get("checkpoint")
         return in_this_home(self.folder, Path(path)) if isinstance(path, str) and path else None
 
     def set_status(self, state: str, *, stage: str | None = None, error: str | None = None) -> None:
-        """Say what the run does now."""
+        """Write the run's status."""
         status = RunStatus(state=state, stage=stage, updated=time.time(), error=error)
         write_json(self.folder / "status.json", status.model_dump(exclude_none=True))
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
-        """Its status while a flow works on it, and how that ended."""
+        """Keep the run's status up to date while a flow works on it, and record how that ended."""
         self.set_status("running")
         try:
             yield
@@ -127,7 +127,7 @@ class Run:
 
     @property
     def restart(self) -> str:
-        """How a person has it continued, as far as the run knows."""
+        """Instructions for continuing the run, as far as the run knows."""
         info = self.info
         if info.recipe not in recipe_names() or all(
             stage.name == "evaluate" for stage in self.folder.glob("stages/[a-z]*")
@@ -135,18 +135,18 @@ class Run:
             return "start it again with the same parameters"
         profile = f" -p profile={info.profile}" if info.profile else ""
         return (
-            "start it again with the parameters that it had (name and overrides too): "
+            "start it again with the same parameters (including name and overrides): "
             f"prefect deployment run train/{info.recipe} -p seed={info.seed}{profile}"
         )
 
     def ask_to_stop(self) -> None:
-        """Whoever works on it stops within seconds, whether or not a server or a worker is up."""
+        """Ask the process that works on the run to stop within seconds, with or without a server or worker."""
         (self.folder / "stop").touch()
 
     def stop(self, patience: float) -> None:
-        """Ask whoever works on it to stop, and kill what is still there after ``patience`` seconds, trainers included.
+        """Ask the run's process to stop. After ``patience`` seconds kill what is left, including trainers.
 
-        A flow whose server is gone may wait for it where it does not look at what it is asked.
+        A flow whose server is gone may wait for it without checking for requests to stop.
         """
         self.ask_to_stop()
         deadline = time.monotonic() + patience
@@ -162,7 +162,7 @@ class Run:
             self.set_status("stopped")
 
     def _kill(self) -> None:
-        """End the process that holds the run."""
+        """Kill the process that holds the run."""
         pid = holder_pid(self.lock)
         with contextlib.suppress(psutil.NoSuchProcess):
             if pid is not None and held(self.lock):
@@ -170,26 +170,26 @@ class Run:
                 flow.terminate()
                 with contextlib.suppress(psutil.TimeoutExpired):
                     flow.wait(GRACE_SECONDS)
-                flow.kill()  # psutil looks that it is the same process
+                flow.kill()  # psutil checks that it is the same process
 
     def forget_stop(self) -> None:
-        """An earlier request to stop does not bind a new start."""
+        """Remove an earlier request to stop, so that it does not affect a new start."""
         (self.folder / "stop").unlink(missing_ok=True)
 
 
 def read_status(folder: Path) -> RunStatus:
-    """What the run in this folder noted last, whether or not it is still at work."""
+    """Return the last recorded status of the run in this folder, whether or not it still works."""
     return RunStatus.model_validate(read_json(folder / "status.json") or {})
 
 
 def set_waiting(folder: Path, whom: str | None) -> None:
-    """Say whom the run in this folder waits for; None: nobody any more."""
+    """Record the holder that the run in this folder waits for. None: it no longer waits."""
     status = read_status(folder).model_copy(update={"waits": whom, "updated": time.time()})
     write_json(folder / "status.json", status.model_dump(exclude_none=True))
 
 
 def holder_of(lock_file: Path) -> str:
-    """Who holds a slot, for a sentence: a run where one of this home's does, else a process."""
+    """Return the holder of a slot for a sentence: a run of this home if it is one, else a process."""
     pid = holder_pid(lock_file)
     held_by = next(
         (run.id for run in all_runs() if pid is not None and holder_pid(run.lock) == pid and held(run.lock)), None
@@ -198,14 +198,14 @@ def holder_of(lock_file: Path) -> str:
 
 
 def identity(recipe: Mapping[str, Any], *, seed: int, backend: str, name: str, init_from: str | None) -> str:
-    """Readable and unique: ``<name>-s<seed>-<hash>``. recipe: `Recipe.identity`."""
+    """Return a readable and unique id: ``<name>-s<seed>-<hash>``. recipe: `Recipe.identity`."""
     hashed = {"recipe": recipe, "seed": seed, "backend": backend, "name": name, "init_from": init_from}
     label = _UNSAFE.sub("-", name or str(recipe["name"])).strip("-")[:60] or "run"
     return f"{label}-s{seed}-{content_hash(hashed)[:10]}"
 
 
 def known_start(init_from: str) -> str:
-    """Return the path by which the runs of this home know a checkpoint: in a home that was moved, the one that it had before."""
+    """Return the path by which this home's runs know a checkpoint. In a moved home it is the path before the move."""
     if not Path(init_from).is_relative_to(runs_dir()):
         return init_from
     known = [run.info.init_from for run in all_runs() if run.info.init_from]
@@ -214,10 +214,10 @@ def known_start(init_from: str) -> str:
 
 
 def claim(base: str, description: RunDescription, *, fresh: bool, flow_run: str | None) -> Run:
-    """The run to work on: the newest generation of ``base``, or a new one when ``fresh``.
+    """Return the run to work on: the newest generation of ``base``, or a new one if ``fresh``.
 
-    A retry of a flow run that asked for a fresh one gets the same generation again. flow_run: None outside a flow, where every
-    call that asks for a fresh run gets a new one.
+    A retry of a flow run that asked for a fresh one gets the same generation again. flow_run: None outside a flow, where
+    every call with ``fresh`` gets a new one.
     """
     numbers, generations = _generations(base)
     retried = (run for run in generations if fresh and flow_run is not None and run.info.claimed_by == flow_run)
@@ -234,7 +234,7 @@ def claim(base: str, description: RunDescription, *, fresh: bool, flow_run: str 
 
 
 def run_fields(recipe: Recipe, **fields: Any) -> dict[str, Any]:
-    """Columns of a run's row in the warehouse. fields: those that the recipe does not say."""
+    """Return the columns of a run's row in the warehouse. fields: those that do not come from the recipe."""
     credit, stages = recipe.credit, recipe.planned_stages
     return {
         "name": recipe.name,
@@ -254,7 +254,7 @@ def run_fields(recipe: Recipe, **fields: Any) -> dict[str, Any]:
 
 
 def known_as(new: str, former: str) -> str:
-    """Return the run's id: the former one where only a run of that id exists, else the new one.
+    """Return the run's id: the former one if only a run with that id exists, else the new one.
 
     Ids up to commit f197b02 were computed from the recipe's citation too.
     """
@@ -262,7 +262,7 @@ def known_as(new: str, former: str) -> str:
 
 
 def group_hash(recipe: Recipe) -> str:
-    """Return the hash that groups the recipe's runs: the former one where this home has runs of it already, else the new one."""
+    """Return the hash that groups the recipe's runs: the former one if this home already has runs with it, else the new one."""
     files = warehouse_dir().glob("runs/run=*/run.json")
     return (
         recipe.former_hash if any(recipe.former_hash.encode() in file.read_bytes() for file in files) else recipe.hash
@@ -270,19 +270,19 @@ def group_hash(recipe: Recipe) -> str:
 
 
 def goes_on_as(base: str) -> str:
-    """The id of the run that `claim` gives to a start which asks for no fresh one."""
+    """Return the id of the run that `claim` gives without ``fresh``."""
     numbers, generations = _generations(base)
     return generations[-1].id if generations else _next(base, numbers)
 
 
 def of_flow_run(flow_run: str) -> Run | None:
-    """The run that a flow run works on, None before it has begun."""
+    """Return the run that a flow run works on, or None before it has begun."""
     link = read_json(home() / "flow-runs" / flow_run)
     return None if link is None else load(runs_dir() / str(link["run"]))
 
 
 def load(folder: Path) -> Run:
-    """Raises ConfigError for a folder that is no run's, and for a ``run.json`` that was changed since it was written."""
+    """Load the run in a folder. Raises ConfigError if it is not a run's folder, or if ``run.json`` was changed since."""
     described = read_record(folder / "run.json")
     try:
         info = RunInfo.model_validate(described)
@@ -292,7 +292,7 @@ def load(folder: Path) -> Run:
 
 
 def read_record(file: Path) -> dict[str, Any] | None:
-    """Return what a ``run.json`` holds, None for an unreadable one. Raises ConfigError where it was changed since it was written.
+    """Return the content of a ``run.json``, or None if unreadable. Raises ConfigError if it was changed since it was written.
 
     Files up to commit f197b02 have no checksum and are read as before.
     """
@@ -305,19 +305,19 @@ def read_record(file: Path) -> dict[str, Any] | None:
 
 
 def all_runs() -> list[Run]:
-    """Every run of this home, the oldest first; a folder that cannot be read is left out with a warning on stderr."""
+    """Return every run of this home, oldest first. An unreadable folder is skipped with a warning on stderr."""
     runs = _readable(path.parent for path in sorted(runs_dir().glob("*/run.json")))
     return sorted(runs, key=lambda run: (run.info.created, run.id))
 
 
 def find(text: str) -> Run:
-    """The run that a person means by an id, a name, the beginning of an id, or ``latest``. Raises ConfigError."""
+    """Return the run with this id, name or beginning of an id, or ``latest``. Raises ConfigError."""
     runs = {run.id: run for run in all_runs()}
     return runs[choose_run(text, (RunName(run.id, run.info.name, run.info.created) for run in runs.values()), home())]
 
 
 def delete(run: Run) -> None:
-    """Remove a run's folder: checkpoints, progress, report. Its turns stay in the warehouse, which only ever grows."""
+    """Delete a run's folder: checkpoints, progress, report. Its turns stay in the warehouse, which only grows."""
     trash = run.folder.with_name(f".deleted-{run.id}-{os.getpid()}")
     run.folder.rename(trash)
     shutil.rmtree(trash)
@@ -335,14 +335,15 @@ def _readable(folders: Iterable[Path]) -> list[Run]:
         try:
             runs.append(load(folder))
         except ConfigError:
-            print(f"warning: {folder / 'run.json'} cannot be read; that run is left out.", file=sys.stderr)
+            print(f"warning: {folder / 'run.json'} cannot be read; this run is skipped.", file=sys.stderr)
     return runs
 
 
 def _generations(base: str) -> tuple[list[int], list[Run]]:
-    """The numbers that are taken, unreadable ones too, and the runs, the newest last. Deleting one leaves a gap.
+    """Return the used generation numbers, including unreadable ones, and the runs, newest last. Deleting a run leaves a gap.
 
-    A number is also taken by turns: those of a deleted run stay in the warehouse, and another run's must not join them.
+    Logged turns also keep a number in use: turns of a deleted run stay in the warehouse, and another run's must not
+    join them.
     """
     folders = {_number(path.parent.name, base): path.parent for path in runs_dir().glob(f"{base}*/run.json")}
     logged = {_number(path.name.removeprefix("run="), base) for path in warehouse_dir().glob(f"runs/run={base}*")}
@@ -351,7 +352,7 @@ def _generations(base: str) -> tuple[list[int], list[Run]]:
 
 
 def _number(run_id: str, base: str) -> int:
-    """Which generation of ``base`` an id is; 0 for another run's."""
+    """Return the generation of ``base`` that an id is; 0 for another run's id."""
     if run_id == base:
         return 1
     number = run_id.removeprefix(f"{base}.")

@@ -1,4 +1,4 @@
-"""The scores of an evaluation as rows: each with its interval over tasks, and with what it was played on."""
+"""The scores of an evaluation as rows, each with its interval over tasks and its setting."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from userrl_core.seeding import content_hash
 from warehouse import Warehouse, open_warehouse
 
 ALL = "all"
-"""The row over all gyms, every task weighing the same."""
+"""The row over all gyms, with equal weight for every task."""
 
 
 class ScoreRow(BaseModel):
-    """A score, and what it was played on. low, high: 95 % over tasks, a task's attempts kept whole; none for a single task.
+    """A score with its setting. low, high: 95 % over tasks, with the attempts of a task kept together; none for a
+    single task.
 
-    tier: the category of a gym's tasks, "" where the row is of all of them.
+    tier: the category of a gym's tasks, "" for a row over all of them.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -35,7 +36,7 @@ class ScoreRow(BaseModel):
     low: float | None = None
     high: float | None = None
     tasks: int = 0
-    """Tasks that were scored."""
+    """Number of scored tasks."""
     trajectories: int = 0
     rejected: int = 0
     data: str = ""
@@ -43,12 +44,12 @@ class ScoreRow(BaseModel):
     horizon: int = 0
     attempts: int = 0
     version: str = ""
-    """Hash of the versions of the tasks that were played."""
+    """Hash of the versions of the played tasks."""
     more: dict[str, float] = {}
-    """What else a suite shows, by name."""
+    """Other metrics of a suite, by name."""
 
     def interval(self) -> str:
-        """Score and interval for a line."""
+        """Format score and interval."""
         if self.score is None:
             return "not scored"
         if self.low is None or self.high is None:
@@ -56,7 +57,7 @@ class ScoreRow(BaseModel):
         return with_limits(Interval(self.score, self.low, self.high, self.tasks, ""))
 
     def setting(self) -> str:
-        """What it was played on, for a line."""
+        """Format the setting."""
         return (
             f"{self.tasks} tasks x {self.attempts} of {self.data}, user {self.user}, {self.horizon} turns, "
             f"version {self.version}"
@@ -66,11 +67,11 @@ class ScoreRow(BaseModel):
 def score_rows(
     run_id: str, actors: Sequence[Actor], gyms: Sequence[str], metrics: Sequence[str] = (), categories: bool = False
 ) -> list[ScoreRow]:
-    """A row for every actor and gym of an evaluation, and one over all of ``gyms`` where an actor played several.
+    """Return one row for each actor and gym of an evaluation, and one over all of ``gyms`` if an actor played several.
 
-    actors: of the evaluation that is meant, since a run may hold another checkpoint's too. gyms: those of the recipe's
-    evaluation; others, which the checkpoint was trained on, keep a setting of their own. metrics: further ones of a suite.
-    categories: whether a row for every category of a gym's tasks follows the gym's.
+    actors: those of this evaluation, because a run may also hold another checkpoint's. gyms: those of the recipe's
+    evaluation; other gyms, on which the checkpoint was trained, keep their own setting. metrics: other metrics of a suite.
+    categories: also add a row for every category of a gym's tasks.
     """
     with open_warehouse(warehouse_dir(), run=run_id) as warehouse:
         settings = warehouse.query("evaluation_setting", run=run_id).pl().to_dicts()
@@ -115,22 +116,22 @@ def score_rows(
 
 
 def _is(actor: Actor, policy: str, checkpoint: str | None) -> bool:
-    """Whether the log means this actor; a demonstrator is called by its skill there."""
+    """Return whether a logged policy is this actor. The log names a demonstrator by its skill."""
     return checkpoint == actor.id and (policy == actor.label or actor.kind == "demonstrator")
 
 
 Key = tuple[str, str | None, str, str]
-"""Policy, checkpoint, gym, and the tier of its tasks, "" for all of them."""
+"""Policy, checkpoint, gym, and the tier of its tasks, "" for all tiers."""
 
 
 def _tiers(scores: Iterable[Key], who: tuple[str, str | None], gym: str) -> list[str]:
-    """The categories of a gym's tasks, where there are several."""
+    """Return the categories of a gym's tasks, if there are several."""
     found = sorted(tier for *policy, of_gym, tier in scores if (*policy, of_gym) == (*who, gym) and tier)
     return found if len(found) > 1 else []
 
 
 def _scores(warehouse: Warehouse, run_id: str) -> tuple[dict[Key, dict[str, list[float]]], dict[Key, int]]:
-    """The scores of every task's admitted attempts, and how many trajectories were rejected."""
+    """Return the scores of every task's admitted attempts, and the number of rejected trajectories."""
     text = """select policy, checkpoint, gym, tier, task_id, list(score order by attempt) filter (admitted),
                      count(*) filter (not admitted)
               from trajectories where run_id = $run and phase = 'evaluate' group by all order by all"""
@@ -146,7 +147,7 @@ def _scores(warehouse: Warehouse, run_id: str) -> tuple[dict[Key, dict[str, list
 
 
 def _more(warehouse: Warehouse, run_id: str, metrics: Sequence[str], categories: bool) -> dict[Key, dict[str, float]]:
-    """A suite's further metrics, each from its query."""
+    """Return a suite's other metrics, each from its query."""
     found: dict[Key, dict[str, float]] = defaultdict(dict)
     for metric in metrics:
         if metric == "score":
@@ -162,7 +163,7 @@ def _more(warehouse: Warehouse, run_id: str, metrics: Sequence[str], categories:
 
 
 def paired(before: str, after: str, gyms: Sequence[str]) -> Difference:
-    """The second run's scores less the first's, paired over the tasks of ``gyms`` that both played: tasks are the unit.
+    """Return the second run's scores − the first's, paired over the tasks of ``gyms`` that both played. Tasks are the unit.
 
     Each run is an evaluation of one actor.
     """
@@ -183,14 +184,14 @@ def paired(before: str, after: str, gyms: Sequence[str]) -> Difference:
 
 
 AT_K = {"pass_hat_k": "pass^", "pass_at_k": "pass@", "earned_at_k": "earned@", "best_at_k": "best@"}
-"""Metrics of k attempts, and how they are written."""
+"""Metrics of k attempts, and their notation."""
 
 _QUERY = {**dict.fromkeys(AT_K, "at_k"), **dict.fromkeys(("avg_number_of_1", "avg_number_of_08"), "reward_counts")}
-"""The queries that hold metrics of another name than their own."""
+"""Queries of metrics whose query has another name."""
 
 
 def _joined(values: Iterable[str]) -> str:
-    """Each once; of many kinds of data what they have in common."""
+    """Join distinct values. Many kinds of data are shortened to their common part."""
     found = sorted({part for value in values for part in value.split(", ")})
     return (
         ", ".join(found) if len(found) <= MOST_NAMED else ", ".join(sorted({part.partition(":")[0] for part in found}))

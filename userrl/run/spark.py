@@ -1,4 +1,4 @@
-"""A curve in one line of text."""
+"""A curve as one line of text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ BARS = " ▁▂▃▄▅▆▇█"
 
 
 def spark(values: Sequence[float]) -> str:
-    """A curve in one line of text, at most 60 marks, scaled to the values' own range."""
+    """Return a curve as one line of text, with at most 60 marks, scaled to the range of its values."""
     step = max(1, -(-len(values) // 60))
     shown = values[::step]
     low, high = min(shown), max(shown)

@@ -1,4 +1,4 @@
-"""A suite on this machine: its settings as overrides of a recipe, refused in one sentence where something it needs is missing."""
+"""A suite on this machine: its settings as overrides of a recipe, refused in one sentence if something is missing."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from userrl_core.gyms.published import PAPER_GYMS, why_absent
 from userrl_core.gyms.registry import gym_class, names, unavailable
 
 BASE = "_evaluation"
-"""The recipe of actors that bring none."""
+"""The recipe of actors that have none."""
 
 
 def gyms_of(suite: Suite) -> tuple[str, ...]:
-    """The gyms that a suite plays here."""
+    """Return the gyms of a suite on this machine."""
     if suite.gyms == "paper":
         return PAPER_GYMS
     if suite.gyms == "every":
@@ -27,15 +27,15 @@ def gyms_of(suite: Suite) -> tuple[str, ...]:
 
 
 def settings_of(suite: Suite, gyms: Sequence[str] | None = None, *, pretrained: bool) -> dict[str, Any]:
-    """Overrides of a recipe that make its evaluation this suite. Raises ConfigError where published tasks are missing.
+    """Return overrides that turn a recipe's evaluation into this suite. Raises ConfigError if published tasks are missing.
 
-    gyms: those that are played, in place of the suite's. pretrained: whether the actor has room for the suite's tokens; a
-    model from scratch keeps its own limits.
+    gyms: played instead of the suite's. pretrained: whether the actor has room for the suite's tokens; a model from scratch
+    keeps its own limits.
     """
     gyms, folder = gyms or gyms_of(suite), published_data()
     wanted: dict[str, Any] = {
         "suite": suite.played_as,
-        # Nothing is trained: the stages of the run that made a checkpoint are not to be checked against the suite's tasks.
+        # Nothing is trained, so the stages of a checkpoint's run must not be checked against the suite's tasks.
         "stages": [],
         "branches": {},
         "schedule": None,
@@ -53,14 +53,14 @@ def settings_of(suite: Suite, gyms: Sequence[str] | None = None, *, pretrained: 
     if pretrained and suite.max_tokens is not None:
         wanted["algorithm.max_tokens"] = suite.max_tokens
     for gym in gyms:
-        # Whole, so that nothing of the recipe's own tasks, such as a small tier, is left.
+        # The whole block is replaced, so that nothing of the recipe's own tasks, such as a small tier, remains.
         setup = suite.setup[gym].model_dump(exclude_defaults=True) if gym in suite.setup else {}
         wanted[f"gyms.{gym}"] = {**setup, "published": _published(suite, gym) if suite.data == "published" else None}
     return wanted
 
 
 def _published(suite: Suite, gym: str) -> str:
-    """Where the published tasks of a gym lie, as `gyms.NAME.published` says it."""
+    """Return the location of a gym's published tasks, as a value of `gyms.NAME.published`."""
     folder = published_data()
     project = suite.published.get(gym)
     why = f"there is no folder {folder / project}" if project and not (folder / project).is_dir() else ""

@@ -1,4 +1,4 @@
-"""Which tasks a run trains on, chooses on and is tested on."""
+"""The tasks of a run for training, for choosing checkpoints and for testing."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from userrl_core.training.jobs import User
 
 
 def tasks_of(recipe: Recipe, gym: str, split: str, options: dict[str, Any] | None = None) -> list[Task]:
-    """The tasks of a gym's split as the recipe sets it up.
+    """Return the tasks of a gym's split as the recipe sets it up.
 
-    Published tasks keep their split, and a share of their training tasks becomes validation by a hash of the content.
-    options: task options in place of the recipe's, such as a stage's simpler tier. Raises ConfigError for an empty split.
+    Published tasks keep their split. A share of their training tasks becomes validation, by a hash of the content. options:
+    task options instead of the recipe's, such as a stage's simpler tier. Raises ConfigError for an empty split.
     """
     setup = recipe.gym(gym)
     if setup.published is None:
@@ -44,7 +44,7 @@ def tasks_of(recipe: Recipe, gym: str, split: str, options: dict[str, Any] | Non
 
 
 def data_used(recipe: Recipe) -> dict[str, str]:
-    """Which tasks each gym of the recipe is played on, in words; of released databases also whose policy the agent reads."""
+    """Describe the tasks of each gym of the recipe. For released databases, also say whose policy text the agent reads."""
     used = {gym: recipe.data_of(gym) for gym in recipe.played_gyms}
     if "tau" in used and recipe.gym("tau").published is not None:
         folders = {task.payload.get("database") for task in tasks_of(recipe, "tau", "test")} - {None}
@@ -61,7 +61,7 @@ def data_used(recipe: Recipe) -> dict[str, str]:
 
 
 def count_published(gym: str, published: str, validation: float) -> int | None:
-    """Training tasks of a gym that can be played among published ones; None where they cannot be read."""
+    """Count the playable training tasks among a gym's published ones. None if they cannot be read."""
     try:
         resplit = [_resplit(task, validation) for task in given_tasks(gym, published)]
     except UserRLError:
@@ -70,9 +70,9 @@ def count_published(gym: str, published: str, validation: float) -> int | None:
 
 
 def given_tasks(gym: str, published: str) -> list[Task]:
-    """The tasks that ``gyms.NAME.published`` means: ``imported``, a file of tasks (.jsonl), or a released repository.
+    """Return the tasks of ``gyms.NAME.published``: ``imported``, a file of tasks (.jsonl), or a released repository.
 
-    Raises ConfigError, TaskError for what is not there or belongs to another gym.
+    Raises ConfigError or TaskError if they are missing or belong to another gym.
     """
     if published == "imported":
         path = imported_tasks(gym)
@@ -92,14 +92,14 @@ def given_tasks(gym: str, published: str) -> list[Task]:
 
 
 def _playable(tasks: list[Task], gym: str, split: str) -> list[Task]:
-    """Without those that were published without their data, which is said; ConfigError when none is left."""
+    """Drop tasks that were published without their data, and print how many. Raises ConfigError if none is left."""
     playable = [task for task in tasks if "unplayable" not in task.payload]
     if len(playable) < len(tasks):
         why = next(task.payload["unplayable"] for task in tasks if "unplayable" in task.payload)
         count = f"{len(tasks) - len(playable)} of {len(tasks)} published {split} tasks of gym '{gym}'"
         if not playable:
             raise ConfigError(f"No task is left, since {count} cannot be played: {why}.")
-        print(f"left out {count}: {why}", flush=True)
+        print(f"skipped {count}: {why}", flush=True)
     return playable
 
 
@@ -110,33 +110,33 @@ def _resplit(task: Task, share: float) -> Task:
 
 
 def sample(tasks: list[Task], most: int | None, *seed: object) -> list[Task]:
-    """At most this many of the tasks: those with the lowest draw, which no order of the list can change."""
+    """Return at most this many tasks: those with the lowest draw, independent of the order of the list."""
     if most is None or len(tasks) <= most:
         return tasks
     return sorted(tasks, key=lambda task: derive_seed(*seed, task.key))[:most]
 
 
 def validation_tasks(recipe: Recipe) -> list[Task]:
-    """What checkpoints are chosen on: the same number from every training gym, the same for every seed."""
+    """Return the tasks on which checkpoints are chosen: the same number from every training gym, the same for every seed."""
     trained = recipe.training_gyms
     each = max(1, recipe.evaluate.validation_tasks // max(1, len(trained)))
     return [task for gym in trained for task in sample(tasks_of(recipe, gym, "validation"), each, "validate", gym)]
 
 
 def demonstrated_gyms(recipe: Recipe) -> tuple[str, ...]:
-    """The gyms that are demonstrated: those of training, or those of the evaluation where the cold start is all there is."""
+    """Return the gyms of demonstrations: those of training, or of the evaluation if only a cold start is trained."""
     return recipe.training_gyms or evaluation_gyms(recipe)
 
 
 def evaluation_gyms(recipe: Recipe) -> tuple[str, ...]:
-    """The gyms whose test split is played."""
+    """Return the gyms whose test split is played."""
     return recipe.evaluation_gyms
 
 
 def test_tasks(recipe: Recipe, seed: int) -> list[Task]:
-    """Held-out tasks of every evaluated gym: at most ``evaluate.tasks`` of each, ``total`` in all.
+    """Return held-out tasks of every evaluated gym: at most ``evaluate.tasks`` per gym, ``total`` in all.
 
-    The same for every seed, unless ``evaluate.draw`` says that each draws its own.
+    They are the same for every seed, unless ``evaluate.draw`` is ``seed``.
     """
     drawn = ("evaluate", seed) if recipe.evaluate.draw == "seed" else ("evaluate",)
     among = {gym: _only(recipe, gym, tasks_of(recipe, gym, "test")) for gym in evaluation_gyms(recipe)}
@@ -147,7 +147,7 @@ def test_tasks(recipe: Recipe, seed: int) -> list[Task]:
 
 
 def equal_shares(there: Mapping[str, int], total: int) -> dict[str, int]:
-    """As many of each as of every other, as far as there are so many; what is left over goes to the first that have more."""
+    """Share a total equally, limited by what each has. The remainder goes to the first that have more."""
     shares = dict.fromkeys(there, 0)
     while (left := total - sum(shares.values())) > 0:
         open_ = [name for name, most in there.items() if shares[name] < most]
@@ -160,7 +160,7 @@ def equal_shares(there: Mapping[str, int], total: int) -> dict[str, int]:
 
 
 def _only(recipe: Recipe, gym: str, tasks: list[Task]) -> list[Task]:
-    """Those of the tiers, or compositions, that ``gyms.NAME.only`` lists. Raises ConfigError where there is none."""
+    """Return the tasks of the tiers or compositions in ``gyms.NAME.only``. Raises ConfigError if there are none."""
     only = recipe.gym(gym).only
     if not only:
         return tasks
@@ -171,14 +171,14 @@ def _only(recipe: Recipe, gym: str, tasks: list[Task]) -> list[Task]:
 
 
 def demonstration_tasks(recipe: Recipe, gym: str, seed: int) -> list[Task]:
-    """All training tasks of a gym in the order in which they are demonstrated: random, and the same for the same seed."""
+    """Return all training tasks of a gym in the order of demonstrations: random, and the same for the same seed."""
     return sorted(tasks_of(recipe, gym, "train"), key=lambda task: derive_seed("demonstrate", seed, task.key))
 
 
 def rl_tasks(recipe: Recipe, gym: str, used: Collection[str], options: dict[str, Any] | None = None) -> list[Task]:
-    """Training tasks without those that demonstrations used up.
+    """Return the training tasks that demonstrations did not use.
 
-    Raises ConfigError when demonstrations left nothing to train on.
+    Raises ConfigError if none are left.
     """
     unused = [task for task in tasks_of(recipe, gym, "train", options) if task.key not in used]
     if not unused:
@@ -190,9 +190,9 @@ def rl_tasks(recipe: Recipe, gym: str, used: Collection[str], options: dict[str,
 
 
 def users_of(recipe: Recipe, played: Collection[str], *, role: str) -> dict[str, User]:
-    """Who answers in each gym that is played. role: train, demonstrate or evaluate; demonstrations name one for all.
+    """Return the user of each played gym. role: train, demonstrate or evaluate; demonstrations name one user for all.
 
-    The profile's user model is asked at the address that the profile knows for it, where the recipe gives none.
+    The profile's user model gets the profile's address, unless the recipe gives one.
     """
     chosen = (
         recipe.demonstrations.user if role == "demonstrate" else recipe.evaluate.user if role == "evaluate" else None
@@ -201,7 +201,7 @@ def users_of(recipe: Recipe, played: Collection[str], *, role: str) -> dict[str,
 
 
 def own_user_url(recipe: Recipe) -> str | None:
-    """Address of the server that a run starts for its users; None where it starts none."""
+    """Return the address of the server that a run starts for its users. None if it starts none."""
     hardware = recipe.hardware
     if hardware.user_url is not None or (hardware.user_gpus is None and hardware.user_command is None):
         return None
@@ -225,7 +225,7 @@ PLAYED: dict[str, tuple[str, Callable[[Recipe], Collection[str]]]] = {
 
 
 def gym_config(recipe: Recipe, *, evaluation: bool = False) -> dict[str, dict[str, Any]]:
-    """Options of each gym that has any. evaluation: those of the held-out evaluation, where they differ."""
+    """Return the options of each gym that has any. evaluation: those of the held-out evaluation, where they differ."""
     options = {
         name: {**setup.config, **(setup.evaluation if evaluation else {})} for name, setup in recipe.gyms.items()
     }
