@@ -1,4 +1,4 @@
-"""The library: everything a researcher can ask for, typed, without a server.
+"""The library: typed functions for everything a researcher can ask for, without a server.
 
     import userrl
 
@@ -6,7 +6,8 @@
     print(trained)
     trained.to_polars()
 
-Importing it is quick and loads no torch. State is kept under ``.userrl/`` in the working directory, or in ``$USERRL_HOME``.
+Importing it is quick and loads no torch. State is stored in ``.userrl/`` in the working directory, or in
+``$USERRL_HOME``.
 """
 
 from userrl.api.audit import audit_credit, audit_judge

@@ -58,7 +58,7 @@ def test_a_persons_values_are_shown_as_theirs_and_not_as_the_base_s(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("extends: equalized-r2g\ncredit: {gamma: 0.93}\nprofiles: {laptop: {algorithm: {lr: 0.0003}}}\n")
     lines = runner.invoke(app, ["show", str(file), "--profile", "laptop"]).output.splitlines()
-    assert lines[1] == "yours; the rest is recipe equalized-r2g: UserRL 4.1 and table 6"
+    assert lines[1] == "your own; other values from recipe equalized-r2g: UserRL 4.1 and table 6"
     came_from = {
         line.split()[0]: line.split(maxsplit=2)[2] for line in lines if line.startswith(("credit", "algorithm"))
     }

@@ -67,7 +67,7 @@ def test_an_audit_of_credit_is_printed_and_stored_as_a_run_of_its_own(
     monkeypatch.setenv("USERRL_HOME", str(home))
     credit([str(folder)], groups=2, group=2, k=1, horizon=2)
     shown = capsys.readouterr().out
-    assert "split-half reliability of what turns were worth, at K 1" in shown
+    assert "split-half reliability of true advantages, with 1 continuations" in shown
     assert "r2g/r2g/centred" in shown
     credit([str(folder)], groups=2, group=2, k=1, horizon=2, as_json=True)
     (found,) = json.loads(capsys.readouterr().out)

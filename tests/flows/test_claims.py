@@ -188,7 +188,7 @@ def test_the_endpoint_is_the_mean_of_the_last_three_evaluations_in_the_last_fift
     assert str(table.verdict) == "undecided (3 of 8 seeds)"
     assert (
         "Fewer than three evaluations within the last fifth of the budget at seeds 101, 102, 103: "
-        "the score there is the mean of those." in table.says
+        "their score is the mean of these evaluations." in table.says
     )
     assert "**Undecided (3 of 8 seeds), in miniature, on errand.**" in claim_document(table).markdown()
 
@@ -244,7 +244,7 @@ def test_a_sign_that_turns_at_another_rate_is_said_in_the_verdict(tmp_path: Path
         "follow-up": "the reverse",
     }
     said = claim_document(table).markdown()
-    assert "**Reproduced, in miniature, on errand and wish, but its sign turns at half the learning rate.**" in said
+    assert "**Reproduced, in miniature, on errand and wish, but its sign changes at half the learning rate.**" in said
     assert "At half the learning rate, 6 seeds: −1.000 [−1.000, −1.000] (98 %)." in said
     assert "With a reward at the end alone, 8 seeds: −1.000 [−1.000, −1.000] (98 %): the reverse." in said
     assert "On fresh seeds, 8 seeds: −1.000 [−1.000, −1.000] (98 %): the reverse." in said

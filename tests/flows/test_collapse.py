@@ -79,7 +79,7 @@ def test_the_alarm_says_it_in_a_sentence_and_a_recipe_may_stop_on_it_or_turn_it_
     history = curve(*NAIVE_SUM)
     (alarm,) = fell(history, alarm_rules({"validation_fell": "stop"}))
     assert (alarm.name, alarm.step, alarm.action) == ("validation_fell", 40, "stop")
-    assert alarm.sentence().startswith("Alarm validation_fell at step 40: two validations in a row lie far below")
+    assert alarm.sentence().startswith("Alarm validation_fell at step 40: two validations in a row are far below")
     assert fell(history, alarm_rules({"validation_fell": False})) == []
 
 

@@ -127,7 +127,7 @@ def test_make_run_answers_a_finished_run_without_a_server(newer_home: Path) -> N
     done = subprocess.run(command, env=environment(newer_home), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(
-        f"run      {FINISHED} is finished: every stage is reused, and no server was started\n"
+        f"run      {FINISHED} is already finished: every stage is reused, and no server was started\n"
     )
     assert "SFT" in done.stdout
     assert not (newer_home / "logs").exists()

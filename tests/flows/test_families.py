@@ -91,6 +91,6 @@ def test_a_report_says_which_gym_was_forgotten_by_whom_and_since_when() -> None:
         "RL last step": {"wish": GymScore(score=0.0, stderr=0.0), "errand": GymScore(score=0.7, stderr=0.03)},
     }
     assert forgotten_sentences(table) == (
-        "Forgotten at wish: RL last step scores 0.000 ± 0.000, start scored 0.700 ± 0.030.",
-        "Forgotten at errand: RL last step scores 0.700 ± 0.030, RL scored 0.800 ± 0.030.",
+        "Forgetting at wish: RL last step scores 0.000 ± 0.000, start scored 0.700 ± 0.030.",
+        "Forgetting at errand: RL last step scores 0.700 ± 0.030, RL scored 0.800 ± 0.030.",
     )

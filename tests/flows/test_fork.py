@@ -83,7 +83,7 @@ def test_the_report_has_best_and_last_of_each_branch_and_scores_by_tier(finished
         assert last["score"] is not None
     assert {"errand depth-1", "errand depth-3", "wish size-4"} <= set(report["tiers"]["longer"])
     page = (Path(report["folder"]) / "report.md").read_text()
-    assert "One seed: how these runs differ, not the schedules." in page
+    assert "One seed shows how these runs differ, not the schedules." in page
 
 
 def test_a_branch_killed_in_its_middle_is_resumed_to_the_weights_of_an_uninterrupted_run(

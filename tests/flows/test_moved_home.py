@@ -97,7 +97,7 @@ def test_a_run_in_a_home_that_was_moved_continues_where_it_was(tmp_path: Path) -
     kept = [json.loads(path.read_text())["at"] for path in sorted(tmp_path.glob("new/runs/*/stages/*/result.json"))]
     again, said = result(start(tmp_path / "new", overrides=TINY, until="rl-1"))
     assert again["run"] == first["run"]
-    assert [said.count(f"{stage}: reused, finished earlier") for stage in ("distill", "sft")] == [1, 1]
+    assert [said.count(f"{stage}: reused, because it finished earlier") for stage in ("distill", "sft")] == [1, 1]
     assert Path(again["checkpoint"]).is_relative_to(tmp_path / "new")
     results = sorted(tmp_path.glob("new/runs/*/stages/*/result.json"))
     assert [path.parent.name for path in results] == ["distill", "rl-1", "sft"]

@@ -89,7 +89,7 @@ def test_a_stored_run_of_a_gym_without_its_package_opens_and_says_what_to_instal
     shown = CliRunner().invoke(runs, ["show", run.id])
     assert (shown.exit_code, [line for line in shown.output.splitlines() if "install" in line]) == (
         0,
-        [f"to play on: {SENTENCE}"],
+        [f"to play it: {SENTENCE}"],
     )
     with open_warehouse(tmp_path / "warehouse") as warehouse:
         assert warehouse.sql("select gym, count(*) from turns group by 1").fetchall() == [("voice", 2)]

@@ -44,20 +44,20 @@ def test_playing_shows_each_turn_reward_as_it_falls_and_the_score() -> None:
     inquiries = [detail["inquiry"] for detail in task.payload["details"]]
     done = call("play", "intention", "--task", task.id, typed="\n".join(["nonsense", *inquiries]))
     assert done.exit_code == 0
-    assert "-- turn 1: reward 0.000, so far 0.000" in done.output
+    assert "-- turn 1: reward 0.000, total 0.000" in done.output
     assert f"Solved after {len(inquiries) + 1} turns" in done.output
     assert done.output.index("turn 1") < done.output.index("turn 2")
 
 
 def test_playing_as_the_user_lets_the_scripted_agent_ask() -> None:
     done = call("play", "persuade", "--as", "user", "--skill", "1", typed="Hm.\n4\nOh.\n7\n")
-    assert "-- turn 1: reward +0.500, so far 0.500" in done.output
+    assert "-- turn 1: reward +0.500, total 0.500" in done.output
     assert "Solved after 2 turns; score 1.000." in done.output
 
 
 def test_what_was_played_is_kept_and_shown(tmp_path: Path) -> None:
     done = call("play", "travel", "--name", "ada", typed="[search] hotel\nquit\n")
-    traj_id = int(done.output.partition("Kept: userrl show ")[2].split(",")[0])
+    traj_id = int(done.output.partition("Stored: userrl show ")[2].split(",")[0])
     with open_warehouse(tmp_path / "home" / "warehouse") as warehouse:
         (row,) = warehouse.rows("FROM people")
         (turn,) = warehouse.rows("FROM turns WHERE traj_id = $id", id=traj_id)

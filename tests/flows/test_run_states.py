@@ -128,7 +128,7 @@ def test_a_run_that_cannot_be_read_hides_no_other(home, torn):
     listed = userrl("runs", "list", "--json")
     assert [row["run"] for row in json.loads(listed.stdout)] == ["b"]
     assert listed.stderr.count("\n") == 1
-    assert "a/run.json cannot be read; that run is left out." in listed.stderr
+    assert "a/run.json cannot be read; this run is skipped." in listed.stderr
     assert userrl("runs", "show", "b").exit_code == 0
 
 
@@ -143,7 +143,7 @@ def test_a_changed_letter_in_the_record_of_a_run_is_named_and_changes_no_value(h
     file.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
     listed = userrl("runs", "list", "--json")
     assert [row["run"] for row in json.loads(listed.stdout)] == ["a"]
-    assert "b/run.json cannot be read; that run is left out." in listed.stderr
+    assert "b/run.json cannot be read; this run is skipped." in listed.stderr
     file.write_bytes(whole)
     assert load(run.folder).info == info
 

@@ -58,7 +58,7 @@ def test_a_run_serves_its_users_from_the_first_stage_that_needs_them_to_its_end(
         assert answers(there)
         ensure("rl")
     assert not answers(there)
-    assert said[0] == f"Qwen/Qwen3-32B is served as user on port {port}"
+    assert said[0] == f"serving Qwen/Qwen3-32B as simulated user on port {port}"
 
 
 def test_it_is_stopped_when_the_run_fails(tmp_path, monkeypatch, port):

@@ -152,7 +152,7 @@ def test_runs_stop_ends_a_stage_that_is_training_and_leaves_a_checkpoint(learnt,
 
     with pytest.raises(TrainingError, match="was stopped by `userrl runs stop`"):
         execute(plan.job(run, "rl-1", learnt), progress=progress)
-    assert asked[0].communicate()[0] == f"asked {run.id} to stop; its last checkpoint stays\n"
+    assert asked[0].communicate()[0] == f"stopping {run.id}; its last checkpoint stays\n"
     assert (run.stage("rl-1") / "output.txt").read_text().startswith("stopped in rl-1; the next start continues")
     assert checkpoints(run)
     run.forget_stop()

@@ -331,7 +331,7 @@ def test_a_grid_of_horizons_and_attempts_is_one_table_and_one_plot_data(here: Pa
     best = {row["horizon"]: float(row["best_at_k"]) for row in rows if row["k"] == "4"}
     assert best["4"] < best["16"]
     drawn = (here / "grid.svg").read_text()
-    assert {"score by turns allowed", "best of k attempts, 16 turns"} <= set(re.findall(r">([^<>]+)</text>", drawn))
+    assert {"score by horizon", "best of k attempts, 16 turns"} <= set(re.findall(r">([^<>]+)</text>", drawn))
     process = userrl(here, *words[:-4], "--horizon", "4", "--attempts", "4", "--out", str(here / "one.csv"))
     _, complaints = process.communicate(timeout=300)
     assert process.returncode == 0, complaints

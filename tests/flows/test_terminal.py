@@ -74,7 +74,7 @@ def test_a_table_is_never_wider_than_the_terminal_and_shows_what_fits(natural, w
 def test_long_cells_and_middle_columns_are_left_out_with_a_mark():
     names = [f"column_{n}" for n in range(8)]
     lines, note = table(Rows(names, [["x" * 30, *range(6), "日本語" * 9]]), 60)
-    assert note == "5 of 8 columns shown; --vertical shows everything, --out FILE keeps it"
+    assert note == "5 of 8 columns shown; --vertical shows everything, --out FILE saves it"
     assert "…" in lines[0].split()
     assert "日本…" in lines[2]
     assert table(Rows(["a"], [[1]]), 60) == (["a", "─", "1"], None)

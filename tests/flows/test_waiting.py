@@ -53,7 +53,7 @@ def test_a_reused_stage_says_so_once_and_an_earlier_reuse_is_not_told_again(tmp_
     (run.stage("distill") / "reused").touch()
     screen.update(run)
     screen.update(run)
-    assert capsys.readouterr().out.splitlines() == ["distill      reused, finished earlier with the same inputs"]
+    assert capsys.readouterr().out.splitlines() == ["distill      reused: finished earlier with the same inputs"]
 
 
 def test_the_latest_report_is_the_newest_there_is_while_another_run_trains(tmp_path, monkeypatch):

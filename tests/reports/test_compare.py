@@ -85,7 +85,7 @@ def test_checkpoints_are_paired_over_tasks_and_say_nothing_about_recipes(agents:
         "no number of attempts at these tasks would show a difference of 0.02" in s
         for s in comparison_sentences(report)
     )
-    assert any(s.startswith("One run each: nothing about the recipes") for s in comparison_sentences(report))
+    assert any(s.startswith("Each recipe has one run") for s in comparison_sentences(report))
 
 
 def test_attempts_at_one_task_are_said_to_be_as_alike_as_they_are(agents: Path) -> None:
@@ -130,7 +130,7 @@ def test_tasks_that_only_one_side_played_count_in_no_comparison(tmp_path: Path) 
         0.5,
         1.0,
     ]
-    assert "'all tasks' are those that every side played" in comparison_sentences(report)[0]
+    assert "'all tasks' covers the tasks that every side played" in comparison_sentences(report)[0]
 
 
 def test_a_run_beside_a_recipe_is_not_paired(recipes: Path) -> None:
@@ -203,7 +203,7 @@ def test_a_group_counts_what_trained_and_neither_evaluations_nor_arms_of_claims(
         side = find_sides(warehouse, ["recipe=r,seed=*", "other"])[0][0]
         assert [member.run_id for member in side.runs] == ["r-s0", "shared-arm"]
         assert side.left_out == (
-            "recipe=r,seed=*: evaluations of one checkpoint and arms of claims, left out: arm, evaluate-step-000004.",
+            "recipe=r,seed=*: left out, because they are evaluations of one checkpoint or arms of claims: arm, evaluate-step-000004.",
         )
         side = find_sides(warehouse, ["run_id=evaluate-*", "other"])[0][0]
         assert [member.run_id for member in side.runs] == ["evaluate-step-000004"]

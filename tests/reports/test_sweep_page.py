@@ -24,7 +24,7 @@ def test_a_sweep_s_page_claims_what_its_fresh_seeds_say(tmp_path: Path) -> None:
                 params={"gamma": gamma}, distributions={"gamma": options}, value=value, user_attrs=attrs
             )
         )
-    assert "fresh seeds are still to come" in sweep_document(space, study, at_work=False).text()
+    assert "Fresh seeds have not been run yet" in sweep_document(space, study, at_work=False).text()
     fresh = [{"trial": 1, "seed": seed, "values": [value]} for seed, value in ((101, 0.7), (102, 0.8))]
     study.set_user_attr("confirmed", fresh)
     text = sweep_document(space, study, at_work=False).text()

@@ -86,7 +86,7 @@ def test_what_no_driver_works_on_is_cancelled_in_the_status(tmp_path: Path, monk
     write_json(tmp_path / "sweeps" / "gammas" / "space.json", {"space": sweep.space.model_dump(mode="json")})
     told = CliRunner().invoke(app, ["status", "gammas"]).output.splitlines()
     assert told[0] == "gammas: 2 of 4 trials done, recipe equalized-r2g, profile laptop"
-    assert told[1] == "nothing works on it; start the sweep again to continue"
+    assert told[1] == "the sweep is not running; start it again to continue"
     assert [line.split()[1] for line in told[2:6]] == ["complete", "complete", "cancelled", "cancelled"]
     assert told[-1] == "next: userrl sweep best gammas"
 

@@ -63,7 +63,7 @@ def test_after_a_slow_answer_over_many_files_it_says_what_makes_it_quicker(
     monkeypatch.setattr("flows.cli.looking.sql.MANY_FILES", 1)
     _, note = ask(tmp_path, "SELECT 1", "--json")
     assert "note:" not in quiet
-    assert "files of ended runs lie here; `userrl warehouse compact` makes few of them" in note
+    assert "files of ended runs; `userrl warehouse compact` merges them" in note
     compact(tmp_path)
     assert "note:" not in ask(tmp_path, "SELECT 1", "--json")[1]
 

@@ -1,1 +1,1 @@
-"""Audits of what training learns from: credit rules and judges of turns."""
+"""Audits of the training signal: credit rules and turn judges."""

@@ -1,6 +1,6 @@
-"""How far each credit rule agrees with what turns are worth to a frozen policy.
+"""The agreement of each credit rule with the true advantage of turns under a frozen policy.
 
-The result is stored in the warehouse as a run of its own: a metric per rule and measure, and an event with the settings.
+The result is stored in the warehouse as a separate run: a metric per rule and measure, and an event with the settings.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CreditAudit:
-    """The audit of one checkpoint. run: the run that it is stored as. settings: gym, horizon, sizes, seed and seconds."""
+    """The audit of one checkpoint. run: the run that stores it. settings: gym, horizon, sizes, seed and seconds."""
 
     checkpoint: str
     label: str
@@ -61,7 +61,7 @@ class CreditAudit:
         }
 
     def to_polars(self) -> pl.DataFrame:
-        """Return the measures: a row for each goal and rule. A measure that is not defined is null."""
+        """Return the measures, one row per goal and rule. An undefined measure is null."""
         import polars as pl
 
         rows = [
@@ -72,7 +72,7 @@ class CreditAudit:
         return pl.DataFrame(rows, infer_schema_length=None)
 
     def table(self, goal: str = "sum", loss: str = "trajectory_mean") -> str:
-        """Return the rules of one goal and loss aggregation as text. Raises ConfigError for a goal or loss that is not known."""
+        """Return the rules of one goal and loss aggregation as text. Raises ConfigError for an unknown goal or loss."""
         check_table(goal, loss)
         return "\n".join(_lines(self, goal, loss))
 
@@ -81,7 +81,7 @@ class CreditAudit:
 
 
 def check_table(goal: str, loss: str) -> None:
-    """Raise ConfigError for a goal or a loss aggregation that an audit does not have."""
+    """Raise ConfigError for a goal or loss aggregation that an audit does not have."""
     if goal not in GOALS:
         raise ConfigError(f"--goal is {', '.join(GOALS)}, not '{goal}'.")
     if loss not in get_args(Aggregation):
@@ -101,7 +101,7 @@ def audit_checkpoint(
 ) -> CreditAudit:
     """Audit the credit rules with one checkpoint as the policy, store the result and return it.
 
-    progress: gets the prefixes that are done and all prefixes. Raises ConfigError or CheckpointError.
+    progress: called with the number of finished prefixes and of all prefixes. Raises ConfigError or CheckpointError.
     """
     checkpoint = frozen(who)
     where, turns = _gym(checkpoint, gym), horizon or _horizon(checkpoint)
@@ -162,14 +162,14 @@ def _store(frozen: Frozen, found: Audit, settings: dict[str, Any]) -> str:
             numbers |= {f"audit/{goal}.{rule}/{key}": value for key, value in _numbers(row).items()}
         numbers |= {f"audit/{goal}.worth/{key}": value for key, value in _by_kind(found.kinds[goal]).items()}
     with TurnLog.open(warehouse_dir(), run_id, run_fields={**fields, "name": label}) as log:
-        log.event("rewind", stage="audit")  # a repeated command takes the place of what it did before
+        log.event("rewind", stage="audit")  # a repeated command replaces its earlier result
         log.event("credit_audit", stage="audit", checkpoint=frozen.id, identity=found.identity, **settings)
         log.metrics(numbers, stage="audit", step=0)
     return run_id
 
 
 def _numbers(row: Measures) -> dict[str, float]:
-    """One number per measure and limit; those that are not defined are left out."""
+    """Return one number per measure and limit. Undefined ones are left out."""
     numbers = {"silent": row.silent, "gap": row.gap, "true_gap": row.true_gap, "mean": row.mean, "rms": row.rms}
     numbers |= {"reliability": row.reliability, "significant": float(row.significant)}
     numbers |= {"push": row.push.group, "push_turn": row.push.turn, "silent_below": row.push.silent}
@@ -193,20 +193,18 @@ def _lines(shown: CreditAudit, goal: str, loss: str) -> Iterator[str]:
     found, settings = shown.audit, shown.settings
     yield (
         f"{plain(shown.label)} at {settings['gym']}, horizon {settings['horizon']}: {found.tasks} tasks x {settings['group']}, "
-        f"{found.turns} turns, {found.continuations} continuations, {settings['cpu_seconds']:.0f} CPU-s; the sum identity holds "
-        f"within {found.identity:.0e}"
+        f"{found.turns} turns, {found.continuations} continuations, {settings['cpu_seconds']:.0f} CPU seconds; "
+        f"the sum identity holds within {found.identity:.0e}"
     )
     reliabilities = ", ".join(f"{name} {number(value, 2)}" for name, value in found.reliability.items())
-    yield f"split-half reliability of what turns were worth, at K {settings['k']}: {reliabilities}"
+    yield f"split-half reliability of true advantages, with {settings['k']} continuations: {reliabilities}"
     rows = ranked(found, goal, loss)
     if not found.reliability[goal] >= RANKED_FROM:
-        yield (
-            f"  too little to rank rules by ({RANKED_FROM} is needed): rules stand in no order; give it more --groups or --k"
-        )
+        yield (f"  too low to rank rules ({RANKED_FROM} is needed), so rules are not ordered; use more --groups or --k")
         rows = [row for row in found.measures[goal] if row.rule.aggregation == loss]
     yield (
         f"{goal}, {loss}".ljust(26)
-        + "cosine [95 %]          reliab.  within  between  wrong  silent  on-stop (true)    mean    rms  push (turn)"
+        + "cosine [95 %]          reliab.  within  between  wrong no-grad  on-stop (true)    mean    rms  bias (turn)"
     )
     for row in rows:
         estimates = (row.reliability, row.within.estimate, row.between.estimate, row.wrong.estimate, row.silent)
@@ -222,7 +220,7 @@ def _lines(shown: CreditAudit, goal: str, loss: str) -> Iterator[str]:
     if len(kinds) > 1:
         titles = "".join(f"{kind:>22}" for kind in kinds)
         yield (
-            f"by what turns do, in RMS{titles}\n{'worth':26}{''.join(f'{with_limits(kinds[kind], 2):>22}' for kind in kinds)}"
+            f"RMS by kind of turn{titles}\n{'true advantage':26}{''.join(f'{with_limits(kinds[kind], 2):>22}' for kind in kinds)}"
         )
         for row in rows:
             cells = "".join(f"{with_limits(row.kinds[kind], 2):>22}" for kind in kinds)
@@ -232,6 +230,6 @@ def _lines(shown: CreditAudit, goal: str, loss: str) -> Iterator[str]:
             yield f"{name.rpartition(' ')[0]}: not possible here ({plain(why)})"
     significant = max((row.significant for row in rows), default=0)
     yield (
-        f"wrong and silent: of the {significant} turns whose worth is beyond two standard errors; intervals over tasks"
+        f"wrong, no-grad: shares of the {significant} turns whose true advantage exceeds two standard errors; intervals over tasks"
     )
-    yield f"all of it: userrl sql \"select name, value from metrics where run_id = '{shown.run}'\""
+    yield f"all values: userrl sql \"select name, value from metrics where run_id = '{shown.run}'\""

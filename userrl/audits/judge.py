@@ -1,6 +1,6 @@
-"""A judge of turns over stored conversations, compared with the rule judge and with itself.
+"""A turn judge on stored conversations, compared with the rule judge and with itself.
 
-Nothing is trained and nothing is stored: the question is whether the judge is worth training with, and what it costs.
+Nothing is trained or stored. The audit tells whether the judge is worth training with, and what it costs.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class JudgeAudit:
-    """How a judge of turns agrees with the rule judge and with itself, and what its calls cost.
+    """The agreement of a turn judge with the rule judge and with itself, and the cost of its calls.
 
-    conversations, readings: how many were judged, and how often in all. marked: readings with usable marks beside the rule
-    judge's. price: in dollars, None where the price of a call is not known. errors: calls without a usable reply, by reason.
+    conversations, readings: numbers of judged conversations, and of judgements. marked: readings with usable marks and rule
+    marks. price: in dollars, None if the price of a call is unknown. errors: calls without a usable reply, by reason.
     """
 
     run: str
@@ -58,7 +58,7 @@ class JudgeAudit:
         return {**asdict(self), "with_rule": _fields(self.with_rule), "with_itself": _fields(self.with_itself)}
 
     def to_polars(self) -> pl.DataFrame:
-        """Return the agreement: a row with the rule judge and a row with itself."""
+        """Return the agreement: one row with the rule judge and one with itself."""
         import polars as pl
 
         rows = [
@@ -72,7 +72,7 @@ class JudgeAudit:
 
 
 def audit_judge(run: str, who: str | Mapping[str, Any] | None, *, repeats: int, phase: str, most: int) -> JudgeAudit:
-    """Let a judge read stored conversations and compare its marks with the rule judge's, and with its own of other readings.
+    """Judge stored conversations and compare the marks with the rule judge's, and with those of other readings.
 
     who: ``rule``, a model's name, or the recipe's judge keys; None is the run's own judge. Raises ConfigError.
     """
@@ -102,7 +102,7 @@ def _config(who: str | Mapping[str, Any] | None, own: JudgeConfig | None) -> Jud
 
 
 async def _read(judge: TurnJudge, stored: Sequence[Trajectory], repeats: int) -> list[list[Judgement]]:
-    """Return all readings, [conversations][repeats]. The server's own limit says how many are asked at once."""
+    """Return all readings, [conversations][repeats]. The server's own limit bounds the parallel requests."""
     try:
         return [
             [reading for reading in readings if reading is not None]
@@ -155,11 +155,11 @@ def _lines(found: JudgeAudit) -> Iterator[str]:
     yield f"with the rule judge: {_in_words(found.with_rule, plain(found.judge), 'the rule judge')}"
     yield f"with itself:         {_in_words(found.with_itself, 'the first reading', 'the second')}"
     yield "categories: " + ", ".join(f"{kind} {count}" for kind, count in sorted(found.categories.items()))
-    price = "price not known" if found.price is None else f"${found.price:.4f}"
-    tokens = f"{found.prompt_tokens} tokens read and {found.completion_tokens} written"
+    price = "price unknown" if found.price is None else f"${found.price:.4f}"
+    tokens = f"{found.prompt_tokens} prompt tokens and {found.completion_tokens} completion tokens"
     yield f"cost: {price}, {tokens}, {found.seconds:.1f} s of calls"
     for error, count in found.errors.items():
-        yield f"  no usable reply {count} times: {plain(error)}"
+        yield f"  no usable reply ({count} times): {plain(error)}"
 
 
 def _in_words(found: Agreement, first: str, second: str) -> str:
@@ -167,6 +167,6 @@ def _in_words(found: Agreement, first: str, second: str) -> str:
         return "nothing to compare"
     apart = "" if found.apart is None else f" ({found.apart:.1f} turns apart on average)"
     return (
-        f"{found.share:.1%} of {found.turns} turns alike; the -1 at the same turn {found.same_turn} of {found.both} "
-        f"times{apart}, found by {first} alone {found.only_first}, by {second} alone {found.only_second}"
+        f"same mark on {found.share:.1%} of {found.turns} turns; -1 at the same turn {found.same_turn} of {found.both} "
+        f"times{apart}; -1 only from {first}: {found.only_first}, only from {second}: {found.only_second}"
     )

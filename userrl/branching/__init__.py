@@ -1,1 +1,1 @@
-"""Other ways on from a turn of a stored conversation."""
+"""Alternative continuations from a turn of a stored conversation."""

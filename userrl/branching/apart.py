@@ -1,6 +1,6 @@
-"""Play on from a turn in a process of its own, so that the caller loads no model and can end the work at a time limit.
+"""Continuation of a conversation in a separate process, so that the caller loads no model and can enforce a time limit.
 
-The request goes in as JSON on the process's input; the ways on, or one sentence of refusal, come back as JSON on its output.
+The process reads the request as JSON. It writes the continuations, or one sentence of refusal, as JSON.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LAST_LINES = 3
 
 
 class BranchAnswer(BaseModel):
-    """The answer of the process: the ways on, or a sentence that says why there are none."""
+    """The answer of the process: continuations, or a sentence that says why there are none."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -33,7 +33,7 @@ class BranchAnswer(BaseModel):
 
 
 async def branch_apart(request: BranchRequest, seconds: float) -> tuple[Way, ...]:
-    """Play on from the turn in a process of its own and return the ways on. The process is killed after so many seconds.
+    """Continue from the turn in a separate process and return the continuations. The process is killed at the time limit.
 
     Raises ConfigError with the sentence of a refusal or at the time limit, and TrainingError for a process that died.
     """
@@ -55,7 +55,7 @@ async def branch_apart(request: BranchRequest, seconds: float) -> tuple[Way, ...
         ) from None
     finally:
         if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):  # what it started ends with it
+            with contextlib.suppress(ProcessLookupError):  # its children end with it
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
     try:

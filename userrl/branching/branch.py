@@ -1,4 +1,4 @@
-"""Play on from a turn of a stored conversation several times, with other draws or with another reply. Nothing is logged.
+"""Continue a stored conversation from one turn several times, with new random draws or another reply. Nothing is logged.
 
 No model is imported before `play_on` is called, so a web server may import the request and the result.
 """
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     import polars as pl
 
 NARROWEST = 24
-"""Characters that a column has at least; more columns stand below each other."""
+"""Minimum width of a column in characters. Columns that do not fit are printed below."""
 
 
 class BranchRequest(BaseModel):
-    """What is played on. trajectory: its traj_id. edit: what the agent says in that turn. policy: a run or checkpoint's folder."""
+    """A request. trajectory: its traj_id. edit: the agent's reply in that turn. policy: a run or a checkpoint's folder."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -50,7 +50,7 @@ class BranchRequest(BaseModel):
 
 
 class WayTurn(BaseModel):
-    """A turn of one way on."""
+    """A turn of one continuation."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -63,7 +63,7 @@ class WayTurn(BaseModel):
 
 
 class Way(BaseModel):
-    """One way on: its turns from the one that was played anew, and how it ended."""
+    """One continuation: its turns from the replayed one, and how it ended."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -74,7 +74,7 @@ class Way(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Branches:
-    """A stored conversation and the ways on from one of its turns. player: the label of the checkpoint that plays on."""
+    """A stored conversation and the continuations from one of its turns. player: the label of the continuing checkpoint."""
 
     request: BranchRequest
     stored: Trajectory
@@ -83,16 +83,16 @@ class Branches:
 
     @property
     def ways(self) -> tuple[Way, ...]:
-        """The ways on, each from the turn that was played anew."""
+        """The continuations, each from the replayed turn."""
         return tuple(_way(each, self.request.turn) for each in self.played)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the ways on as JSON."""
+        """Return the continuations as JSON."""
         ways = [way.model_dump(mode="json") for way in self.ways]
         return {"trajectory": self.request.trajectory, "turn": self.request.turn, "ways": ways}
 
     def to_polars(self) -> pl.DataFrame:
-        """Return the turns of the ways on: a row for each way (from 1) and turn, with the way's score."""
+        """Return one row per continuation (from 1) and turn, with the continuation's score."""
         import polars as pl
 
         rows = [
@@ -106,16 +106,16 @@ class Branches:
         task, request = self.stored.task, self.request
         title = (
             f"{task.gym} {plain(task.id)}, trajectory {request.trajectory} from turn {request.turn}; "
-            f"{plain(self.player)} goes on"
+            f"continued by {plain(self.player)}"
         )
         width = shutil.get_terminal_size((120, 24)).columns
         return "\n".join([title, *side_by_side([self.stored, *self.played], request.turn, width)])
 
 
 def play_on(request: BranchRequest) -> Branches:
-    """Play on from the turn ``k`` times. The gym, users and prompts are the run's own.
+    """Continue from the turn ``k`` times, with the run's own gym, users and prompts.
 
-    Raises ConfigError, CheckpointError or GymError where the conversation cannot be replayed or the checkpoint is missing.
+    Raises ConfigError, CheckpointError or GymError if the conversation cannot be replayed or the checkpoint is missing.
     """
     stored, run = stored_conversation(request.trajectory)
     if reason := why_not(stored.task.gym, stored.user):
@@ -144,7 +144,7 @@ def play_on(request: BranchRequest) -> Branches:
 
 
 def _reply(text: str) -> str:
-    """Return a whole reply as it is, and ``answer H1`` as the call that it means."""
+    """Return a whole reply unchanged, and ``answer H1`` as a call."""
     choice, _, content = text.partition(" ")
     if parse_text(text).call is None and choice in CHOICES:
         return render_call(InteractCall(choice, content))
@@ -167,7 +167,7 @@ def _way(played: Trajectory, turn: int) -> Way:
 
 
 def side_by_side(ways: Sequence[Trajectory], turn: int, width: int) -> Iterator[str]:
-    """Yield the lines of the stored conversation and its ways on: a column each, as many columns as there is room for."""
+    """Yield lines with the stored conversation and its continuations as columns, as many as fit side by side."""
     across = max(min(len(ways), width // (NARROWEST + 3)), 1)
     each = (width - 3 * (across - 1)) // across
     for first in range(0, len(ways), across):
@@ -195,7 +195,7 @@ def _said(way: Trajectory, place: int, width: int) -> list[str]:
     turn = way.turns[place - 1]
     call = f"{turn.choice}: {turn.content}" if turn.choice else turn.message
     reward = "not scored" if turn.reward is None else number(turn.reward, sign=True)
-    texts = f"{place}. {plain(call or '')}", f"< {plain(turn.observation)}"
+    texts = f"{place}. {plain(call or '')}", f"reply: {plain(turn.observation)}"
     return [*(line for text in texts for line in textwrap.wrap(text, width) or [""]), f"({reward})"]
 
 

@@ -1,4 +1,4 @@
-"""The process of `branch_apart`: ``python -m userrl.branching.process`` takes a request and gives an answer, both JSON."""
+"""The process of `branch_apart`. ``python -m userrl.branching.process`` reads a request and writes an answer, both JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from userrl_core.processes import die_with_parent
 
 
 def main() -> None:
-    """Answer the request on the input. Whatever libraries print goes to stderr, so that the output is the answer alone."""
+    """Answer the request on stdin. Prints of libraries go to stderr, so that stdout holds only the answer."""
     from userrl.branching.apart import BranchAnswer
     from userrl.branching.branch import BranchRequest, play_on
     from userrl_core.errors import UserRLError

@@ -1,4 +1,4 @@
-"""Tasks of medium difficulty (TARL 3.1): those that a served model passes sometimes."""
+"""Tasks of medium difficulty (TARL 3.1): those that a served model sometimes passes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from userrl_core.served.client import ChatServer
 
 @dataclass(frozen=True, slots=True)
 class Filtered:
-    """Tasks that a model passes sometimes. found: how many were played. unscored: how many of them have no score."""
+    """Tasks that a model sometimes passes. found: number of played tasks. unscored: number of those without a score."""
 
     tasks: tuple[Task, ...]
     found: int
@@ -25,7 +25,7 @@ class Filtered:
 def filter_by_difficulty(
     tasks: Sequence[Task], server: ChatServer, *, attempts: int, least: float, most: float, horizon: int
 ) -> Filtered:
-    """Keep the tasks whose pass rate lies within the bounds. Raises ConfigError where no conversation could be scored."""
+    """Keep the tasks whose pass rate is within the bounds. Raises ConfigError if no conversation could be scored."""
     played = asyncio.run(run_episodes(tasks, OpenAIPolicy(server), horizon=horizon, n=attempts))
     passes: dict[str, list[bool]] = {}
     for trajectory in played:

@@ -1,4 +1,4 @@
-"""A frozen policy with everything it was trained under: its recipe, gyms, users and horizon."""
+"""A frozen policy with its training set-up: recipe, gyms, users and horizon."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """run: that it belongs to. label, id, path: of the checkpoint."""
+    """A frozen checkpoint. run: the run it belongs to. label, id, path: those of the checkpoint."""
 
     run: str
     recipe: Recipe
@@ -23,7 +23,7 @@ class Frozen:
     path: str
 
     def policy(self, seed: int) -> Any:
-        """The local model, sampling as in training."""
+        """Return the local model, with sampling as in training."""
         from userrl.machine.slots import threads
         from userrl.worker.device import device
         from userrl_core.training.local.model import load_model
@@ -47,7 +47,7 @@ class Frozen:
         )
 
     def setting(self, gyms: tuple[str, ...]) -> Setting:
-        """Gyms and users as in training."""
+        """Return gyms and users as in training."""
         from userrl.run.tasks import gym_config, users_of
         from userrl_core.audit.replay import Setting
 
@@ -60,7 +60,7 @@ class Frozen:
 
 
 def frozen(who: str) -> Frozen:
-    """The checkpoint that a run chose, or a checkpoint's folder within a run. Raises ConfigError or CheckpointError."""
+    """Return a run's chosen checkpoint, or a checkpoint folder within a run. Raises ConfigError or CheckpointError."""
     from curricula.load import from_resolved
     from userrl.evaluation.planned import actor_of
     from userrl.run.run import load

@@ -1,7 +1,7 @@
 """Several evaluations as one table and one plot: horizons by attempts (AgentGym-RL figures 8 and 9), users by users.
 
-Every cell is an evaluation of its own: what was played before is taken, and a grid that was killed goes on. Of a trained run
-the model that RL started from stands beside the trained one where horizons or attempts are varied.
+Every cell is a separate evaluation. Earlier evaluations are reused, and a killed grid continues. If horizons or attempts
+vary, a trained run is shown together with the model from which RL started.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _DOUBLING = re.compile(r"(\d+)\.\.(\d+)\Z")
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """What is varied: who plays, who answers, and the most turns. None: as the suite or the recipe says."""
+    """The axes of a grid: policies, users and horizons. None: as the suite or the recipe says."""
 
     who: tuple[str, ...]
     users: tuple[Any, ...]
@@ -49,7 +49,7 @@ class Axes:
 
 
 def horizons(turns: str | int | Sequence[int] | None, suite: str | None) -> tuple[int, ...]:
-    """Return the horizons of ``4,8,16``, ``4..32`` or numbers, else those of the suite. Raises ConfigError for anything else."""
+    """Parse horizons such as ``4,8,16``, ``4..32`` or numbers; default: the suite's. Raises ConfigError for anything else."""
     if turns is None:
         return load_suite(suite).turns if suite else ()
     text = turns if isinstance(turns, str) else ",".join(map(str, [turns] if isinstance(turns, int) else turns))
@@ -67,7 +67,7 @@ def horizons(turns: str | int | Sequence[int] | None, suite: str | None) -> tupl
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One evaluation of a grid. who: as the table calls it; start: whether it is the model that RL started from."""
+    """One evaluation of a grid. who: its name in the table. start: whether it is the model from which RL started."""
 
     request: EvaluateRequest
     who: str
@@ -85,19 +85,19 @@ class Grid:
 
     @property
     def single(self) -> EvaluateRequest | None:
-        """The one evaluation, where nothing is varied."""
+        """The only evaluation, if nothing varies, else None."""
         axes = self.axes
         if len(axes.who) * len(axes.users) * len(axes.turns) > 1:
             return None
         return self._with(axes.who[0], axes.users[0], axes.turns[0])
 
     def cells(self) -> Iterator[Cell]:
-        """Every evaluation, in the order of the table."""
+        """Yield every evaluation, in the order of the table."""
         scaling = len(self.axes.turns) > 1 or (self.base.attempts or 1) > 1
         for who, user, turns in product(self.axes.who, self.axes.users, self.axes.turns):
             run = None if self.base.model else _trained(who)
             trained_with = _trained_with(run) if run else "–"
-            shown = "as set up" if user is None else user if isinstance(user, str) else _spelt(user)
+            shown = "default" if user is None else user if isinstance(user, str) else _spelt(user)
             start = _start(run) if run and scaling else None
             if start is not None:
                 yield Cell(self._with(str(start), user, turns), f"{who} (start)", True, trained_with, shown)
@@ -110,7 +110,7 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class PlayedCell:
-    """One evaluation of a grid that was played: its cell, its run and its scores."""
+    """A finished evaluation of a grid: its cell, its run and its scores."""
 
     cell: Cell
     run: str
@@ -119,7 +119,7 @@ class PlayedCell:
 
 @dataclass(frozen=True, slots=True)
 class GridResult:
-    """A grid that was played. rows: the plot data, a row for each cell, gym and number of attempts. file, plot: where it is."""
+    """A finished grid. rows: the plot data, one row per cell, gym and number of attempts. file, plot: their paths."""
 
     axes: Axes
     played: tuple[PlayedCell, ...]
@@ -133,12 +133,12 @@ class GridResult:
         return any(row.score is not None for each in self.played for row in each.scores)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the plot data, what RL added, and the paths of the files as JSON."""
+        """Return the plot data, the gain from RL, and the paths of the files as JSON."""
         added = _added(self.played)
         return {"rows": list(self.rows), "added": added, "file": str(self.file), "plot": str(self.plot)}
 
     def to_polars(self) -> pl.DataFrame:
-        """Return the plot data: a row for each cell, gym and number of attempts."""
+        """Return the plot data, one row per cell, gym and number of attempts."""
         import polars as pl
 
         return pl.DataFrame(self.rows, infer_schema_length=None)
@@ -146,13 +146,13 @@ class GridResult:
     def __str__(self) -> str:
         added = Items(tuple(map(_added_sentence, _added(self.played))))
         blocks: tuple[Block, ...] = (_table(self.axes, self.played), *([added] if added.items else []))
-        return f"{plain(Document('', blocks).text())}\nplot: {self.plot}, its data: {self.file}"
+        return f"{plain(Document('', blocks).text())}\nplot: {self.plot}, plot data: {self.file}"
 
 
 def _added_sentence(line: dict[str, Any]) -> str:
     difference = Interval(line["difference"], line["low"], line["high"], line["tasks"], "")
     return (
-        f"RL adds at {line['horizon']} turns with user {line['user']}: {with_limits(difference, sign=True)}, "
+        f"Gain from RL at {line['horizon']} turns with user {line['user']}: {with_limits(difference, sign=True)}, "
         f"p {p_value(line['p'])}, paired over {line['tasks']} tasks of one run"
     )
 
@@ -164,15 +164,16 @@ def play(
     progress: Callable[[dict[str, Any]], None] = lambda line: None,
     say: Callable[[str], None] = lambda text: None,
 ) -> GridResult:
-    """Play every cell, write one plot and its data, and return both. What cannot be played is refused before the first cell.
+    """Evaluate every cell, write one plot and its data, and return both. Invalid cells are refused before the first
+    one starts.
 
-    out: where the plot data goes. progress: gets every progress line. say: gets a note on the settings.
+    out: file of the plot data. progress: called with every progress line. say: called with notes on the settings.
     """
-    # A cell has one user and one horizon: what a checkpoint was trained on besides is played by a single evaluation.
+    # A cell has one user and one horizon. Other gyms of a checkpoint's training belong to a single evaluation.
     planned = [(cell, replace(plan_evaluation(cell.request), families=())) for cell in grid.cells()]
     setting = planned[-1][1].plan.recipe.evaluate
     if setting.attempts > 1 and setting.temperature == 0:
-        say("note: greedy attempts differ only where users do; --temperature samples them.")
+        say("note: greedy attempts differ only if users do; use --temperature to sample them.")
     played: list[PlayedCell] = []
     data: list[dict[str, Any]] = []
     for cell, evaluation in planned:
@@ -191,7 +192,7 @@ def play(
 
 
 def _table(axes: Axes, played: Sequence[PlayedCell]) -> TableBlock:
-    """Return a row for who plays at a horizon, a column for each user; score over all gyms with its interval over tasks."""
+    """Return a table with one row per policy and horizon, one column per user, and scores over all gyms with intervals."""
     users = list(dict.fromkeys(each.cell.user for each in played))
     by_cell: dict[tuple[str, str, int | None], dict[str, ScoreRow]] = {}
     for each in played:
@@ -204,21 +205,21 @@ def _table(axes: Axes, played: Sequence[PlayedCell]) -> TableBlock:
         rows.append((who, trained_with, str(turns), *shown))
     one = _whole(played[0].scores)
     return TableBlock(
-        ("who", "trained with", "turns", *(f"user {user}" for user in users)),
+        ("policy", "trained with user", "horizon", *(f"user {user}" for user in users)),
         tuple(rows),
         f"Score over all gyms, 95 % over tasks: {one.tasks} tasks x {one.attempts}, version {one.version}.",
     )
 
 
 def _whole(rows: Sequence[ScoreRow]) -> ScoreRow:
-    """The row over all gyms, or the only gym's."""
+    """Return the row over all gyms, or the only gym's."""
     return next((row for row in rows if row.gym == ALL), rows[-1])
 
 
 def _plot_data(
     cell: Cell, run: str, rows: Sequence[ScoreRow], checkpoints: Set[str | None]
 ) -> Iterator[dict[str, Any]]:
-    """A line for every gym and every number of attempts. checkpoints: those that are meant; the run may hold others'."""
+    """Yield one line per gym and number of attempts. checkpoints: those of this cell, because the run may hold others."""
     with open_warehouse(warehouse_dir(), run=run) as warehouse:
         found = [row for row in warehouse.query("at_k", run=run).pl().to_dicts() if row["checkpoint"] in checkpoints]
     at_k = {(row["gym"] or ALL, row["k"]): row for row in found}
@@ -248,13 +249,13 @@ def _plot_data(
 
 
 def _panels(played: Sequence[PlayedCell], data: Sequence[dict[str, Any]]) -> Iterator[Panel]:
-    """Yield the scores over all gyms by turns allowed, and the best of k attempts, with limits over tasks where they are known."""
+    """Yield panels of scores over all gyms by horizon, and of the best of k attempts, with limits over tasks if known."""
     wholes = [(each.cell, _whole(each.scores)) for each in played]
     several = len({cell.user for cell, _ in wholes}) > 1
     lines: dict[str, list[ScoreRow]] = {}
     for cell, row in wholes:
         lines.setdefault(f"{cell.who}, user {cell.user}" if several else cell.who, []).append(row)
-    yield Panel("score by turns allowed", [_line(name, rows) for name, rows in lines.items()], x="turns allowed")
+    yield Panel("score by horizon", [_line(name, rows) for name, rows in lines.items()], x="horizon (turns)")
     longest = max(row.horizon for _, row in wholes)
     gym = _whole(played[0].scores).gym
     best: dict[str, list[tuple[float, float]]] = {}
@@ -274,7 +275,7 @@ def _line(name: str, rows: Sequence[ScoreRow]) -> Line:
 
 
 def _added(played: Sequence[PlayedCell]) -> list[dict[str, Any]]:
-    """Return what RL adds over its start, horizon by horizon, paired over tasks."""
+    """Return the gain from RL over its start at each horizon, paired over tasks."""
     added = []
     for before, after in pairwise(played):
         if before.cell.start and not after.cell.start:
@@ -304,20 +305,20 @@ def _csv(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _trained(who: str) -> Run | None:
-    """The run that is meant; None for a folder and the demonstrator."""
+    """Return the run with this name, or None for a folder or the demonstrator."""
     if who == "demonstrator" or Path(who).exists() or "/" in who:
         return None
     return find(who)
 
 
 def _start(run: Run) -> Path | None:
-    """The checkpoint that RL started from: the cold start's, where there was one."""
+    """Return the checkpoint from which RL started: the cold start's, if there was one."""
     written = read_json(run.stage("sft") / "result.json")
     return None if written is None else TrainResult.model_validate(relocated(written["value"], run.folder)).chosen
 
 
 def _trained_with(run: Run) -> str:
-    """Who answered in the run's training."""
+    """Name the users of the run's training."""
     try:
         recipe = from_resolved(run.info.resolved)
     except UserRLError:
@@ -327,7 +328,7 @@ def _trained_with(run: Run) -> str:
 
 
 def _spelt(options: dict[str, Any], kind: str = "") -> str:
-    """A user in a word or two."""
+    """Name a user in a word or two."""
     inner = options.get("options", options)
     if inner.get("model"):
         return str(inner["model"])

@@ -1,4 +1,4 @@
-"""A checkpoint, a served model or the demonstrator on gyms and splits: what will be played, and by whom."""
+"""The plan of an evaluation of a checkpoint, a served model or the demonstrator on gyms and splits."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from userrl_core.errors import CheckpointError, ConfigError
 
 @dataclass(frozen=True, slots=True)
 class PlannedEvaluation:
-    """A checked request: what will be played, and by whom."""
+    """A checked evaluation request, with the policies to evaluate."""
 
     request: EvaluateRequest
     plan: RunPlan
     actors: tuple[Actor, ...]
     families: tuple[Recipe, ...] = ()
-    """Gyms that are played as well, since the checkpoint was trained on them."""
+    """Gyms that are also evaluated, because the checkpoint was trained on them."""
 
     def job(self, run: Run) -> StageJob:
-        """The stage, within its budget. Raises TrainingError where that is spent already."""
+        """Return the stage within its budget. Raises TrainingError if the budget is already spent."""
         job = self.plan.job(run, "evaluate")
         options = job.options.model_copy(update={"concurrency": self.request.concurrency})
         job = job.model_copy(update={"actors": self.actors, "families": self.families, "options": options})
@@ -48,7 +48,7 @@ class PlannedEvaluation:
         return job
 
     def report(self, run: Run, scores: Result) -> RunReport:
-        """The run's report."""
+        """Write and return the run's report."""
         assert isinstance(scores, EvaluateResult)
         return write_report(self.plan, run, scores=scores, evaluated=_evaluated(self.actors[0]))
 
@@ -56,14 +56,14 @@ class PlannedEvaluation:
 def evaluate_here(
     planned: PlannedEvaluation, progress: Callable[[dict[str, Any]], None] = lambda line: None
 ) -> RunReport:
-    """The same without a Prefect server, for the command line. progress: gets every progress line."""
+    """Evaluate in this process and its children, without a Prefect server. progress: called with every progress line."""
     with planned.plan.begin() as run, run.at_work():
         job = planned.job(run)
         return planned.report(run, job.finished() or execute(job, progress=progress))
 
 
 def plan_evaluation(request: EvaluateRequest) -> PlannedEvaluation:
-    """Raises ConfigError or CheckpointError, in one sentence, where it cannot be played here."""
+    """Check an evaluation request. Raises ConfigError or CheckpointError with one sentence if it cannot run here."""
     actor = actor_of(request.checkpoint, request.model, request.base_url)
     suite = None if request.suite is None else load_suite(request.suite)
     recipe = _recipe_of(actor, suite) if request.recipe == AUTO else request.recipe
@@ -86,13 +86,13 @@ def plan_evaluation(request: EvaluateRequest) -> PlannedEvaluation:
         refuse_missing_key(server_of(actor))
     if suite is not None:
         return PlannedEvaluation(request, plan, _under(suite, actor))
-    # Of a checkpoint all that it was trained on, unless gyms were named.
+    # A checkpoint is also evaluated on all gyms of its training, unless gyms were named.
     trained = actor.kind == "checkpoint" and request.gyms is None
     return PlannedEvaluation(request, plan, (actor,), other_families(plan.recipe, actor.path) if trained else ())
 
 
 def _under(suite: Suite, actor: Actor) -> tuple[Actor, ...]:
-    """The actor under each of the suite's protocols. Raises ConfigError where it has but one."""
+    """Return the actor under each of the suite's protocols. Raises ConfigError if the actor supports only one."""
     if actor.kind != "served":
         if "native" in suite.protocols:
             raise ConfigError(
@@ -108,21 +108,24 @@ def _under(suite: Suite, actor: Actor) -> tuple[Actor, ...]:
 
 
 def _called(actor: Actor) -> str:
-    """In the name of its run: checkpoints of many runs lie in folders of the same name, and may be played at once."""
+    """Return the actor's part of the run's name. Checkpoint folders of different runs may share a name, so it adds the hash."""
     in_folder = actor.kind == "checkpoint" and Path(actor.path).name == actor.label
     return f"{actor.label}-{actor.sha256[:8]}" if in_folder else actor.label
 
 
 def _recipe_of(actor: Actor, suite: Suite | None) -> str:
-    """What the run held that made this checkpoint; for others a suite's bare one, or the paper's choice."""
+    """Return the recipe of the run that made the checkpoint. Otherwise the suite's base recipe, or the paper's choice."""
     folders = Path(actor.path).parents if actor.kind == "checkpoint" else ()
     other = "equalized-r2g" if suite is None else BASE
     return next((str(folder / "run.json") for folder in folders if (folder / "run.json").is_file()), other)
 
 
 def _sizes(request: EvaluateRequest, actor: Actor, suite: Suite | None) -> tuple[str | None, dict[str, Any]]:
-    """Profile and overrides. A served model is no model from scratch: it gets the full prompt, and the full tiers of gyms
-    where no profile was named or the one that was is made for such a model."""
+    """Return profile and overrides.
+
+    A served model is not trained from scratch. It gets the full prompt, and the full tiers of gyms unless a profile for a
+    pretrained model was named.
+    """
     overrides = request.with_overrides("evaluate", "gyms", "horizon", "tasks", "attempts", "temperature", "user")
     if suite is not None:
         overrides = settings_of(suite, request.gyms, pretrained=_pretrained(request.recipe)) | overrides
@@ -135,7 +138,7 @@ def _sizes(request: EvaluateRequest, actor: Actor, suite: Suite | None) -> tuple
 
 
 def _pretrained(recipe: str) -> bool:
-    """Whether the recipe's model was made elsewhere; one from scratch has no room for a paper's tokens."""
+    """Return whether the recipe's model is pretrained. A model from scratch has no room for a paper's token limits."""
     return resolve(recipe, AUTO if recipe != BASE else None, check=False).model.path is not None
 
 
@@ -146,7 +149,7 @@ def _evaluated(actor: Actor) -> Evaluated:
 
 
 def actor_of(checkpoint: str, model: str | None = None, base_url: str | None = None) -> Actor:
-    """Who is meant. Raises CheckpointError for a folder without a model, ConfigError for an address with a password."""
+    """Resolve a policy. Raises CheckpointError for a folder without a model, ConfigError for an address with a password."""
     if model is not None:
         if base_url:
             try:
@@ -172,5 +175,5 @@ def actor_of(checkpoint: str, model: str | None = None, base_url: str | None = N
     if not (folder / "config.json").is_file() or not weights:
         raise CheckpointError(f"{folder} is no checkpoint: it holds no config.json with *.safetensors.")
     sha256 = file_hash(weights[0])
-    # Two folders of one name are told apart in the log by what they hold.
+    # The hash distinguishes folders of the same name in the log.
     return Actor(label=label, kind="checkpoint", path=str(folder.resolve()), id=f"{label}@{sha256[:8]}", sha256=sha256)

@@ -1,7 +1,7 @@
-"""Stored conversations scored again under another judge or changed rules; nothing is played.
+"""New scores for stored conversations under another judge or changed rules. No conversation is repeated.
 
-SQL re-scores what follows from stored rewards (`rescore`); this runs the gym's rules and a judge over what was said. The result
-is a run of its own in the warehouse, so that every query and comparison takes it.
+SQL re-scores what follows from stored rewards (`rescore`). This module runs the gym's rules and a judge on the stored
+texts. The result is a separate run in the warehouse, for use in every query and comparison.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     import polars as pl
 
 AT_ONCE = 32
-"""Conversations that are judged at once."""
+"""Number of conversations judged in parallel."""
 
 
 class ReverifyRequest(BaseModel):
-    """What is scored again. judge: None keeps the users of then. changes: changed rules by gym. gyms: none stands for all."""
+    """A request. judge: None keeps the original users. changes: changed rules by gym. gyms: empty means all."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -52,9 +52,10 @@ class ReverifyRequest(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class ReverifiedScores:
-    """The conversations of one gym and actor. before, after: mean scores. cut: how many the new verdict would have let go on.
+    """The new scores of one gym and actor.
 
-    refused: why conversations have no score, and how many.
+    before, after: mean scores. cut: number of conversations that would have continued under the new verdict. refused: reasons
+    for missing scores, with counts.
     """
 
     gym: str
@@ -67,17 +68,19 @@ class ReverifiedScores:
     refused: dict[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        cut = f", {self.cut} would have gone on" if self.cut else ""
+        cut = f", {self.cut} would have continued" if self.cut else ""
         lines = [
             f"{plain(self.policy)}  {self.gym}  {number(self.before)} -> {number(self.after)}  "
             f"({self.conversations} conversations, {self.changed} changed{cut})"
         ]
-        return "\n".join([*lines, *(f"  not scored {n} times: {plain(reason)}" for reason, n in self.refused.items())])
+        return "\n".join(
+            [*lines, *(f"  not scored ({n} times): {plain(reason)}" for reason, n in self.refused.items())]
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class ReverifiedRun:
-    """A run's conversations under another judge or changed rules. run: the old one's id. reverified: the new one's."""
+    """A run's conversations under another judge or changed rules. run: the original id. reverified: the new id."""
 
     run: str
     reverified: str
@@ -93,20 +96,20 @@ class ReverifiedRun:
         return {"run": self.run, "reverified": self.reverified, "rows": [asdict(row) for row in self.rows]}
 
     def to_polars(self) -> pl.DataFrame:
-        """Return a row for each gym and actor; refused: how many conversations have no score."""
+        """Return one row per gym and actor. refused: number of conversations without a score."""
         import polars as pl
 
         return pl.DataFrame([{**asdict(row), "refused": sum(row.refused.values())} for row in self.rows])
 
     def __str__(self) -> str:
-        turns = f"every turn: userrl sql \"from trajectories where run_id = '{self.reverified}'\""
+        turns = f"all conversations: userrl sql \"from trajectories where run_id = '{self.reverified}'\""
         return "\n".join([*map(str, self.rows), turns])
 
 
 def reverify_run(request: ReverifyRequest) -> ReverifiedRun:
-    """Score the conversations again and log them as a run of its own; asked again, it takes the place of what it did before.
+    """Score the conversations again and log them as a separate run. A repeated request replaces its earlier result.
 
-    Raises ConfigError where there is nothing to score, or a verdict of then is needed that was not stored.
+    Raises ConfigError if there is nothing to score, or if an original verdict is needed that was not stored.
     """
     if request.judge is None and not request.changes:
         raise ConfigError("Say what is new: another judge with --judge, or a changed rule with --set GYM.FIELD=VALUE.")
@@ -140,7 +143,7 @@ def reverify_run(request: ReverifyRequest) -> ReverifiedRun:
 
 
 def refuse_lost_verdicts(stored: Sequence[Trajectory]) -> None:
-    """Raise ConfigError for a conversation that a model or a person judged: without a judge it cannot be scored."""
+    """Raise ConfigError for a conversation judged by a model or a person. Without a judge it cannot be scored."""
     for each in {each.task.gym: each for each in stored if each.user != "rule"}.values():
         if judges(each.task.gym, each.task):
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""One evaluation that was played: its scores, and how they read."""
+"""The scores of one finished evaluation, and their text form."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ScoredEvaluation:
-    """The scores of one evaluation. suite: the suite's label, None where the recipe's tasks were played."""
+    """The scores of one evaluation. suite: the suite's label, None if the recipe's tasks were played."""
 
     run: str
     suite: str | None
@@ -38,7 +38,7 @@ class ScoredEvaluation:
         return {**said, "rows": [row.model_dump() for row in self.rows]}
 
     def to_polars(self) -> pl.DataFrame:
-        """Return the scores: a row for each actor and gym, with limits of 95 % over tasks."""
+        """Return the scores, one row per actor and gym, with 95 % limits over tasks."""
         import polars as pl
 
         rows = [{"run": self.run, **row.model_dump(exclude={"more"}), **row.more} for row in self.rows]
@@ -55,23 +55,23 @@ class ScoredEvaluation:
             return [*lines, *_further(row)]
         entry = self.report.table.get(row.actor, {}).get(row.gym)
         reasons = {} if entry is None else dict(entry.reasons)
-        lines += [f"  rejected {count} times: {plain(reason)}" for reason, count in reasons.items()]
+        lines += [f"  rejected ({count} times): {plain(reason)}" for reason, count in reasons.items()]
         lines.append(f"  {plain(row.setting())}")
         return [*lines, *_further(row)]
 
     def _query(self) -> str:
-        return f"every turn: userrl sql \"from trajectories where run_id = '{self.run}'\""
+        return f"all conversations: userrl sql \"from trajectories where run_id = '{self.run}'\""
 
 
 def _further(row: ScoreRow) -> list[str]:
-    """Return the line of a row's further metrics, where it has any."""
+    """Return the line of a row's other metrics, if it has any."""
     return ["  " + ", ".join(f"{key} {number(value, 4)}" for key, value in row.more.items())] if row.more else []
 
 
 def score(request: EvaluateRequest, progress: Callable[[dict[str, Any]], None] = lambda line: None) -> ScoredEvaluation:
-    """Play one evaluation, or continue it, and return its scores. progress: gets every progress line.
+    """Run or continue one evaluation, and return its scores. progress: called with every progress line.
 
-    Raises ConfigError or CheckpointError where it cannot be played here.
+    Raises ConfigError or CheckpointError if it cannot run here.
     """
     suite = load_suite(request.suite) if request.suite else None
     planned = plan_evaluation(request)

@@ -1,4 +1,4 @@
-"""Conversations as the warehouse holds them, as records again."""
+"""Conversations of the warehouse, read back as records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SAID = """select traj_id, turn, choice, content, thought, message, observation, 
 
 
 def stored_conversations(run_id: str, phase: str, gyms: Sequence[str] | None) -> Iterator[Any]:
-    """A run's finished, admitted conversations, with their turns. Raises ConfigError for one whose task was not stored."""
+    """Yield a run's finished, admitted conversations with their turns. Raises ConfigError if a task was not stored."""
     from userrl.machine.home import warehouse_dir
     from warehouse import open_warehouse
 
@@ -31,7 +31,7 @@ def stored_conversations(run_id: str, phase: str, gyms: Sequence[str] | None) ->
 
 
 def stored_conversation(traj_id: int) -> tuple[Any, str]:
-    """One finished conversation with its sampled tokens, and its run's id. Raises ConfigError where there is none of this id."""
+    """Return one finished conversation with its sampled tokens, and its run's id. Raises ConfigError if there is none."""
     from userrl.machine.home import warehouse_dir
     from userrl_core.errors import ConfigError
     from warehouse import open_warehouse

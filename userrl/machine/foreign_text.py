@@ -1,4 +1,4 @@
-"""Text of models, users and files: shown and never obeyed, on a terminal and on a page."""
+"""Text of models, users and files, made safe for a terminal and a page."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from collections.abc import Callable
 from typing import Any
 
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Control characters but newline and tab (escape sequences begin with one), marks that turn the order of letters around,
-and halves of characters, which cannot be printed at all."""
+"""Control characters except newline and tab (escape sequences begin with one), marks that reverse the order of letters, and
+halves of characters, which cannot be printed.
+"""
 
 
 def plain(text: str) -> str:
-    """The text with every control character written out, such as ``\\x1b``."""
+    r"""Replace every control character by its code, such as ``\x1b``."""
     return _UNSEEN.sub(lambda match: _written(match.group()), text)
 
 
 def plain_json(value: Any, indent: int | None = None, default: Callable[[Any], Any] = str) -> str:
-    """JSON that reads the same for programs; characters that a terminal would obey are escaped."""
+    """Return JSON with the same content for programs. Characters that a terminal would interpret are escaped."""
     text = json.dumps(value, indent=indent, ensure_ascii=False, default=default)
     return _UNSEEN.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 

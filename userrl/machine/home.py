@@ -1,4 +1,4 @@
-"""The folders that hold our state, and the environment that every process of ours runs in."""
+"""The folders of our state, and the environment of all our processes."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ QUIET: Mapping[str, str] = {
     "OMP_WAIT_POLICY": "PASSIVE",
     "GOMP_SPINCOUNT": "0",
 }
-"""Nothing phones home, and OpenMP threads sleep when idle (spinning ones make two-thread decoding erratic)."""
+"""Settings that prevent network reports and make idle OpenMP threads sleep. Spinning ones make two-thread decoding erratic."""
 
 
 def home() -> Path:
-    """``$USERRL_HOME``, or ``.userrl`` in the working directory; absolute."""
+    """Return ``$USERRL_HOME``, or ``.userrl`` in the working directory, as an absolute path."""
     return Path(os.environ.get("USERRL_HOME") or ".userrl").resolve()
 
 
 def in_this_home(run_folder: Path, written: Path) -> Path:
-    """A path below a run's folder, as it was written: in a home that was moved or copied it lies below the folder that is open."""
+    """Return a stored path below a run's folder, as it is in the open home. The home may have been moved or copied since."""
     _, found, below = str(written).partition(f"/runs/{run_folder.name}/")
     here = run_folder / below
     return here if found and here.exists() else written
 
 
 def relocated(values: Any, run_folder: Path) -> Any:
-    """Return JSON that a run wrote, with every path below the run's folder as it is in the home that is open."""
+    """Return a run's JSON with all paths below the run's folder as they are in the open home."""
     if isinstance(values, dict):
         return {relocated(key, run_folder): relocated(value, run_folder) for key, value in values.items()}
     if isinstance(values, list):
@@ -51,13 +51,13 @@ def relocated(values: Any, run_folder: Path) -> Any:
 
 
 def in_home_of(runs: Path, written: str) -> str:
-    """Return a path below the folder of any run: in a home that was moved since it was written, it is below ``runs``."""
+    """Return a stored path below any run's folder. In a home that was moved since, it is below ``runs``."""
     _, found, below = written.rpartition("/runs/")
     return str(runs / below) if found and (runs / below.partition("/")[0]).is_dir() else written
 
 
 def check_writable(*folders: Path) -> None:
-    """Make the folders. Raises ConfigError where nothing can be written to one of them."""
+    """Create the folders. Raises ConfigError if one of them is not writable."""
     for folder in folders:
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -70,32 +70,32 @@ def check_writable(*folders: Path) -> None:
 
 
 def warehouse_dir() -> Path:
-    """The warehouse of this home."""
+    """Return the warehouse of this home."""
     return home() / "warehouse"
 
 
 def runs_dir() -> Path:
-    """One folder per run: its stages, checkpoints, log and report."""
+    """Return the folder with one folder per run: its stages, checkpoints, log and report."""
     return home() / "runs"
 
 
 def imported_tasks(gym: str) -> Path:
-    """The file of a gym's published tasks that `userrl tasks import` brought into this home."""
+    """Return the file of a gym's published tasks that `userrl tasks import` wrote in this home."""
     return home() / "tasks" / gym / "published.jsonl"
 
 
 def published_data() -> Path:
-    """The folder of published data: ``$USERRL_PUBLISHED_DATA``, or ``data`` in this home, there or not; absolute."""
+    """Return the absolute path of published data: ``$USERRL_PUBLISHED_DATA``, or ``data`` in this home. It may not exist."""
     variable = os.environ.get("USERRL_PUBLISHED_DATA")
     return Path(variable).expanduser().resolve() if variable else home() / "data"
 
 
 def quiet(environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """An environment with the quiet settings filled in; what the caller set stays."""
+    """Return an environment with the quiet settings. Values of the caller are kept."""
     return {**QUIET, **(os.environ if environment is None else environment)}
 
 
 def quiet_process() -> None:
-    """Apply the quiet settings to this process; what the caller set stays."""
+    """Apply the quiet settings to this process. Values of the caller are kept."""
     for key, value in QUIET.items():
         os.environ.setdefault(key, value)

@@ -1,4 +1,4 @@
-"""What TERM does to a long command: it ends as after Ctrl-C, so that trainers leave a checkpoint and no process stays."""
+"""TERM handling of long commands: it acts like Ctrl-C, so that trainers leave a checkpoint and no process stays."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import FrameType
 
 
 def leave_on_term() -> None:
-    """Let TERM raise SystemExit in the main thread, with exit status 143."""
+    """Make TERM raise SystemExit in the main thread, with exit status 143."""
     signal.signal(signal.SIGTERM, _leave)
 
 

@@ -1,7 +1,7 @@
-"""One training per GPU (or per share of the CPU): a file lock is the truth, whatever a server believes.
+"""One training per GPU, or per share of the CPU. A file lock decides, whatever a server believes.
 
 The kernel drops a lock when its holder dies, so a crash never blocks a machine. The training process inherits the lock's
-descriptor and keeps the slot for as long as it lives, even when the flow that started it does not.
+descriptor. It keeps the slot while it lives, even if the flow that started it is gone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Slot:
 
     name: str
     descriptor: int = -1
-    """The held lock file; passed on to the training process. -1 while not held."""
+    """The held lock file, passed on to the training process. -1 if not held."""
 
     @property
     def gpu(self) -> int | None:
@@ -35,8 +35,10 @@ class Slot:
 
 
 def slots() -> tuple[Slot, ...]:
-    """The machine's slots: one per visible GPU, else one per two CPU cores, or per as many as ``$USERRL_THREADS`` says that a run
-    computes on; ``$USERRL_SLOTS`` names them outright."""
+    """Return the machine's slots: one per visible GPU, else one per two CPU cores.
+
+    ``$USERRL_THREADS`` changes the number of cores per slot. ``$USERRL_SLOTS`` sets the names of all slots.
+    """
     named = os.environ.get("USERRL_SLOTS")
     if named:
         return tuple(Slot(name.strip()) for name in named.split(",") if name.strip())
@@ -47,13 +49,15 @@ def slots() -> tuple[Slot, ...]:
 
 
 def threads(wished: int | None = None) -> int:
-    """Threads of one operation: ``$USERRL_THREADS``, else what the recipe wishes, else 2. A resume is exact only with the
-    same number."""
+    """Return the threads of one operation: ``$USERRL_THREADS``, else the recipe's request, else 2.
+
+    A resume is exact only with the same number.
+    """
     return max(1, int(os.environ.get("USERRL_THREADS") or wished or 2))
 
 
 def named(gpus: str | None) -> tuple[Slot, ...]:
-    """The slots of GPUs written as ``6,7``; none for None."""
+    """Return the slots of GPUs written as ``6,7``. Empty for None."""
     return tuple(Slot(f"gpu-{part.strip()}") for part in (gpus or "").split(",") if part.strip())
 
 
@@ -75,11 +79,10 @@ def take(
     holder_of: Callable[[Path], str] | None = None,
     poll: float = 0.5,
 ) -> Iterator[tuple[Slot, ...]]:
-    """Hold ``count`` of these slots, all of them or none: two that each hold half would wait for each other for ever.
+    """Hold ``count`` of these slots, all or none. Two holders of half the slots would wait for each other for ever.
 
-    folder: where the lock files lie, the same for all who share the machine. waiting: called once with who holds the slots,
-    as ``holder_of`` a lock file says (a process by default).
-    Raises ConfigError when there are not that many.
+    folder: the lock files, shared by all users of the machine. waiting: called once with the holders of the slots, as named
+    by ``holder_of`` (a process by default). Raises ConfigError if there are not that many slots.
     """
     if len(among) < count:
         names = ", ".join(slot.name for slot in among) or "none"
@@ -104,17 +107,17 @@ def take(
                 ", ".join(f"{slot.name} by {(holder_of or holder)(folder / f'{slot.name}.lock')}" for slot in others)
             )
             announced = True
-        time.sleep(poll * (0.5 + random.random()))  # two that want all slots must not try in step
+        time.sleep(poll * (0.5 + random.random()))  # two processes that need all slots must not retry in step
 
 
 @contextlib.contextmanager
 def alone(path: Path, what: str) -> Iterator[None]:
-    """Hold a lock file or raise ConfigError naming who holds it."""
+    """Hold a lock file, or raise ConfigError with its holder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = lock(path)
     for _ in range(3):
         if descriptor is None:
-            time.sleep(0.1)  # `held` holds it for an instant
+            time.sleep(0.1)  # `held` takes it for an instant
             descriptor = lock(path)
     if descriptor is None:
         raise ConfigError(f"{what} is being worked on by {holder(path)}; wait for it or stop it.")
@@ -125,7 +128,7 @@ def alone(path: Path, what: str) -> Iterator[None]:
 
 
 def lock(path: Path) -> int | None:
-    """An exclusive lock on a file, held until the descriptor is closed by everyone who inherited it; None when taken."""
+    """Take an exclusive lock on a file. None if it is taken. It is held until all heirs of the descriptor close it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -138,7 +141,7 @@ def lock(path: Path) -> int | None:
 
 
 def held(path: Path) -> bool:
-    """Whether some process holds the lock now."""
+    """Return whether a process holds the lock now."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
@@ -153,13 +156,13 @@ def held(path: Path) -> bool:
 
 
 def holder(path: Path) -> str:
-    """Who took a lock, for a sentence."""
+    """Name the holder of a lock, for a sentence."""
     pid = holder_pid(path)
     return "another process" if pid is None else f"process {pid}"
 
 
 def holder_pid(path: Path) -> int | None:
-    """The process that took a lock last; None where it did not come to say so."""
+    """Return the process that last took a lock, or None if it left no id."""
     try:
         return int(json.loads(path.read_text())["pid"])
     except (OSError, ValueError, KeyError, TypeError):

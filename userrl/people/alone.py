@@ -15,10 +15,10 @@ from userrl_core.records import Trajectory
 
 
 class PlayRequest(BaseModel):
-    """What is played and against whom. side: the person's part. task: its id or the beginning of it; else one by the seed.
+    """A request to play. side: the person's part. task: its id or the beginning of it; default: chosen by the seed.
 
-    model, base_url: a served model on the other side. run: a run's checkpoint as the agent, with the task that fewest people had.
-    skill: the scripted agent's. turns: most turns. person: a pseudonym.
+    model, base_url: a served model on the other side. run: a run whose checkpoint plays the agent; the task is then the one
+    that fewest people had. skill: the scripted agent's skill. turns: maximum number of turns. person: a pseudonym.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -45,7 +45,7 @@ class PlayRequest(BaseModel):
 
 
 def play(request: PlayRequest, console: Console, after_turn: AfterTurn = lambda turn, whole, last: None) -> Trajectory:
-    """Hold the conversation, log it as any other in the run ``people``, and return it.
+    """Hold the conversation, log it in the run ``people``, and return it.
 
     Raises ConfigError or GymError for a gym, task or part that cannot be played.
     """

@@ -1,7 +1,7 @@
-"""A checkpoint plays the agent in a process of its own, so that whoever holds the conversation loads no model.
+"""A checkpoint that plays the agent in a separate process, so that the holder of the conversation loads no model.
 
-The conversation, its gym and its log stay with the caller: a process that dies costs the conversation its score and no turn.
-What goes in and out are lines of JSON. The process plays one conversation after another until its input ends.
+The conversation, its gym and its log stay with the caller. If the process dies, the conversation loses its score but no
+turn. Messages are lines of JSON. The process plays one conversation after another until its input ends.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ PROGRAM = "userrl.people.process"
 """The module that the process runs."""
 
 LONGEST = 120
-"""Characters of the reason that a dead process gave: the whole sentence is kept in a column."""
+"""Maximum characters of a dead process's reason. The sentence is stored in a column."""
 
 
 class Player(BaseModel):
-    """The checkpoint that is to play, the first line that the process reads. name: the policy's in the warehouse."""
+    """The checkpoint to play, sent as the first line. name: the policy's name in the warehouse."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -47,7 +47,7 @@ class Player(BaseModel):
 
 
 class Shown(BaseModel):
-    """What the agent of a gym is shown: the opening messages, then each observation, and nothing at the end."""
+    """The messages for a gym's agent: the opening messages, then each observation, and nothing at the end."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -56,7 +56,7 @@ class Shown(BaseModel):
 
 
 class Said(BaseModel):
-    """The answer of the process. No reply: it has loaded the checkpoint, or no further token fits into the conversation.
+    """The answer of the process. reply is None if it has loaded the checkpoint, or if no further token fits.
 
     refused: why the checkpoint cannot be loaded.
     """
@@ -68,10 +68,10 @@ class Said(BaseModel):
 
 
 class PlayerApart:
-    """A checkpoint in a process of its own as the policy (`BatchPolicy`). The process ends with `close`, or with this one.
+    """A checkpoint in a separate process as a policy (`BatchPolicy`). The process ends with `close`, or with this process.
 
-    Whoever makes it waits until the checkpoint is loaded. Raises ConfigError with the sentence of a refusal, and PolicyError for
-    a process that died.
+    The constructor waits until the checkpoint is loaded. Raises ConfigError with the sentence of a refusal, and PolicyError
+    for a process that died.
     """
 
     def __init__(self, player: Player) -> None:
@@ -96,18 +96,18 @@ class PlayerApart:
             raise
 
     async def play(self, episodes: Sequence[Episode]) -> None:
-        """Play every episode to its end. One whose process died ends without a score and keeps its turns."""
+        """Play every episode to its end. If the process dies, an episode ends without a score and keeps its turns."""
         for episode in episodes:
             try:
                 await self._play(episode)
             except PolicyError as error:
                 episode.fail(error)
             except BaseException:
-                self.stop("the conversation was stopped")  # else a thread would wait for its reply
+                self.stop("the conversation was stopped")  # or a thread would wait for its reply
                 raise
 
     def stop(self, reason: str) -> None:
-        """End the process. reason: what its conversation is told, a sentence without its full stop."""
+        """End the process. reason: the reason for its conversation, as a sentence without its full stop."""
         self._stopped = self._stopped or reason
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):  # what it started ends with it
@@ -115,7 +115,7 @@ class PlayerApart:
         self._process.wait()
 
     def close(self) -> None:
-        """End the process and free what belongs to it. No conversation may be under way."""
+        """End the process and free its resources. No conversation may be in progress."""
         self.stop("the player was closed")
         for pipe in (self._process.stdin, self._process.stdout, self._words):
             if pipe is not None:
@@ -151,7 +151,7 @@ class PlayerApart:
             raise PolicyError(self._end()) from None
 
     def _end(self) -> str:
-        """Why there is no process any more, in a sentence."""
+        """Say why the process is gone, in a sentence."""
         status = self._process.wait()
         if self._stopped:
             return f"{self._stopped[0].upper()}{self._stopped[1:]}."

@@ -1,9 +1,9 @@
-"""People as users and as agents (UserRL appendix F and table 5): tasks handed out evenly, and every answer kept.
+"""People as users and as agents (UserRL appendix F and table 5): tasks are handed out evenly, and every answer is kept.
 
-A conversation with a person is logged as any other: turns, trajectory, the seconds of each answer. Beside it lies what a
-person alone gives: consent, a pseudonym, a rating, a remark (event ``person``). After a conversation the same task is played by
-the simulated user (or by the scripted agent, where the person was the agent) against the same other side, so that the two
-can be compared on the same tasks: the query ``people_beside_simulated``.
+A conversation with a person is logged like any other: turns, trajectory, seconds of each answer. An event ``person`` adds
+consent, pseudonym, rating and comment. Afterwards the simulated user plays the same task against the same other side (or
+the scripted agent, if the person was the agent). So the two can be compared on the same tasks, with the query
+``people_beside_simulated``.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from warehouse import TurnLog, Warehouse, open_warehouse
 from warehouse.files.runs import retire_run
 
 PERSON = "human"
-"""Their policy, and their user's name."""
+"""A person's policy name and user name."""
 
 PATIENCE = 86_400.0
-"""Seconds: a person may think for as long as they like."""
+"""Seconds that a person may think. In effect there is no limit."""
 
 DEMONSTRATOR_SKILL = 0.7
 
 Side = Literal["agent", "user"]
 AfterTurn = Callable[[Turn, Trajectory, bool], None]
-"""Told of each turn, and whether it was the last."""
+"""Called with each turn, the conversation so far, and whether the turn was the last."""
 
 HANDED_OUT = """
 SELECT task_id, count(*) AS n, count(*) FILTER (list_contains($own, traj_id)) AS own FROM trajectories
@@ -60,13 +60,13 @@ GROUP BY task_id
 
 
 class Other:
-    """Whom a person meets: rules, that is the scripted agent with this skill, or the rule user."""
+    """The other side of a person's conversation. This base class is rule-based: the scripted agent or the rule user."""
 
     free = True
     """Whether another conversation with it costs no money."""
     checkpoint: str | None = None
     horizon: int | None = None
-    """Most turns, where the other side says so."""
+    """Maximum number of turns, if the other side sets it."""
     prompt_style: PromptStyle = "full"
     user_name = "rule"
 
@@ -74,7 +74,7 @@ class Other:
         self._skill = skill
 
     def policy(self) -> Policy | BatchPolicy:
-        """As the agent."""
+        """Return it as the agent."""
         return ScriptedPolicy(self._skill)
 
     @property
@@ -83,19 +83,19 @@ class Other:
         return self.policy().name
 
     def user(self) -> Any:
-        """As a gym's user: a kind, or a kind and its options."""
+        """Return it as a gym's user: a kind, or a kind and its options."""
         return "rule"
 
     def gyms(self, side: Side) -> Sequence[str]:
-        """Where a person can meet it in this part."""
+        """Return the gyms in which a person can meet it in this part."""
         return gyms_with_people() if side == "user" else names()
 
     def tasks(self, gym: str, split: str) -> Sequence[Task]:
-        """What is played with it."""
+        """Return the tasks to play with it."""
         return tasks(gym, split)
 
     def options(self, gym: str) -> Mapping[str, Any]:
-        """The gym's configuration."""
+        """Return the gym's configuration."""
         return {}
 
 
@@ -109,16 +109,16 @@ class Served(Other):
         self.user_name = ChatServer(**self._server).model
 
     def policy(self) -> Policy:
-        """As the agent."""
+        """Return it as the agent."""
         return OpenAIPolicy(ChatServer(**self._server))
 
     def user(self) -> Any:
-        """As a gym's user."""
+        """Return it as a gym's user."""
         return "openai", self._server
 
 
 class Checkpoint(Other):
-    """The checkpoint that a run's report names, with its recipe's prompts, tasks and gyms; it plays the agent."""
+    """The checkpoint of a run's report as the agent, with its recipe's prompts, tasks and gyms."""
 
     def __init__(self, run: Run) -> None:
         if run.checkpoint is None:
@@ -130,11 +130,11 @@ class Checkpoint(Other):
 
     @property
     def policy_name(self) -> str:
-        """The run's id; which of its checkpoints is in a column of its own."""
+        """The run's id. A separate column names the checkpoint."""
         return self._name
 
     def policy(self) -> PlayerApart:
-        """As the agent, in a process of its own, when that has loaded it; whoever asked for it closes it."""
+        """Return it as the agent in a separate process, once loaded. The caller closes it."""
         recipe = self._recipe
         return PlayerApart(
             Player(
@@ -148,23 +148,23 @@ class Checkpoint(Other):
         )
 
     def gyms(self, side: Side) -> Sequence[str]:
-        """Those of its recipe; none where a person can play no user of them."""
+        """Return the gyms of its recipe in which a person can play this part."""
         return [gym for gym in super().gyms(side) if gym in self._recipe.played_gyms]
 
     def tasks(self, gym: str, split: str) -> Sequence[Task]:
-        """The tasks of its recipe; ConfigError for a gym that it does not play."""
+        """Return the tasks of its recipe. Raises ConfigError for a gym outside the recipe."""
         if gym not in self._recipe.played_gyms:
             raise ConfigError(f"The recipe of this run plays {', '.join(self._recipe.played_gyms)}, not '{gym}'.")
         return tasks_of(self._recipe, gym, split)
 
     def options(self, gym: str) -> Mapping[str, Any]:
-        """Those of its recipe."""
+        """Return the gym's configuration in its recipe."""
         return gym_config(self._recipe, evaluation=True).get(gym, {})
 
 
 @dataclass(frozen=True, slots=True)
 class Talk:
-    """One conversation to hold. side: the person's part. horizon: most turns, where the other side does not say."""
+    """One conversation to hold. side: the person's part. horizon: maximum number of turns, unless the other side sets it."""
 
     task: Task
     side: Side
@@ -174,7 +174,7 @@ class Talk:
 
     @property
     def turns(self) -> int:
-        """Most turns."""
+        """The maximum number of turns."""
         return self.other.horizon or self.horizon
 
     @property
@@ -184,25 +184,27 @@ class Talk:
 
 
 class Study:
-    """Hands out tasks and holds conversations; thread-safe. Nothing is written before the first conversation begins."""
+    """A study that hands out tasks and holds conversations. It is thread-safe, and writes nothing before the first
+    conversation.
+    """
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._lock = threading.Lock()
         self._handing_out = threading.Lock()
-        """Held while a task is chosen, and while a conversation that ended becomes a stored one."""
+        """Held while a task is chosen, and while a finished conversation is being stored."""
         self._log: TurnLog | None = None
         self._warehouse: Warehouse | None = None
         self._open: Counter[tuple[str, Side, str, str]] = Counter()
         self._own: dict[str, list[int]] = {}
         self._players: list[PlayerApart] = []
-        """Checkpoints that play the agent just now."""
+        """Checkpoints that currently play the agent."""
 
     def hand_out(self, gym: str, side: Side, other: Other, *, split: str = "test", person: str = "") -> Task:
-        """The task that fewest people have had in this part against this other side, and this person least often.
+        """Return the task that this person, and then all people, have had least often in this part with this other side.
 
-        The task counts as handed out until `hold` ends. People who start at once get one task after another. Raises ConfigError
-        for a gym or split without tasks, and for a part that nobody can play.
+        The task counts as handed out until `hold` ends, so people who start together get different tasks. Raises
+        ConfigError for a gym or split without tasks, and for a part that people cannot play.
         """
         check_side(gym, side)
         candidates = other.tasks(gym, split)
@@ -225,9 +227,9 @@ class Study:
     def hold(
         self, talk: Talk, console: Console, *, person: str = "", after_turn: AfterTurn = lambda turn, whole, last: None
     ) -> Trajectory:
-        """Hold the conversation, log it, and play its simulated counterpart. Blocks until the person has ended or left.
+        """Hold the conversation, log it, and play its simulated counterpart. Blocks until the person has finished or left.
 
-        Raises ConfigError where the other side cannot be met. One whose process dies ends the conversation without a score.
+        Raises ConfigError if the other side is unavailable. If its process dies, the conversation ends without a score.
         """
         with contextlib.ExitStack() as stack:
             try:
@@ -238,7 +240,7 @@ class Study:
                 with self._handing_out:
                     self._end(talk)
                 raise
-            with self._handing_out:  # whoever chooses a task sees this conversation open or stored, never neither
+            with self._handing_out:  # a choice of task must see this conversation as open or stored, never as neither
                 if trajectory.admitted:
                     self._own.setdefault(person, []).append(trajectory.traj_id or 0)
                 try:
@@ -251,18 +253,18 @@ class Study:
         return trajectory
 
     def tell(self, trajectory: Trajectory, **given: Any) -> None:
-        """Keep what a person said beside the conversation: person, side, consent, rating, comment."""
+        """Store what a person gave besides the conversation: person, side, consent, rating, comment."""
         self._opened().event("person", stage=trajectory.context.stage, traj_id=trajectory.traj_id, **given)
 
     def stop(self) -> None:
-        """End the processes that play the agent: their conversations end without a score, and keep their turns."""
+        """End the processes that play the agent. Their conversations end without a score, and keep their turns."""
         with self._lock:
             players = list(self._players)
         for player in players:
             player.stop("the page was closed")
 
     def close(self) -> None:
-        """Seal what was logged."""
+        """Seal the log."""
         with self._lock:
             if self._log is not None:
                 self._log.close()
@@ -272,7 +274,7 @@ class Study:
 
     @contextlib.contextmanager
     def _met(self, other: Other) -> Iterator[Policy | BatchPolicy]:
-        """Yield the other side as the agent; a process of its own ends with the conversation."""
+        """Yield the other side as the agent. A separate process ends with the conversation."""
         policy = other.policy()
         if not isinstance(policy, PlayerApart):
             yield policy
@@ -305,7 +307,7 @@ class Study:
         )
         try:
             asyncio.run(_play(episode, policy, after_turn))
-        except BaseException:  # Ctrl-C too: what was begun is not left as if it were still being played
+        except BaseException:  # also Ctrl-C: a started conversation must not look as if it were in progress
             if episode.trajectory.traj_id is not None:
                 episode.fail(PolicyError("the conversation was stopped"))
                 log.flush()
@@ -313,7 +315,7 @@ class Study:
         return episode.trajectory, log
 
     def _end(self, talk: Talk) -> None:
-        """Count the conversation as open no longer. The lock for handing out must be held."""
+        """Stop counting the conversation as open. The caller must hold the lock for handing out."""
         place = talk.task.gym, talk.side, talk.other_name, talk.task.id
         self._open[place] = max(0, self._open[place] - 1)
 
@@ -321,11 +323,11 @@ class Study:
         with self._lock:
             if self._log is None:
                 self._log = TurnLog.open(self._root, RUN, run_fields={"name": RUN, "recipe": RUN})
-                retire_run(self._root, RUN)  # `latest` means the newest experiment, never this
+                retire_run(self._root, RUN)  # `latest` means the newest experiment, never this run
             return self._log
 
     def _counts(self, gym: str, side: Side, other: str, person: str) -> dict[str, tuple[int, int]]:
-        """Per task, how many conversations there were, and how many of them with this person."""
+        """Count the conversations of each task, and how many of them this person had."""
         if not self._root.is_dir():
             return {}
         with self._lock:
@@ -358,7 +360,7 @@ class Study:
 
 
 def check_side(gym: str, side: Side) -> None:
-    """Raise ConfigError for a part that nobody can play."""
+    """Raise ConfigError for a part that people cannot play."""
     if side == "user" and "human" not in gym_class(gym).users:
         raise ConfigError(
             f"Nobody can play the user of '{gym}'; its answers are computed. Possible: {', '.join(gyms_with_people())}."
@@ -366,7 +368,7 @@ def check_side(gym: str, side: Side) -> None:
 
 
 def gyms_with_people() -> Sequence[str]:
-    """The gyms whose user a person can play."""
+    """Return the gyms whose user a person can play."""
     return [name for name in names() if "human" in gym_class(name).users]
 
 

@@ -1,4 +1,4 @@
-"""The process of `PlayerApart`: ``python -m userrl.people.process`` loads a checkpoint and plays conversations, in JSON lines."""
+"""The process of `PlayerApart`. ``python -m userrl.people.process`` loads a checkpoint and plays conversations in JSON lines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Play what is asked for until the input ends. Whatever libraries print goes to stderr, so that the output is answers alone."""
+    """Play conversations until the input ends. Prints of libraries go to stderr, so that stdout holds only answers."""
     die_with_parent()
     answers = sys.stdout
 
@@ -41,7 +41,9 @@ def main() -> None:
 
 
 class FarEpisode:
-    """A conversation that the caller holds: what `LocalPolicy` needs of an `Episode`. answer: sends a line to the caller."""
+    """A conversation held by the caller, with the part of `Episode` that `LocalPolicy` needs. answer: sends a line to
+    the caller.
+    """
 
     finished = False
 
@@ -51,18 +53,18 @@ class FarEpisode:
         self._answer = answer
 
     async def submit(self, reply: PolicyReply, policy_seconds: float = 0.0) -> list[Message]:
-        """Send the reply and return what the agent is shown next; nothing at the end."""
+        """Send the reply and return the next messages for the agent. Empty at the end."""
         self._answer(Said(reply=reply))
         line = sys.stdin.readline()
         return list(Shown.model_validate_json(line).messages) if line else []
 
     def out_of_tokens(self) -> None:
-        """Say that no further token fits."""
+        """Report that no further token fits."""
         self._answer(Said())
 
 
 def _load(player: Player) -> LocalPolicy:
-    """The checkpoint as the agent; greedy, so that the same words get the same reply."""
+    """Return the checkpoint as a greedy agent, so that equal messages get equal replies."""
     from userrl.machine.slots import threads
     from userrl.worker.device import device
     from userrl_core.training.local.model import load_model

@@ -1,4 +1,4 @@
-"""One stage of a run as a child process in a free slot of this machine. No Prefect server is needed."""
+"""One stage of a run as a child process in a free slot of this machine, without a Prefect server."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from userrl_core.errors import CheckpointError, TrainingError
 from userrl_core.json_files import GrowingLines
 
 STOP_SECONDS, REAP_SECONDS = 20.0, 5.0
-"""How long a trainer has to end by itself: one that is interrupted, and one that an earlier flow left behind."""
+"""Seconds that a trainer may take to end: an interrupted one, and one left by an earlier flow."""
 
 
 RETRIES = int(os.environ.get("USERRL_STAGE_RETRIES", "1"))
-"""How often a stage is started again by itself after its trainer died (not after it refused its input)."""
+"""Number of automatic restarts of a stage after its trainer died (not after it refused its input)."""
 
 RETRY_SECONDS = 2.0
 
-REUSED = "%s: reused, finished earlier with the same inputs"
+REUSED = "%s: reused, because it finished earlier with the same inputs"
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A part of a slot, for stages that run side by side in it. halted: whether they are to stop."""
+    """A part of a slot, for stages that run in parallel in it. halted: whether they must stop."""
 
     slots: tuple[Slot, ...]
     threads: int
@@ -48,8 +48,11 @@ class Share:
 
 @contextmanager
 def shared_slot(stages: int, folder: Path, say: Callable[..., None] = lambda *words: None) -> Iterator[Share | None]:
-    """A CPU slot for several stages at once, its threads divided among them; none on a machine with GPUs, where each has its
-    own. Whoever leaves this with an exception stops them all. folder: the run's."""
+    """Provide a CPU slot for several parallel stages, with its threads divided among them.
+
+    Yields None on a machine with GPUs, where each stage has its own slot. An exception in the block stops all stages. folder:
+    the run's folder.
+    """
     among = slots()
     if any(slot.gpu is not None for slot in among):
         yield None
@@ -78,15 +81,15 @@ def execute(
     say: Callable[..., None] = lambda *words: None,
     lease: Callable[[Slot], AbstractContextManager[None]] = lambda slot: nullcontext(),
 ) -> Result:
-    """Run a job's process in a free slot of this machine. Needs no Prefect server; lease: held beside the slot.
+    """Run a job's process in a free slot of this machine, without a Prefect server. lease: held together with the slot.
 
-    Raises TrainingError with the process's own sentence when it fails, CheckpointError when what it left does not hold.
+    Raises TrainingError with the process's own sentence if it fails, CheckpointError if its result is invalid.
     """
     killed = processes.reap(
         job.folder, grace=REAP_SECONDS
-    )  # before waiting for a slot: a leftover may be what holds it
+    )  # before waiting for a slot, which a leftover process may hold
     if killed:
-        say("%s: stopped %d leftover process(es) of an earlier start", job.stage, killed)
+        say("%s: stopped %d leftover process(es) of an earlier attempt", job.stage, killed)
     if job.damaged():
         say("%s: finished earlier, but its files are gone or changed; done again", job.stage)
     path = job.write()
@@ -136,18 +139,18 @@ def execute(
 
 
 def _imports_torch(job: StageJob) -> bool:
-    """Whether the job is for this backend's trainer; demonstrations of a script have begun before torch is imported."""
+    """Return whether the job needs torch here. Scripted demonstrations begin before torch is imported."""
     return job.backend == "local" and (job.kind != "distill" or job.inputs.before is not None)
 
 
 def slots_for(job: StageJob) -> tuple[int, tuple[Slot, ...]]:
-    """How many slots a stage holds, and among which: a training on verl has as many GPUs as its profile says for its kind, and so
-    have checkpoints that a rollout engine plays.
+    """Return the number of slots that a stage holds, and the slots to choose from.
 
-    GPUs on which the run serves its users are not among them; verl on a Ray cluster elsewhere holds one place here.
+    A training on verl has the GPUs that its profile sets for its kind. So have checkpoints on a rollout engine. GPUs that
+    serve the run's users are excluded. verl on a remote Ray cluster holds one slot here.
     """
     if job.kind == "evaluate" and job.actors and all(actor.kind != "checkpoint" for actor in job.actors):
-        return 0, ()  # no model of ours is loaded
+        return 0, ()  # no local model is loaded
     hardware = job.recipe.hardware
     serving = {slot.name for slot in named(hardware.user_gpus)}
     among = tuple(slot for slot in slots() if slot.name not in serving)

@@ -25,10 +25,10 @@ def train_here(
     progress: Callable[[str, dict[str, Any]], None] = lambda stage, line: None,
     done: Callable[[], None] = lambda: None,
 ) -> RunReport:
-    """Train what was planned, and return its report. Finished stages are reused; a run that was killed continues.
+    """Train a plan and return its report. Finished stages are reused, and a killed run continues.
 
-    progress: gets the stage's name and every progress line. say: gets log lines as `logging` does.
-    Raises TrainingError or CheckpointError with one sentence.
+    progress: called with the stage's name and every progress line. say: called with log lines as for `logging`. Raises
+    TrainingError or CheckpointError with one sentence.
     """
     with plan.begin() as run, run.at_work():
         return run_all(
@@ -37,7 +37,7 @@ def train_here(
 
 
 def finished(plan: RunPlan) -> Run | None:
-    """Return the run if all that was asked of it is done and its files still hold, else None. Nothing is started or changed."""
+    """Return the run if all requested stages are done and their files are valid, else None. Nothing is started or changed."""
     folder = runs_dir() / goes_on_as(plan.run_id)
     if plan.request.fresh or plan.request.dry_run or not (folder / "report.md").is_file():
         return None
@@ -56,7 +56,7 @@ def _do(
     say: Callable[..., None],
     progress: Callable[[str, dict[str, Any]], None],
 ) -> Result:
-    """Return the stage's result, from an earlier time if it still holds."""
+    """Return the stage's result, reused if an earlier one is still valid."""
     run.set_status("running", stage=job.stage)
     result = job.finished()
     if result is not None:
@@ -69,6 +69,6 @@ def _do(
         except ProcessDied as error:
             if attempt == RETRIES:
                 raise
-            say("%s: %s Started again.", job.stage, error)
+            say("%s: %s Restarting the stage.", job.stage, error)
             time.sleep(RETRY_SECONDS)
     raise AssertionError("unreachable")

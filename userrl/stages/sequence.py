@@ -1,4 +1,4 @@
-"""All stages of a run in order: distil, cold start, for each stage train, evaluate, report."""
+"""All stages of a run in order: demonstrations, cold start, RL stages, evaluation, report."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def run_all(
     say: Callable[..., None] = lambda *words: None,
     done: Callable[[], None] = lambda: None,
 ) -> RunReport:
-    """Do every selected stage of a run that is held, and return its report.
+    """Run every selected stage of a locked run, and return its report.
 
-    perform: does one job and returns its result. say: gets log lines as `logging` does. done: is called after every stage.
+    perform: does one job and returns its result. say: called with log lines as for `logging`. done: called after every stage.
     """
     with served_users(plan.recipe, say) as serve_users, Workers() as workers:
         return Stages(plan, run, serve_users, workers, perform, say, done).all()
@@ -41,7 +41,8 @@ def run_all(
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """The stages of one run, done in order. perform: does one job and returns its result, from an earlier time if that holds.
+    """The stages of one run, in order. perform: does one job and returns its result, or a valid earlier one.
+
     done: called after every stage.
     """
 
@@ -54,7 +55,7 @@ class Stages:
     done: Callable[[], None]
 
     def all(self) -> RunReport:
-        """Do every selected stage and write the report."""
+        """Run every selected stage and write the report."""
         plan, run = self.plan, self.run
         demonstrations = self.do("distill", DistillResult)
         cold = plan.start
@@ -70,14 +71,14 @@ class Stages:
         return write_report(plan, run, demonstrations=demonstrations, newest=newest, ends=ends, scores=scores)
 
     def chain(self, stages: Sequence[str], inputs: Inputs, share: Share | None = None) -> TrainResult | None:
-        """The result of the last of these stages, each of which begins where the one before it ended."""
+        """Return the result of the last of these stages. Each begins where the one before it ended."""
         for stage in stages:
             result = self.do(stage, TrainResult, inputs, share)
             inputs = inputs.model_copy(update={"before": result or inputs.before})
         return inputs.before
 
     def side_by_side(self, inputs: Inputs) -> dict[str, TrainResult]:
-        """The last stage of every branch, all of which begin at ``inputs.before``."""
+        """Return the last stage of every branch. All branches begin at ``inputs.before``."""
         branches = {name: self.plan.rl_stages(name) for name in self.plan.recipe.branches}
         wanted = {name: stages for name, stages in branches.items() if not self.plan.is_after(stages[0])}
         if not wanted:
@@ -94,7 +95,7 @@ class Stages:
             return {name: end for name, future in ends.items() if (end := future.result()) is not None}
 
     def evolve(self, inputs: Inputs) -> dict[str, TrainResult]:
-        """Every iteration of AgentEvol: what the newest model samples, and the first model trained on all that succeeded."""
+        """Run every iteration of AgentEvol: sample with the newest model, then train the first model on all successes."""
         ends: dict[str, TrainResult] = {}
         for number in iterations(self.plan.recipe):
             sampled = self.do(f"explore-{number}", DistillResult, inputs)
@@ -106,12 +107,12 @@ class Stages:
         return ends
 
     def warm_up(self) -> None:
-        """Torch is imported meanwhile, once for all stages."""
+        """Start importing torch, once for all stages."""
         if self.plan.backend == "local":
             self.workers.warm_up()
 
     def do(self, stage: str, kind: type[R], inputs: Inputs | None = None, share: Share | None = None) -> R | None:
-        """The result of a stage, done now or earlier; None for one that this run does not have, or not yet."""
+        """Return the result of a stage, done now or earlier. None if the run does not have the stage, or not yet."""
         plan = self.plan
         if stage not in plan.stages or plan.is_after(stage):
             return None
@@ -119,7 +120,7 @@ class Stages:
         if not plan.selects(stage):
             result = plan.earlier(job)
         else:
-            if job.finished() is None:  # what is done already costs nothing
+            if job.finished() is None:  # a finished stage costs nothing
                 check_budget(job)
                 self.serve_users(job.kind)
                 if share is None:

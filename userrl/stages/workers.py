@@ -1,4 +1,4 @@
-"""How a run's stages are started: each a process of its own, on a laptop forked from one that has imported torch."""
+"""The start of a run's stages: each is a separate process, forked on a laptop from one that has imported torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MODULE = "userrl.worker.main"
 
 
 class Workers:
-    """The processes of one run. Imports are a tenth of a laptop run's processor time where every stage has its own."""
+    """The processes of one run. Forking saves a tenth of a laptop run's processor time, which imports would take."""
 
     def __init__(self) -> None:
         self._server: ForkServer | None = None
@@ -28,7 +28,7 @@ class Workers:
             self._server.close()
 
     def warm_up(self) -> None:
-        """Begin to import. Call in the flow's own thread: the kernel ends the server with the thread that started it."""
+        """Start the imports. Call this in the flow's own thread: the kernel ends the server with the thread that started it."""
         if self._server is None and AVAILABLE and all(slot.gpu is None for slot in slots()):
             self._server = ForkServer(MODULE, quiet())
 
@@ -41,7 +41,7 @@ class Workers:
         tag: str,
         keep_open: Sequence[int],
     ) -> processes.Started:
-        """Fork it; where the server is gone, start it anew."""
+        """Fork a process, or start a new one if the fork server is gone."""
         if self._server is not None:
             try:
                 return self._server.spawn(command, output=output, env=env, tag=tag, keep_open=keep_open)

@@ -1,4 +1,4 @@
-"""The process of one trial: ``python -m userrl.trials.main '{"recipe": ..., "seed": 1}'`` trains without a Prefect server."""
+"""The process of one trial. ``python -m userrl.trials.main '{"recipe": ..., "seed": 1}'`` trains without a Prefect server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ quiet_process()
 
 
 def main(request: str) -> None:
-    """Train what the request says, as JSON of `TrainRequest`. TERM ends it as Ctrl-C does, with a checkpoint."""
+    """Train a request, given as JSON of `TrainRequest`. TERM acts like Ctrl-C and leaves a checkpoint."""
     from userrl.run.plan import plan_run
     from userrl.run.request import TrainRequest
     from userrl.stages.here import train_here

@@ -21,38 +21,38 @@ from userrl.run.run import goes_on_as, load, read_status
 from userrl_core import processes
 
 TRIAL = "userrl.trials.main"
-"""The module that a trial's process runs. The process carries its label as a tag, by which it is found again."""
+"""The module of a trial's process. The process carries its label as a tag, by which it can be found."""
 
 
 class Experiment(Protocol):
-    """Whose runs are launched: a sweep's space, or a claim."""
+    """An experiment whose runs are launched: a sweep's space, or a claim."""
 
     @property
     def name(self) -> str:
-        """What it is called; its runs' output lies in a folder of this name."""
+        """Its name, also of the folder with its runs' output."""
         ...
 
     @property
     def recipe(self) -> str:
-        """The recipe of its runs, where a request names none."""
+        """The recipe of its runs, unless a request names one."""
         ...
 
     @property
     def profile(self) -> str:
-        """Their sizes and machine."""
+        """The profile of its runs."""
         ...
 
 
 @dataclass(slots=True)
 class Trials:
-    """What both launchers need: a trial's parameters for the train flow, and its run's id before it starts."""
+    """The common part of both launchers: a trial's request for the train flow, and its run's id before it starts."""
 
     space: Experiment
     say: Callable[[str], None] = print
     storage: Path = field(default_factory=lambda: home() / "sweeps")
 
     def request(self, overrides: Mapping[str, Any], seed: int) -> tuple[TrainRequest, str]:
-        """What ``train`` is asked for a trial, and the id that its run will have. Raises ConfigError as `plan_run` does."""
+        """Return a trial's train request, and the id of its run. Raises ConfigError as `plan_run` does."""
         asked = TrainRequest(
             recipe=self.space.recipe,
             profile=self.space.profile,
@@ -62,11 +62,13 @@ class Trials:
             wandb="off",
         )
         plan = plan_run(asked)
-        # A trial ends with its last validation: the test split is for the winner's confirmation by `train`.
+        # A trial ends with its last validation. The test split is reserved for the winner's confirmation by `train`.
         return asked.model_copy(update={"until": plan.stages[-2]}), goes_on_as(plan.run_id)
 
     def gpu_hours(self, run_id: str) -> float:
-        """Trainer hours times accelerators so far, killed starts and the running stage included; a CPU slot counts as 1."""
+        """Return trainer hours times accelerators so far, including killed attempts and the running stage. A CPU slot
+        counts as 1.
+        """
         folder = runs_dir() / run_id
         if not (folder / "run.json").is_file():
             return 0.0
@@ -74,15 +76,15 @@ class Trials:
 
 
 class ProcessLauncher(Trials):
-    """A trial is a child process of this machine."""
+    """A launcher whose trials are child processes of this machine."""
 
     def start(self, overrides: Mapping[str, Any], *, seed: int, label: str, shown: str) -> StartedTrial:
-        """Start it in a session of its own, output beside the sweep; its pid and start time are its handle."""
+        """Start a trial in its own session, with its output in the sweep's folder. Its handle is its pid and start time."""
         request, run_id = self.request(overrides, seed)
         return self.launch(request, run_id, label=label, shown=shown)
 
     def launch(self, request: TrainRequest, run_id: str, *, label: str, shown: str) -> StartedTrial:
-        """The same for a request as it is, whose run will have this id."""
+        """Launch a request as it is. Its run will have this id."""
         process = _trial_process(label)
         if process is None:
             folder = self.storage / self.space.name / "trials"
@@ -93,7 +95,9 @@ class ProcessLauncher(Trials):
         return StartedTrial(f"{process.pid}:{process.create_time()}:{run_id}", run_id)
 
     def status(self, handle: str) -> Status:
-        """Alive by pid and start time, so that a recycled pid is never taken for the trial; else by the run's own word."""
+        """Return the status by pid and start time, so that a recycled pid is not taken for the trial; else by the
+        run's status.
+        """
         process = self._process(handle)
         if process is not None:
             return "running"
@@ -101,7 +105,7 @@ class ProcessLauncher(Trials):
         return "completed" if read_status(runs_dir() / run_id).state == "completed" else "failed"
 
     def cancel(self, handle: str) -> None:
-        """TERM; the flow stops its trainer, which leaves a checkpoint."""
+        """Send TERM. The flow stops its trainer, which leaves a checkpoint."""
         process = self._process(handle)
         if process is not None:
             process.terminate()
@@ -119,7 +123,7 @@ class ProcessLauncher(Trials):
 
 
 def _trial_process(label: str) -> psutil.Process | None:
-    """The living process of the trial with this label, which an earlier driver started just before it was killed."""
+    """Return the live process of the trial with this label, started by an earlier driver just before it was killed."""
     for process in processes.tagged(label):
         with contextlib.suppress(psutil.Error):
             if TRIAL in process.cmdline():

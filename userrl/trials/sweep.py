@@ -1,4 +1,4 @@
-"""A sweep: Optuna over a named space, and the winner confirmed on fresh seeds."""
+"""A sweep: Optuna over a named space, with the winner confirmed on fresh seeds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from userrl_core.json_files import read_json, write_json
 
 @dataclass(frozen=True, slots=True)
 class SweepResult:
-    """The end of a sweep: its winner, how many trials it had, and its pictures."""
+    """The end of a sweep: its winner, number of trials, and pictures."""
 
     space: Space
     study: Study
@@ -44,9 +44,9 @@ def run_sweep(
     say: Callable[..., None],
     shown: Callable[[Space, Study], Callable[[], None]] = lambda space, study: lambda: None,
 ) -> SweepResult:
-    """Run a named space to the end of its budget; running it again continues where it stopped.
+    """Run a named space to the end of its budget. Run again, it continues where it stopped.
 
-    launcher_of: takes the space and ``say``. shown: takes space and study, and returns what is called after every look.
+    launcher_of: takes the space and ``say``. shown: takes space and study, and returns a function called after every poll.
     """
     space = edition(_adjusted(load_space(request.space), request), renew=request.renew)
     folder = home() / "sweeps" / space.name
@@ -72,7 +72,7 @@ def run_sweep(
 def open_sweep(name: str) -> tuple[Space, Study]:
     """Return a sweep of this home with its study. ``gamma`` is its newest edition, ``gamma.1`` the first.
 
-    Raises ConfigError for a name that is none, or a sweep that was not run here.
+    Raises ConfigError for an invalid name, or for a sweep that was not run here.
     """
     if re.fullmatch(NAME, name) is None:
         raise ConfigError(f"'{name}' is no sweep's name; a name is made of letters, digits, '.', '_' and '-'.")
@@ -90,9 +90,9 @@ _EDITION = re.compile(r"^(?P<name>.+)\.(?P<number>[0-9]+)$")
 
 
 def edition(space: Space, *, renew: bool) -> Space:
-    """The newest edition of a sweep (``<name>``, ``<name>.2``, ...), or the one after it if that has ended and renew is set.
+    """Return the newest edition of a sweep (``<name>``, ``<name>.2``, ...), or the next if that has ended and renew is set.
 
-    Each edition has trials of its own on a seed of its own: a sweep that a clock starts every night repeats nothing.
+    Each edition has its own trials and its own seed, so that a sweep on a nightly schedule repeats nothing.
     """
     number = newest(space.name)
     if renew and number and (home() / "sweeps" / edition_name(space.name, number) / ENDED).is_file():
@@ -102,12 +102,12 @@ def edition(space: Space, *, renew: bool) -> Space:
 
 
 def edition_name(name: str, number: int) -> str:
-    """``gamma``, ``gamma.2``, ``gamma.3`` ..."""
+    """Return ``gamma``, ``gamma.2``, ``gamma.3`` ..."""
     return name if number == 1 else f"{name}.{number}"
 
 
 def newest(name: str) -> int:
-    """The number of a sweep's newest edition in this home, 0 when it has not been run."""
+    """Return the number of a sweep's newest edition in this home, 0 if it has not been run."""
     folder = home() / "sweeps"
     numbers = [1] if (folder / name / "space.json").is_file() else []
     for file in folder.glob(f"{name}.*/space.json"):
@@ -118,14 +118,14 @@ def newest(name: str) -> int:
 
 
 def recipe_text(space: Space, best: Winner) -> str:
-    """The winning recipe as YAML that ``train`` takes as its recipe parameter."""
+    """Return the winning recipe as YAML, which ``train`` takes as its recipe."""
     recipe = load(space.recipe, profile=space.profile, overrides=best.overrides)
     values = {
         **recipe.resolved(),
         "name": f"{space.recipe}-{space.name}",
         "source": f"sweep {space.name}: {best.claim}",
     }
-    return "# train it with `-p recipe=FILE`: the profile's sizes are in here already\n" + str(
+    return "# train it with `userrl train FILE`; the profile's sizes are already included\n" + str(
         yaml.safe_dump(values, sort_keys=False)
     )
 

@@ -1,4 +1,4 @@
-"""Who speaks for a checkpoint: our own decoder in this process, or a rollout engine that serves it on the stage's GPUs."""
+"""Inference for a checkpoint, in this process or through a rollout engine that serves it on the stage's GPUs."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from userrl_core.served.model_server import ServeOptions, default_python, servin
 from userrl_core.served.tokens import TokenServer
 
 STARTS = 2
-"""How often the engine is started before the stage fails: what stops it here comes again."""
+"""Number of engine starts before the stage fails, because the cause of a failed start usually recurs."""
 
 CONCURRENCY = 256
-"""Conversations at once, where nobody says it: what one copy's batch holds, and each further one waits in the engine."""
+"""Default number of parallel conversations: the batch of one copy. More would wait in the engine."""
 
 MakePolicy = Callable[..., BatchPolicy]
 """(recipe, temperature=, top_p=, seed=, name=) -> the checkpoint as a policy under the recipe's limits."""
@@ -32,9 +32,9 @@ MakePolicy = Callable[..., BatchPolicy]
 
 @contextmanager
 def checkpoint_speaks(job: StageJob, checkpoint: str | Path) -> Iterator[MakePolicy]:
-    """A checkpoint that can be asked for as long as the block lasts, as `MakePolicy`.
+    """Provide a checkpoint for inference while the block runs, as `MakePolicy`.
 
-    Raises CheckpointError for an unusable checkpoint, UserError where the engine does not come up.
+    Raises CheckpointError for an unusable checkpoint, UserError if the engine does not start.
     """
     hardware = job.recipe.hardware
     gpus = sum(slot.gpu is not None for slot in slots())
@@ -46,7 +46,7 @@ def checkpoint_speaks(job: StageJob, checkpoint: str | Path) -> Iterator[MakePol
     context = engine_context(job.recipe, Path(checkpoint))
     check_elsewhere(checkpoint)
     options = serve_options(job.recipe, Path(checkpoint), gpus, context)
-    # One folder per checkpoint: what serves there was started for it, and is stopped by whoever starts the stage next.
+    # One folder per checkpoint. A server left there was started for it, and the next start of the stage stops it.
     folder = job.folder / "engine" / hashlib.sha256(str(checkpoint).encode()).hexdigest()[:12]
     with serving(options, folder, lambda text: print(text, flush=True)) as url:
         server = TokenServer(options.model, url)
@@ -54,9 +54,9 @@ def checkpoint_speaks(job: StageJob, checkpoint: str | Path) -> Iterator[MakePol
 
 
 def engine_context(recipe: Recipe, checkpoint: Path) -> int:
-    """Most tokens of a conversation that is served: what training gives one, and the model has room for.
+    """Return the maximum tokens of a served conversation: the training limit, or the model's if smaller.
 
-    Raises CheckpointError where there is no model.
+    Raises CheckpointError if there is no model.
     """
     try:
         known = json.loads((checkpoint / "config.json").read_text()).get("max_position_embeddings")
@@ -67,7 +67,7 @@ def engine_context(recipe: Recipe, checkpoint: Path) -> int:
 
 
 def serve_options(recipe: Recipe, checkpoint: Path, gpus: int, context: int) -> ServeOptions:
-    """How the engine serves a checkpoint, on as many copies as the GPUs hold."""
+    """Return the engine's options for a checkpoint, with as many copies as fit on the GPUs."""
     hardware = recipe.hardware
     return ServeOptions(
         model=str(checkpoint),
@@ -76,7 +76,7 @@ def serve_options(recipe: Recipe, checkpoint: Path, gpus: int, context: int) -> 
         tensor_parallel=hardware.tensor_parallel if gpus else 1,
         copies=copies(hardware, gpus),
         max_model_len=context,
-        # Sampling is what the request says: a checkpoint may bring habits of its own (top_k 20 of Qwen3's).
+        # The request sets sampling, because a checkpoint may bring its own defaults (Qwen3 has top_k 20).
         extra=("--generation-config", "vllm", "--dtype", recipe.model.dtype),
         give_up=STARTS,
     )
@@ -115,7 +115,7 @@ def _by_engine(
     seed: int,
     name: str,
 ) -> BatchPolicy:
-    """seed: of no use, since every episode brings its own."""
+    """Return the served checkpoint as a policy. seed is not used, because every episode has its own."""
     from userrl_core.training.engine_policy import EnginePolicy
     from userrl_core.training.local.tokenizer import load_tokenizer
 

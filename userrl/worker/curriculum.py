@@ -1,4 +1,4 @@
-"""The recipe as a trainer sees it: horizons, stages and tasks by step, resumable."""
+"""The recipe in the form that a trainer uses: horizons, stages and tasks by step, resumable."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ from userrl_core.training.protocols import History
 
 RECORDED = {"signal": "groups/mixed/share", "entropy": "rollout/entropy/mean", "tokens": "tokens/all/sum"}
 TIMES = {"cpu_seconds": "seconds/cpu/sum", "gpu_seconds": "seconds/gpu/sum"}
-"""Kept only where a gate asks: two runs of the same seed agree in all else that a checkpoint holds."""
+"""Recorded only if a gate needs it. Two runs of the same seed agree in everything else in a checkpoint."""
 
 SHUFFLED = "all"
-"""Name of the one pool when a stage weighs tasks, not gyms."""
+"""Name of the only pool if a stage weighs tasks and not gyms."""
 
 
 class RecipeCurriculum:
-    """Implements `userrl_core.training.protocols.Curriculum` over a recipe's schedule, mix and sampler."""
+    """An implementation of `userrl_core.training.protocols.Curriculum` over a recipe's schedule, mix and sampler."""
 
     def __init__(self, recipe: Recipe, used: Collection[str], seed: int, branch: str = "", ahead: int = 0) -> None:
-        """used: keys of the tasks that demonstrations took out of the RL set. branch: the one that is trained. ahead: by how many
-        steps the recipe's numbers lead, since stages in seconds before this one took fewer than were set aside."""
+        """used: keys of the tasks that demonstrations took out of the RL set. branch: the branch to train.
+
+        ahead: number of steps by which the recipe's numbering is ahead. Earlier stages with a limit in seconds took
+        fewer steps than were reserved for them.
+        """
         self._recipe, self._branch, self._ahead = recipe, branch, ahead
         self._used = frozenset(used)
         self._history: list[dict[str, float | None]] = []
@@ -33,18 +36,18 @@ class RecipeCurriculum:
         self._timed = timed_gates(recipe)
 
     def horizon(self, step: int, history: History) -> int:
-        """The most turns in this step."""
+        """Return the horizon of this step."""
         if self._branch or self._ahead:
             return self._at(step).horizon or 1
-        # Ours, which holds all that gates read; a trainer's own list is shorter.
+        # Our history holds all values that gates read. A trainer's own list is shorter.
         return self._recipe.schedule.horizon(step, self._history or list(history))
 
     def stage_of(self, step: int) -> str:
-        """``rl-1`` ... ``rl-n``."""
+        """Return the stage of a step: ``rl-1`` ... ``rl-n``."""
         return self._at(step).name
 
     def draw(self, step: int, n: int) -> list[Task]:
-        """The next n tasks in the shares of the step's mix."""
+        """Return the next n tasks in the proportions of the step's mix."""
         stage = self._at(step)
         if stage.number != self._stage:
             self._enter(stage)
@@ -54,7 +57,7 @@ class RecipeCurriculum:
         return self._sampler.batch(n, mix, oversample=stage.stage.oversample, by_tokens=stage.stage.weigh == "tokens")
 
     def record(self, step: int, stats: Mapping[str, float]) -> None:
-        """Note what gates look at; success is None where no trajectory of the step could be scored."""
+        """Record the values that gates use. success is None if no trajectory of the step could be scored."""
         known: dict[str, float | None] = {"step": float(step), "success": stats.get("rollout/success/mean")}
         known |= {name: stats[metric] for name, metric in RECORDED.items() if metric in stats}
         turns, horizon = stats.get("rollout/turns/mean"), stats.get("curriculum/horizon/value")
@@ -65,19 +68,19 @@ class RecipeCurriculum:
         self._history.append(known)
 
     def observe(self, task_key: str, success: float, tokens: float | None = None) -> None:
-        """Tell the sampler how a task's group went."""
+        """Report the result of a task's group to the sampler."""
         self._sampler.observe(task_key, success, tokens)
 
     def metrics(self) -> dict[str, float]:
-        """How far the epochs are."""
+        """Return the progress of the epochs."""
         return self._sampler.metrics()
 
     def state_dict(self) -> dict[str, Any]:
-        """The history, the stage that was entered, and the sampler's position."""
+        """Return the history, the current stage, and the sampler's position."""
         return {"history": self._history, "stage": self._stage, "sampler": self._sampler.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was taken."""
+        """Continue from a `state_dict`."""
         self._history = [dict(entry) for entry in state["history"]]
         number = int(state["stage"])
         if number:
@@ -99,6 +102,6 @@ class RecipeCurriculum:
 
 
 def timed_gates(recipe: Recipe) -> bool:
-    """Whether a gate of the recipe looks at the clock."""
+    """Return whether a gate of the recipe uses time."""
     gates = [level.gate for level in recipe.schedule.levels()] if recipe.stages else []
     return any(gate is not None and gate.timed for gate in gates)

@@ -1,10 +1,10 @@
-"""What the slot of this process offers torch."""
+"""The torch device of this process's slot."""
 
 from __future__ import annotations
 
 
 def device() -> str:
-    """``cuda`` when the slot is a GPU that torch can use, else ``cpu``."""
+    """Return ``cuda`` if torch can use a GPU in this slot, else ``cpu``."""
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"

@@ -1,4 +1,4 @@
-"""Distillation: play demonstrations, keep the best, write the chats that SFT reads (UserRL section 4.1, appendix E)."""
+"""Distillation: collect demonstrations, keep the best, write chats for SFT (UserRL section 4.1, appendix E)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from userrl_core.sink import Sink
 
 
 def demonstrator(recipe: Recipe) -> Policy:
-    """Who demonstrates: ``scripted``, or a model behind an OpenAI-compatible server."""
+    """Return the demonstrating policy: ``scripted``, or a model behind an OpenAI-compatible server."""
     setup = recipe.demonstrations
     if setup.policy == "scripted":
         return ScriptedPolicy(setup.skill)
@@ -40,7 +40,7 @@ def demonstrator(recipe: Recipe) -> Policy:
 
 
 def distill(job: StageJob, sink: Sink, progress: ProgressWriter) -> DistillResult:
-    """Play, select, write. The result counts what was dropped, and why."""
+    """Play, select and write demonstrations. The result counts the dropped ones by reason."""
     recipe, setup = job.recipe, job.recipe.demonstrations
     if recipe.cold_start.data is not None:
         return _given(job, Path(recipe.cold_start.data).expanduser())
@@ -70,7 +70,10 @@ def play(
     horizon: int | None,
     role: str,
 ) -> list[Trajectory]:
-    """What the policy does at each gym's tasks, so often each. horizon: none for the evaluation's. role: whose users answer."""
+    """Play the policy on each gym's tasks, each task the given number of times.
+
+    horizon: None uses the evaluation's. role: the role of the users.
+    """
     recipe = job.recipe
     total = sum(len(tasks) * n for tasks, n in plan.values())
     ended: list[Trajectory] = []
@@ -82,7 +85,7 @@ def play(
 
     for tasks, _ in plan.values():
         sink.tasks(tasks)
-    # All gyms at once: a served demonstrator's slots stay full while the last conversations of one gym end.
+    # All gyms together, so that a served demonstrator stays busy while the last conversations of one gym end.
     return asyncio.run(
         run_episodes(
             [task for tasks, _ in plan.values() for task in tasks],
@@ -102,7 +105,7 @@ def play(
 
 
 def result_of(policy: str, played: list[Trajectory], chosen: Selection, chats: Path, used: Path) -> DistillResult:
-    """What was played and kept, and the files that say it."""
+    """Return the result of a distillation, with its files."""
     return DistillResult(
         chats=chats,
         used_tasks=used,
@@ -120,7 +123,7 @@ def result_of(policy: str, played: list[Trajectory], chosen: Selection, chats: P
 
 
 def _given(job: StageJob, source: Path) -> DistillResult:
-    """Conversations of a file in place of demonstrations: nothing is played, and no task leaves the RL set."""
+    """Use conversations of a file instead of demonstrations. Nothing is played, and no task leaves the RL set."""
     conversations = read_conversations(source, job.recipe.played_gyms)
     chats, used = job.folder / "chats.jsonl", job.folder / "used_tasks.json"
     chats.parent.mkdir(parents=True, exist_ok=True)
@@ -143,7 +146,7 @@ def _given(job: StageJob, source: Path) -> DistillResult:
 
 
 def _attempts(recipe: Recipe, gym: str, seed: int) -> tuple[list[Any], int]:
-    """Tasks to demonstrate and attempts at each: as many as asked for, without using up the gym."""
+    """Return tasks to demonstrate and attempts at each: as many as requested, without using up the gym."""
     setup = recipe.demonstrations
     tasks = demonstration_tasks(recipe, gym, seed)
     most = max(1, int(len(tasks) * MOST_OF_A_GYM)) if recipe.stages else len(tasks)

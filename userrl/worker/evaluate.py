@@ -27,16 +27,16 @@ from userrl_core.sink import Sink
 
 PROGRESS_SECONDS = 1.0
 FIRST_ETA = 20
-"""Conversations from which the time left is told: the first ones of a batch end late, and together."""
+"""Number of finished conversations before an ETA is shown. The first ones of a batch end late, and together."""
 
 
 def evaluate(job: StageJob, sink: Sink, progress: ProgressWriter) -> EvaluateResult:
-    """Mean score per actor and gym, with standard errors, turns and format errors.
+    """Return the mean score per actor and gym, with standard errors, turns and format errors.
 
-    What earlier starts of the same job have scored counts, and is not played again; what was rejected is.
+    Scores from earlier attempts at the same job are reused. Rejected conversations are repeated.
     """
     recipe = job.recipe
-    # A gym that was trained on and is no part of the recipe's evaluation is played as its training set it up.
+    # A gym of the training that is not in the recipe's evaluation is played with its training's settings.
     plays = [(family, test_tasks(family, job.seed)) for family in (recipe, *job.families)]
     tasks = [task for _, some in plays for task in some]
     wanted = {(task.key, attempt) for task in tasks for attempt in range(recipe.evaluate.attempts)}
@@ -81,34 +81,34 @@ def evaluate(job: StageJob, sink: Sink, progress: ProgressWriter) -> EvaluateRes
 
 
 def _missing(job: StageJob, tasks: list[Task], earlier: list[Played]) -> dict[str, int]:
-    """How many conversations of each actor are still to be played."""
+    """Count the conversations of each actor that are still to be played."""
     whole = len(tasks) * job.recipe.evaluate.attempts
     return {actor.label: whole - len(_of(earlier, job, actor)) for actor in job.actors}
 
 
 def _of(played: list[Played], job: StageJob, actor: Actor) -> list[Played]:
-    """Those of one actor."""
+    """Return the conversations of one actor."""
     name = _name(job, actor)
     return [one for one in played if (one.policy, one.checkpoint) == (name, actor.id)]
 
 
 def _name(job: StageJob, actor: Actor) -> str:
-    """What the log calls who acts."""
+    """Return the actor's name in the log."""
     return demonstrator(job.recipe).name if actor.kind == "demonstrator" else actor.label
 
 
 class _Counter:
-    """Counts conversations as they end, and writes a progress line about once a second."""
+    """A counter of finished conversations that writes a progress line about once a second."""
 
     def __init__(self, progress: ProgressWriter, before: int, total: int) -> None:
-        """before: played by earlier starts."""
+        """before: number of conversations from earlier attempts."""
         self.played: list[Played] = []
         self._progress, self._before, self._total = progress, before, total
         self._began = self._due = time.monotonic()
         self._dollars = 0.0
 
     def __call__(self, trajectory: Trajectory) -> None:
-        """One more."""
+        """Count one more conversation."""
         self.played.append(Played.of(trajectory))
         calls = chain(trajectory.unfinished_calls, *(turn.model_calls for turn in trajectory.turns))
         self._dollars += sum(call.price or 0.0 for call in calls)
@@ -116,7 +116,7 @@ class _Counter:
             self._write()
 
     def last(self) -> None:
-        """The line that says that all are played."""
+        """Write the last line, when all are played."""
         self._write()
 
     def _write(self) -> None:
@@ -137,7 +137,7 @@ class _Counter:
 
 
 def _check_servers(job: StageJob, actors: list[Actor]) -> None:
-    """Raise ConfigError before the first episode when a served policy, user or judge does not answer."""
+    """Raise ConfigError before the first episode if a served policy, user or judge does not answer."""
     for server in {server_of(actor) for actor in actors if actor.kind == "served"}:
         check_server(server, "served model")
     if any(actor.kind == "demonstrator" for actor in actors) and isinstance(
@@ -181,16 +181,16 @@ def _play(
 
 
 CONCURRENCY = 64
-"""Conversations in flight at once, where nobody says it."""
+"""Default number of parallel conversations."""
 
 
 def tier_label(gym: str, tier: str) -> str:
-    """A tier as tables call it, such as ``errand depth-3``."""
+    """Name a tier as tables do, such as ``errand depth-3``."""
     return f"{gym} {tier}"
 
 
 def _in_tiers(played: list[Played]) -> list[Played]:
-    """Those at gyms whose tasks have more than one tier: where there is one, the gym's row says it."""
+    """Return the conversations at gyms with more than one tier. With one tier, the gym's row is enough."""
     tiers = Counter(gym for gym, _ in {(one.gym, one.tier) for one in played})
     return [one for one in played if tiers[one.gym] > 1]
 
@@ -201,10 +201,10 @@ def _rows(played: list[Played], label: Callable[[Played], str]) -> dict[str, Gym
 
 
 def _solved(played: list[Played]) -> dict[str, tuple[float, ...]]:
-    """By gym, and by tier where there are several: the share that was solved within 1, 2 ... horizon turns.
+    """Return the share solved within 1, 2 ... horizon turns, by gym, and by tier if there are several.
 
-    An agent that does not see how many turns are left acts the same at every horizon until it ends, so one evaluation at a
-    generous horizon gives the score at each shorter one.
+    An agent that does not see its remaining turns acts the same at every horizon until it ends. So one evaluation at a large
+    horizon gives the score at each shorter one.
     """
     labelled = [(one.gym, one) for one in played] + [(tier_label(one.gym, one.tier), one) for one in _in_tiers(played)]
     admitted: dict[str, list[Played]] = {}
@@ -220,7 +220,7 @@ def _solved(played: list[Played]) -> dict[str, tuple[float, ...]]:
 
 @contextmanager
 def _speaks(job: StageJob, actor: Actor) -> Iterator[Callable[[Recipe], Policy | BatchPolicy]]:
-    """The actor under a family's recipe, for as long as the block lasts."""
+    """Provide the actor under a family's recipe while the block runs."""
     if actor.kind == "demonstrator":
         yield demonstrator
     elif actor.kind == "served":
@@ -239,10 +239,10 @@ def _speaks(job: StageJob, actor: Actor) -> Iterator[Callable[[Recipe], Policy |
 
 
 def _sampled(job: StageJob, server: ChatServer) -> ChatServer:
-    """The server as the evaluation samples from it, with as many requests at once as were asked for."""
+    """Return the server with the evaluation's sampling settings and requested concurrency."""
     evaluate, concurrency = job.recipe.evaluate, job.options.concurrency
     sampling = {"temperature": evaluate.temperature, "top_p": evaluate.top_p if evaluate.temperature > 0 else None}
-    # What the actor itself says stands.
+    # The actor's own settings take precedence.
     wanted = {key: value for key, value in sampling.items() if key not in server.model_fields_set}
     return server.model_copy(update={**wanted, **({"concurrency": concurrency} if concurrency else {})})
 
@@ -271,5 +271,5 @@ TOP_REASONS, LONGEST_REASON = 3, 200
 
 
 def _reason(text: str | None) -> str:
-    """A reason on one line."""
-    return " ".join((text or "no reason is known").split())[:LONGEST_REASON]
+    """Return a reason on one line."""
+    return " ".join((text or "unknown reason").split())[:LONGEST_REASON]

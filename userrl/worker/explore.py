@@ -1,4 +1,4 @@
-"""AgentEvol's exploration: the newest model plays training tasks, and what succeeds joins what it is trained on (`Evolve`)."""
+"""AgentEvol's exploration: the newest model plays training tasks, and successes join its training data (`Evolve`)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from userrl_core.sink import Sink
 
 
 def explore(job: StageJob, sink: Sink, progress: ProgressWriter) -> DistillResult:
-    """Sample, keep what succeeded, and write it behind the conversations that there were before.
+    """Sample, keep the successes, and append them to the earlier conversations.
 
-    Raises TrainingError where nothing succeeded and there was nothing before.
+    Raises TrainingError if nothing succeeded and there were no earlier conversations.
     """
     recipe, before, earlier = job.recipe, job.inputs.before, job.inputs.distill
     evolve = recipe.evolve

@@ -1,10 +1,9 @@
-"""The worker process of a stage: ``python -m userrl.worker.main JOB.json``. Started by a flow, one per stage, or forked from one
-that has imported everything (``--fork-server DESCRIPTOR``).
+"""The worker process of a stage: ``python -m userrl.worker.main JOB.json``.
 
-It does one job, logs every turn, writes a progress line per step and leaves a result file. On SIGTERM it stops at once: the
-log is sealed, and the last checkpoint is what the next start continues from. A failure is one sentence and exit status 1.
-
-What a kind of stage needs is imported when it is known, after the environment is settled: torch or verl among it.
+A flow starts one per stage, or forks it from one that has imported everything (``--fork-server DESCRIPTOR``). It does one
+job, logs every turn, writes a progress line per step and leaves a result file. On SIGTERM it stops at once: the log is
+sealed, and the next start continues from the last checkpoint. A failure is one sentence and exit status 1. A stage's own
+modules, such as torch or verl, are imported after the environment is settled.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from userrl_core.training.local.threads import quiet_threads
 
 
 class Stopped(BaseException):
-    """SIGTERM arrived. Not an Exception: nothing on the way may swallow it."""
+    """Signals that SIGTERM arrived. It is not an Exception, so that no handler swallows it."""
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Exit status: 0 done, 1 failed (one sentence), 2 wrong call, 143 stopped."""
+    """Return the exit status: 0 done, 1 failed (one sentence), 2 wrong call, 143 stopped."""
     arguments = sys.argv[1:] if argv is None else argv
     if arguments[:1] == ["--fork-server"]:
         preload()
@@ -67,7 +66,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def preload() -> None:
-    """Import what the local trainer's stages need."""
+    """Import the modules of the local trainer's stages."""
     quiet_process()
     quiet_threads()
     _leave_out_unused()
@@ -76,7 +75,7 @@ def preload() -> None:
 
 
 def run(job: StageJob) -> None:
-    """Do the job with its sinks, and leave the result."""
+    """Do the job with its sinks, and write the result."""
     progress = ProgressWriter(job.progress_file)
     began, cpu = time.monotonic(), time.process_time()
     sink = open_sink(job)
@@ -89,7 +88,7 @@ def run(job: StageJob) -> None:
         fields = {k: v for k, v in result.model_dump(mode="json").items() if isinstance(v, (int, float, str))}
         sink.stage(job.stage, "finished", **fields)
     except LogError:
-        raise  # nothing more can be written there
+        raise  # the log can no longer be written
     except BaseException as error:
         sink.stage(job.stage, "failed", reason=type(error).__name__)
         raise
@@ -100,9 +99,9 @@ def run(job: StageJob) -> None:
 
 
 def _void_earlier_start(job: StageJob, sink: Sink) -> None:
-    """Demonstrations have no checkpoint: they begin again, so what a start of the same job before this one logged is void.
+    """Mark the log of an earlier attempt at distillation as superseded. Demonstrations have no checkpoint and start over.
 
-    Evaluations go on where they were (`userrl.worker.evaluate`), and training declares its own.
+    Evaluations continue where they were (`userrl.worker.evaluate`), and training declares its own truncation.
     """
     if job.kind != "distill":
         return
@@ -113,8 +112,9 @@ def _void_earlier_start(job: StageJob, sink: Sink) -> None:
 
 
 UNUSED = ("sklearn", "accelerate")
-"""What transformers imports where it is installed, for uses that are not ours: a fifth of the processor time of all imports.
-peft alone needs the second, where adapters are trained."""
+"""Packages that transformers imports if installed, for features that we do not use: a fifth of the CPU time of all imports.
+Only peft needs the second, for training adapters.
+"""
 
 
 def _work(job: StageJob) -> Any:
@@ -143,7 +143,7 @@ def _work(job: StageJob) -> Any:
 
 def _leave_out_unused() -> None:
     for package in UNUSED:
-        sys.modules.setdefault(package, None)  # type: ignore[arg-type]  # Python's way to say: not in this process
+        sys.modules.setdefault(package, None)  # type: ignore[arg-type]  # makes Python's import fail in this process
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

@@ -1,8 +1,8 @@
-"""What an evaluation has played: the part of a conversation that its scores are made of, and those of earlier starts.
+"""The finished conversations of an evaluation, reduced to what scores need, including those of earlier attempts.
 
-An evaluation that was killed goes on: every start says in the log which job it plays, and conversations that ended under the
-same job are not played again. One that was cut off in its middle has no end in the log, and is played anew. So is one that was
-rejected: the user or the judge failed, and may work by now.
+A killed evaluation continues. Every attempt logs which job it plays, and finished conversations of the same job are not
+repeated. A conversation that was cut off has no end in the log and is repeated. So is a rejected one: the user or judge
+failed, and may work by now.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from userrl_core.training.jobs import begun_marker
 from warehouse import open_warehouse
 
 BEGUN = "evaluation"
-"""The event by which a start says which job it plays."""
+"""The event by which an attempt logs its job."""
 
 
 class Played(NamedTuple):
-    """One conversation that ended. policy and checkpoint: who acted. task: its key. horizon: the turns that it was allowed."""
+    """One finished conversation. policy, checkpoint: the actor. task: its key. horizon: its maximum number of turns."""
 
     policy: str
     checkpoint: str | None
@@ -38,7 +38,7 @@ class Played(NamedTuple):
 
     @classmethod
     def of(cls, trajectory: Trajectory) -> Self:
-        """From the record."""
+        """Return the relevant part of a record."""
         task, context = trajectory.task, trajectory.context
         return cls(
             context.policy,
@@ -58,14 +58,14 @@ class Played(NamedTuple):
 
 
 def begin(job: StageJob, sink: Sink) -> list[Played]:
-    """Say in the log that this job is played; returns what earlier starts of it have played and scored.
+    """Log that this job is played, and return the scored conversations of earlier attempts.
 
-    Families add to what is played and change nothing of the rest: the same job with others, or none, is an earlier start too.
+    Families only add conversations. So the same job with other families, or none, is also an earlier attempt.
     """
     marker, key = begun_marker(job.folder), job.model_copy(update={"families": ()}).key
     earlier, known = _earlier(job, key)
     if not known and marker.exists() and marker.read_text() == key:
-        sink.event("rewind", stage=job.stage)  # a version that began again from the start said nothing of its job
+        sink.event("rewind", stage=job.stage)  # an earlier version always started over, and did not log its job
     marker.write_text(key)
     admitted = [one for one in earlier if one.admitted]
     if len(admitted) < len(earlier):
@@ -75,7 +75,7 @@ def begin(job: StageJob, sink: Sink) -> list[Played]:
 
 
 def _earlier(job: StageJob, key: str) -> tuple[list[Played], bool]:
-    """What earlier starts of this very job have played, and whether there was one that said so."""
+    """Return the conversations of earlier attempts at this job, and whether one of them logged the job."""
     starts = """select distinct incarnation from events
                 where run_id = $run and kind = $kind and stage = $stage and fields->>'key' = $key"""
     ended = """select policy, checkpoint, gym, tier, gym || '/' || task_id, attempt, score, admitted, reject_reason, turns,

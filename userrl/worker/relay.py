@@ -1,4 +1,4 @@
-"""What `userrl serve-user` puts before the served model: requests are handed on to it, answers streamed back."""
+"""The relay of `userrl serve-user` in front of the served model. It passes requests on and streams answers back."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from fastapi import FastAPI, Request, Response
 from starlette.responses import StreamingResponse
 
 BODY_BYTES = 16 * 2**20
-"""Long conversations, and images in them."""
+"""Maximum size of a request: long conversations, with images."""
 _KEPT = ("content-type", "accept")
-"""Headers that reach the model's server: what else a client sends, its token above all, is none of its business."""
+"""Headers that reach the model's server. All others are dropped, above all the client's token."""
 
 
 def relay(inner: str) -> FastAPI:
-    """An application that asks the server at `inner` (``http://127.0.0.1:PORT``)."""
+    """Return an application that forwards to the server at `inner` (``http://127.0.0.1:PORT``)."""
     client = httpx.AsyncClient(
         base_url=inner,
         timeout=httpx.Timeout(None, connect=5.0),

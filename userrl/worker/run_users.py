@@ -1,4 +1,4 @@
-"""The model that plays users while a run lasts: served by the run itself where its profile says on which GPUs."""
+"""The user model during a run: the run serves it itself if its profile names GPUs for it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from userrl_core.training.verl.machine.step_time import gpus_per_copy
 
 @contextmanager
 def served_users(recipe: Recipe, say: Callable[[str], None]) -> Iterator[Callable[[str], None]]:
-    """Yields what is called with each kind of stage before it begins: the first that needs the model starts its server.
+    """Yield a function to call with each kind of stage before it begins. The first stage that needs the model starts
+    its server.
 
-    The server lasts until the block ends, whatever ends it. Nothing is started where the recipe names no GPUs for it.
-    Raises ConfigError and UserError as `serving` does.
+    The server lasts until the block ends, for whatever reason. Nothing is started if the recipe names no GPUs for it. Raises
+    ConfigError and UserError as `serving` does.
     """
     with ExitStack() as stack:
         running = False
@@ -30,9 +31,9 @@ def served_users(recipe: Recipe, say: Callable[[str], None]) -> Iterator[Callabl
             if not running and needs_server(recipe, kind):
                 options = serve_options(recipe)
                 gpus = named(options.gpus)
-                wait = f"GPUs for {options.model} are held: "
+                wait = f"waits for GPUs for {options.model}; in use: "
                 stack.enter_context(take(home() / "slots", len(gpus), gpus, waiting=lambda who: say(wait + who)))
-                say(f"{options.model} is served as user on port {options.port}")
+                say(f"serving {options.model} as simulated user on port {options.port}")
                 stack.enter_context(serving(options, home() / "serve" / str(options.port), say))
                 running = True
 
@@ -40,7 +41,7 @@ def served_users(recipe: Recipe, say: Callable[[str], None]) -> Iterator[Callabl
 
 
 def needs_server(recipe: Recipe, kind: str) -> bool:
-    """Whether a stage of this kind (distill, sft, rl, evaluate) talks to the model that the run itself serves."""
+    """Return whether a stage of this kind (distill, sft, rl, evaluate) uses the model that the run itself serves."""
     url = own_user_url(recipe)
     if url is None or kind not in PLAYED:
         return False
@@ -50,7 +51,7 @@ def needs_server(recipe: Recipe, kind: str) -> bool:
 
 
 def serve_options(recipe: Recipe) -> ServeOptions:
-    """What is served. Raises ConfigError where the profile names no model."""
+    """Return the server's options. Raises ConfigError if the profile names no model."""
     hardware = recipe.hardware
     if hardware.user_model is None:
         raise ConfigError("hardware.user_gpus is given, but no hardware.user_model to serve there; name one.")
@@ -68,7 +69,7 @@ def serve_options(recipe: Recipe) -> ServeOptions:
 
 
 def copy_size(model: str, gpus: int, memory: float) -> int:
-    """GPUs of one copy, in GB of memory each; all of them for a model whose shape is not known."""
+    """Return the GPUs per copy, given the memory of each in GB. All GPUs for a model of unknown shape."""
     try:
         return gpus_per_copy(shape_of(model), gpus, memory)
     except ConfigError:

@@ -1,4 +1,4 @@
-"""Where a worker process's records go: the warehouse's turn log, and beside it Weights & Biases."""
+"""The destinations of a worker's records: the warehouse's turn log, and optionally Weights & Biases."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from warehouse.write.turn_log import TurnLog
 
 
 def open_sink(job: StageJob) -> Sink:
-    """The job's sinks, as its options say."""
-    # They count only for a job that was started by itself: a flow has registered its run already.
+    """Open the job's sinks according to its options."""
+    # Used only by a job started on its own. A flow has already registered its run.
     fields = run_fields(job.recipe, seed=job.seed, backend=job.backend)
     if job.options.wandb == "off":
         return TurnLog.open(job.warehouse, job.run_id, run_fields=fields)
@@ -29,14 +29,15 @@ def open_sink(job: StageJob) -> Sink:
 
 
 SAMPLED = 64
-"""Conversations that a stage shows; each that it plays is as likely to be among them."""
+"""Number of conversations that a stage shows, sampled uniformly from all it plays."""
 
 
 class WandbRun:
-    """What a stage tells Weights & Biases, begun with the first number or conversation; offline it writes files only.
+    """A stage's run in Weights & Biases, started with the first number or conversation. Offline it only writes files.
 
-    A run of ours is a group there, each stage a run of the group: numbers by step, a table of sampled conversations with their
-    rewards, checkpoints as references to where they lie, and in the config the recipe and where the report will be.
+    A run of ours is a group there, and each stage a run of the group. It has numbers by step, a table of sampled
+    conversations with their rewards, and checkpoints as references to their paths. The config has the recipe and the path of
+    the report.
     """
 
     def __init__(self, job: StageJob) -> None:
@@ -47,11 +48,11 @@ class WandbRun:
         self._samples: list[Trajectory] = []
 
     def log(self, values: Mapping[str, float], stage: str, step: int) -> None:
-        """One step."""
+        """Log one step."""
         self._started().log({**values, "stage": stage, "step": step})
 
     def played(self, trajectory: Trajectory) -> None:
-        """A conversation; kept for the table with an even chance (reservoir sampling)."""
+        """Offer a conversation for the table. All have the same chance (reservoir sampling)."""
         self._played += 1
         if len(self._samples) < SAMPLED:
             self._samples.append(trajectory)
@@ -59,7 +60,7 @@ class WandbRun:
             self._samples[place] = trajectory
 
     def checkpoint(self, record: CheckpointRecord) -> None:
-        """By reference: the weights stay where they are."""
+        """Log a checkpoint by reference. The weights stay in their folder."""
         import wandb
 
         about = {"step": record.step, "sha256": record.sha256, "parent": record.parent, "validation": record.score}
@@ -108,7 +109,7 @@ TABLE = ("step", "phase", "gym", "task", "policy", "score", "rewards", "ended", 
 
 
 def _row(trajectory: Trajectory) -> list[Any]:
-    """One row of the table; the conversation as plain text."""
+    """Return one row of the table, with the conversation as plain text."""
     where = trajectory.context
     opening = [f"{message['role']}: {message['content']}" for message in trajectory.messages]
     turns = [f"[{turn.number}] agent: {turn.message}\n[{turn.number}] {turn.observation}" for turn in trajectory.turns]
@@ -126,27 +127,27 @@ def _row(trajectory: Trajectory) -> list[Any]:
 
 
 class TrackedLog(TurnLog):
-    """A turn log; numbers, sampled conversations and checkpoints go to Weights & Biases as well."""
+    """A turn log that also sends numbers, sampled conversations and checkpoints to Weights & Biases."""
 
     tracker: WandbRun
 
     def metrics(self, values: Mapping[str, float], *, stage: str, step: int) -> None:
-        """To both."""
+        """Log to both."""
         super().metrics(values, stage=stage, step=step)
         self.tracker.log(values, stage, step)
 
     def end(self, trajectory: Trajectory) -> None:
-        """To both."""
+        """Log to both."""
         super().end(trajectory)
         self.tracker.played(trajectory)
 
     def checkpoint(self, record: CheckpointRecord) -> None:
-        """To both."""
+        """Log to both."""
         super().checkpoint(record)
         self.tracker.checkpoint(record)
 
     def close(self) -> None:
-        """Both; the log in any case."""
+        """Close both; the log in any case."""
         try:
             self.tracker.close()
         finally:

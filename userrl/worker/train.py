@@ -1,4 +1,4 @@
-"""The cold start and the reinforcement-learning stages on the local backend, and what both backends take from a run."""
+"""The cold start and the RL stages on the local backend, and the job settings that both backends share."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ R = TypeVar("R", bound=RlJob)
 
 
 def sft(job: StageJob, sink: Sink, progress: ProgressWriter) -> TrainResult:
-    """Supervised training on the kept demonstrations."""
+    """Run the cold start: supervised training on the kept demonstrations."""
     from userrl_core.training.local.sft import train_sft
 
     wished = job.recipe.hardware.threads
@@ -40,7 +40,7 @@ def sft(job: StageJob, sink: Sink, progress: ProgressWriter) -> TrainResult:
 
 
 def rl(job: StageJob, sink: Sink, progress: ProgressWriter) -> TrainResult:
-    """One stage: from the checkpoint before it to its last step."""
+    """Run one RL stage, from the checkpoint before it to its last step."""
     from userrl_core.training.local.loop import train_rl
 
     settings = rl_job(RlJob, job, device=device(), threads=threads(job.recipe.hardware.threads))
@@ -53,7 +53,7 @@ def rl(job: StageJob, sink: Sink, progress: ProgressWriter) -> TrainResult:
 
 
 def sft_job(kind: type[S], job: StageJob, **backend: Any) -> S:
-    """The cold start as a trainer's job. backend: what only one of the trainers has."""
+    """Return the cold start as a trainer's job. backend: fields that only one of the trainers has."""
     recipe, distilled, init = job.recipe, job.inputs.distill, job.inputs.init
     return kind(
         model=in_home(recipe.model),
@@ -69,7 +69,7 @@ def sft_job(kind: type[S], job: StageJob, **backend: Any) -> S:
 
 
 def rl_job(kind: type[R], job: StageJob, **backend: Any) -> R:
-    """A stage of RL as a trainer's job. backend: what only one of the trainers has."""
+    """Return an RL stage as a trainer's job. backend: fields that only one of the trainers has."""
     recipe, before, reference = job.recipe, job.inputs.before, job.inputs.reference
     if before is None:
         raise TrainingError(f"Stage {job.stage} has no checkpoint to start from; run the stages before it.")
@@ -107,14 +107,14 @@ def rl_job(kind: type[R], job: StageJob, **backend: Any) -> R:
 
 
 def curriculum(job: StageJob) -> RecipeCurriculum:
-    """The recipe's, without the tasks that demonstrations used up."""
+    """Return the recipe's curriculum, without the tasks that demonstrations used."""
     distilled = job.inputs.distill
     used = json.loads(distilled.used_tasks.read_text())["tasks"] if distilled else []
     return RecipeCurriculum(job.recipe, used, job.seed, _planned(job).branch, _ahead(job))
 
 
 def _ahead(job: StageJob) -> int:
-    """How many steps fewer than the recipe sets aside were taken before this stage: earlier ones may be given in seconds."""
+    """Return how many fewer steps than planned came before this stage. Earlier stages may have a limit in seconds."""
     planned, before = _planned(job), job.inputs.before
     earlier = [stage for stage in job.recipe.along(planned.branch) if stage.number < planned.number]
     if before is None or not any(stage.stage.timed for stage in earlier):
@@ -127,7 +127,7 @@ def _planned(job: StageJob) -> PlannedStage:
 
 
 def report_to(progress: ProgressWriter) -> Progress:
-    """A trainer's progress callback that writes progress lines."""
+    """Return a trainer's progress callback that writes progress lines."""
 
     def write(step: int, total: int, metrics: Mapping[str, float]) -> None:
         tiers = {name.split("/")[1]: value for name, value in metrics.items() if TIER.fullmatch(name)}
@@ -143,7 +143,7 @@ SHOWN = ("sft/loss/mean", "validate/score/mean", "policy/entropy/mean")
 
 
 def with_hashes(result: StageResult) -> TrainResult:
-    """The trainer's result with the hash of every file of weights that it names."""
+    """Return the trainer's result with the hash of every weight file that it names."""
     folders = {result.checkpoint, *([result.best.path] if result.best else [])}
     weights = [path for folder in sorted(folders) for path in sorted(Path(folder).glob("*.safetensors"))]
     return TrainResult(**dict(result), files={path: file_hash(path) for path in weights})

@@ -1,4 +1,4 @@
-"""The same two kinds of stage on verl; its worker processes log into the same run."""
+"""The cold start and the RL stages on verl. Its worker processes log into the same run."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from userrl_core.sink import Sink
 from userrl_core.training.verl.job import SinkSpec, VerlJob, VerlSftJob
 
 WAREHOUSE = "warehouse"
-"""Entry point under which worker processes find the turn log."""
+"""Entry point by which worker processes find the turn log."""
 
 
 def sft(job: StageJob, sink: Sink, progress: ProgressWriter) -> TrainResult:
-    """The cold start on verl's SFT trainer."""
+    """Run the cold start on verl's SFT trainer."""
     from userrl_core.training.verl.sft import run_sft
 
     settings = sft_job(VerlSftJob, job, cluster=job.recipe.hardware)
@@ -21,7 +21,7 @@ def sft(job: StageJob, sink: Sink, progress: ProgressWriter) -> TrainResult:
 
 
 def rl(job: StageJob, sink: Sink, progress: ProgressWriter) -> TrainResult:
-    """One stage of reinforcement learning."""
+    """Run one RL stage."""
     from userrl_core.training.verl.rl import run_rl
 
     log = SinkSpec(name=WAREHOUSE, options={"root": str(job.warehouse), "run_id": job.run_id})

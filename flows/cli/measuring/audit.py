@@ -56,7 +56,7 @@ def credit(
 
     check_table(goal, loss)
     for name in who:
-        frozen(name)  # refuses a wrong name before the first audit
+        frozen(name)  # refuse a wrong name before the first audit
     audits = []
     for name in who:
         audits.append(userrl.audit_credit(name, gym=gym, groups=groups, group=group, k=k, horizon=horizon, seed=seed))
