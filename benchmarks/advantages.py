@@ -1,7 +1,7 @@
-"""Advantages of a large batch, beside a plain loop over tokens: ``python -m benchmarks.advantages``.
+"""Speed of advantages for a large batch, compared with a plain loop over tokens: ``python -m benchmarks.advantages``.
 
-1,024 trajectories of 16 turns and 8,192 agent tokens each, in groups of 8; one core. ``per turn`` is what a trainer
-needs that keeps one number per turn; ``at tokens`` also writes all 8.4 million of them, in float32.
+The batch has 1,024 trajectories of 16 turns and 8,192 agent tokens each, in groups of 8, on one core. ``per turn``: one
+number per turn, as some trainers need. ``at tokens``: also write all 8.4 million tokens, in float32.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def token_loop(rewards: list[list[float]], counts: list[list[int]], groups: list[int]) -> list[list[float]]:
-    """Form released, r2g and r2g, token by token in plain Python: what the vectorised functions are compared with."""
+    """Compute form released with r2g and r2g, token by token in plain Python, as the baseline."""
     scores = [sum(GAMMA**t * r for t, r in enumerate(row)) for row in rewards]
     members: dict[int, list[float]] = {}
     for group, score in zip(groups, scores, strict=True):

@@ -1,8 +1,8 @@
-"""How fast the gyms are: steps per second, loading of task sets, creation of environments. Prints a table; asserts nothing.
+"""Speed of the gyms: steps per second, loading of task sets, creation of environments. Prints a table and asserts nothing.
 
     python benchmarks/gyms.py [--published DIR]
 
-One process, one core. Seconds are processor time, so that a busy machine does not count against the code.
+One process, one core. Times are processor seconds, so that other work on the machine does not count.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ async def function_steps() -> float:
 
 
 def creation(tasks: list[Task]) -> float:
-    """Milliseconds per environment, reset included."""
+    """Return milliseconds per environment, including reset."""
     return 1e3 * processor_seconds(lambda: [gyms.make(t.gym, t).reset(seed=0) for t in tasks]) / len(tasks)
 
 
 def imported(name: str, root: Path) -> str:
-    """Number of published tasks and seconds to read them, as two columns."""
+    """Return the number of published tasks and the seconds to read them, as two columns."""
     began = time.process_time()
     try:
         count = len(gyms.load_published(name, root))

@@ -1,9 +1,9 @@
-"""What a training loses while hostile SQL runs beside it: the same training alone, and beside one statement after another.
+"""The slowdown of a training by hostile SQL: the same training alone, and in parallel with one statement after another.
 
     python -m benchmarks.hostile_sql [--threads 1]
 
-The statements are the 40 of `tests/warehouse/test_hostile_sql.py`, each with 2 s and 400 MB, in a loop for as long as the training
-lasts. Wall seconds are compared, so the machine should be quiet.
+The statements are the 40 of `tests/warehouse/test_hostile_sql.py`, each with 2 s and 400 MB, repeated while the training
+runs. Wall seconds are compared, so the machine should be idle otherwise.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from warehouse.query.sandbox import ask
 
 
 def main() -> None:
-    """Print both wall times and the share of the pace that is left."""
+    """Print both wall times and the remaining share of the speed."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--threads", type=int, default=1)
     threads = parser.parse_args().threads

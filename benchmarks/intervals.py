@@ -1,10 +1,11 @@
-"""Whether our intervals cover what they should: ``python -m benchmarks.intervals [--draws 10000] [--processes 2]``.
+"""The coverage of our intervals: ``python -m benchmarks.intervals [--draws 10000] [--processes 2]``.
 
-*Checkpoints*: agent A solves task i with chance q_i ~ Beta(a, b), agent B with logistic(logit q_i + N(theta, .5^2)), theta .3;
-under the null B's chance is A's. Coverage of the paired difference over tasks, and false alarms of the exact test at 5 %.
+*Checkpoints*: agent A solves task i with probability q_i ~ Beta(a, b), agent B with logistic(logit q_i + N(theta, .5^2)),
+theta .3; under the null, B's probability equals A's. Prints the coverage of the paired difference over tasks, and the
+false alarms of the exact test at 5 %.
 
-*Recipes*: a run's score is its arm's mean plus its seed's own deviation, measured on 400 tasks; some seeds collapse to .1.
-Coverage of t over paired seed differences, beside what the interval over the tasks of one run each does to the same question.
+*Recipes*: a run's score is its arm's mean plus its seed's deviation, measured on 400 tasks; some seeds collapse to .1.
+Prints the coverage of t over paired seed differences, and that of the interval over the tasks of one run per arm.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ RUN_TASKS, FLOOR = 400, 0.1
 
 
 def checkpoints(cell: tuple[tuple[float, float], int, int, int]) -> tuple[float, float]:
-    """Coverage and false alarms of one cell: shape of q, tasks, attempts, draws."""
+    """Return coverage and false alarms of one cell: shape of q, tasks, attempts, draws."""
     (a, b), m, n, draws = cell
     rng = np.random.default_rng(0)
     q = _inside(rng.beta(a, b, 10**6))
@@ -41,7 +42,7 @@ def checkpoints(cell: tuple[tuple[float, float], int, int, int]) -> tuple[float,
 
 
 def recipes(cell: tuple[int, float, float, int]) -> tuple[float, float]:
-    """Two equal recipes: coverage of t over seeds, and share of false alarms of an interval over the tasks of one run each."""
+    """For two equal recipes, return the coverage of t over seeds, and the false alarms of an interval over one run's tasks."""
     seeds, deviation, collapsed, draws = cell
     rng = np.random.default_rng(0)
     covered = alarms = 0

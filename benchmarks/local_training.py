@@ -1,8 +1,8 @@
-"""What the local backend learns on a laptop: demonstrator, cold start and RL on held-out TravelGym (tiny tier), per seed.
+"""Learning of the local backend on a laptop: demonstrator, cold start and RL on held-out TravelGym (tiny tier), per seed.
 
     python benchmarks/local_training.py --seeds 0 1 2 --algorithm grpo
 
-One process per seed, so that the CPU time is that seed's own. Prints one line per seed; --json for programs.
+One process per seed, so that CPU time belongs to one seed. Prints one line per seed; --json for programs.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ SHOWN = (
 
 
 def evaluate(checkpoint: Path, model: Any, tasks: Sequence[Any], seed: int) -> float:
-    """Mean greedy raw reward at horizon 6."""
+    """Return the mean greedy raw reward at horizon 6."""
     from userrl_core.rollout import run_episodes
     from userrl_core.training.local.policy import LocalPolicy
     from userrl_core.training.local.state import load_checkpoint
@@ -163,7 +163,7 @@ def evaluate(checkpoint: Path, model: Any, tasks: Sequence[Any], seed: int) -> f
 
 
 def pairs(texts: Sequence[str]) -> dict[str, Any]:
-    """KEY=VALUE options; values are JSON where they can be read as JSON, else text."""
+    """Parse KEY=VALUE options. Values are JSON if they can be read as JSON, else text."""
     return {key: _value(value) for key, _, value in (text.partition("=") for text in texts)}
 
 
@@ -175,7 +175,7 @@ def _value(text: str) -> Any:
 
 
 class Pool:
-    """Tasks drawn without replacement within a step, horizons 4, 5, 6."""
+    """A pool of tasks, drawn without replacement within a step, with horizons 4, 5, 6."""
 
     def __init__(self, tasks: Sequence[Any], seed: int) -> None:
         self.tasks, self.seed = list(tasks), seed
@@ -203,7 +203,7 @@ class Pool:
 
 
 class Nowhere:
-    """A sink that forgets."""
+    """A sink that discards everything."""
 
     def begin(self, trajectory: Any) -> int:
         return 0

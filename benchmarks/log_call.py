@@ -1,9 +1,9 @@
-"""What a log call costs, and what of it is the checksum of its line: CPU a turn, three forms of line in turn.
+"""The cost of a log call, and the share of its line's checksum: CPU per turn for three line formats, in alternation.
 
     python benchmarks/log_call.py
 
-One writer logs the same 500 turns (about 1.1 kB a line) in rounds of each form, so that a busy machine slows all alike.
-XXH3 is there to compare with, where xxhash is installed.
+One writer logs the same 500 turns (about 1.1 kB per line) in rounds of each format, so that other work slows all alike.
+XXH3 is included for comparison if xxhash is installed.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""What orchestration costs per stage: the same job run by hand, and as a Prefect task in a flow on a temporary server that is up.
+"""The cost of orchestration per stage: the same job run by hand, and as a Prefect task on a running temporary server.
 
     python -m benchmarks.orchestration [--repeats 5]
 
-The job is a stage's own: demonstrations of the laptop profile, few of them, in a child process. By hand means
-``python -m userrl.worker.main JOB.json``; in a flow it goes through the slot, the server's lease, artifacts, result files and
-Prefect's states. The limit is 2 s per stage. CPU seconds stand beside wall seconds: on a busy machine only they compare.
+The job is a small stage: a few demonstrations of the laptop profile in a child process. By hand means
+``python -m userrl.worker.main JOB.json``. In a flow it goes through the slot, the server's lease, artifacts, result files
+and Prefect's states. The limit is 2 s per stage. CPU seconds are also printed, because on a busy machine only they are
+comparable.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def _compare(repeats: int) -> None:
 
     @flow(name="orchestration")
     def orchestrated() -> None:
-        """Turn about, the other way round each time, so that a change of the machine's load falls on both alike."""
+        """Alternate the order, so that changes of the machine's load affect both equally."""
         for number in range(repeats):
             turns = [
                 lambda n=number: hand.append(_timed(by_hand, 1000 + n)),
@@ -97,7 +98,7 @@ def _timed(call: Any, seed: int) -> tuple[float, float]:
 
 
 def _cpu() -> float:
-    """CPU seconds of this process, of the children that it waited for, and of its living ones: the server among them."""
+    """Return the CPU seconds of this process, its finished children and its living ones, including the server."""
     own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
     used = own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
     for process in psutil.Process().children(recursive=True):

@@ -1,12 +1,12 @@
-"""The page over a million turns: how long its pages take and how much memory its server has, at rest and beside a writing run.
+"""The page over a million turns: time per page and memory of its server, at rest and during a writing run.
 
     python benchmarks/page.py --turns 1000000 --out figures.json
 
-A real server (`userrl view`) is asked over HTTP; a page's answer holds everything it shows at first, so the time is that of its
-queries and of drawing it, without the browser's own. Each page is asked of a new server once (``first``) and then ten times more
-(median, worst; ``cpu``: the server's own processor time, which other work on the machine does not change much). The warehouse is
-that of `benchmarks/warehouse.py`: packed, indexed, about 870 bytes of text a turn. The run that is written
-meanwhile logs a thousand turns a second.
+A real server (`userrl view`) is asked over HTTP. Its answer holds everything a page shows at first. So the time covers
+queries and drawing, without the browser's. Each page is asked once of a new server (``first``), then ten times more
+(median, worst; ``cpu``: the server's own processor time, which other work hardly changes). The warehouse is that of
+`benchmarks/warehouse.py`: packed, indexed, about 870 bytes of text per turn. The writing run logs a thousand turns per
+second.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def measure(home: Path, turns: int) -> dict[str, Any]:
 
 
 def write(root: Path, run: str) -> None:
-    """Log conversations of eight turns, a thousand turns a second, until killed."""
+    """Log conversations of eight turns, a thousand turns per second, until killed."""
     from userrl_core.records import RolloutContext, Task, Trajectory, Turn
     from warehouse import TurnLog
 
@@ -159,7 +159,7 @@ def asked(base: str, process: psutil.Process, root: Path) -> dict[str, Any]:
 
 
 def common_word(root: Path) -> str:
-    """The word that most turns of a sample hold; a search for it reads as many turns as it ever does."""
+    """Return the most common word of a sample of turns. Searching for it reads the most turns."""
     from warehouse import open_warehouse
 
     with open_warehouse(root) as warehouse:

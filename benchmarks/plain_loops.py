@@ -2,13 +2,15 @@
 
     python -m benchmarks.plain_loops [--tokens 60000] [--loops ours plain trl] [--seed 0]
 
-Errand of depths 1 to 3 at 16 turns, the laptop's model (0.1 M parameters), 16 tasks x 8 conversations a step, two updates a step,
-one thread, all from one cold start. Each loop runs in a process of its own until it has played so many tokens; what is printed is
-processor time per 1,000 tokens, of the steps after the first: imports, the cold start, TRL's preparations and what a first step
-imports are left out. The plain loop
-is what one writes first: the whole conversation goes through `generate` each turn, one padded batch, then one forward and
-backward pass a minibatch. TRL plays through the same function, its `rollout_func`; the update is TRL's. TRL lives in an
-environment of its own (--trl-env), which this script makes and which borrows this one's torch and transformers.
+Errand of depths 1 to 3 at 16 turns, the laptop's model (0.1 M parameters), 16 tasks x 8 conversations per step, two
+updates per step, one thread, all from one cold start. Each loop runs in its own process until it has played the given
+number of tokens. Prints processor time per 1,000 tokens of the steps after the first. So imports, the cold start and
+TRL's preparations are excluded.
+
+The plain loop is the obvious implementation: the whole conversation goes through `generate` each turn in one padded
+batch, then one forward and backward pass per minibatch. TRL plays through the same function, its `rollout_func`; the
+update is TRL's. TRL has its own environment (--trl-env), which this script creates, and which borrows our torch and
+transformers.
 """
 
 from __future__ import annotations
@@ -88,7 +90,7 @@ def _child(python: str, loop: str, folder: str, arguments: argparse.Namespace) -
 
 
 def trl_environment(folder: Path) -> Path:
-    """An environment with TRL that borrows this one's packages; returns its Python."""
+    """Create an environment with TRL that borrows this one's packages, and return its Python."""
     python = folder / "bin" / "python"
     if not (folder / "ready").exists():
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
@@ -101,7 +103,7 @@ def trl_environment(folder: Path) -> Path:
 
 
 def start(folder: Path, tokens: int, seed: int) -> dict[str, Any]:
-    """The cold start that all loops begin with: `folder`/start holds it."""
+    """Train the common cold start of all loops, in `folder`/start."""
     from userrl_core.distill import select_top_k, write_chats
     from userrl_core.policies.scripted import ScriptedPolicy
     from userrl_core.rollout import run_episodes
@@ -123,7 +125,7 @@ def start(folder: Path, tokens: int, seed: int) -> dict[str, Any]:
 
 
 def ours(folder: Path, tokens: int, seed: int) -> dict[str, Any]:
-    """`train_rl`, as a stage of a run has it."""
+    """Run `train_rl` as a stage of a run does."""
     from benchmarks.local_training import Nowhere, Pool
     from userrl_core.training.config import AlgorithmConfig
     from userrl_core.training.jobs import RlJob
@@ -169,7 +171,7 @@ def ours(folder: Path, tokens: int, seed: int) -> dict[str, Any]:
 
 
 def plain(folder: Path, tokens: int, seed: int) -> dict[str, Any]:
-    """What one writes first, with nothing but transformers and a gym."""
+    """Run the obvious implementation, with only transformers and a gym."""
     import torch
 
     torch.set_num_threads(1)
@@ -211,7 +213,7 @@ def plain(folder: Path, tokens: int, seed: int) -> dict[str, Any]:
 
 
 def trl(folder: Path, tokens: int, seed: int) -> dict[str, Any]:
-    """TRL's GRPOTrainer, which plays through the plain loop's function."""
+    """Run TRL's GRPOTrainer, which plays through the plain loop's function."""
     import torch
     from datasets import Dataset
     from transformers import TrainerCallback
@@ -270,7 +272,7 @@ def trl(folder: Path, tokens: int, seed: int) -> dict[str, Any]:
 def play(
     model: Any, chat: Any, tasks: Sequence[Any], seed: int
 ) -> tuple[list[list[int]], list[list[int]], list[float]]:
-    """Ids, which of them the agent wrote, and the sum of rewards, of one conversation per task, through `generate`."""
+    """Play one conversation per task through `generate`. Returns ids, a mask of the agent's ids, and the sums of rewards."""
     import torch
 
     from userrl_core.episode import EpisodeRules
@@ -309,7 +311,7 @@ def play(
 
 
 def _note_first(result: dict[str, Any]) -> None:
-    """Keep what the first step took, to be left out."""
+    """Record the cost of the first step, which is excluded."""
     result.setdefault("first", {name: result[name] for name in ("tokens", "cpu", "playing")})
 
 

@@ -1,11 +1,11 @@
-"""The rollout engine: turns per second with everything logged, efficiency under latency, the turn log's share.
+"""Speed of the rollout engine: turns per second with full logging, efficiency under latency, the turn log's share.
 
     python -m benchmarks.rollout [--episodes 512] [--turns 8]
 
-A peer's figure or a limit stands beside each of ours. Efficiency is (sum of latencies / concurrency) / wall: 1 means that
-the engine adds nothing to the model's own waiting time. No engine reaches 1, since at the end some slots have nothing left to
-do: the list-scheduling bound is what the same conversations, started in the same order, come to when every slot takes the next
-one at once and nothing else takes time. The peers' figures are from their own engines on two CPU cores.
+Each of our numbers is printed with another engine's number or a limit. Efficiency is (sum of latencies / concurrency) /
+wall time. It is 1 if the engine adds nothing to the model's waiting time. No engine reaches 1, because some slots are idle
+at the end. The list-scheduling bound is the result for the same conversations in the same order, if every slot takes the
+next one at once and nothing else takes time. The other engines were measured on two CPU cores.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from warehouse.write.turn_log import TurnLog
 
 
 class AskingPolicy:
-    """Asks the function gym for a value, every turn, after a log-normal wait (median as given, sigma 0.5)."""
+    """A policy that asks the function gym for a value in every turn, after a log-normal wait (given median, sigma 0.5)."""
 
     name = "asking"
 
@@ -40,7 +40,7 @@ class AskingPolicy:
         self.waited = 0.0
 
         self.conversations: list[float] = []
-        """Seconds waited in each conversation, in the order in which they started."""
+        """Seconds waited in each conversation, in starting order."""
 
     def session(self, gym: Any, seed: int) -> AskingPolicy._Session:
         self.conversations.append(0.0)
@@ -64,7 +64,7 @@ class AskingPolicy:
 
 
 class TimedLog:
-    """A turn log that adds up the seconds spent in its calls."""
+    """A turn log that sums the seconds spent in its calls."""
 
     def __init__(self, log: TurnLog) -> None:
         self.log, self.seconds, self.turns = log, 0.0, 0
@@ -98,9 +98,9 @@ class TimedLog:
 def measure(
     episodes: int, turns: int, *, median: float, concurrency: int, folder: Path | None, mixed: bool = False
 ) -> tuple[float, AskingPolicy, TimedLog | None]:
-    """Wall seconds, the mock model with what it waited, and the timed log (None without a folder).
+    """Return wall seconds, the mock model with its waiting times, and the timed log (None without a folder).
 
-    mixed: gyms of different length, one after the other, in place of one gym with as many turns for all.
+    mixed: use gyms of different lengths in sequence, instead of one gym with equal lengths.
     """
     problems = (list(tasks("function", "train")) * (episodes // 50 + 1))[:episodes]
     if mixed:
@@ -123,7 +123,7 @@ def measure(
 
 
 def list_scheduled(seconds: Sequence[float], slots: int) -> float:
-    """When the last of these jobs ends, each started on the first slot that is free, in this order."""
+    """Return the end time of the last job, if each starts on the first free slot in this order."""
     free = [0.0] * slots
     for job in seconds:
         heapq.heapreplace(free, free[0] + job)

@@ -1,12 +1,12 @@
-"""Compacted files as native DuckDB files (packs) beside merged Parquet: building, size, views, look-ups.
+"""Compacted files as native DuckDB files (packs) compared with merged Parquet: building, size, views, look-ups.
 
     python benchmarks/warehouse.py --turns 1000000 --root /big/w --write r1 1
     python benchmarks/row_forms.py --sealed /big/w --out /big/forms
 
-Both are made of the same sealed segments, with credits joined to their turns, and asked through the same readers: merged
-Parquet is put where sealed segments lie. Views: a new reader each, files dropped from the page cache first. Look-ups: one
-reader, 19 trajectories asked for the first time, files in the page cache; scattered: 20 turns far from each other, as a text
-search shows them, 9 times.
+Both are made from the same sealed segments, with credits joined to their turns, and read through the same readers: merged
+Parquet is put in the place of sealed segments. Views: a new reader each, with files dropped from the page cache first.
+Look-ups: one reader, 19 trajectories asked for the first time, with files in the page cache. Scattered: 20 distant turns,
+as in a text search, 9 times.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from warehouse.search.index import HIT_COLUMNS
 from warehouse.upkeep import compact as compaction
 
 ROW_GROUPS = (122_880, 8_192)
-"""Rows of a row group of Parquet: DuckDB's default, and few, which a look-up has to decompress whole."""
+"""Rows per Parquet row group: DuckDB's default, and fewer. A look-up decompresses whole groups."""
 
 
 def main() -> None:
@@ -67,7 +67,7 @@ def pack(sealed: Path, root: Path) -> None:
 
 
 def merge(sealed: Path, root: Path, rows: int) -> None:
-    """The sealed segments of each run's tables as one Parquet file, durable."""
+    """Merge the sealed segments of each run's tables into one durable Parquet file."""
     shutil.copytree(sealed, root, ignore=shutil.ignore_patterns("*.parquet"))
     with duckdb.connect(":memory:") as con:
         con.execute("SET preserve_insertion_order = true")
@@ -92,7 +92,7 @@ def merge(sealed: Path, root: Path, rows: int) -> None:
 
 
 def ask(root: Path) -> dict[str, Any]:
-    """Milliseconds of the shipped queries and of look-ups."""
+    """Return milliseconds of the named queries and of look-ups."""
     with open_warehouse(root) as warehouse:
         names = [
             name
@@ -139,7 +139,7 @@ def drop_cache(root: Path) -> None:
 
 
 def timed(work: Callable[[], object]) -> dict[str, float]:
-    """Seconds of wall time, and of CPU in all threads."""
+    """Return wall seconds, and CPU seconds of all threads."""
     began, cpu = time.perf_counter(), time.process_time()
     work()
     return {"seconds": round(time.perf_counter() - began, 4), "cpu": round(time.process_time() - cpu, 4)}

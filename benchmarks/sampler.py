@@ -1,7 +1,8 @@
-"""What a draw of the task sampler costs: ``python -m benchmarks.sampler``.
+"""The cost of a draw of the task sampler: ``python -m benchmarks.sampler``.
 
-Batches of 128 tasks from 100, 10,000 and 100,000, plain and with a quarter drawn again from mixed groups, an epoch's end
-inside. A plain draw costs the same in every pool; one from mixed groups adds their weights up, so it grows with the pool.
+Batches of 128 tasks from 100, 10,000 and 100,000, plain and with a quarter drawn again from mixed groups, across the end
+of an epoch. A plain draw costs the same in every pool. A draw from mixed groups sums their weights, so it grows with the
+pool.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def main() -> None:
 
 
 def per_draw(sampler: TaskSampler, oversample: float, draws: int = 256_000, batch: int = 128) -> float:
-    """Microseconds a draw; with 100,000 tasks an epoch ends on the way."""
+    """Return microseconds per draw. With 100,000 tasks an epoch ends on the way."""
     start = time.perf_counter()
     for _ in range(draws // batch):
         sampler.batch(batch, {"travel": 1.0}, oversample=oversample)

@@ -1,9 +1,9 @@
-"""The 200 recorded airline conversations of tau-bench (gpt-4o, 50 tasks x 4) under each of our verdicts, with pass^1 to pass^4.
+"""The 200 recorded airline conversations of tau-bench (gpt-4o, 50 tasks x 4) under each of our verdicts: pass^1 to pass^4.
 
     python -m benchmarks.tau_recorded DIR      DIR: a copy of tau-bench's data, with trajectories_gpt-4o-airline.json
 
-Tool calls are carried out again in order, from the recorded arguments. A conversation that neither the customer nor a transfer
-ended earns nothing, as in tau-bench. Limits are t limits over tasks, attempts kept together.
+Tool calls are executed again in order, with the recorded arguments. A conversation that was not ended by the customer or a
+transfer earns nothing, as in tau-bench. Limits are t limits over tasks, with attempts kept together.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RECORDED = "trajectories_gpt-4o-airline.json"
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One conversation: the reward that was recorded, whether it ended, and our verdict."""
+    """One conversation: the recorded reward, whether it ended, and our verdict."""
 
     task: int
     trial: int
@@ -47,7 +47,7 @@ RULES: dict[str, Callable[[Recorded], bool]] = {
 
 
 def conversations(root: Path) -> Iterator[Recorded]:
-    """Every recorded conversation, scored again."""
+    """Yield every recorded conversation with its new score."""
     tasks = {task.id: task for task in load_published("tau", root)}
     for row in json.loads((root / RECORDED).read_text(encoding="utf-8")):
         payload = tasks[f"airline-{row['task_id']:03d}"].payload
@@ -73,7 +73,7 @@ def conversations(root: Path) -> Iterator[Recorded]:
 
 
 def attempts(scored: list[Recorded], rule: Callable[[Recorded], bool]) -> list[list[int]]:
-    """Verdicts by task, then trial."""
+    """Return verdicts by task, then trial."""
     by_task: dict[int, list[int]] = {}
     for one in scored:
         by_task.setdefault(one.task, []).append(int(rule(one)))

@@ -1,9 +1,9 @@
-"""What an episode's database costs: the layer over shared records, and a private SQLite copy. Prints a table; asserts nothing.
+"""The cost of an episode's database: a layer over shared records, or a private SQLite copy. Prints a table, asserts nothing.
 
     python -m benchmarks.tau_stores [DIR]      DIR: a copy of tau-bench's data, for retail and airline
 
-Per domain and store, medians over tasks, in ms of wall clock on one core: beginning an episode (reset), carrying out a gold call,
-and both verdicts at the end (verification, with its replay of the gold writes). The limits to keep are 50 ms and 1 s.
+Prints medians over tasks for each domain and store, in ms of wall time on one core: start of an episode (reset), a gold
+call, and both verdicts at the end (verification, with its replay of the gold writes). The limits are 50 ms and 1 s.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TASKS = 100
 
 
 def milliseconds(domain_name: str, root: Path, store: Store) -> tuple[float, float, float]:
-    """Reset, gold call, verification."""
+    """Return the milliseconds of reset, gold call and verification."""
     tasks, folder = domain_tasks(domain_name, root)
     domain = load_domain(domain_name, folder)
     open_database(domain, folder, domain.base, store).close()  # the template is made once

@@ -1,4 +1,4 @@
-"""The rule judge beside two labellings of turns, half by half: agreement, and hits by kind.
+"""The rule judge compared with two labellings of turns, for each half: agreement, and hits by kind.
 
 python -m benchmarks.turn_labels        # needs the published tau-bench data in $USERRL_PUBLISHED_DATA
 """
@@ -13,7 +13,7 @@ from tests.judging.turn_labels import labels, marks
 
 
 def main() -> None:
-    """Print agreement of judge and labellers, and how many of each kind the judge marks alike."""
+    """Print the agreement of judge and labellers, and the judge's hits for each kind."""
     folder = Path(os.environ["USERRL_PUBLISHED_DATA"]) / "tau-bench"
     a, b = labels("A"), labels("B")
     print("| half | turns | A and B | judge and A | judge and B |\n| --- | ---: | ---: | ---: | ---: |")

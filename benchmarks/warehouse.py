@@ -1,11 +1,11 @@
-"""The warehouse at the size of a full paper run: four million turns, logged, packed, indexed and asked.
+"""The warehouse at the size of a full paper run: four million turns, logged, packed, indexed and queried.
 
     python benchmarks/warehouse.py --turns 4000000 --writers 2 --out figures.json
 
-Everything goes through the product's own path (TurnLog in separate processes, compactor, readers). In the same run it
-measures what the machine can do at most: Arrow IPC, Parquet, DuckDB bulk insert, sqlite, JSONL. Synthetic turns have
-about 870 bytes of text from a Zipf vocabulary; seeds are fixed. Queries are cold: a new reader per query, and the files
-dropped from the page cache where the system allows it.
+Everything uses the product's own path (TurnLog in separate processes, compactor, readers). The same run measures the
+limits of the machine: Arrow IPC, Parquet, DuckDB bulk insert, sqlite, JSONL. Synthetic turns have about 870 bytes of text
+from a Zipf vocabulary, with fixed seeds. Queries are cold: a new reader per query, and files dropped from the page cache
+if the system allows it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ GROUP, BATCH = 8, 16
 
 
 def write(root: Path, run: str, writer: int, turns: int) -> None:
-    """One writer process: whole groups, steps spread over the run, credits at the end of each step."""
+    """Run one writer process: whole groups, steps spread over the run, credits at the end of each step."""
     from userrl_core.records import ModelCall, RolloutContext, Task, Trajectory, Turn
     from warehouse import TurnLog
 
@@ -159,7 +159,7 @@ def measure(root: Path, turns: int, writers: int) -> dict[str, Any]:
 
 
 def limits(files: list[Path]) -> dict[str, int]:
-    """Rows per second of the turns table into other forms, one process, same rows."""
+    """Return rows per second of the turns table written in other formats, by one process."""
     import duckdb
     import orjson
     import pyarrow as pa
@@ -227,7 +227,7 @@ def limits(files: list[Path]) -> dict[str, int]:
 
 
 def queries(root: Path) -> dict[str, float]:
-    """Milliseconds of each shipped query, cold: opening the warehouse is not in it, its first reads are."""
+    """Return milliseconds of each named query, cold. Opening the warehouse is excluded, its first reads are included."""
     from warehouse import open_warehouse
 
     figures: dict[str, float] = {}
@@ -264,7 +264,7 @@ def queries(root: Path) -> dict[str, float]:
 
 
 def lookups(root: Path, ids: list[int]) -> dict[str, float]:
-    """Median milliseconds of trajectories by their ids and of searches."""
+    """Return median milliseconds of trajectory look-ups by id and of searches."""
     from warehouse import open_warehouse
 
     figures: dict[str, float] = {}
@@ -303,7 +303,7 @@ def lookups(root: Path, ids: list[int]) -> dict[str, float]:
 
 
 def agreement(root: Path, groups: int = 128) -> dict[str, Any]:
-    """Re-scored in SQL against `userrl_core.rewards` on the trajectories of some groups, under another gamma."""
+    """Compare re-scoring in SQL with `userrl_core.rewards` on some groups, under another gamma."""
     from userrl_core.rewards import turn_advantages
     from warehouse import open_warehouse
 

@@ -1,11 +1,11 @@
-"""AgentGym's own clients play our gyms behind ``userrl serve-gym``, and see what is seen in process.
+"""A check that AgentGym's own clients can play our gyms through ``userrl serve-gym``, with the same results as in process.
 
     python scripts/agentgym_clients.py CHECKOUT [ENV ...] [--episodes 3] [--record FOLDER]
 
-CHECKOUT is a copy of github.com/WooooDyy/AgentGym at 3ef9235; its package is imported from there. For textcraft, babyai, sciworld
-and searchqa each episode is a scripted demonstrator's, said as a model says it, with one message that cannot be read. Exit status
-1 where a state, a reward or an end differs. ``--record`` writes each environment's requests and answers to FOLDER/ENV.txt;
-``tests/flows/test_agentgym_clients.py`` sends them again.
+CHECKOUT is a copy of github.com/WooooDyy/AgentGym at 3ef9235; its package is imported from there. Each episode of
+textcraft, babyai, sciworld and searchqa is a scripted demonstrator's, in a model's format, with one unreadable message.
+Exits with 1 if a state, a reward or an end differs. ``--record`` writes each environment's requests and answers to
+FOLDER/ENV.txt; ``tests/flows/test_agentgym_clients.py`` sends them again.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def main() -> int:
 
 
 async def in_process(env: str, task: Task) -> tuple[list[str], list[list[Any]]]:
-    """The demonstrator's messages and the states that a client of the environment gets: text, reward, done; the opening first."""
+    """Return the demonstrator's messages and the client's expected states: text, reward, done. The opening comes first."""
     gym = make(env, task)
     said = await asyncio.to_thread(gym.reset)
     guide = demonstrator_class(env)(task, random.Random(1), 0.8, gym.config)
@@ -117,35 +117,37 @@ async def in_process(env: str, task: Task) -> tuple[list[str], list[list[Any]]]:
 
 
 async def to_unread(env: str, gym: Any) -> str:
-    """The state after a message without an action: a client sends no words of it, and searchqa's server asks no gym."""
+    """Return the state after a message without an action. A client does not send it, and searchqa's server asks no gym."""
     if env == "searchqa":
         return unread(gym.choices())
     return str((await gym.step(InteractCall("action", ""))).observation)
 
 
 def message(env: str, call: InteractCall) -> str:
-    """A call as the client's own instructions ask for it."""
+    """Format a call as the client's own instructions require."""
     if env == "searchqa":
         return f"<think>What do I know?</think>\n<{call.choice}>{call.content}</{call.choice}>"
     return f"Thought:\nOne step further.\n\nAction:\n{call.content}"
 
 
 def reward(env: str, gym: Any, reward: float | None) -> float | None:
-    """What the client calls a turn's reward: the score so far for babyai, in points for sciworld."""
+    """Return the client's reward of a turn: the score so far for babyai, in points for sciworld."""
     if isinstance(gym, InPoints):
         return gym.points
     return gym.score() if env == "babyai" else reward
 
 
 def comparable(env: str, episodes: list[list[list[Any]]]) -> Any:
-    """The states; of sciworld's the words alone, since its simulator lists things in another order each time."""
+    """Return the comparable part of the states. For sciworld only the words, because its simulator changes the order
+    of lists.
+    """
     if env != "sciworld":
         return episodes
     return [[[sorted(re.findall(r"\w+", text)), *more] for text, *more in states] for states in episodes]
 
 
 def by_client(checkout: Path, env: str, messages: list[list[str]]) -> tuple[Any, list[list[Any]]]:
-    """The states that AgentGym's client gets for these messages, and its requests with their answers."""
+    """Return the states of AgentGym's client for these messages, and its requests with their answers."""
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
     command = [sys.executable, "-m", "flows.cli.main", "serve-gym", env, "--port", str(port)]
@@ -166,7 +168,7 @@ def by_client(checkout: Path, env: str, messages: list[list[str]]) -> tuple[Any,
 
 
 def recording(exchanges: list[list[Any]]) -> str:
-    """Requests and answers as lines, each session under a number of its own from 1."""
+    """Return requests and answers as lines, with sessions numbered from 1."""
     sessions: dict[str, str] = {}
     lines = []
     for method, path, body, text, status in exchanges:

@@ -5,7 +5,7 @@
     python scripts/architecture.py --draw        also draw the rooms and count the lines in docs/architecture.md again
     python scripts/architecture.py --full        print the graph of all folders as a Mermaid diagram
 
-A module that is named in a string (to start it as a process, or to import it later) counts as an arrow.
+A module named in a string (to start it as a process, or to import it later) counts as an arrow.
 
 Lines of code are lines that hold a token: no blank lines, no comments, no docstrings.
 """
@@ -29,12 +29,12 @@ import networkx
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("userrl_core", "curricula", "warehouse", "sweeps", "userrl", "flows")
-"""From the ground up: a room imports those to its left (warehouse and curricula do not import each other)."""
+"""Rooms from the ground up. A room imports those before it (warehouse and curricula do not import each other)."""
 PACKAGES = "packages"
-"""The folder of the gyms that are packages of their own."""
+"""The folder of the gyms that are separate packages."""
 MOST_FILES = 20
 MOST_ENTRIES = {"flows": 14, "userrl": 14, "warehouse": 10}
-"""Entries at a room's top; the marker of a typed package (py.typed) counts."""
+"""Maximum number of entries at the top of a room. The marker of a typed package (py.typed) counts."""
 PAGE = ROOT / "docs" / "architecture.md"
 DRAWING, LINES = (
     "<!-- drawn by scripts/architecture.py: begin -->",
@@ -48,7 +48,7 @@ QUIET = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, token
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """What the imports say. arrows: how many imports go from one folder to another."""
+    """The import structure. arrows: number of imports from one folder to another."""
 
     circles: list[list[str]]
     upward: list[str]
@@ -85,7 +85,7 @@ def measure() -> Structure:
 
 
 def gym_packages() -> list[Path]:
-    """Return the Python packages of the gyms that are packages of their own."""
+    """Return the Python packages of the gyms that are separate packages."""
     return sorted(file.parent for file in ROOT.glob(f"{PACKAGES}/*/userrl_gym_*/__init__.py"))
 
 
@@ -97,7 +97,7 @@ def sources() -> list[Path]:
 
 
 def _floor(module: str) -> int:
-    """Return where a module's room is, from the ground up: no room imports a gym's package."""
+    """Return the position of a module's room, from the ground up. No room imports a gym's package."""
     room = module.split(".")[0]
     return ROOMS.index(room) if room in ROOMS else len(ROOMS)
 
@@ -124,12 +124,12 @@ def _folder(module: str) -> str:
 
 
 def _inside(a: str, b: str) -> bool:
-    """Whether one is a folder of the other: a package and its parts are one idea."""
+    """Return whether one folder contains the other. A package and its parts are one idea."""
     return a.startswith(f"{b}/") or b.startswith(f"{a}/")
 
 
 def code_lines(text: str) -> int:
-    """Lines that hold a token of code."""
+    """Count the lines that hold a token of code."""
     docstrings = {
         line
         for node in ast.walk(ast.parse(text))
@@ -144,7 +144,7 @@ def code_lines(text: str) -> int:
 
 
 def by_folder(texts: Iterable[tuple[str, str]]) -> Counter[str]:
-    """Lines of code per room and per folder of a room, all that is below it. texts: path and content of every Python file."""
+    """Return lines of code per room and per folder of a room, with subfolders. texts: path and content of every Python file."""
     lines: Counter[str] = Counter()
     for path, text in texts:
         room, *folders = path.split("/")[:-1]
@@ -154,12 +154,12 @@ def by_folder(texts: Iterable[tuple[str, str]]) -> Counter[str]:
 
 
 def today() -> Counter[str]:
-    """Lines of code of the working tree."""
+    """Return lines of code of the working tree."""
     return by_folder((str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")) for path in sources())
 
 
 def at(revision: str) -> Counter[str]:
-    """Lines of code of a commit."""
+    """Return lines of code of a commit."""
     listed = subprocess.run(
         ["git", "ls-tree", "--name-only", revision], cwd=ROOT, capture_output=True, text=True, check=True
     )
@@ -171,7 +171,7 @@ def at(revision: str) -> Counter[str]:
 
 
 def drawing(found: Structure) -> str:
-    """Draw the rooms as a Mermaid diagram: an arrow where one room imports another."""
+    """Draw the rooms as a Mermaid diagram, with an arrow for each import between rooms."""
     between = {(a.split("/")[0], b.split("/")[0]) for a, b in found.arrows}
     boxes = [f'  {room}["{room}/"]' for room in (*ROOMS, PACKAGES)]
     return "\n".join(
@@ -180,7 +180,7 @@ def drawing(found: Structure) -> str:
 
 
 def full_drawing(found: Structure) -> str:
-    """Draw all folders as a Mermaid diagram: a box for each folder, a frame for each room. Gyms are one box."""
+    """Draw all folders as a Mermaid diagram: a box per folder, a frame per room. Gyms are one box."""
     ids = {folder: folder.replace("/", "_").replace("-", "_") for folder in found.files}
     lines = ["flowchart BT"]
     for room in (*ROOMS, PACKAGES):
@@ -195,7 +195,7 @@ def full_drawing(found: Structure) -> str:
 
 
 def table(lines: Counter[str], before: Counter[str]) -> str:
-    """Lines of code by folder as a table of the page, rooms in bold."""
+    """Return lines of code by folder as a table of the page, with rooms in bold."""
     rows = [f"| folder | now | at {BEFORE} |", "| --- | ---: | ---: |"]
     for folder in (*sorted({*lines, *before} - {"all"}), "all"):
         room, inside, part = folder.partition("/")
@@ -206,18 +206,18 @@ def table(lines: Counter[str], before: Counter[str]) -> str:
 
 
 def replaced(page: str, begin: str, made: str) -> str:
-    """The page with another text between a mark and the end that follows it."""
+    """Return the page with new text between a mark and the end that follows it."""
     head, _, rest = page.partition(begin)
     return f"{head}{begin}\n{made}\n{END}{rest.split(END, 1)[1]}"
 
 
 def _drawn(folder: str) -> str:
-    """A gym's folder is drawn as the folder of all gyms."""
+    """Return the drawn folder. A gym's folder is drawn as the folder of all gyms."""
     return "userrl_core/gyms" if folder.startswith("userrl_core/gyms/") else folder
 
 
 def main() -> int:
-    """Print what was measured; 1 where a rule is broken."""
+    """Print the measurements. Returns 1 if a rule is broken."""
     parser = argparse.ArgumentParser(description="The structure of the code, from its own imports.")
     parser.add_argument("--draw", action="store_true", help="make drawing and lines in docs/architecture.md again")
     parser.add_argument("--full", action="store_true", help="print the graph of all folders and nothing else")

@@ -1,7 +1,7 @@
-"""What happens to a run when something dies: each row of docs/operations.md, played for real.
+"""Survival of a run when a process dies: each row of docs/operations.md, tried for real.
 
-``python scripts/durability.py flow|worker|term|everything|server|cancel|slot ...`` from the repository's root. Starts its
-own server on port 4390 with a home of its own, and prints what it did and saw, with seconds.
+``python scripts/durability.py flow|worker|term|everything|server|cancel|slot ...`` from the repository's root. It starts
+its own server on port 4390 with its own home, and prints actions and observations, with seconds.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def say(text: str) -> None:
 
 
 def wait(what: str, condition: Callable[[], Any], seconds: float = 300.0) -> Any:
-    """Wait for something to become true, and say how long it took."""
+    """Wait for a condition, and print how long it took."""
     began = time.monotonic()
     while not (value := condition()):
         if time.monotonic() - began > seconds:
@@ -97,7 +97,7 @@ class Lab:
         return self.services.spawn("worker", "prefect", "worker", "start", "--pool", "gpu", "--type", "process")
 
     def run(self, **parameters: Any) -> str:
-        """Start the deployment; its flow run's id."""
+        """Start the deployment and return its flow run's id."""
         given = {"overrides": OVERRIDES, "wandb": "off", **parameters}
         started: Any = run_deployment("train/equalized-r2g", parameters=given, timeout=0, as_subflow=False)
         say(f"started flow run {started.name}")
@@ -115,7 +115,7 @@ class Lab:
         return bool(run.status.stage == "rl-2" and (run.stage("rl-2") / "progress.jsonl").exists())
 
     def reach(self, flow_run: str, more: int = 12) -> None:
-        """Wait until stage 2 trains and has gone some steps further."""
+        """Wait until stage 2 has trained some more steps."""
         now = self.step(flow_run)
         wait(f"stage rl-2 goes on (from step {now})", lambda: self.step(flow_run) >= max(now, 5) + more, 400)
         say(f"stage rl-2 is at step {self.step(flow_run)}")
@@ -139,7 +139,7 @@ class Lab:
         raise SystemExit("the flow's process is not there")
 
     def again(self, before: str) -> str:
-        """The same parameters again: it must go on behind stage 1."""
+        """Start the same parameters again. The run must continue after stage 1."""
         at = self.step(before)
         flow_run = self.run()
         run = of_flow_run(before)
@@ -169,7 +169,7 @@ async def _cancel(flow_run: str) -> None:
 
 
 def flow(lab: Lab) -> None:
-    """kill -9 of the flow's process."""
+    """Kill -9 the flow's process."""
     one = lab.run()
     lab.reach(one)
     trainer = lab.trainer(one)
@@ -182,7 +182,7 @@ def flow(lab: Lab) -> None:
 
 
 def worker(lab: Lab) -> None:
-    """kill -9 of the worker: the flow goes on without it."""
+    """Kill -9 the worker. The flow continues without it."""
     one = lab.run()
     lab.reach(one)
     os.kill(lab.worker.pid, signal.SIGKILL)
@@ -200,7 +200,7 @@ def worker(lab: Lab) -> None:
 
 
 def term(lab: Lab) -> None:
-    """SIGTERM of the worker: it takes its flows with it."""
+    """Send SIGTERM to the worker. It stops its flows."""
     one = lab.run()
     lab.reach(one)
     lab.worker.terminate()
@@ -216,7 +216,7 @@ def term(lab: Lab) -> None:
 
 
 def everything(lab: Lab) -> None:
-    """kill -9 of server, worker, flow and trainer."""
+    """Kill -9 server, worker, flow and trainer."""
     one = lab.run()
     lab.reach(one)
     for process in [lab.flow_process(one), *lab.trainer(one)]:
@@ -234,7 +234,7 @@ def everything(lab: Lab) -> None:
 
 
 def server(lab: Lab) -> None:
-    """The server is away for a while."""
+    """Stop the server for a while."""
     one = lab.run()
     lab.reach(one)
     os.killpg(lab.server.pid, signal.SIGKILL)
@@ -247,7 +247,7 @@ def server(lab: Lab) -> None:
 
 
 def cancel(lab: Lab) -> None:
-    """prefect flow-run cancel."""
+    """Cancel with `prefect flow-run cancel`."""
     one = lab.run()
     lab.reach(one)
     cancel_now(lab, one)
@@ -259,7 +259,7 @@ def cancel(lab: Lab) -> None:
 
 
 def slot(lab: Lab) -> None:
-    """Two trainings ask for one slot."""
+    """Let two trainings ask for one slot."""
     os.environ["USERRL_SLOTS"] = "cpu-0"
     one = lab.run()
     lab.reach(one)

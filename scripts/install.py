@@ -1,10 +1,10 @@
-"""Install this project into the running interpreter's environment: by uv, in a third of pip's time and with pip's settings.
+"""Install this project into the running interpreter's environment with uv, in a third of pip's time, with pip's settings.
 
     python scripts/install.py requirements.lock [requirements-dev.lock]
 
-What these files name is taken only where its hash is right. Torch comes after them, by its pin in constraints.txt, since which
-build of it is right depends on the machine, and finds what it needs there; then the project itself and the gyms in `packages/`.
-Where uv cannot be had, or cannot do what pip can, pip does it.
+Packages of these files are installed only if their hash is right. Torch follows by its pin in constraints.txt, because
+the right build depends on the machine. Then come the project itself and the gyms in `packages/`. If uv is unavailable, or
+cannot do what pip can, pip is used.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ SAME = {
     "extra-index-url": "UV_INDEX",
     "cert": "SSL_CERT_FILE",
 }
-"""What pip calls its settings, and uv."""
+"""Names of the same settings in pip and uv."""
 
 
 @cache
 def settings() -> dict[str, str]:
-    """Of pip's configuration, files and environment, what uv must know to find the same packages."""
+    """Return the settings of pip's configuration (files and environment) that uv needs to find the same packages."""
     listed = subprocess.run([*PIP, "config", "list"], capture_output=True, text=True, check=False).stdout
     found: dict[str, str] = {}
     for line in sorted(
@@ -49,7 +49,7 @@ def settings() -> dict[str, str]:
 
 
 def install(packages: list[str]) -> int:
-    """Install by uv or else by pip; the exit status of what installed last. packages: as both write them on a command line."""
+    """Install with uv or else pip, and return the exit status. packages: as both take them on a command line."""
     if has_uv():
         by_uv = subprocess.run([*UV, *packages], env={**settings(), **os.environ}, capture_output=True, check=False)
         if by_uv.returncode == 0:
@@ -61,7 +61,7 @@ def install(packages: list[str]) -> int:
 
 @cache
 def has_uv() -> bool:
-    """Whether uv is there now: the one that requirements.lock names, by its hash."""
+    """Return whether uv is available, installed if necessary as requirements.lock names it, by its hash."""
     named = re.search(r"^uv==.*\n(?: .*\n)+", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
     assert named is not None
     with tempfile.NamedTemporaryFile("w", suffix=".lock") as lock:
@@ -72,13 +72,13 @@ def has_uv() -> bool:
 
 
 def ours() -> list[str]:
-    """The project and the gyms that are packages of their own, as uv and pip install them from here."""
+    """Return the project and the separate gym packages, as uv and pip install them from here."""
     gyms = (f"./{path.parent.relative_to(ROOT)}" for path in sorted(ROOT.glob("packages/*/pyproject.toml")))
     return [word for folder in (".", *gyms) for word in ("-e", folder)]
 
 
 def main(locks: list[str]) -> int:
-    """Install the project with what these files name; the exit status of what installed last."""
+    """Install the project with the packages of these files, and return the exit status."""
     os.chdir(ROOT)
     by_hash = [*BY_HASH, *(word for lock in locks for word in ("-r", lock))]
     project = ["--no-deps", "--no-build-isolation", *ours()]

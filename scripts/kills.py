@@ -1,12 +1,12 @@
-"""Worker, server, flow, trainer and launcher killed in turn under ``make run``: what is left of it, and what comes out.
+"""Worker, server, flow, trainer and launcher killed in turn under ``make run``: leftover processes, and the final weights.
 
-``python scripts/kills.py [--times 10] [--at-once 2] [VICTIM ...]`` from the repository's root. Each round is one run in a home of
-its own: it is started, something is killed, and it is started again, until each victim was killed once and the run has ended.
-Who is killed when is drawn: in any order, at any moment of the demonstrations, the cold start and RL. Each end must come soon,
-with one sentence and no traceback, and leave no process; the last one must leave the weights of a run that nobody interrupted.
-A round that does not hold is counted and the next one begins; the end is a table, and status 1 where anything did not hold.
+``python scripts/kills.py [--times 10] [--at-once 2] [VICTIM ...]`` from the repository's root. Each round is one run in
+its own home. It is started, a process is killed, and it is started again, until each victim was killed once and the run
+has ended. Victims and moments are random: any order, any moment of the demonstrations, the cold start and RL.
 
-Starting server, worker and flow again is most of a round's time; the recipe is small already.
+Each command must end soon, with one sentence and no traceback, and leave no process. The last one must give the weights
+of an uninterrupted run. A failed round is counted and the next one begins. Prints a table, and exits with 1 if a round
+failed. Most of a round's time is starting server, worker and flow again; the recipe is already small.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from userrl_core.json_files import GrowingLines, read_json
 from userrl_core.processes import RECORD, tagged
 
 LAUNCHER_SECONDS, ORPHAN_SECONDS = 10.0, 15.0
-"""How long after the death of what it needs the launcher may last, and any other process of the home."""
+"""Seconds that the launcher, and any other process of the home, may take to end after a process they need has died."""
 VICTIMS = ["worker", "server", "flow", "trainer", "launcher"]
 SLACK = float(os.environ.get("SLACK", "1"))
-"""By which a machine that is busy with other work may take longer."""
+"""Factor of additional time on a busy machine."""
 PATIENCE = 1200.0
-"""How long a busy machine may take to come to the step at which something is killed."""
+"""Seconds that a busy machine may take to reach the step at which a process is killed."""
 DEMONSTRATIONS, LAST_STAGE = "distill", "rl-1"
 STAGES = {DEMONSTRATIONS: 3, "sft": 20, LAST_STAGE: 24}
-"""Lines of progress that each of them writes; the evaluation that follows changes no weight."""
+"""Number of progress lines that each stage writes. The evaluation afterwards changes no weight."""
 RESERVE = 8
-"""Lines after the last moment that is drawn: each kill waits for a new line, so that nothing is killed before it has begun."""
+"""Lines after the last possible moment. Each kill waits for a new line, so that nothing is killed before it has begun."""
 OVERRIDES: dict[str, Any] = {
     "demonstrations.episodes": 120,
     "demonstrations.top_k": 80,
@@ -60,16 +60,16 @@ OVERRIDES: dict[str, Any] = {
 
 
 Ends = dict[str, list[tuple[str, float, float]]]
-"""For each kind of kill: the stage, the seconds until the command ended and until nothing was left, once for each kill."""
+"""For each kind of kill, one entry per kill: the stage, the seconds until the command ended and until no process was left."""
 
 
 class DoesNotHold(Exception):
-    """What should be, and is not."""
+    """An expected condition that failed."""
 
 
 @dataclass(frozen=True)
 class Say:
-    """Print a line of one round; several are played at once."""
+    """Print a line of one round. Several rounds run in parallel."""
 
     number: int
 
@@ -85,7 +85,7 @@ class Home:
 
     @contextmanager
     def launched(self) -> Iterator[subprocess.Popen[str]]:
-        """``make run`` with a small recipe; whatever comes, it is gone at the end."""
+        """Run ``make run`` with a small recipe. It is always gone at the end."""
         given = {"overrides": OVERRIDES, "wandb": "off"}
         command = [sys.executable, "-m", "flows.cli.make_run", "--deployment", "train/equalized-r2g"]
         command += [f"{name}={json.dumps(value)}" for name, value in given.items()]
@@ -105,12 +105,12 @@ class Home:
             launcher.wait()
 
     def clear(self) -> None:
-        """Kill whatever lives here."""
+        """Kill every process of this home."""
         for process in self.processes():
             process.kill()
 
     def processes(self) -> list[psutil.Process]:
-        """What lives and has this home in its environment."""
+        """Return the live processes with this home in their environment."""
         mine = []
         for process in psutil.process_iter():
             try:
@@ -122,7 +122,7 @@ class Home:
         return mine
 
     def kill(self, name: str) -> str:
-        """Kill -9 the process that plays this part; where the run was."""
+        """Kill -9 the process with this role. Returns the position of the run."""
         while True:
             victim, place = self.part(name), self.place()
             try:
@@ -132,7 +132,7 @@ class Home:
             return place
 
     def part(self, name: str) -> psutil.Process:
-        """The process that plays this part now."""
+        """Return the process with this role now."""
         if name == "trainer":  # forked: its command line is not its own
             return self.trainer()
         words = {
@@ -149,7 +149,7 @@ class Home:
         raise DoesNotHold(f"{name}: its process is there, of {[words_of(p) for p in self.processes()]}")
 
     def trainer(self) -> psutil.Process:
-        """The process of the stage that is being worked on; between two stages, of the next one."""
+        """Return the process of the current stage; between two stages, of the next one."""
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             for stage in reversed(STAGES):
@@ -160,25 +160,25 @@ class Home:
         raise DoesNotHold("a stage has a process")
 
     def stage(self, name: str) -> Path:
-        """The folder of a stage of the run; one that is not there before the run is."""
+        """Return the folder of a stage. It does not exist before the run does."""
         return next((self.folder / "runs").glob("*"), self.folder / "none") / "stages" / name
 
     def lines(self, stage: str) -> list[dict[str, Any]]:
-        """The progress of a stage, with what was done again."""
+        """Return the progress lines of a stage, including repeated steps."""
         return list(GrowingLines(self.stage(stage) / "progress.jsonl"))
 
     def place(self) -> str:
-        """Where the run is."""
+        """Return the position of the run."""
         stage = next((name for name in reversed(STAGES) if self.lines(name)), DEMONSTRATIONS)
         return f"{stage} {len(self.lines(stage))}"
 
     def weights(self) -> str:
-        """Hash of what the run ended with."""
+        """Return the hash of the final weights."""
         return str((read_json(self.stage(LAST_STAGE) / "result.json") or {})["value"]["sha256"])
 
 
 def main() -> int:
-    """Play every round; 1 when one did not hold."""
+    """Play every round. Returns 1 if one failed."""
     parser = argparse.ArgumentParser(description="Kill what `make run` starts, and look what is left.")
     parser.add_argument("--times", type=int, default=10)
     parser.add_argument(
@@ -226,7 +226,7 @@ def main() -> int:
 
 @contextmanager
 def uninterrupted(folder: Path) -> Iterator[Callable[[], str]]:
-    """A run that nobody interrupts, without a server; what it gives is called for the hash of its weights."""
+    """Run without interruption and without a server, and return the hash of the weights."""
     own = {"USERRL_HOME": str(folder), "PREFECT_HOME": str(folder / "prefect"), "PREFECT_API_URL": ""}
     patience = {"PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180", "USERRL_THREADS": "1"}
     request = json.dumps({"recipe": "equalized-r2g", "overrides": OVERRIDES, "wandb": "off"})
@@ -247,7 +247,7 @@ def uninterrupted(folder: Path) -> Iterator[Callable[[], str]]:
 
 
 def killed_in_turn(home: Home, victims: Sequence[str], draw: random.Random, ends: Ends, say: Say) -> str:
-    """One run, with one kill of each victim; the hash of its weights. Raises DoesNotHold."""
+    """Run with one kill of each victim, and return the hash of the weights. Raises DoesNotHold."""
     moments = sorted(draw.randint(1, sum(STAGES.values()) - RESERVE) for _ in victims)
     for name, moment in zip(draw.sample(victims, len(victims)), moments, strict=True):
         with home.launched() as launcher:
@@ -271,7 +271,7 @@ def killed_in_turn(home: Home, victims: Sequence[str], draw: random.Random, ends
 
 
 def reach(home: Home, launcher: subprocess.Popen[str], moment: int = 0) -> None:
-    """Wait until the run has come to a moment, in lines of progress of all its stages, and written a line from now on."""
+    """Wait until the run has reached a moment (in progress lines of all stages) and written a new line."""
     before = [len(home.lines(stage)) for stage in STAGES]
     deadline = time.monotonic() + PATIENCE
     while True:
@@ -286,7 +286,7 @@ def reach(home: Home, launcher: subprocess.Popen[str], moment: int = 0) -> None:
 
 
 def last_words(launcher: subprocess.Popen[str], began: float) -> str:
-    """What the launcher says at its end, which must be soon."""
+    """Return the launcher's last output. It must end soon."""
     try:
         said, _ = launcher.communicate(timeout=SLACK * LAUNCHER_SECONDS - (time.monotonic() - began))
     except subprocess.TimeoutExpired:
@@ -297,7 +297,9 @@ def last_words(launcher: subprocess.Popen[str], began: float) -> str:
 
 
 def gone(home: Home, launcher: subprocess.Popen[str], began: float) -> tuple[float, float]:
-    """Wait until nothing of the home is left; the seconds until the command ended, and until then. Raises DoesNotHold."""
+    """Wait until no process of the home is left. Returns the seconds until the command ended, and until then. Raises
+    DoesNotHold.
+    """
     ended = time.monotonic() - began
     while left := [process for process in home.processes() if process.pid != launcher.pid]:
         names = [words_of(process)[-4:] for process in left]
@@ -307,7 +309,7 @@ def gone(home: Home, launcher: subprocess.Popen[str], began: float) -> tuple[flo
 
 
 def words_of(process: psutil.Process) -> list[str]:
-    """Its command line; empty where it has just ended."""
+    """Return the command line of a process, empty if it has just ended."""
     try:
         return process.cmdline()
     except psutil.Error:
@@ -315,7 +317,7 @@ def words_of(process: psutil.Process) -> list[str]:
 
 
 def hold(it_does: bool, sentence: str) -> None:
-    """Raise DoesNotHold where it does not."""
+    """Raise DoesNotHold if the condition is false."""
     if not it_does:
         raise DoesNotHold(sentence)
 

@@ -1,9 +1,9 @@
-"""What 1,000 episodes leave behind: no thread, no session, memory within a tenth of that after 100 (AgentGym-RL 3.2.3).
+"""Leaks after 1,000 episodes: no thread, no session, and memory within 10 % of that after 100 (AgentGym-RL 3.2.3).
 
     python scripts/leaks.py [GYM ...] [--episodes 1000]
 
-Each gym that can be played here in a process of its own, with its scripted demonstrator at half its skill, the first test tasks
-in turn. Exit status 1 where something is left. `agentgym` is measured by
+Each available gym runs in its own process, with its scripted demonstrator at half its skill, on the first test tasks in
+turn. Exits with 1 if something leaks. `agentgym` is measured by
 ``test_a_thousand_episodes_leave_no_session_no_thread_and_no_memory``.
 """
 
@@ -28,7 +28,7 @@ from userrl_core.rollout import run_episodes
 
 FIRST, TOLERATED = 100, 0.1
 HORIZON = {"sciworld": 3, "webshop": 3}
-"""Turns of the gyms whose turns take long; of all others 16."""
+"""Turns of the gyms with slow turns. All others have 16."""
 TASKS = 40
 
 
@@ -61,7 +61,7 @@ def main() -> int:
 
 
 def measure(gym: str, episodes: int) -> dict[str, object]:
-    """Memory and threads after the first episodes and after all, and the sessions that are still open."""
+    """Return memory and threads after the first episodes and after all, and the number of open sessions."""
     began, pool = time.monotonic(), list(tasks(gym, "test"))[:TASKS]
     play(gym, pool, FIRST)
     first = held()
@@ -71,7 +71,7 @@ def measure(gym: str, episodes: int) -> dict[str, object]:
 
 
 def play(gym: str, pool: list[Task], count: int) -> None:
-    """So many episodes, eight at once."""
+    """Play this many episodes, eight in parallel."""
     wanted = [pool[number % len(pool)] for number in range(count)]
     played = asyncio.run(run_episodes(wanted, ScriptedPolicy(0.5), horizon=HORIZON.get(gym, 16), concurrency=8))
     rejected = [trajectory.reject_reason for trajectory in played if not trajectory.admitted]
@@ -80,7 +80,7 @@ def play(gym: str, pool: list[Task], count: int) -> None:
 
 
 def held() -> tuple[float, float, int]:
-    """Memory of this process and of its children (SciWorld's Java, the shop's Chromium) in MB, and this one's threads."""
+    """Return the memory of this process and its children (SciWorld's Java, the shop's Chromium) in MB, and its threads."""
     gc.collect()
     process = psutil.Process()
     children = sum(child.memory_full_info().pss for child in process.children(recursive=True))
@@ -88,7 +88,7 @@ def held() -> tuple[float, float, int]:
 
 
 def open_sessions(gym: str) -> int:
-    """What of episodes that have ended is still open: visitors of the shop, and browser contexts."""
+    """Return open resources of finished episodes: visitors of the shop, and browser contexts."""
     if gym != "webshop":
         return 0
     from userrl_gym_webshop.browser import browser

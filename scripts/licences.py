@@ -1,6 +1,6 @@
-"""docs/licences.md: under which licence each pinned package stands, by what the installed packages say of themselves.
+"""docs/licences.md: the licence of each pinned package, from the metadata of the installed packages.
 
-``python scripts/licences.py`` writes the page; run it where everything of constraints.txt is installed (after `make test`).
+``python scripts/licences.py`` writes the page. Run it where everything of constraints.txt is installed (after `make test`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SHORT = {
     "BSD License": "BSD",
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
 }
-"""Words of classifiers and free texts that mean a licence with a name."""
+"""Words of classifiers and free texts, with the licence they mean."""
 HEAD = """# Licences of what is installed
 
 This project is Apache-2.0 ([LICENSE](../LICENSE)). It ships none of the packages below: pip installs them, unchanged, from where
@@ -32,7 +32,7 @@ a stroke stands between licences that its classifiers name, of which some are ch
 
 
 def main() -> None:
-    """Write the page; says what is not installed."""
+    """Write the page, and print the packages that are not installed."""
     pinned = [
         line.partition("==")[0]
         for line in Path("constraints.txt").read_text().splitlines()
@@ -72,7 +72,7 @@ def main() -> None:
 
 
 def licence(name: str) -> str:
-    """A package's licence: the expression, else its classifiers, else the first line of the free text."""
+    """Return a package's licence: the expression, else its classifiers, else the first line of the free text."""
     said = metadata(name)
     expression = said.get("License-Expression")
     classifiers = [

@@ -1,8 +1,8 @@
 """``make lock``: the versions of constraints.txt with the hashes of all their files, for ``--require-hashes`` of pip and uv.
 
-requirements.lock holds what a run needs, and what installs it; requirements-dev.lock what tests need besides. For every system and
-Python that the project runs on, with markers where they differ. Torch and what its builds for GPUs bring stand in neither: which
-build of it is right depends on the machine. No address of an index is written down.
+requirements.lock has the packages of a run and of its installation; requirements-dev.lock has the further packages of
+tests. Both cover every supported system and Python, with markers where they differ. Torch and the packages of its GPU
+builds are in neither, because the right build depends on the machine. No index address is written.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 EXTRAS = ("dev", "verl", "view", "envs", "s3", "postgres", "mcp")
-"""As `make test` installs them."""
+"""Extras that `make test` installs."""
 TORCH = re.compile(r"torch==|triton==|nvidia-|cuda-")
 HEAD = "# Made by `make lock` from pyproject.toml and constraints.txt; not to be changed by hand.\n"
 
@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def locked(extras: Sequence[str]) -> list[str]:
-    """Of every package that is needed with these extras, its version, where it is needed, and its files' hashes."""
+    """Return the version, markers and file hashes of every package that these extras need."""
     # The project's own build is not isolated, so what it needs is installed with the rest.
     build = tomllib.loads(Path("pyproject.toml").read_text())["build-system"]["requires"]
     command = [str(Path(sys.executable).with_name("uv")), "pip", "compile", "pyproject.toml", "-"]

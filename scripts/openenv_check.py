@@ -1,10 +1,10 @@
-"""OpenEnv's own client plays our gyms: what it sees is what is seen in process.
+"""A check that OpenEnv's own client can play our gyms, with the same results as in process.
 
     python scripts/openenv_check.py [GYM ...] [--venv .venv-openenv] [--episodes 3]
 
-Makes an environment with openenv-core (it wants packages that cannot stand beside ours), serves each gym with ``userrl serve-gym``,
-and has ``GenericEnvClient`` of the package play it, message by message as the scripted demonstrator says it. Exit status 1 where
-an observation, a reward or an end differs. A gym that cannot be played on this machine is named and left out.
+Creates an environment with openenv-core (whose packages conflict with ours), and serves each gym with ``userrl
+serve-gym``. The package's ``GenericEnvClient`` plays it with the scripted demonstrator's messages. Exits with 1 if an
+observation, a reward or an end differs. A gym that this machine cannot play is named and skipped.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def main() -> int:
 
 
 def installed(folder: Path) -> Path:
-    """The interpreter of an environment with the package."""
+    """Return the interpreter of an environment with the package."""
     python = folder / "bin" / "python"
     if not python.exists():
         venv.create(folder, with_pip=True)
@@ -81,7 +81,7 @@ def installed(folder: Path) -> Path:
 
 
 async def in_process(name: str, task: Task) -> tuple[list[str], list[list[Any]]]:
-    """The demonstrator's messages, and what came back: text, reward, done; the opening first."""
+    """Return the demonstrator's messages and the replies: text, reward, done. The opening comes first."""
     gym = make(name, task)
     said = await asyncio.to_thread(gym.reset, 3)
     guide = demonstrator_class(name)(task, random.Random(1), 0.7, gym.config)
@@ -98,7 +98,7 @@ async def in_process(name: str, task: Task) -> tuple[list[str], list[list[Any]]]
 
 
 def over_openenv(python: Path, gym: str, messages: list[list[str]]) -> list[list[list[Any]]]:
-    """The same messages, said by OpenEnv's client to a server of the gym."""
+    """Send the same messages with OpenEnv's client to a server of the gym."""
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
     command = [sys.executable, "-m", "flows.cli.main", "serve-gym", gym, "--port", str(port)]
@@ -115,7 +115,7 @@ def over_openenv(python: Path, gym: str, messages: list[list[str]]) -> list[list
 
 
 def wait_for(port: int) -> None:
-    """Until the port answers."""
+    """Wait until the port answers."""
     for _ in range(300):
         with socket.socket() as probe:
             probe.settimeout(0.2)

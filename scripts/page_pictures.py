@@ -1,9 +1,9 @@
-"""Pictures of the page for docs/: each address in a real Chromium, at 1280 and 390 pixels, light and dark.
+"""Pictures of the page for docs/: each address in Chromium, at 1280 and 390 pixels, light and dark.
 
     python scripts/page_pictures.py --out pictures runs=/run/latest replay=/trajectory/1099612295849
     python scripts/page_pictures.py --out docs --only 1280-light page-runs=/run/latest
 
-The home is $USERRL_HOME's; a `userrl view` is started for it. Says where a table or the page is wider than its place.
+It starts `userrl view` for the home in $USERRL_HOME. It also reports a table or page that is too wide.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from selenium.webdriver.chrome.service import Service
 WIDTHS, SCHEMES = (1280, 390), ("light", "dark")
 TALLEST = 2_600
 SETTLED_SECONDS = 2.5
-"""Charts and lists come after the page."""
+"""Seconds until charts and lists are drawn after the page."""
 
 CUT = """
 return [...document.querySelectorAll('main *')].filter(e => e.clientWidth && e.scrollWidth > e.clientWidth + 1

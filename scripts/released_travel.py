@@ -2,10 +2,10 @@
 
     python scripts/released_travel.py CHECKOUT [--sequences 240] [--seed 0] [--record FILE]
 
-CHECKOUT is a clone of SalesforceAIResearch/UserRL. Its gym plays our tasks, since its own option databases are not public. The
-released judge and user are models; here our rule user judges for both gyms. A sequence is clean: it avoids the departures that
-docs/gyms.md lists (a volunteered preference, an id of another trip, an answer that is refused in part). Exit status 1 where more
-than one sequence in 240 differs.
+CHECKOUT is a clone of SalesforceAIResearch/UserRL. Its gym plays our tasks, because its own option databases are not
+public. The released judge and user are models; here our rule user judges for both gyms. A sequence is clean: it avoids the
+departures listed in docs/gyms.md (a volunteered preference, an id of another trip, a partly refused answer). Exits with 1
+if more than one sequence in 240 differs.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ from userrl_core.records import Task
 
 TURNS = 16
 QUIET = 3
-"""Messages without an elicitation after which the user volunteers a preference; a clean sequence has no further one."""
+"""Messages without an elicitation after which the user volunteers a preference. A clean sequence stops before that."""
 KINDS = {"other": "1", "held": "2", "not_held": "3", "too_vague": "4"}
 RECORDED = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """The rewards of one sequence, and after how many actions the episode ended; None: it did not end."""
+    """The rewards of one sequence, and the number of actions at the end of the episode. None: it did not end."""
 
     rewards: list[float]
     ended: int | None
 
     def agrees(self, other: Played) -> bool:
-        """Whether two gyms paid the same and ended at the same action."""
+        """Return whether two gyms gave the same rewards and ended at the same action."""
         paid = zip(self.rewards, other.rewards, strict=False)
         return self.ended == other.ended and all(abs(one - two) < 1e-9 for one, two in paid)
 
 
 def main() -> int:
-    """Print how many sequences agree under each rule for the end."""
+    """Print the number of sequences that agree under each rule for the end."""
     parser = argparse.ArgumentParser(description="The released TravelGym beside ours.")
     parser.add_argument("checkout", type=Path)
     parser.add_argument("--sequences", type=int, default=240)
@@ -91,7 +91,7 @@ def main() -> int:
 
 @dataclass(slots=True)
 class _Known:
-    """What a sequence has done so far."""
+    """The state of a sequence so far."""
 
     asked: set[str] = field(default_factory=set)
     closed: set[str] = field(default_factory=set)
@@ -99,7 +99,7 @@ class _Known:
 
 
 def clean_actions(task: Task, rng: random.Random) -> list[tuple[str, str]]:
-    """Questions, searches and answers at random, right and wrong, without anything that the two gyms are known to differ in."""
+    """Return random questions, searches and answers, right and wrong, without known differences between the gyms."""
     world, known = World.of(task.payload), _Known()
     return [_action(task, world, known, rng) for _ in range(TURNS)]
 
@@ -165,7 +165,7 @@ async def play_ours(task: Task, actions: Sequence[tuple[str, str]], config: Mapp
 
 
 async def play_released(task: Task, actions: Sequence[tuple[str, str]]) -> Played:
-    """Play the actions on the released gym, through the step that its trainer and its evaluation call."""
+    """Play the actions on the released gym, through the step function of its trainer and its evaluation."""
     from travelgym import get_default_config  # type: ignore[import-not-found]  # on the path once the checkout is named
     from travelgym.env import prompt_async, travel_env  # type: ignore[import-not-found]
 
@@ -201,7 +201,7 @@ async def play_released(task: Task, actions: Sequence[tuple[str, str]]) -> Playe
 
 
 def _released_task(task: Task, world: World) -> dict[str, Any]:
-    """Our task in the form that the released loader makes of its files."""
+    """Return our task in the form of the released loader."""
     held = {
         name: {
             "preferences": [[name, p.category, p.preference, p.implicit, ""] for p in aspect.preferences],

@@ -1,10 +1,10 @@
-"""Deterministic replay, counted: the same prefix leads to the same state, over every gym that is installed.
+"""Deterministic replay, counted: the same prefix leads to the same state, over every installed gym.
 
     python scripts/replay_turns.py               10,000 turns; exit status 1 where one comes out otherwise
     python scripts/replay_turns.py --turns 1000 --skip webshop
 
-Demonstrators play; each conversation is replayed in a new gym up to a random turn, and what was said then is said again on top:
-observations, rewards, what else the gym said, the ending and the score have to be the same.
+Demonstrators play. Each conversation is replayed in a new gym up to a random turn, and then continued with the same
+messages. Observations, rewards, other output of the gym, the ending and the score must be the same.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from userrl_core.records import PolicyReply, Trajectory
 from userrl_core.rollout import run_episodes
 
 AT_ONCE = 8
-"""Conversations of a gym between two looks at the count."""
+"""Conversations of a gym between two checks of the count."""
 
 
 async def differs(stored: Trajectory) -> str:
-    """Where the conversation comes out otherwise; "" where it does not."""
+    """Say where a conversation differs; "" if it does not."""
     kept = random.Random(stored.seed).randrange(len(stored.turns))
     try:
         episode = await replay(stored, kept, Setting())
@@ -48,7 +48,7 @@ async def differs(stored: Trajectory) -> str:
 
 
 async def count(least: int, skipped: Sequence[str]) -> int:
-    """Prints turns by gym; the number of conversations that differ."""
+    """Print turns by gym, and return the number of conversations that differ."""
     turns: Counter[str] = Counter()
     wrong: list[str] = []
     gyms = []
@@ -75,7 +75,7 @@ async def count(least: int, skipped: Sequence[str]) -> int:
 
 
 def main() -> None:
-    """Exit status 1 where anything differs."""
+    """Return 1 if anything differs."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--turns", type=int, default=10_000)
     parser.add_argument("--skip", nargs="*", default=[], metavar="GYM")

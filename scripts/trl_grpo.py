@@ -1,10 +1,11 @@
-"""TRL's GRPOTrainer trains on a gym of ours: TextCraft's tiny tier, from a cold start that `userrl train` makes.
+"""TRL's GRPOTrainer on a gym of ours: TextCraft's tiny tier, from a cold start made by `userrl train`.
 
     python scripts/trl_grpo.py [--steps 100] [--seed 0] [--out trl-grpo] [--venv FOLDER]
 
-Makes an environment with TRL, whose transformers cannot stand beside ours, and runs examples/trl_grpo/train.py in it. OUT gets the
-model and curve.csv: the mean reward of every step's conversations with its 95 % interval over the step's tasks. At the end our own
-evaluation plays the held-out tasks with both checkpoints. 309 CPU-seconds, pip among them (12 minutes on two busy cores).
+Creates an environment with TRL, whose transformers version conflicts with ours, and runs examples/trl_grpo/train.py in
+it. OUT gets the model and curve.csv: the mean reward of every step with its 95 % interval over the step's tasks. Then our
+own evaluation plays the held-out tasks with both checkpoints. Takes 309 CPU seconds including pip (12 minutes on two busy
+cores).
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ RECIPE: dict[str, Any] = {"recipe": "sft-agentgym", "profile": "laptop"}
 
 
 def main() -> None:
-    """Print the first and the last step's reward, and the held-out scores before and after."""
+    """Print the first and last step's reward, and the held-out scores before and after."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
@@ -64,7 +65,7 @@ def main() -> None:
 
 
 def trl_environment(folder: Path) -> Path:
-    """An environment with TRL; returns its Python."""
+    """Return the Python of an environment with TRL."""
     python, ready = folder / "bin" / "python", folder / "ready"
     if not ready.exists():
         venv.create(folder, with_pip=True)
@@ -74,7 +75,7 @@ def trl_environment(folder: Path) -> Path:
 
 
 def write_curve(steps: Iterable[Mapping[str, Any]], file: Path) -> str:
-    """Write the curve; returns a sentence about its ends. steps: each with its rewards, task by task."""
+    """Write the curve, and return a sentence about its ends. steps: the rewards of each step, by task."""
     curve = [(step["step"], mean_score(step["rewards"]), sum(map(len, step["rewards"]))) for step in steps]
     with file.open("w", newline="") as lines:
         rows = csv.writer(lines, lineterminator="\n")

@@ -1,9 +1,9 @@
-"""What only tests use: functions and classes whose name no other line of the project says.
+"""Functions and classes that only tests use: no other line of the project has their name.
 
     python scripts/unused.py
 
-Reads the syntax alone. Dunder names, what a decorator registers, and what an entry point, a deployment or a gym's folder names are
-used from outside. Exit status 1 where something is left.
+Only the syntax is read. Dunder names, names registered by decorators, and names of entry points, deployments or gym
+folders count as used. Exits with 1 if something is unused.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ AROUND = ("scripts", "studies", "benchmarks", "examples")
 DECLARING = ("pyproject.toml", "prefect.yaml", "Makefile")
 """Files that name code which is looked up by its name."""
 BY_CONVENTION = ("gym.py", "demonstrator.py")
-"""Of a gym's folder: the registry takes the class that it finds."""
+"""Names in a gym's folder that the registry looks up."""
 OUTSIDE = {
     "ReleasedEnv": "what moves here from the released environments imports it",
     "list_commands": "asked for by click",
@@ -31,7 +31,7 @@ WORD = re.compile(r"\w+")
 
 
 def definitions(tree: ast.Module) -> Iterator[tuple[str, int]]:
-    """Public functions, classes and methods that nothing registers, and their lines."""
+    """Return public functions, classes and methods that nothing registers, with their lines."""
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             taken = [d for d in node.decorator_list if ast.unparse(d).split("(")[0] not in PLAIN]
@@ -53,7 +53,7 @@ PLAIN |= {
 
 
 def words(path: Path) -> Counter[str]:
-    """How often each name is said in a file: of Python by its syntax, so that neither comments nor docstrings count."""
+    """Count each name in a file. For Python, by syntax, so that comments and docstrings do not count."""
     if path.suffix != ".py":
         return Counter(WORD.findall(path.read_text(errors="replace")))
     said: Counter[str] = Counter()
@@ -69,7 +69,7 @@ def words(path: Path) -> Counter[str]:
 
 
 def main() -> int:
-    """Print each with its place."""
+    """Print each unused name with its place."""
     sources = [p for room in ROOMS for p in sorted((ROOT / room).rglob("*.py"))]
     around = [p for room in AROUND for p in sorted((ROOT / room).rglob("*.py"))]
     said = Counter[str]()

@@ -1,9 +1,10 @@
-"""The tables of docs/verl-flags.md and of docs/gpu.md's plan, from the recipes as verl gets them.
+"""The tables of docs/verl-flags.md and of the plan in docs/gpu.md, from the recipes as verl gets them.
 
     python scripts/verl_tables.py            exit status 1 where a page is of other code
     python scripts/verl_tables.py --write    write them anew
 
-A setting's reason stands beside its value, in `userrl_core/training/verl/flags.py` and `userrl_core/served/model_server.py`.
+The reason of a setting is next to its value, in `userrl_core/training/verl/flags.py` and
+`userrl_core/served/model_server.py`.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ SHOWN = {
     "qwen2.5-7b": "scaling-inter",
     "tarl-8b": "tarl",
 }
-"""Each profile for verl, and a recipe that is made for it."""
+"""Each profile for verl, with a recipe made for it."""
 SPECIAL = {"tarl-ppo": "tarl-8b", "tarl-entropy-mask": "tarl-8b"}
-"""Recipes with settings that the others do not have, and their profile."""
+"""Recipes with special settings, with their profile."""
 
 ENGINE = {
     "dtype": "dtype",
@@ -55,7 +56,7 @@ ENGINE = {
     "scheduling-policy": "scheduling_policy",
     "seed": "seed",
 }
-"""vLLM's arguments and the keys under actor_rollout_ref.rollout from which verl 0.9.1 makes them."""
+"""vLLM's arguments, and the keys under actor_rollout_ref.rollout from which verl 0.9.1 makes them."""
 
 MACHINES: list[tuple[str, str, str, int, int, int]] = [
     ("1 x H200", "Qwen/Qwen3-1.7B", "H200", 1, 1, 0),
@@ -70,12 +71,12 @@ MACHINES: list[tuple[str, str, str, int, int, int]] = [
     ("8 + 8 x H200", "Qwen/Qwen3-8B", "H200", 8, 1, 8),
     ("2 x 8 x H200", "Qwen/Qwen3-8B", "H200", 8, 2, 0),
 ]
-"""Machine, model, card, GPUs of a node, nodes, and GPUs of the model that plays users."""
+"""Machine, model, card, GPUs per node, nodes, and GPUs of the user model."""
 USER = "Qwen/Qwen3-32B"
 
 
 def main() -> int:
-    """Exit status 1 where a page is not what the code says."""
+    """Return 1 if a page differs from the code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true")
     write = parser.parse_args().write
@@ -88,19 +89,19 @@ def main() -> int:
 
 
 def pages() -> dict[Path, str]:
-    """Each page as it should be."""
+    """Return the correct text of each page."""
     return {FLAGS: between(FLAGS, "\n".join(flag_tables())), PLAN: between(PLAN, "\n".join(plan_table()))}
 
 
 def between(page: Path, text: str) -> str:
-    """The page with the text between its marks."""
+    """Return the page with new text between its marks."""
     before, _, rest = page.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}\n{text}\n{END}{after}"
 
 
 def flag_tables() -> Iterator[str]:
-    """Settings of RL, of the cold start, of the rollout engine and of the user's server."""
+    """Return settings of RL, the cold start, the rollout engine and the user server."""
     stage, init = Path("STAGE"), Resume("CHECKPOINT")
     jobs = {profile: rl_job(recipe, profile) for profile, recipe in SHOWN.items()}
     yield "## RL (`verl.trainer.main_ppo`)\n"
@@ -121,13 +122,13 @@ def flag_tables() -> Iterator[str]:
 
 
 def user_layout() -> dict[str, int]:
-    """How the user's model lies on four H200."""
+    """Describe the layout of the user model on four H200."""
     server = user_server(USER, 4, 141.0)
     return {"tensor_parallel": server.per_copy, "copies": server.gpus // server.per_copy}
 
 
 def rl_job(recipe: str, profile: str) -> VerlJob:
-    """A first stage of the recipe under the profile."""
+    """Return the first stage of the recipe under the profile."""
     loaded = curricula.load(recipe, profile=profile, check=False)
     return VerlJob(
         model=loaded.model,
@@ -144,7 +145,7 @@ def rl_job(recipe: str, profile: str) -> VerlJob:
 
 
 def sft_job(recipe: str, profile: str) -> VerlSftJob:
-    """Its cold start."""
+    """Return the recipe's cold start."""
     loaded = curricula.load(recipe, profile=profile, check=False)
     return VerlSftJob(
         model=loaded.model,
@@ -156,7 +157,7 @@ def sft_job(recipe: str, profile: str) -> VerlSftJob:
 
 
 def engine_flags(jobs: Mapping[str, VerlJob]) -> dict[str, Flags]:
-    """What verl makes of its whole configuration for vLLM; a reason of ours where the value is ours."""
+    """Return the arguments that verl makes for vLLM from its whole configuration, with our reason for each value of ours."""
     found: dict[str, Flags] = {}
     for name, job in jobs.items():
         ours = rl_flags(job, Path("STAGE"), Resume("CHECKPOINT"), FLASH)
@@ -171,7 +172,7 @@ def engine_flags(jobs: Mapping[str, VerlJob]) -> dict[str, Flags]:
 
 
 def table(columns: Mapping[str, Flags], code: str = "") -> Iterator[str]:
-    """One row a key: the value that most have, and who has another."""
+    """Return one row per key: the most common value, and recipes with another."""
     keys = dict.fromkeys(key for flags in columns.values() for key in flags)
     found = []
     for key in keys:
@@ -182,13 +183,13 @@ def table(columns: Mapping[str, Flags], code: str = "") -> Iterator[str]:
 
 
 def told(values: Mapping[str, str]) -> str:
-    """A row's values in words."""
+    """Describe a row's values."""
     (usual, _), *_ = Counter(values.values()).most_common(1)
     return "; ".join([f"`{usual}`", *(f"{name}: `{value}`" for name, value in values.items() if value != usual)])
 
 
 def rows(found: list[tuple[str, str, str]]) -> Iterator[str]:
-    """Markdown."""
+    """Format Markdown rows."""
     yield "| flag | value | why |"
     yield "| --- | --- | --- |"
     for key, value, why in found:
@@ -196,7 +197,7 @@ def rows(found: list[tuple[str, str, str]]) -> Iterator[str]:
 
 
 def plan_table() -> Iterator[str]:
-    """Seconds of a step by machine."""
+    """Return the seconds of a step by machine."""
     talk, algorithm = ConversationTokens(), AlgorithmConfig(minibatches=8)
     yield "| machine | model | train | rollout | user (Qwen3-32B) | sync | one step | 100 steps | longest |"
     yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"

@@ -1,10 +1,10 @@
-"""The warehouse attacked: processes killed and stopped at random, and bits flipped in its files.
+"""Attacks on the warehouse: processes killed and stopped at random, and bits flipped in its files.
 
     python scripts/warehouse_safety.py --kills 300 --flips 200
 
-Kills (`tests.warehouse.torture`): writers of two threads with giant turns, two compactors and a reader; nothing may be lost,
-doubled or missing from the text index. Flips: each of them must be told as one sentence that names the file, or change
-nothing; no query and no command may end in the database's own words.
+Kills (`tests.warehouse.torture`): writers of two threads with giant turns, two compactors and a reader. Nothing may be
+lost, doubled or missing from the text index. Flips: each must be reported in one sentence that names the file, or change
+nothing. No query and no command may end with a raw database error.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ FORMS = {
     "manifest": "manifest.json",
     "FORMAT": "FORMAT",
 }
-"""Which files a flip may hit, by what they hold; each form is hit equally often."""
+"""Files that a flip may hit, by content. Each form is hit equally often."""
 
 UNREPAIRED = ("runs", "trials")
-"""Tables whose damaged rows are named and stay."""
+"""Tables whose damaged rows are reported but not repaired."""
 
 Rows = set[tuple[object, ...]]
 
 
 @dataclass
 class Flips:
-    """What became of them: harmless and told by form; silent and raw are those that must not be, in words."""
+    """The results of flips: harmless and told by form; silent and raw are failures, in words."""
 
     harmless: Counter[str] = field(default_factory=Counter)
     told: Counter[str] = field(default_factory=Counter)
@@ -68,7 +68,7 @@ class Flips:
 
 
 def flips(folder: Path, count: int, *, seed: int = 0, say: Callable[[str], None] = print) -> Flips:
-    """Flip one bit at a time in a fresh copy of a small warehouse that has rows in every form."""
+    """Flip one bit at a time in a fresh copy of a small warehouse with rows in every form."""
     whole, outcome = folder / "whole", Flips()
     _fill(whole)
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as processes:
@@ -134,7 +134,7 @@ def _judge(outcome: Flips, root: Path, damaged: Path, form: str, place: str, bef
 
 
 def _fill(root: Path) -> None:
-    """Three runs: one packed, one sealed, one live, as if the process had just died."""
+    """Write three runs: one packed, one sealed, one live, as if the process had just died."""
     for run in ("packed", "sealed", "live"):
         log = TurnLog.open(root, run, run_fields={"name": run, "seed": 1})
         for step in range(12):
@@ -157,7 +157,7 @@ def _fill(root: Path) -> None:
 
 
 def _rows(root: Path) -> Rows:
-    """Every stored row of every table, as text; credits where they count, since packing joins them to their turns."""
+    """Return every stored row of every table as text, and credits where they count, since packing joins them to their turns."""
     sources = {table: f"FROM store.{table}" for table in (*schema.LOGGED, "runs", "trials")}
     sources["turns"] = "SELECT * EXCLUDE (shaped, advantage) FROM store.turns"
     sources["credits"] = "SELECT traj_id, turn, shaped, advantage FROM store.credited_turns WHERE shaped IS NOT NULL"

@@ -1,9 +1,9 @@
-"""Every recipe that this machine runs, at full length, as the table of docs/results.md.
+"""Every recipe that this machine can run, at full length, as the table of docs/results.md.
 
     python studies/all_recipes.py [--seed 0] [RECIPE ...]
 
-Each is an ordinary run of the home in $USERRL_HOME: one that is finished is reported as it is, one that was cut off goes
-on, so that this may be stopped and started again. What is refused is listed with its sentence.
+Each is an ordinary run of the home in $USERRL_HOME. Finished runs are reused and interrupted ones continue, so the study
+can be stopped and restarted. Refused recipes are listed with the reason.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HEAD = """| recipe | gyms | steps | demonstrator | SFT | RL, best (step) | RL, l
 
 
 def main() -> int:
-    """Run them one after the other; 1 when one of them failed."""
+    """Run the recipes in order. Returns 1 if one of them failed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("recipes", nargs="*", default=list(curricula.recipe_names()))
     parser.add_argument("--seed", type=int, default=0)
@@ -65,7 +65,7 @@ def main() -> int:
 
 
 def row(report: RunReport) -> str:
-    """A line of the table."""
+    """Return a line of the table."""
     gyms = next(iter(report.table.values()), {})
     best, last = report.best, report.last
     cells = [f"`{report.recipe}`", ", ".join(gyms), str(last.step if last else 0)]

@@ -1,4 +1,4 @@
-"""The audits' tables of docs/results-credit.md, from what `userrl audit credit` said of each checkpoint.
+"""The audit tables of docs/results-credit.md, from the output of `userrl audit credit` for each checkpoint.
 
 userrl audit credit CHECKPOINT --gym errand --json > FOLDER/errand-sft.json      # and so on: GYM-WHEN.json
 python studies/audit_tables.py FOLDER                                            # writes them into the page
@@ -27,12 +27,13 @@ SHOWN = (
     "naive/sum/released", "naive/sum/paper", "naive/sum/centred",
     "index_rewards", "index_returns",
 )  # fmt: skip
-"""Rules in the page: those of recipes, their other forms, and two per turn index that no recipe can train with. The warehouse and
-the JSON have all, under both aggregations and all three goals."""
+"""Rules on the page: those of recipes, their other forms, and two per turn index, with which no recipe can train. The
+warehouse and the JSON have all rules, under both aggregations and all three goals.
+"""
 
 
 def main() -> None:
-    """Write the tables of all gyms that are there."""
+    """Write the tables of all gyms in the folder."""
     parser = argparse.ArgumentParser(description="Tables of credit audits.")
     parser.add_argument("folder", type=Path)
     folder: Path = parser.parse_args().folder
@@ -47,14 +48,14 @@ def main() -> None:
 
 
 def section(gym: str, audits: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """One gym: what was audited, then each rule, in every audit."""
+    """Return the section of one gym: the audits, then each rule in every audit."""
     horizon = {audit["horizon"] for audit in audits.values()}
     assert len(horizon) == 1, f"{gym} was audited at several horizons"
     return ["", f"### {gym}, {horizon.pop()} turns", "", *facts(audits), "", *rules(audits)]
 
 
 def facts(audits: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """A row per fact, a column per audit."""
+    """Return a table with one row per fact and one column per audit."""
     each = list(audits.values())
     rows = {
         "checkpoint": [f"`{a['checkpoint']}`" for a in each],
@@ -71,7 +72,7 @@ def facts(audits: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def rules(audits: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """A row per rule; cosine, wrong and push of each audit."""
+    """Return a table with one row per rule, and cosine, wrong and push of each audit."""
     titles = [title for when in audits for title in (f"{when}: cosine", "wrong", "push")]
     rows = []
     for name in SHOWN:
@@ -82,25 +83,25 @@ def rules(audits: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """In Markdown, numbers to the right."""
+    """Format a Markdown table with right-aligned numbers."""
     head = [f"| {' | '.join(titles)} |", "| --- |" + " ---: |" * (len(titles) - 1)]
     return [*head, *(f"| {' | '.join(row)} |" for row in rows)]
 
 
 def reliability(audit: Mapping[str, Any], goal: str) -> str:
-    """In bold where it is too low for rules to be compared."""
+    """Format a reliability, in bold if it is too low to compare rules."""
     value = audit["reliability"][goal]
     said = two(value)
     return said if value is not None and value >= RANKED_FROM else f"**{said}**"
 
 
 def limits(row: Mapping[str, float], name: str) -> str:
-    """An estimate with its interval over tasks."""
+    """Format an estimate with its interval over tasks."""
     return f"{two(row[name])} [{two(row.get(f'{name}_low'))}, {two(row.get(f'{name}_high'))}]" if name in row else "–"
 
 
 def two(value: float | None) -> str:
-    """Two digits, without the zero before the point."""
+    """Format two digits, without the zero before the point."""
     return "–" if value is None or math.isnan(value) else f"{value:.2f}".replace("0.", ".", 1)
 
 

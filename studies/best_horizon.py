@@ -1,12 +1,12 @@
-"""Which fixed horizon is best at which budget, and what the adaptive schedule loses against it.
+"""The best fixed horizon at each budget, and the loss of the adaptive schedule compared with it.
 
     userrl reproduce best-horizon --seeds 8
     python studies/best_horizon.py                    # prints the tables from the warehouse of $USERRL_HOME
 
-A run of the whole budget passes through the smaller ones: learning rate and fixed horizon do not know the budget. So the score at a
-budget is the mean of the validations within its last fifth of the whole. The horizon that an adaptive schedule is held against is
-chosen on one half of the seeds and measured on the other, both ways round: chosen and measured on the same seeds it would flatter
-itself.
+A run of the whole budget passes through the smaller ones, because learning rate and fixed horizon do not depend on the
+budget. So the score at a budget is the mean of the validations in its last fifth (of the whole budget). The fixed horizon
+to compare with is chosen on one half of the seeds and measured on the other, in both directions. Choosing and measuring on
+the same seeds would be biased upwards.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ CLAIM, ADAPTIVE = "best-horizon", "adaptive"
 BUDGETS = (0.2, 0.4, 0.6, 0.8, 1.0)
 """Shares of the claim's tokens."""
 GOAL = 0.05
-"""What the adaptive schedule may lose: the upper limit of the interval has to lie below."""
+"""Allowed loss of the adaptive schedule: the upper limit of the interval must be below."""
 
 Scores = Mapping[int, Mapping[str, Mapping[float, float]]]
-"""By seed, arm and budget."""
+"""Scores by seed, arm and budget."""
 
 VALIDATIONS = """
     WITH of_claim AS (SELECT seed, arm, run_id FROM claim_arms(of_claim := $claim) WHERE hash = $hash AND state = 'ended')
@@ -56,14 +56,14 @@ def main() -> None:
 
 
 def at(rows: Sequence[Mapping[str, float]], budget: float) -> float:
-    """Mean of a run's validations within the last fifth (of the whole) before a budget."""
+    """Return the mean of a run's validations in the last fifth (of the whole budget) before a budget."""
     return fmean(
         row["score"] for row in rows if budget - 0.2 < row["step"] / row["steps"] <= budget and row["step"] > 0
     )
 
 
 def by_budget(scores: Scores, fixed: Sequence[str], tokens: int) -> list[str]:
-    """A row per budget, a column per arm."""
+    """Return a table with one row per budget and one column per arm."""
     arms = [*fixed, ADAPTIVE]
     lines = [
         f"| tokens | {' | '.join(f'`{arm}`' for arm in arms)} | best fixed |",
@@ -78,7 +78,7 @@ def by_budget(scores: Scores, fixed: Sequence[str], tokens: int) -> list[str]:
 
 
 def held_out(scores: Scores, fixed: Sequence[str], tokens: int) -> list[str]:
-    """What the horizon that one half of the seeds chooses has more than the adaptive schedule on the other half."""
+    """Return the advantage over the adaptive schedule on one half of the seeds, for the horizon chosen on the other half."""
     seeds = sorted(scores)
     halves = (seeds[: len(seeds) // 2], seeds[len(seeds) // 2 :])
     lines = [
@@ -99,12 +99,12 @@ def held_out(scores: Scores, fixed: Sequence[str], tokens: int) -> list[str]:
 
 
 def interval(values: Sequence[float]) -> Interval:
-    """Student's t over seeds."""
+    """Return Student's t interval over seeds."""
     return t_interval(np.array(values))
 
 
 def said(found: Interval) -> str:
-    """As the page of claims writes it."""
+    """Format an interval as on the page of claims."""
     return f"{found.estimate:.3f} [{found.low:.3f}, {found.high:.3f}]"
 
 

@@ -1,11 +1,11 @@
-"""Which credit rules rise, stall or collapse: foretold from push and audit, then trained on fresh seeds.
+"""Predictions of which credit rules rise, stall or collapse, from mean-advantage bias and audit, tested on fresh seeds.
 
     python studies/credit_predictions.py errand --seeds 401-408     # runs what is missing, then prints the table
     python studies/credit_predictions.py errand --table             # the table alone
 
-credit_predictions.csv beside this file was committed before the first of these seeds was trained. A seed draws its own cold start,
-which its rules share; each rule is then an ordinary run of the home in $USERRL_HOME: one that is finished is not done again, one
-that was cut off goes on.
+credit_predictions.csv was committed before the first of these seeds was trained. Each seed has its own cold start, shared
+by its rules. Each rule is then an ordinary run of the home in $USERRL_HOME. Finished runs are reused and interrupted ones
+continue.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from warehouse import open_warehouse  # noqa: E402
 
 FORETOLD = Path(__file__).with_name("credit_predictions.csv")
 TOKENS, EVERY, TURNS = 160_000, 4, 16
-"""Of RL: tokens of a run (39 steps of two updates), steps between validations, horizon."""
+"""RL settings: tokens of a run (39 steps of two updates), steps between validations, horizon."""
 FAR = 0.1
-"""A run rises or collapses when the mean of its last validations differs from the cold start's by more than this."""
+"""A run rises or collapses if the mean of its last validations differs from the cold start's by more than this."""
 LAST = 0.2
 """Share of the steps whose validations are averaged at the end."""
 
 
 def main() -> int:
-    """Run what is missing, then print."""
+    """Run what is missing, then print the table."""
     parser = argparse.ArgumentParser(description="Credit rules: foretold, then trained.")
     parser.add_argument("family", help="a gym of the laptop: errand or wish")
     parser.add_argument("--seeds", default="401-408", help="first-last")
@@ -66,7 +66,7 @@ def main() -> int:
 
 
 def settings(family: str) -> dict[str, Any]:
-    """What all runs of a family share."""
+    """Return the settings that all runs of a family share."""
     return {
         "stages": [{"tokens": TOKENS, "mix": {family: 1}, "weigh": "tokens"}],
         "schedule": {"kind": "fixed", "turns": TURNS},
@@ -78,7 +78,7 @@ def settings(family: str) -> dict[str, Any]:
 
 
 def cold_start(family: str, seed: int, *, run: bool) -> str:
-    """The folder of a seed's cold start; "" where there is none and none is to be made."""
+    """Return the folder of a seed's cold start, or "" if there is none and none should be made."""
     request = TrainRequest(
         recipe="equalized-r2g",
         profile="laptop",
@@ -95,7 +95,7 @@ def cold_start(family: str, seed: int, *, run: bool) -> str:
 
 
 def arm(family: str, rule: dict[str, str], seed: int, cold: str) -> TrainRequest:
-    """What ``train`` is asked for a rule: RL alone, from the seed's cold start."""
+    """Return the train request of a rule: only RL, from the seed's cold start."""
     credit = {f"credit.{key}": rule[key] for key in ("shaping", "score", "form")}
     overrides = {**settings(family), "cold_start.enabled": False, "model.path": cold, **credit}
     return TrainRequest(
@@ -104,12 +104,12 @@ def arm(family: str, rule: dict[str, str], seed: int, cold: str) -> TrainRequest
 
 
 def name_of(rule: dict[str, str]) -> str:
-    """As the audit writes it."""
+    """Return the rule's name in the audit."""
     return f"{rule['shaping']}/{rule['score']}/{rule['form']}"
 
 
 def ending(run_id: str) -> tuple[float, float] | None:
-    """Validation of the cold start, and mean of the last ones; None for a run that is not over."""
+    """Return the validation of the cold start and the mean of the last ones. None for an unfinished run."""
     text = """select step, avg(score) from trajectories where run_id = $run and phase = 'validate' and admitted
               group by step order by step"""
     if not (runs_dir() / run_id / "stages" / "rl-1" / "result.json").is_file():
@@ -121,12 +121,12 @@ def ending(run_id: str) -> tuple[float, float] | None:
 
 
 def came(start: float, end: float) -> str:
-    """In a word."""
+    """Name the result in a word."""
     return "rises" if end > start + FAR else "collapses" if end < start - FAR else "stalls"
 
 
 def table(rules: Sequence[dict[str, str]], ends: dict[str, list[tuple[float, float]]]) -> str:
-    """A row a rule, and how many runs came as foretold."""
+    """Return a table with one row per rule, and the number of runs that were predicted correctly."""
     lines = [
         "| rule | push | cosine | foretold | by push alone | by cosine alone | end less cold start, by seed | mean [95 %] | came |",
         "| --- | ---: | ---: | --- | --- | --- | --- | ---: | --- |",

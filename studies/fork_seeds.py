@@ -2,9 +2,9 @@
 
     python studies/fork_seeds.py [--recipe horizon-fork] [--seeds 1-10] [--tier "errand depth-3"]
 
-Each seed is an ordinary run of the home in $USERRL_HOME, with a cold start, training and draws of its own: one that is finished
-is reported as it is, one that was cut off goes on. The seed is the unit of every interval here (Student's t over paired
-differences); the test tasks are the same for all.
+Each seed is an ordinary run of the home in $USERRL_HOME, with its own cold start, training and draws. Finished runs are
+reused and interrupted ones continue. The seed is the unit of every interval (Student's t over paired differences). The
+test tasks are the same for all.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ print("RESULT " + json.dumps(train(**json.loads(sys.argv[1])), default=str))
 
 @dataclass(frozen=True, slots=True)
 class Seed:
-    """One run. validation: mean of the validations of the first stage and of the last one, by branch."""
+    """One run. validation: by branch, the mean validation scores of the first and the last stage."""
 
     report: RunReport
     validation: Mapping[str, tuple[float, float]]
 
     def last(self, branch: str) -> str:
-        """What the report's tables call the last step of a branch."""
+        """Return the name of a branch's last step in the report's tables."""
         return f"{branch} last step" if f"{branch} last step" in self.report.table else branch
 
 
 def main() -> int:
-    """Run what is missing, then print the table; 1 when a run failed."""
+    """Run what is missing, then print the table. Returns 1 if a run failed."""
     parser = argparse.ArgumentParser(description="The laptop's fork over many seeds.")
     parser.add_argument("--recipe", default="horizon-fork")
     parser.add_argument("--seeds", default="1-10", help="first-last")
@@ -66,7 +66,7 @@ def main() -> int:
 
 
 def run(recipe: str, seed: int, overrides: Mapping[str, Any] | None = None) -> RunReport | None:
-    """A run's report, None where it failed."""
+    """Return a run's report, or None if it failed."""
     changed = {"overrides": dict(overrides)} if overrides else {}
     asked = json.dumps({"recipe": recipe, "profile": "laptop", "seed": seed, "wandb": "off", **changed})
     environment = {**os.environ, "PREFECT_API_URL": "", "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180"}
@@ -81,7 +81,7 @@ def run(recipe: str, seed: int, overrides: Mapping[str, Any] | None = None) -> R
 
 
 def validations(report: RunReport) -> dict[str, tuple[float, float]]:
-    """By branch: mean validation score of the first stage (after its first step) and of the branch's last one."""
+    """Return, by branch, the mean validation scores of the first stage (after its first step) and of the branch's last stage."""
     text = """select stage, avg(score) from (select stage, step, avg(score) as score from trajectories
               where run_id = $run and phase = 'validate' and step > 0 and admitted group by all) group by stage order by stage"""
     with open_warehouse(Path(report.warehouse)) as warehouse:
@@ -93,7 +93,7 @@ def validations(report: RunReport) -> dict[str, tuple[float, float]]:
 
 
 def table(seeds: Mapping[int, Seed], tier: str) -> str:
-    """Every seed, then the differences with their intervals."""
+    """Return a table of every seed, and the differences with their intervals."""
     branches = list(next(iter(seeds.values())).report.branches)
     head = ["seed", "SFT", *(f"{b}: validation first, last stage" for b in branches)]
     head += [f"{b}: test best, last" for b in branches] + [f"{b}: {tier} best, last" for b in branches] + ["CPU-s"]
@@ -126,18 +126,18 @@ def table(seeds: Mapping[int, Seed], tier: str) -> str:
 
 
 def overall(seed: Seed, actor: str) -> float:
-    """Mean held-out score over all trajectories."""
+    """Return the mean held-out score over all trajectories."""
     rows = seed.report.table[actor].values()
     return sum((row.score or 0.0) * row.attempts for row in rows) / sum(row.attempts for row in rows)
 
 
 def at(seed: Seed, actor: str, tier: str) -> float:
-    """Mean held-out score at a tier."""
+    """Return the mean held-out score at a tier."""
     return seed.report.tiers[actor][tier].score or 0.0
 
 
 def said(interval: Interval) -> str:
-    """A number and its interval."""
+    """Format a number with its interval."""
     return f"{interval.estimate:+.3f} [{interval.low:+.3f}, {interval.high:+.3f}]"
 
 

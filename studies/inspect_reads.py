@@ -1,9 +1,9 @@
-"""Whether Inspect itself opens what ``userrl warehouse export --format inspect`` wrote, in an environment of its own.
+"""A check that Inspect itself opens the output of ``userrl warehouse export --format inspect``, in its own environment.
 
     python studies/inspect_reads.py [--run latest] [--python DIR/bin/python]
 
-Without --python it makes a temporary environment and installs inspect-ai there (it pins packages that are not ours). Prints what
-Inspect read: logs, samples, scores and the mean, beside the warehouse's own; exit 1 where they differ or a log is refused.
+Without --python it creates a temporary environment and installs inspect-ai there (its pins differ from ours). Prints
+Inspect's logs, samples, scores and mean next to the warehouse's. Exits with 1 if they differ or a log is refused.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ print(json.dumps(read))
 
 
 def main() -> int:
-    """Export, let Inspect read, compare."""
+    """Export, read with Inspect, and compare."""
     parser = argparse.ArgumentParser(description="Inspect reads our logs.")
     parser.add_argument("--run", default="latest")
     parser.add_argument("--python", type=Path, help="an interpreter that has inspect-ai")
@@ -72,7 +72,7 @@ def main() -> int:
 
 
 def installed(folder: Path) -> Path:
-    """The interpreter of a new environment with inspect-ai."""
+    """Return the interpreter of a new environment with inspect-ai."""
     venv.create(folder, with_pip=True)
     python = folder / "bin" / "python"
     subprocess.run([python, "-m", "pip", "install", "--quiet", "inspect-ai"], check=True)

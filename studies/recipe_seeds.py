@@ -1,9 +1,9 @@
-"""Recipes over the same seeds, then their comparison: which collapses, and do they differ?
+"""Recipes over the same seeds, then their comparison: which collapse, and do they differ?
 
     python studies/recipe_seeds.py naive-sum equalized-r2g [--profile laptop-quick] [--seeds 12-19] [--html FILE]
 
-Each seed of each recipe is an ordinary run of the home in $USERRL_HOME: one that is finished is taken as it is, one that was cut
-off goes on. USERRL_THREADS=1 fixes the order of sums whatever the machine's cores. Ends with `userrl compare`.
+Each seed of each recipe is an ordinary run of the home in $USERRL_HOME. Finished runs are reused and interrupted ones
+continue. USERRL_THREADS=1 fixes the order of sums on every machine. Ends with `userrl compare`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from flows.train import train
 
 
 def main() -> int:
-    """Run what is missing, then compare; 1 when a run failed."""
+    """Run what is missing, then compare. Returns 1 if a run failed."""
     parser = argparse.ArgumentParser(description="Recipes over the same seeds, then their comparison.")
     parser.add_argument("recipes", nargs="+")
     parser.add_argument("--profile", default="laptop-quick")

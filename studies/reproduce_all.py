@@ -1,9 +1,9 @@
-"""Every claim over its seeds, one after the other, and the page of what came of it: docs/reproduction.md.
+"""Every claim over its seeds, and the page of results: docs/reproduction.md.
 
     python studies/reproduce_all.py [--seeds 8] [--parallel 2] [--only CLAIM ...] [--page]
 
-All claims are registered before the first run, since claims share runs of the same arm. A run that is over is not done again,
-one that was cut off goes on. ``--page`` runs nothing and writes the page of what $USERRL_HOME holds.
+All claims are registered before the first run, because claims share runs of the same arm. Finished runs are reused and
+interrupted ones continue. ``--page`` runs nothing and writes the page from the results in $USERRL_HOME.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MARK = "<!-- From here on written by studies/reproduce_all.py -->"
 
 
 def main() -> int:
-    """Run what is missing, then write the page; 1 when a claim could not be run."""
+    """Run what is missing, then write the page. Returns 1 if a claim could not be run."""
     parser = argparse.ArgumentParser(description="Every claim over its seeds.")
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--parallel", type=int, default=2)
@@ -45,7 +45,7 @@ def main() -> int:
 
 
 def run(claims: Sequence[Claim], seeds: int, parallel: int) -> list[str]:
-    """Names of the claims whose flow failed."""
+    """Return the names of the claims whose flow failed."""
     check_writable(home(), warehouse_dir())
     for claim in claims:
         with registered(claim, changed_budget=False):
@@ -56,7 +56,7 @@ def run(claims: Sequence[Claim], seeds: int, parallel: int) -> list[str]:
 
 
 def write(claims: Sequence[Claim]) -> None:
-    """The page's tables; what stands above the mark is written by hand."""
+    """Write the page's tables. The text above the mark is hand-written."""
     registrations: dict[str, Mapping[str, Any]] = {}
     tables: dict[str, ClaimReport] = {}
     for claim in claims:
@@ -81,7 +81,7 @@ def write(claims: Sequence[Claim]) -> None:
 
 
 def section(claim: Claim, table: ClaimReport | None, since: str, adjusted: float | None) -> list[str]:
-    """One claim."""
+    """Return the section of one claim."""
     metric = METRICS[claim.metric]
     about = (
         f"{claim.text} ({claim.paper}) {metric[0].upper()}{metric[1:]}; {claim.family}, {claim.horizon} turns, "

@@ -1,10 +1,10 @@
-"""The tables of docs/results.md whose figures are of runs, made again from the homes that hold the runs.
+"""The tables of docs/results.md that come from runs, made again from the homes that hold the runs.
 
     python studies/results.py HOME [HOME ...] [--only NAME ...]      # which are as the runs say; 1 where one is not
     python studies/results.py HOME [HOME ...] --write                # puts them into the page
 
-Nothing is run: a table of which a run is missing stays as it is, and the run is named. A run that several homes hold is taken
-from the first. Commits are those that the warehouse has of each run (`+`: with changes that were not committed).
+Nothing is run. If a run is missing, its table stays unchanged and the run is named. A run in several homes is taken from
+the first. Commits are those in the warehouse of each run (`+`: with uncommitted changes).
 """
 
 from __future__ import annotations
@@ -39,33 +39,33 @@ from warehouse import open_warehouse
 PAGE = Path(__file__).parents[1] / "docs" / "results.md"
 MACHINE = "2 cores of an AMD EPYC (x86-64), shared with other work"
 Reports = Mapping[str, RunReport]
-"""By the label that a study gives to a run."""
+"""Reports by a study's label of the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """A table: the runs that it shows, by label, and how it is made of their reports."""
+    """A table: its runs by label, and a function that makes it from their reports."""
 
     command: str
     seeds: str
     runs: Mapping[str, TrainRequest]
     lines: Callable[[Reports], str]
     earlier: bool = False
-    """Whether a run of a recipe as it was at another commit may stand for that of today's."""
+    """Whether a run with the recipe of an earlier commit may replace one of today's."""
 
 
 def ask(recipe: str, seed: int = 0, **overrides: Any) -> TrainRequest:
-    """What the study asked `train` for."""
+    """Return the study's train request."""
     return TrainRequest(recipe=recipe, profile="laptop", seed=seed, overrides=overrides, wandb="off")
 
 
 def train(recipe: str, seed: str = "") -> str:
-    """The command of one run without a server."""
+    """Return the command of one run without a server."""
     return f'python -m flows.train \'{{"recipe": "{recipe}", "profile": "laptop", {seed}"wandb": "off"}}\''
 
 
 def tiers(reports: Reports) -> str:
-    """Scores by gym and by tier, a column an actor, of one run."""
+    """Return the scores of one run by gym and tier, with one column per actor."""
     (report,) = reports.values()
     head, rule, *rows = table_lines(by_tier(report))
     for gym in reversed(report.table["SFT"]):
@@ -75,24 +75,24 @@ def tiers(reports: Reports) -> str:
 
 
 def turns(reports: Reports) -> str:
-    """Score by turns allowed, a column an actor, of one run."""
+    """Return the scores of one run by allowed turns, with one column per actor."""
     (report,) = reports.values()
     return "\n".join(line for table in by_turns(report) for line in table_lines(table))
 
 
 def seeds_of_the_fork(reports: Reports) -> str:
-    """Every seed, and the differences."""
+    """Return every seed, and the differences."""
     seeds = {int(seed): fork_seeds.Seed(report, fork_seeds.validations(report)) for seed, report in reports.items()}
     return fork_seeds.table(seeds, "errand depth-3")
 
 
 def recipes(reports: Reports) -> str:
-    """A row for each recipe that runs here."""
+    """Return one row per recipe that runs here."""
     return "\n".join([all_recipes.HEAD, *map(all_recipes.row, reports.values())])
 
 
 def schedules(reports: Reports) -> str:
-    """A row a run, then each schedule's mean."""
+    """Return one row per run, then each schedule's mean."""
     arms: dict[str, dict[int, RunReport]] = {}
     for label, report in reports.items():
         arm, seed = label.split()
@@ -101,7 +101,7 @@ def schedules(reports: Reports) -> str:
 
 
 def arms_over_seeds(gym: str) -> Callable[[Reports], str]:
-    """A row a recipe: mean over its seeds, and the seeds."""
+    """Return one row per recipe: the mean over its seeds, and the seeds."""
 
     def lines(reports: Reports) -> str:
         shown = ["| recipe | SFT | RL, best | RL, last step | CPU-s a run |", "| --- | ---: | ---: | ---: | ---: |"]
@@ -116,7 +116,7 @@ def arms_over_seeds(gym: str) -> Callable[[Reports], str]:
 
 
 def seeds_of(gym: str, tier: str) -> Callable[[Reports], str]:
-    """A row a seed: every actor at a gym, and SFT and the last step at one of its tiers."""
+    """Return one row per seed: every actor at a gym, and SFT and the last step at one of its tiers."""
 
     def lines(reports: Reports) -> str:
         shown = [f"| seed | demonstrator | SFT | RL, best (step) | RL, last step | {tier}: SFT, last |"]
@@ -146,7 +146,7 @@ def _mean(scores: Sequence[float]) -> str:
 
 
 def studies() -> dict[str, Study]:
-    """By the name that the page has before the table."""
+    """Return the studies, by the name before their table on the page."""
     runnable = [
         name for name in curricula.recipe_names() if verdict(resolve(name, check=False), here()).kind != "refused"
     ]
@@ -198,7 +198,7 @@ def studies() -> dict[str, Study]:
 
 
 class Homes:
-    """The runs of several homes: reports by id, the first home first."""
+    """The runs of several homes: reports by id, first home first."""
 
     def __init__(self, homes: Sequence[Path]) -> None:
         self.reports: dict[str, RunReport] = {}
@@ -212,7 +212,7 @@ class Homes:
                 self.commits = dict(warehouse.sql("select run_id, code_version from runs").fetchall()) | self.commits
 
     def find(self, study: Study) -> tuple[dict[str, RunReport], list[str]]:
-        """The reports of a study, and the ids of the runs that no home holds."""
+        """Return the reports of a study, and the ids of the runs that no home has."""
         found, missing = {}, []
         for label, request in study.runs.items():
             run_id = plan_run(request).run_id
@@ -224,13 +224,13 @@ class Homes:
         return found, missing
 
     def source(self, study: Study, reports: Reports) -> str:
-        """The line before a table."""
+        """Return the line before a table."""
         commits = ", ".join(f"`{commit}`" for commit in sorted({self.commits[r.run] for r in reports.values()}))
         return f"Command: `{study.command}`. Seeds: {study.seeds}. Commit: {commits}. Machine: {MACHINE}."
 
 
 def main() -> int:
-    """Make each, and say or write what came of it."""
+    """Make each table, then print or write the result."""
     parser = argparse.ArgumentParser(description="The tables of docs/results.md from the homes that hold the runs.")
     parser.add_argument("homes", nargs="+", type=Path, metavar="HOME")
     parser.add_argument("--only", nargs="+", metavar="NAME")

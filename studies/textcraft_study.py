@@ -2,9 +2,9 @@
 
     python studies/textcraft_study.py [--seeds 1-5] [--tier "textcraft depth-3"]
 
-Each seed of each arm is an ordinary run of the home in $USERRL_HOME, with a cold start, training and draws of its own: one that is
-finished is reported as it is. The seed is the unit of every interval (Student's t, paired by seed); the held-out tasks are the
-same for all, and all arms are evaluated at 16 turns.
+Each seed of each arm is an ordinary run of the home in $USERRL_HOME, with its own cold start, training and draws. Finished
+runs are reused. The seed is the unit of every interval (Student's t, paired by seed). The held-out tasks are the same for
+all, and all arms are evaluated at 16 turns.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from userrl_core.measure.interval import Interval, t_interval
 from userrl_core.measure.recipes import contrast
 
 SHOWN = {"demonstrations.horizon": 12}
-"""The recipes' own: it would follow a schedule of one's own, and the arms would begin with other cold starts."""
+"""Fixed to the recipes' own value. Otherwise it would follow an overridden schedule, and the arms would have other cold
+starts.
+"""
 
 ARMS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "scaling-inter": ("scaling-inter-textcraft", {}),
@@ -43,7 +45,7 @@ ARMS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 
 
 def main() -> int:
-    """Run what is missing, then print the tables; 1 when a run failed."""
+    """Run what is missing, then print the tables. Returns 1 if a run failed."""
     parser = argparse.ArgumentParser(description="Four schedules on the laptop's TextCraft.")
     parser.add_argument("--seeds", default="1-5", help="first-last")
     parser.add_argument("--tier", default="textcraft depth-3")
@@ -64,7 +66,7 @@ def main() -> int:
 
 
 def table(reports: Mapping[str, Mapping[int, RunReport]], tier: str) -> str:
-    """Every run, then each arm's mean and ScalingInter's difference from the others."""
+    """Return every run, then each arm's mean and ScalingInter's difference from the others."""
     lines = [f"| arm | seed | SFT | best | last | {tier}: best, last |", "| --- | ---: | ---: | ---: | ---: | ---: |"]
     for arm, runs in reports.items():
         for seed, report in runs.items():
@@ -88,7 +90,7 @@ def table(reports: Mapping[str, Mapping[int, RunReport]], tier: str) -> str:
 
 
 def _last(report: RunReport) -> str:
-    """What the report's tables call the last step."""
+    """Return the name of the last step in the report's tables."""
     return "RL last step" if "RL last step" in report.table else "RL"
 
 

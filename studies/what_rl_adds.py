@@ -1,10 +1,11 @@
-"""What RL adds to its cold start, by turns allowed and by attempts (AgentGym-RL's figures 8 and 9, over seeds).
+"""The gain from RL over its cold start, by allowed turns and by attempts (AgentGym-RL's figures 8 and 9, over seeds).
 
     userrl reproduce short-plateaus --seeds 8
     python studies/what_rl_adds.py                    # plays what is missing, then prints the table
 
-The policies are the cold start and the last step of the claim's arm `long`, one pair a seed, on test tasks that the seed draws:
-greedy at each horizon, and many attempts at temperature 1 and the horizon of training. A pair's difference is one observation.
+The policies are the cold start and the last step of the claim's arm `long`, one pair per seed, on test tasks that the seed
+draws: greedy at each horizon, and many attempts at temperature 1 and the training horizon. A pair's difference is one
+observation.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ CLAIM, ARM = "short-plateaus", "long"
 TURNS = (4, 8, 16, 32)
 ATTEMPTS = 64
 SHOWN = (1, 2, 4, 8, 16, 32, 64)
-"""Attempts of the table's columns."""
+"""Attempts in the table's columns."""
 
 Found = dict[str, float]
 """Score by column: ``8 turns``, ``pass@8``."""
 
 
 def main() -> None:
-    """Play and print."""
+    """Evaluate and print."""
     argparse.ArgumentParser(description="What RL adds, by turns and attempts.").parse_args()
     claim = load_claim(CLAIM)
     text = (
@@ -53,7 +54,7 @@ def main() -> None:
 
 
 def scores(checkpoint: Path, seed: int, horizon: int) -> Found:
-    """Of one policy; what was played before is read again."""
+    """Return the scores of one policy. Earlier evaluations are reused."""
     greedy = grid(checkpoint, seed, "greedy", ["--turns", ",".join(map(str, TURNS))])
     tried = ["--turns", str(horizon), "--attempts", str(ATTEMPTS), "--temperature", "1"]
     sampled = {int(row["k"]): float(row["pass_at_k"]) for row in grid(checkpoint, seed, "sampled", tried)}
@@ -62,7 +63,7 @@ def scores(checkpoint: Path, seed: int, horizon: int) -> Found:
 
 
 def grid(checkpoint: Path, seed: int, how: str, options: Sequence[str]) -> list[Mapping[str, str]]:
-    """Lines of what `userrl evaluate` writes; it plays nothing again that was played before."""
+    """Return the lines that `userrl evaluate` writes. Earlier evaluations are reused."""
     folder = home() / "what-rl-adds"
     folder.mkdir(parents=True, exist_ok=True)
     out = folder / f"{seed}-{checkpoint.parents[1].name}-{how}.csv"
@@ -73,7 +74,7 @@ def grid(checkpoint: Path, seed: int, how: str, options: Sequence[str]) -> list[
 
 
 def table(played: Sequence[tuple[Found, Found]]) -> list[str]:
-    """Three rows over seeds: before, after, and what lies between, paired."""
+    """Return three rows over seeds: before, after, and the paired difference."""
     columns = list(played[0][0])
     lines = [f"| | {' | '.join(columns)} |", "| --- |" + " ---: |" * len(columns)]
     rows = {

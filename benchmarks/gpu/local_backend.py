@@ -1,10 +1,10 @@
-"""The local backend on one GPU: rollout and update speed, peak memory, share of what the card can do, log-prob agreement.
+"""Speed of the local backend on one GPU: rollout, update, peak memory, share of the GPU's peak, log-prob agreement.
 
     python benchmarks/gpu/local_backend.py                      # a random 0.6 B Qwen3 in bf16, 64 episodes of 8 turns
     python benchmarks/gpu/local_backend.py --device cpu --size tiny --episodes 8 --reply 16    # does the script work?
 
-Prints one table. The ceiling is a matrix product measured on the spot. Random weights write random text, so every reply
-runs to its token limit and every turn is a format error; the conversation goes on.
+Prints one table. The peak is a matrix product measured on the same GPU. Random weights write random text, so every reply
+runs to its token limit and every turn is a format error, after which the conversation continues.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def make_model(arguments: argparse.Namespace) -> tuple[Any, Any]:
-    """A tokenizer over a few conversations and a model whose vocabulary is as large as asked for."""
+    """Return a tokenizer trained on a few conversations, and a model with the requested vocabulary size."""
     import torch
 
     from userrl_core.distill import to_chat
@@ -158,7 +158,7 @@ def as_items(samples: Sequence[Any]) -> list[Any]:
 
 
 def matrix_ceiling(device: str, dtype: str) -> float:
-    """FLOP/s of a square product, the best of a few."""
+    """Return the FLOP/s of a square matrix product, the best of several runs."""
     import torch
 
     cuda = device.startswith("cuda")

@@ -1,9 +1,9 @@
-"""The peer without a framework: Hugging Face's generate, and an update of logits, loss and AdamW, at the local backend's sizes.
+"""A baseline without a framework: Hugging Face's generate, and an update of logits, loss and AdamW, at the same sizes.
 
     python benchmarks/gpu/plain_trainer.py                                  # 0.6 B, random weights, bf16, sdpa
     python benchmarks/gpu/plain_trainer.py --device cpu --size tiny         # does the script work?
 
-Prints rows of one table. Random ids in, so every reply runs to its token limit.
+Prints rows of one table. Inputs are random ids, so every reply runs to its token limit.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main() -> int:
 
 
 def measure(device: str, size: str) -> dict[str, Any]:
-    """Tokens a second of rollout and update, peak memory, and the update's share of a matrix product's speed."""
+    """Measure rollout and update in tokens per second, peak memory, and the update's share of a matrix product's speed."""
     import torch
 
     cuda = device.startswith("cuda")
@@ -82,7 +82,7 @@ def measure(device: str, size: str) -> dict[str, Any]:
 
 
 def make_model(size: str, vocabulary: int) -> Any:
-    """A random Qwen3 of the local backend's shape."""
+    """Return a random Qwen3 of the local backend's shape."""
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
@@ -102,7 +102,7 @@ def make_model(size: str, vocabulary: int) -> Any:
 
 
 def seconds(work: Callable[[], None], cuda: bool) -> float:
-    """How long the work takes, with what the GPU still does of it."""
+    """Time the work, including what the GPU still has to finish."""
     import torch
 
     began = time.perf_counter()

@@ -1,9 +1,9 @@
-"""The peer with a framework: three GRPO steps of TRL with Hugging Face generation, at the local backend's sizes.
+"""A baseline with a framework: three GRPO steps of TRL with Hugging Face generation, at the local backend's sizes.
 
     python benchmarks/gpu/trl_grpo.py                               # 0.6 B, random weights, bf16
     python benchmarks/gpu/trl_grpo.py --device cpu --size tiny      # does the script work?
 
-Needs trl and datasets, which are no part of our environment: `pip install trl datasets`.
+Needs trl and datasets, which are not in our environment: `pip install trl datasets`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def main() -> int:
 
 
 def measure(device: str, size: str) -> dict[str, float]:
-    """Seconds of a step of 64 completions of 128 tokens behind 1,024 (tiny on a CPU), and what they come to."""
+    """Measure a step of 64 completions of 128 tokens after prompts of 1,024 (tiny on a CPU)."""
     import torch
     from datasets import Dataset
     from tokenizers import Tokenizer, models, pre_tokenizers

@@ -1,9 +1,9 @@
-"""Four steps of verl with vLLM and our agent loop on one GPU, at 0.6 B with random weights: what a step takes, part by part.
+"""Four steps of verl with vLLM and our agent loop on one GPU, at 0.6 B with random weights: the time of each part.
 
     python benchmarks/gpu/verl_stage.py --python .venv-verl/bin/python
 
-16 x 8 conversations of the tiny travel tier; random weights write random text, so every reply runs to its token limit and each
-turn is a format error after which the conversation goes on. Prints rows of one table, of the last step.
+It plays 16 x 8 conversations of the tiny travel tier. Random weights write random text, so every reply runs to its token
+limit and every turn is a format error, after which the conversation continues. Prints table rows of the last step.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from userrl_core.training.verl.job import VerlJob
 from userrl_core.training.verl.rl import run_rl
 
 SHOWN = ("timing", "perf", "mfu", "throughput", "memory", "pearson", "diff", "turns", "tokens")
-"""Words in the names of verl's numbers that are printed."""
+"""Words in the names of the verl metrics to print."""
 
 
 def main() -> int:
@@ -94,7 +94,7 @@ class Travel:
 
 
 class Nowhere:
-    """A sink that keeps nothing."""
+    """A sink that discards everything."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name == "incarnation":
