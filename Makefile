@@ -1,4 +1,4 @@
-# make run: train on this machine and show the result.   make test: everything that is quick to check.
+# make run: train on this machine and show the result.   make test: all quick checks.
 PYTHON ?= python3.11
 VENV := .venv
 INSTALL := $(VENV)/bin/python scripts/install.py
@@ -7,40 +7,40 @@ SAY := @printf '%s\n'
 .PHONY: help run install test test-fast test-slow test-vllm venv-verl-cpu check clean lock
 
 help:
-	$(SAY) 'make run        install what a run needs and run train/horizon-fork (make run seed=1 for parameters)'
-	$(SAY) 'make test       install what tests need; style, types, import contracts, tests'
-	$(SAY) 'make test-fast  the tests that need no server, no Ray and no browser: a minute or two on two cores'
-	$(SAY) 'make test-slow  tests that kill processes, wait for clocks or train for a while'
-	$(SAY) 'make test-vllm  verl and served models with real vLLM on CPUs, after make venv-verl-cpu (9.4 GB)'
+	$(SAY) 'make run        install the packages of a run and run train/horizon-fork (parameters: make run seed=1)'
+	$(SAY) 'make test       install the packages of tests; check style, types and import contracts; run the tests'
+	$(SAY) 'make test-fast  run the tests without server, Ray and browser: a minute or two on two cores'
+	$(SAY) 'make test-slow  run the tests that kill processes, wait for schedules or train for a while'
+	$(SAY) 'make test-vllm  test verl and served models with real vLLM on CPUs, after make venv-verl-cpu (9.4 GB)'
 
 $(VENV)/bin/python:
 	@$(PYTHON) -m venv $(VENV)
 
-# Ours: the project, and gyms that are packages of their own.
+# Our projects: this one, and the gyms that are separate packages.
 PROJECTS := pyproject.toml $(wildcard packages/*/pyproject.toml)
 
-# A stamp per set of packages: a second call installs nothing.
+# One stamp file per set of packages, so that a second call installs nothing.
 $(VENV)/.run: $(PROJECTS) constraints.txt requirements.lock | $(VENV)/bin/python
-	$(SAY) 'installing what a run needs (once; half a minute to three)'
+	$(SAY) 'installing the packages of a run (once; half a minute to three minutes)'
 	@$(INSTALL) requirements.lock
 	@$(VENV)/bin/userrl --help >/dev/null
 	@touch $@
 
 $(VENV)/.dev: $(PROJECTS) constraints.txt requirements.lock requirements-dev.lock | $(VENV)/bin/python
-	$(SAY) 'installing what tests need (once; one to five minutes)'
+	$(SAY) 'installing the packages of tests (once; one to five minutes)'
 	@$(INSTALL) requirements.lock requirements-dev.lock
 	@$(VENV)/bin/python -c 'import pytest, verl'
-	@$(VENV)/bin/python -m compileall -q -j 0 $(VENV)/lib >/dev/null 2>&1 || true  # uv does not, and tests start many processes
+	@$(VENV)/bin/python -m compileall -q -j 0 $(VENV)/lib >/dev/null 2>&1 || true  # uv does not compile, and tests start many processes
 	@touch $@ $(VENV)/.run
 
 install: $(VENV)/.run
 
-# After a change of pyproject.toml or constraints.txt: the hashes of all files of their versions.
+# Run after a change of pyproject.toml or constraints.txt: writes the hashes of all files of their versions.
 lock: | $(VENV)/bin/python
 	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt uv
 	@$(VENV)/bin/python scripts/lock.py
 
-# `make run seed=3` is `make run ARGS="-p seed=3"`: a variable that make was given and this file does not have is a parameter.
+# `make run seed=3` is `make run ARGS="-p seed=3"`: a variable on the command line that this file does not define is a parameter.
 OURS := ARGS PYTHON VENV PROJECTS INSTALL SAY MAKEFLAGS MAKEOVERRIDES SHELL
 NAMED := $(foreach v,$(filter-out $(OURS),$(.VARIABLES)),$(if $(filter command,$(origin $(v))),$(v)))
 PARAMETERS := $(foreach v,$(NAMED),-p '$(subst ','\'',$(v)=$($(v)))')
@@ -57,14 +57,14 @@ check: $(VENV)/.dev
 test: check
 	@$(VENV)/bin/python -m pytest -n auto --dist loadfile
 
-# tests/conftest.py says what --fast leaves out.
+# tests/conftest.py lists the folders that --fast leaves out.
 test-fast: $(VENV)/.dev
 	@$(VENV)/bin/python -m pytest --fast -n 2 --dist loadfile
 
 test-slow: $(VENV)/.dev
 	@$(VENV)/bin/python -m pytest -m slow -n 2 --dist loadfile
 
-# The trainer's environment with vLLM for CPUs, apart from ours as on a GPU host: vLLM and Prefect cannot share one.
+# The trainer's environment with vLLM for CPUs. It is separate, as on a GPU host, because vLLM and Prefect conflict.
 VLLM_CPU := .venv-verl-cpu
 
 venv-verl-cpu: $(VLLM_CPU)/.made

@@ -27,7 +27,7 @@ from userrl_core.training.shapes import shape_of
 from userrl_core.training.verl.memory import check_machine
 
 DRIVER = 580
-"""The first driver that supports CUDA 13, for which the torch of constraints-gpu.txt is built."""
+"""The first driver that supports CUDA 13, as the torch build of constraints-gpu.txt requires."""
 PATIENCE = 900.0
 """Seconds the trainer's interpreter may take. It imports from a cold disk and starts Ray."""
 CHECKPOINT_BYTES = 16

@@ -15,7 +15,7 @@ DEPLOYMENT = "train/horizon-fork"
 
 
 def deployments() -> list[str]:
-    """Return every deployment of prefect.yaml as ``flow/name``. Empty if the folder has no prefect.yaml."""
+    """Return every deployment of prefect.yaml as ``flow/name``. Empty in a folder without prefect.yaml."""
     file = Path("prefect.yaml")
     rows = yaml.safe_load(file.read_text())["deployments"] if file.is_file() else []
     return [f"{row['entrypoint'].rpartition(':')[2]}/{row['name']}" for row in rows]

@@ -12,7 +12,7 @@ import sys
 
 
 def main() -> int:
-    """Return the exit status: that of the run (0 done, 1 failed), or 130 after Ctrl-C."""
+    """Return the run's exit status (0 done, 1 failed), or 130 after Ctrl-C."""
     try:
         from flows.cli.quickstart import main as quickstart
     except KeyboardInterrupt:

@@ -43,7 +43,7 @@ PYTHON = Path(sys.executable).name
 WORKER_SECONDS, FLOW_SECONDS = 2.0, 0.5
 """Seconds that the worker, and then the processes it left, may take to end. With the server it takes at most 10 s."""
 QUEUES = ("default", "sweeps")
-"""Queues that every worker of ours serves besides its own: trials, schedules, runs started by hand."""
+"""Queues that every worker of ours serves in addition to its own: trials, schedules, runs started by hand."""
 
 
 @dataclass(slots=True)

@@ -37,7 +37,7 @@ def list_tasks(
     split: Annotated[str | None, typer.Option("--split", help="Only this split: train, validation or test.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Count the tasks of every gym, or list those of one gym.
+    """Count the tasks of every gym, or list the tasks of one gym.
 
     Example: userrl tasks list travel --split test
     """
@@ -102,7 +102,7 @@ def validate(
 ) -> None:
     """Play the gold solution of every task with the rule user.
 
-    Exit with 1 if a task misses the full score, or if a task of ours has no solution.
+    Exit with 1 if a task misses the full score, or if a task of ours lacks a solution.
 
     Example: userrl tasks validate travel
     """

@@ -24,7 +24,7 @@ class CreditSettings:
 
     @classmethod
     def of(cls, run: dict[str, Any]) -> CreditSettings:
-        """Return the run's own settings, or the defaults where it has none."""
+        """Return the run's own settings, completed by the defaults."""
         default = CreditConfig()
         shaping = run.get("shaping") if run.get("shaping") in SHAPINGS else default.shaping
         score = run.get("score") if run.get("score") in SCORES else default.score

@@ -195,7 +195,7 @@ def many(count: int, what: str) -> str:
 async def asked(question: Callable[[], T]) -> T:
     """Run a query outside the event loop, so that other readers do not wait.
 
-    Raises CancelledError if the reader left the page meanwhile or the server shuts down. NiceGUI returns None then.
+    Raises CancelledError if the reader left the page or the server shuts down. NiceGUI returns None then.
     """
     answer = await run.io_bound(lambda: (question(),))
     if answer is None:

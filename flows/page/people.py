@@ -1,7 +1,7 @@
-"""Pages on which a person plays the user or the agent: consent, one conversation, a rating. Several people can play at once.
+"""Pages for a person who takes the part of the user or the agent: consent, one conversation, a rating.
 
-A conversation runs in its own thread and waits for what the person types. The page shows its lines so far, so that the
-person can reload it or return after a lost connection.
+Several people can play at once. A conversation runs in its own thread and waits for the person's input. The page shows its
+lines so far, so that the person can reload it or return after a lost connection.
 """
 
 from __future__ import annotations
@@ -388,7 +388,7 @@ class SittingPage:
 
 
 def _failure_of_the_other(trajectory: Trajectory, side: Side) -> str:
-    """Return why the conversation has no score. Empty if it has one, or if the person left."""
+    """Return why a conversation was not scored. Empty if it was, or if the person left."""
     source, _, reason = (trajectory.reject_reason or "").partition(": ")
     return "" if source == ("user" if side == "user" else "policy") else reason
 

@@ -92,5 +92,5 @@ def published_rows(warehouse: Warehouse, run_id: str) -> list[dict[str, Any]]:
 
 
 def ours(score: float | None, interval: Interval | None) -> str:
-    """Format a score with its confidence limits. A mean over gyms has none here."""
+    """Format a score with its confidence limits. A mean over gyms is shown without limits."""
     return frame.number(score) if interval is None else with_limits(interval)

@@ -289,7 +289,7 @@ class Bars:
                     self._fills.append((whole, fill, ui.label().classes("text-xs w-14 text-right number")))
 
     def show(self, reward: float | None, shaped: float | None, advantage: float | None) -> None:
-        """Set the bars. A null reward is a dash, never a zero; a missing credit has no bar.
+        """Set the bars. A null reward is a dash, never a zero; a missing credit is not drawn.
 
         Shaped credit has the chart's colour, because a higher value is neither good nor bad by itself.
         """

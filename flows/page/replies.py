@@ -15,7 +15,7 @@ STEPS, EACH = 21, 40
 """Number of steps, evenly spaced, and of conversations per step. Scanning all turns of a run would need .5 GB."""
 
 ROWS, LETTERS = 5, 80
-"""Steps in the table, besides the two with the largest change between them; characters of the most frequent text."""
+"""Steps in the table, not counting the two with the largest change between them; characters of the most frequent text."""
 
 LEAST = 0.01
 """A choice with a smaller share of its step's turns is counted as "other"."""

@@ -30,7 +30,7 @@ ENDINGS = (
 )
 
 TICK = '<q-checkbox v-if="props.row.curves" v-model="props.selected" :aria-label="props.row.name"/>'
-"""Template of a row's checkbox. The conversations of people have no curves, so no checkbox."""
+"""Template of a row's checkbox. The conversations of people lack curves and a checkbox."""
 
 MEASURES = {
     "score": "Mean score",

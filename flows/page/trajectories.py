@@ -25,7 +25,7 @@ TRAJECTORY = (
     '<q-td :props="props"><a :href="props.row.href_traj" v-text="props.value"></a>'
     '<div class="lt-sm quiet"><a :href="props.row.href_group">group</a>&nbsp;<span v-text="props.row.run"></span></div></q-td>'
 )
-"""Template of the first column. On narrow screens it also shows the group and the run, which have no columns there."""
+"""Template of the first column. On narrow screens it also shows the group and the run instead of columns."""
 
 
 class Listing:

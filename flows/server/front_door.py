@@ -178,7 +178,7 @@ class PatientProtocol(H11Protocol):
 def guarded(app: Application, host: str, names: Sequence[str], home: Path, *, body: int = BODY_BYTES) -> FrontDoor:
     """Return the application for an address: open to this machine only, or to clients with the home's token.
 
-    names: accepted host names besides this machine's own. Raises ConfigError for a wildcard address without names.
+    names: additional accepted host names. Raises ConfigError for a wildcard address without names.
     """
     if host in LOOPBACK:
         return FrontDoor(app, body=body)

@@ -23,5 +23,5 @@ class KeylessFlow(Flow[P, R]):
 
 
 def keyless_flow(**options: Any) -> Callable[[Callable[P, R]], KeylessFlow[P, R]]:
-    """Return a decorator that makes a KeylessFlow of a function. The options are those of `prefect.flow`."""
+    """Return a decorator that makes a KeylessFlow of a function. It takes the options of `prefect.flow`."""
     return lambda function: KeylessFlow(function, **options)

@@ -1,4 +1,4 @@
-"""Set-up of a server besides its deployments: the work pool, a limit per slot, and the automation that finds dead runs.
+"""Set-up of a server before its deployments: the work pool, a limit per slot, and the automation that finds dead runs.
 
 ``python -m flows.server.provision [--port PORT] [QUEUE ...]`` can be repeated. With a port it waits for our server there,
 so it can start in parallel with the server. Both take seconds to import Prefect.

@@ -218,7 +218,7 @@ class GymServer:
 
 
 def read_action(text: str, choices: tuple[str, ...] = ()) -> InteractCall | str:
-    """Parse a message into a call, or return the sentence that says why it is not one. choices: those of the gym."""
+    """Parse a message into a call, or return the sentence that says why it is not one. choices: the gym's."""
     plain = _PLAIN.fullmatch(text)
     if plain:
         return InteractCall(plain[1].lower(), plain[2].strip())
@@ -375,7 +375,7 @@ async def _tried(work: Awaitable[Any]) -> Any:
 
 
 async def _bare(work: Awaitable[Any]) -> Any:
-    """Answer a client that has no field for errors: an error has status 500."""
+    """Answer a client without a field for errors: an error has status 500."""
     try:
         return await work
     except UserRLError as error:

@@ -29,7 +29,7 @@ from userrl_core.errors import TrainingError
 T = TypeVar("T")
 
 OUTAGE_SECONDS = 1800.0
-"""Seconds to wait for a server that does not answer before the sweep gives up. Its trials continue meanwhile."""
+"""Seconds to wait for a server that does not answer before the sweep gives up. Its trials continue."""
 
 UNTAKEN_SECONDS = 60.0
 """A trial that no worker takes for this long is reported."""
@@ -45,7 +45,7 @@ class DeploymentLauncher(Trials):
         """Ask the server for a flow run under this sweep's own. The label is the idempotency key: a repeated request
         gets the same flow run.
 
-        Raises TrainingError if there is no train deployment.
+        Raises TrainingError if the train deployment is missing.
         """
         request, run_id = self.request(overrides, seed)
         return self.launch(request, run_id, label=label, shown=shown)

@@ -25,7 +25,7 @@ def audit_credit(
 
     who: a run, or a checkpoint's folder in one. gym: by default its only training gym. groups: number of training tasks, each
     with a group of trajectories. k: continuations of each prefix in each half; more groups reduce the error more than more
-    continuations. horizon: maximum number of agent turns, by default that of the recipe's last stage.
+    continuations. horizon: maximum number of agent turns, by default the recipe's last horizon.
 
     The result is stored in the warehouse as a separate run. Raises ConfigError or CheckpointError with one sentence.
     """

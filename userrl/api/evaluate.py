@@ -37,7 +37,7 @@ def evaluate(
     who: a run (its best checkpoint), a checkpoint's folder or ``demonstrator``; by default the latest run. model: a served
     model instead. turns: maximum number of agent turns, or several: ``"4,8,16"``, ``"4..32"`` (doubling). out: a .csv file
     for the plot data; the plot is an .svg file next to it. Several policies, users or turns give a grid, and so does out.
-    dollars, hours: limits at which the evaluation stops. Raises ConfigError, CheckpointError or TrainingError with one
+    dollars, hours: limits of the evaluation. Raises ConfigError, CheckpointError or TrainingError with one
     sentence.
     """
     from curricula.validation import validated

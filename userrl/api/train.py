@@ -83,7 +83,7 @@ def train(
 ) -> TrainedRun:
     """Train a recipe and return its run: demonstrations, cold start, RL stages, held-out evaluation.
 
-    recipe: a shipped name or a YAML file. overrides: dotted keys of the recipe. hours, dollars: limits at which training
+    recipe: a shipped name or a YAML file. overrides: dotted keys of the recipe. hours, dollars: limits after which training
     stops with a checkpoint. Called again with the same arguments, it reuses finished stages and continues a killed one.
     Raises ConfigError, CheckpointError or TrainingError with one sentence.
     """

@@ -1,6 +1,6 @@
 """A turn judge on stored conversations, compared with the rule judge and with itself.
 
-Nothing is trained or stored. The audit tells whether the judge is worth training with, and what it costs.
+Nothing is trained or stored. The audit shows the judge's reliability and cost.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class JudgeAudit:
 
 
 def audit_judge(run: str, who: str | Mapping[str, Any] | None, *, repeats: int, phase: str, most: int) -> JudgeAudit:
-    """Judge stored conversations and compare the marks with the rule judge's, and with those of other readings.
+    """Judge stored conversations and compare the marks with the rule judge's, and with its marks of other readings.
 
     who: ``rule``, a model's name, or the recipe's judge keys; None is the run's own judge. Raises ConfigError.
     """

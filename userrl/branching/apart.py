@@ -24,7 +24,7 @@ LAST_LINES = 3
 
 
 class BranchAnswer(BaseModel):
-    """The answer of the process: continuations, or a sentence that says why there are none."""
+    """The answer of the process: continuations, or a sentence of refusal."""
 
     model_config = ConfigDict(frozen=True)
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """A frozen checkpoint. run: the run it belongs to. label, id, path: those of the checkpoint."""
+    """A frozen checkpoint. run: the run it belongs to. label, id, path: the checkpoint's."""
 
     run: str
     recipe: Recipe

@@ -67,7 +67,7 @@ def horizons(turns: str | int | Sequence[int] | None, suite: str | None) -> tupl
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One evaluation of a grid. who: its name in the table. start: whether it is the model from which RL started."""
+    """One evaluation of a grid. who: its name in the table. start: whether it is RL's starting model."""
 
     request: EvaluateRequest
     who: str
@@ -219,7 +219,7 @@ def _whole(rows: Sequence[ScoreRow]) -> ScoreRow:
 def _plot_data(
     cell: Cell, run: str, rows: Sequence[ScoreRow], checkpoints: Set[str | None]
 ) -> Iterator[dict[str, Any]]:
-    """Yield one line per gym and number of attempts. checkpoints: those of this cell, because the run may hold others."""
+    """Yield one line per gym and number of attempts. checkpoints: this cell's, because the run may hold others."""
     with open_warehouse(warehouse_dir(), run=run) as warehouse:
         found = [row for row in warehouse.query("at_k", run=run).pl().to_dicts() if row["checkpoint"] in checkpoints]
     at_k = {(row["gym"] or ALL, row["k"]): row for row in found}
@@ -312,7 +312,7 @@ def _trained(who: str) -> Run | None:
 
 
 def _start(run: Run) -> Path | None:
-    """Return the checkpoint from which RL started: the cold start's, if there was one."""
+    """Return RL's starting checkpoint: the cold start's, if there was one."""
     written = read_json(run.stage("sft") / "result.json")
     return None if written is None else TrainResult.model_validate(relocated(written["value"], run.folder)).chosen
 

@@ -138,7 +138,7 @@ def _sizes(request: EvaluateRequest, actor: Actor, suite: Suite | None) -> tuple
 
 
 def _pretrained(recipe: str) -> bool:
-    """Return whether the recipe's model is pretrained. A model from scratch has no room for a paper's token limits."""
+    """Return whether the recipe's model is pretrained. A model from scratch is too small for a paper's token limits."""
     return resolve(recipe, AUTO if recipe != BASE else None, check=False).model.path is not None
 
 

@@ -1,4 +1,4 @@
-"""The choice of inference for checkpoints: our own decoder or a rollout engine, and on which GPUs."""
+"""The choice of inference for checkpoints: our own decoder or a rollout engine, and its GPUs."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ PERSON = "human"
 """A person's policy name and user name."""
 
 PATIENCE = 86_400.0
-"""Seconds that a person may think. In effect there is no limit."""
+"""Seconds that a person may think: in effect unlimited."""
 
 DEMONSTRATOR_SKILL = 0.7
 
@@ -87,7 +87,7 @@ class Other:
         return "rule"
 
     def gyms(self, side: Side) -> Sequence[str]:
-        """Return the gyms in which a person can meet it in this part."""
+        """Return the gyms that a person can play with it in this part."""
         return gyms_with_people() if side == "user" else names()
 
     def tasks(self, gym: str, split: str) -> Sequence[Task]:
@@ -148,7 +148,7 @@ class Checkpoint(Other):
         )
 
     def gyms(self, side: Side) -> Sequence[str]:
-        """Return the gyms of its recipe in which a person can play this part."""
+        """Return the gyms of its recipe that a person can play in this part."""
         return [gym for gym in super().gyms(side) if gym in self._recipe.played_gyms]
 
     def tasks(self, gym: str, split: str) -> Sequence[Task]:
@@ -253,7 +253,7 @@ class Study:
         return trajectory
 
     def tell(self, trajectory: Trajectory, **given: Any) -> None:
-        """Store what a person gave besides the conversation: person, side, consent, rating, comment."""
+        """Store a person's data for a conversation: person, side, consent, rating, comment."""
         self._opened().event("person", stage=trajectory.context.stage, traj_id=trajectory.traj_id, **given)
 
     def stop(self) -> None:

@@ -43,7 +43,7 @@ class ArmRow:
 class ClaimReport:
     """All results of a claim under one hash.
 
-    values: the metric by seed and arm. checks: verdicts of those of `CHECKS` that were run. says: departures from the
+    values: the metric by seed and arm. checks: verdicts of the `CHECKS` that were run. says: departures from the
     claim's file.
     """
 

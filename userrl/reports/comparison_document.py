@@ -26,7 +26,7 @@ from userrl_core.measure.comparison import (
 from userrl_core.number_format import limits, number, p_value, with_limits
 
 SIGNS = 6
-"""Fewest seeds with which a two-sided sign test can give p below .05."""
+"""Fewest seeds for p below .05 in a two-sided sign test."""
 CHECKPOINTS = {"best": "best on validation", "last": "last step"}
 
 

@@ -104,7 +104,7 @@ def mean_line(label: str, curves: Sequence[RunCurve]) -> Line:
 
 
 def stage_marks(curves: Sequence[RunCurve]) -> list[tuple[float, str]]:
-    """Return the steps at which stages begin, with their horizons. Stages that begin together share a line."""
+    """Return the first step and the horizon of each stage. Stages that begin together share a line."""
     stages = dict.fromkeys(stage for curve in curves for stage in curve.stages)
     first: dict[int, list[str]] = {}
     for name, horizon, step in stages:

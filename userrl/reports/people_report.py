@@ -47,7 +47,7 @@ class PeoplePair:
 
 
 def paired(warehouse: Warehouse, run_id: str | None = None) -> list[PeoplePair]:
-    """Return all pairs. run_id: only those in which a checkpoint of this run was the agent."""
+    """Return all pairs. run_id: only pairs with a checkpoint of this run as the agent."""
     sides: dict[tuple[str, str, str, str], list[Mapping[str, Any]]] = {}
     for row in warehouse.rows("FROM people_by_task"):
         if run_id is None or row["other_side"].partition(" ")[0] == run_id:

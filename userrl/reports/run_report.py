@@ -44,9 +44,9 @@ class RunReport(BaseModel):
     last: Reached | None = None
     """The last training step."""
     branches: dict[str, tuple[Reached, Reached]] = Field(default_factory=dict)
-    """Best and last of each branch, instead of those of the whole run."""
+    """Best and last of each branch, for a run with branches."""
     fork: str = ""
-    """How the branches differ, and what a single seed cannot tell."""
+    """A sentence on the branches' differences, and on the limits of a single seed."""
     collapsed: tuple[str, ...] = ()
     """A sentence for RL, or for each branch, that collapsed. Earlier reports lack this field."""
     held: tuple[str, ...] = ()
@@ -98,7 +98,7 @@ def has_report(run: Run) -> bool:
 
 
 def read_report(run: Run) -> RunReport:
-    """Return a run's report. Its paths are those of this home, also if the home was moved or copied since.
+    """Return a run's report. Its paths refer to this home, also if the home was moved or copied since.
 
     Raises ConfigError for a run without a report, or with an unreadable one.
     """

@@ -19,9 +19,9 @@ from warehouse import Warehouse
 
 
 def run_so_far(run: Run, warehouse: Warehouse, stages: Sequence[str] = (), *, shown_at: str | None = None) -> Document:
-    """Return the page of a run that has no report yet.
+    """Return the page of a run without a report.
 
-    stages: all stages of its plan, in order; by default those that have begun. shown_at: the address at which its
+    stages: all stages of its plan, in order; by default those that have begun. shown_at: the address where its
     conversations are being served.
     """
     blocks = [*_state(run), *_stages(run, stages), *_reached(run, warehouse), *_next(run, warehouse, shown_at)]

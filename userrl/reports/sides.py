@@ -206,7 +206,7 @@ def _policies(warehouse: Warehouse, run_ids: Sequence[str]) -> dict[str, list[st
 
 
 def _branches(warehouse: Warehouse, run_ids: Sequence[str]) -> dict[str, set[str]]:
-    """Return the branches in which each run trained."""
+    """Return the trained branches of each run."""
     text = "SELECT DISTINCT run_id, stage FROM trajectories WHERE phase = 'train' AND run_id IN (SELECT unnest($runs))"
     found: dict[str, set[str]] = {}
     for run_id, stage in warehouse.sql(text, runs=list(run_ids)).fetchall():

@@ -150,7 +150,7 @@ def _length(stage: PlannedStage) -> str:
 
 
 def forgotten_sentences(table: ScoresByActor) -> tuple[str, ...]:
-    """Name the gyms at which a trained checkpoint is worse than an earlier one.
+    """Name the gyms where a trained checkpoint is worse than an earlier one.
 
     The start and the cold start are the earliest. The last step is also compared with its own best checkpoint.
     """

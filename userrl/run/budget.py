@@ -46,7 +46,7 @@ class BudgetGuard:
         self._unfinished = job.result() if job.finished() is None else None
 
     def __call__(self) -> None:
-        """Raise TrainingError if the budget is spent, unless the stage has left a result meanwhile.
+        """Raise TrainingError if the budget is spent, unless the stage has left a result.
 
         An evaluation with rejected trajectories is repeated, and its earlier result does not count as a new one.
         """

@@ -52,7 +52,7 @@ class Ending:
 
 
 def endings(warehouse: Warehouse, run_id: str | None = None) -> dict[str, list[Ending]]:
-    """Return the endings of each run's branches, largest fall first. Runs without a validation have none."""
+    """Return the endings of each run's branches, largest fall first. Runs without a validation are left out."""
     found: dict[str, list[Ending]] = {}
     for row in warehouse.rows("FROM run_endings(run := $run)", run=run_id):
         found.setdefault(row["run_id"], []).append(_ending(row))

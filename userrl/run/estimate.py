@@ -49,7 +49,7 @@ def hours(recipe: Recipe) -> float | None:
 
 
 def warning(recipe: Recipe, gpus: int) -> str | None:
-    """Return the estimate as a sentence if the run is long and there is no GPU, else None."""
+    """Return the estimate as a sentence for a long run without a GPU, else None."""
     expected = None if gpus else hours(recipe)
     if expected is None or expected < LONG_HOURS:
         return None

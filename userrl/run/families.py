@@ -1,4 +1,4 @@
-"""Task families that a run evaluates besides its own, because forgetting is total, and invisible without evaluation.
+"""Additional task families to evaluate, because forgetting is total, and invisible without evaluation.
 
 Every run evaluates every gym that it or its checkpoint was trained on. Tasks, user, horizon and token limits are those of
 that training. A checkpoint's past is read from the runs whose folders contain it and its ancestors.
@@ -18,7 +18,7 @@ from userrl_core.errors import ConfigError
 
 
 def other_families(recipe: Recipe, start: str | None) -> tuple[Recipe, ...]:
-    """Return one recipe for each gym to evaluate besides the recipe's own. Each names only that gym.
+    """Return one recipe for each additional gym to evaluate. Each names only that gym.
 
     start: the checkpoint that training or the evaluation begins with. Gyms of the recipe's own training come first. If
     several runs trained on a gym, the latest run's settings are used.

@@ -101,7 +101,7 @@ class StageOptions(Settings):
     model_config = ConfigDict(extra="ignore")  # earlier job files also have the run's name and code version here
 
     keep_checkpoints: PositiveInt = 2
-    """Number of checkpoints to keep besides the best one."""
+    """Number of checkpoints to keep in addition to the best one."""
 
     wandb: Wandb = "offline"
     """Weights & Biases logging, in addition to the warehouse."""

@@ -151,7 +151,7 @@ class RunPlan:
 
     @property
     def families(self) -> tuple[Recipe, ...]:
-        """Recipes of gyms to evaluate besides the recipe's own, because the run or its checkpoint was trained on them."""
+        """Recipes of additional gyms to evaluate, because the run or its checkpoint was trained on them."""
         return other_families(self.recipe, self.init_from)
 
     def selects(self, stage: str) -> bool:

@@ -49,7 +49,7 @@ Reason = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The answer for a recipe on a machine. reason: the subject of a refusal. sentence: what is needed."""
+    """The answer for a recipe on a machine. reason: the subject of a refusal. sentence: the missing requirement."""
 
     kind: Kind
     reason: Reason = ""

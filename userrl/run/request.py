@@ -32,7 +32,7 @@ class RunBudget(Settings):
     """The limits of a run. None: no limit of this kind."""
 
     hours: PositiveFloat | None = None
-    """Hours in which its stages work, including interrupted attempts."""
+    """Working hours of its stages, including interrupted attempts."""
 
     money: PositiveFloat | None = None
     """US dollars of model calls, as far as prices are known."""
@@ -98,10 +98,10 @@ class TrainRequest(RunRequest):
     """Last stage to run."""
 
     keep_checkpoints: PositiveInt = 2
-    """Checkpoints of a stage to keep besides the best one."""
+    """Checkpoints of a stage to keep in addition to the best one."""
 
     budget: RunBudget | None = None
-    """Limits at which training stops with a checkpoint to continue from."""
+    """Limits after which training stops with a checkpoint to continue from."""
 
     dry_run: bool = False
     """Only show the plan."""
@@ -127,7 +127,7 @@ class EvaluateRequest(RunRequest):
     """The request of ``evaluate``. None keeps the value of recipe and profile."""
 
     recipe: Annotated[str, _choice(AUTO, *recipe_names())] = AUTO
-    """Name of a recipe, or a YAML file. auto: that of the evaluated checkpoint's run, else equalized-r2g."""
+    """Name of a recipe, or a YAML file. auto: the recipe of the evaluated checkpoint's run, else equalized-r2g."""
 
     suite: str | None = None
     """Name of a suite, which sets tasks, user, turns, tokens and attempts. None: the recipe's settings."""
@@ -163,7 +163,7 @@ class EvaluateRequest(RunRequest):
     """Parallel conversations, and requests to a served model. None: 64 and 32."""
 
     budget: RunBudget | None = None
-    """Limits at which the evaluation stops. It continues once they are raised."""
+    """Limits after which the evaluation stops. It continues once they are raised."""
 
 
 class SweepRequest(Request):

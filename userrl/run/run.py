@@ -104,7 +104,7 @@ class Run:
 
     @property
     def checkpoint(self) -> Path | None:
-        """The checkpoint named in its report. None for a run that trained nothing or has no report yet."""
+        """The checkpoint named in its report. None for a run without training or report."""
         path = (read_json(self.folder / "report.json") or {}).get("checkpoint")
         return in_this_home(self.folder, Path(path)) if isinstance(path, str) and path else None
 
@@ -205,7 +205,7 @@ def identity(recipe: Mapping[str, Any], *, seed: int, backend: str, name: str, i
 
 
 def known_start(init_from: str) -> str:
-    """Return the path by which this home's runs know a checkpoint. In a moved home it is the path before the move."""
+    """Return a checkpoint's path as this home's runs know it. In a moved home it is the path before the move."""
     if not Path(init_from).is_relative_to(runs_dir()):
         return init_from
     known = [run.info.init_from for run in all_runs() if run.info.init_from]

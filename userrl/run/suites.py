@@ -13,7 +13,7 @@ from userrl_core.gyms.published import PAPER_GYMS, why_absent
 from userrl_core.gyms.registry import gym_class, names, unavailable
 
 BASE = "_evaluation"
-"""The recipe of actors that have none."""
+"""The recipe of actors without one."""
 
 
 def gyms_of(suite: Suite) -> tuple[str, ...]:

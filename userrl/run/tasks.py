@@ -117,14 +117,14 @@ def sample(tasks: list[Task], most: int | None, *seed: object) -> list[Task]:
 
 
 def validation_tasks(recipe: Recipe) -> list[Task]:
-    """Return the tasks on which checkpoints are chosen: the same number from every training gym, the same for every seed."""
+    """Return the tasks for choosing checkpoints: the same number from every training gym, the same for every seed."""
     trained = recipe.training_gyms
     each = max(1, recipe.evaluate.validation_tasks // max(1, len(trained)))
     return [task for gym in trained for task in sample(tasks_of(recipe, gym, "validation"), each, "validate", gym)]
 
 
 def demonstrated_gyms(recipe: Recipe) -> tuple[str, ...]:
-    """Return the gyms of demonstrations: those of training, or of the evaluation if only a cold start is trained."""
+    """Return the gyms of demonstrations: the training gyms, or the evaluation gyms if only a cold start is trained."""
     return recipe.training_gyms or evaluation_gyms(recipe)
 
 
@@ -147,7 +147,7 @@ def test_tasks(recipe: Recipe, seed: int) -> list[Task]:
 
 
 def equal_shares(there: Mapping[str, int], total: int) -> dict[str, int]:
-    """Share a total equally, limited by what each has. The remainder goes to the first that have more."""
+    """Share a total equally, limited by each maximum. The remainder goes to the first that have more."""
     shares = dict.fromkeys(there, 0)
     while (left := total - sum(shares.values())) > 0:
         open_ = [name for name, most in there.items() if shares[name] < most]
@@ -225,7 +225,7 @@ PLAYED: dict[str, tuple[str, Callable[[Recipe], Collection[str]]]] = {
 
 
 def gym_config(recipe: Recipe, *, evaluation: bool = False) -> dict[str, dict[str, Any]]:
-    """Return the options of each gym that has any. evaluation: those of the held-out evaluation, where they differ."""
+    """Return the options of each gym that has any. evaluation: use the held-out evaluation's options, where they differ."""
     options = {
         name: {**setup.config, **(setup.evaluation if evaluation else {})} for name, setup in recipe.gyms.items()
     }

@@ -21,7 +21,7 @@ from userrl.run.run import goes_on_as, load, read_status
 from userrl_core import processes
 
 TRIAL = "userrl.trials.main"
-"""The module of a trial's process. The process carries its label as a tag, by which it can be found."""
+"""The module of a trial's process. The process carries its label as a tag for look-up."""
 
 
 class Experiment(Protocol):

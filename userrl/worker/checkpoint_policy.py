@@ -56,7 +56,7 @@ def checkpoint_speaks(job: StageJob, checkpoint: str | Path) -> Iterator[MakePol
 def engine_context(recipe: Recipe, checkpoint: Path) -> int:
     """Return the maximum tokens of a served conversation: the training limit, or the model's if smaller.
 
-    Raises CheckpointError if there is no model.
+    Raises CheckpointError if the model is missing.
     """
     try:
         known = json.loads((checkpoint / "config.json").read_text()).get("max_position_embeddings")

@@ -99,7 +99,7 @@ def run(job: StageJob) -> None:
 
 
 def _void_earlier_start(job: StageJob, sink: Sink) -> None:
-    """Mark the log of an earlier attempt at distillation as superseded. Demonstrations have no checkpoint and start over.
+    """Mark the log of an earlier attempt at distillation as superseded. Demonstrations start over, without a checkpoint.
 
     Evaluations continue where they were (`userrl.worker.evaluate`), and training declares its own truncation.
     """

@@ -1,7 +1,7 @@
-"""The finished conversations of an evaluation, reduced to what scores need, including those of earlier attempts.
+"""The finished conversations of an evaluation and its earlier attempts, with the fields for scores.
 
 A killed evaluation continues. Every attempt logs which job it plays, and finished conversations of the same job are not
-repeated. A conversation that was cut off has no end in the log and is repeated. So is a rejected one: the user or judge
+repeated. A conversation that was cut off is repeated. So is a rejected one: the user or judge
 failed, and may work by now.
 """
 
@@ -16,7 +16,7 @@ from userrl_core.training.jobs import begun_marker
 from warehouse import open_warehouse
 
 BEGUN = "evaluation"
-"""The event by which an attempt logs its job."""
+"""The event that logs the job of an attempt."""
 
 
 class Played(NamedTuple):

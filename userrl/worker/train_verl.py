@@ -9,7 +9,7 @@ from userrl_core.sink import Sink
 from userrl_core.training.verl.job import SinkSpec, VerlJob, VerlSftJob
 
 WAREHOUSE = "warehouse"
-"""Entry point by which worker processes find the turn log."""
+"""Entry point of the turn log in worker processes."""
 
 
 def sft(job: StageJob, sink: Sink, progress: ProgressWriter) -> TrainResult:

@@ -1,6 +1,6 @@
 """Output formats for the rows of an answer.
 
-Rows contain text of models and users. On a terminal, markup and escape sequences in it have no effect.
+Rows contain text of models and users. On a terminal, markup and escape sequences in it are disarmed.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def show(
 
 
 def lines(shown: StoredConversation, *, full: bool = False) -> Iterator[str]:
-    """Yield the printed lines. Escape sequences in model text have no effect."""
+    """Yield the printed lines. Escape sequences in model text are disarmed."""
     row = shown.trajectory
     yield (
         f"trajectory {row['traj_id']}: {row['gym']} {plain(row['task_id'])}, run {row['run_id']}, {row['stage']} "

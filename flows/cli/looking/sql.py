@@ -73,7 +73,7 @@ class _SqlSession:
         self._root, self._format, self._limit, self._seconds = root, format, limit, seconds
 
     def answer(self, text: str) -> None:
-        """Print one answer, or a sentence that says why there is none."""
+        """Print one answer, or a sentence of refusal."""
         if text in (Format.VERTICAL, Format.TABLE):
             self._format = Format(text)
             return
