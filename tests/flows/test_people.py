@@ -117,7 +117,7 @@ def test_the_report_pairs_people_with_the_simulated_user_with_limits_over_tasks(
     report("people")
     shown = capsys.readouterr().out
     assert "3 conversations of 1 named person; 3 could be scored." in shown
-    assert "Few tasks, 3 at the fewest" in shown
+    assert "Few tasks (minimum 3)" in shown
 
 
 def test_simulated_conversations_with_another_horizon_are_not_held_against_people(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_a_wrong_call_is_one_sentence_and_exit_1(arguments: list[str], sentence:
 
 def test_the_same_seed_plays_the_same_task() -> None:
     outputs = [call("play", "intention", "--seed", seed).output for seed in ("1", "1", "2")]
-    first, again, other = (output.partition("Kept:")[0] for output in outputs)  # each is kept under an id of its own
+    first, again, other = (output.partition("Stored:")[0] for output in outputs)  # each is kept under an id of its own
     assert first == again != other
 
 

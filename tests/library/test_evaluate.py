@@ -55,7 +55,7 @@ def test_several_horizons_are_a_grid_with_one_table_and_one_plot(
     assert done.scored
     assert done.to_polars()["horizon"].to_list() == [4, 8]
     assert str(done).count("| demonstrator |") == 2
-    assert str(done).splitlines()[-1] == f"plot: {done.plot}, its data: {done.file}"
+    assert str(done).splitlines()[-1] == f"plot: {done.plot}, plot data: {done.file}"
     assert (done.file.parent, done.plot.is_file()) == (home / "grids", True)
     assert capsys.readouterr() == ("", "")
 

@@ -203,7 +203,8 @@ def test_a_group_counts_what_trained_and_neither_evaluations_nor_arms_of_claims(
         side = find_sides(warehouse, ["recipe=r,seed=*", "other"])[0][0]
         assert [member.run_id for member in side.runs] == ["r-s0", "shared-arm"]
         assert side.left_out == (
-            "recipe=r,seed=*: left out, because they are evaluations of one checkpoint or arms of claims: arm, evaluate-step-000004.",
+            "recipe=r,seed=*: left out, because they are evaluations of one checkpoint or arms of claims: "
+            "arm, evaluate-step-000004.",
         )
         side = find_sides(warehouse, ["run_id=evaluate-*", "other"])[0][0]
         assert [member.run_id for member in side.runs] == ["evaluate-step-000004"]

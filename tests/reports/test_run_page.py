@@ -63,7 +63,7 @@ def test_a_page_begins_with_what_went_wrong(run: tuple[str, str]) -> None:
 def test_every_score_has_its_interval_and_best_stands_beside_last(run: tuple[str, str]) -> None:
     text, _ = run
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| ")]
-    assert ["on", "SFT", "RL", "RL last step"] in rows
+    assert ["gym", "SFT", "RL", "RL last step"] in rows
     limits = [str(mean_score([[float(task < solved)] for task in range(20)])) for solved in (8, 20, 10)]
     assert ["all tasks", *limits] in rows
 
@@ -78,7 +78,7 @@ def test_cost_is_split_by_role_and_by_point_gained(run: tuple[str, str]) -> None
     text, _ = run
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| user")]
     assert rows == [["user", "gpt-4o", "48", "0", "4,800", "960", "$0.05", "0"]]
-    assert "RL's last step gained 10.0 points over SFT: 3 CPU-seconds and $0.005 a point." in text
+    assert "RL's last step gained 10.0 points over SFT: 3 CPU seconds and $0.005 per point." in text
 
 
 def test_why_a_conversation_was_rejected_is_shown_and_not_obeyed(run: tuple[str, str]) -> None:

@@ -55,7 +55,7 @@ def test_a_dry_run_says_what_is_slow_and_that_it_is_arithmetic() -> None:
 
     shared = said(gpus=4, user_gpus="4,5,6,7")
     assert shared["estimate of one step"].endswith("user 255 s at the same time, sync 15 s; the longest part is user")
-    assert "nothing of it was measured" in shared["assumed"]
+    assert "none of it was measured" in shared["assumptions"]
     assert "user served elsewhere, not included" in said(user_url="http://host/v1")["estimate of one step"]
     assert "GPU 'L40' is not known" in said(gpu="L40", gpu_memory=48)["estimate of one step"]
     assert said("laptop") == {}
