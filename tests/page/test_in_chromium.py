@@ -398,7 +398,7 @@ def ask(viewer: Viewer, statement: str) -> None:
     """Open a statement's address and press the button: the address alone runs nothing."""
     viewer.open("/ask?" + urlencode({"q": statement}))
     viewer.until(lambda: statement.split()[0] in viewer.element(".cm-content").text)
-    viewer.click("Ask", "button")
+    viewer.click("Run", "button")
 
 
 def test_sql_is_answered_and_what_writes_is_refused(viewer: Viewer, home: Path) -> None:
