@@ -15,8 +15,8 @@ CREATE OR REPLACE MACRO learning_curve(run := NULL, in_phase := 'train', in_gym 
     GROUP BY t.run_id, t.stage, t.phase, t.step
     ORDER BY t.run_id, t.step, t.stage;
 
--- What the agent's turns were, step by step: which choice, how often, and what was said most with it. Shows how a run's replies
--- change, as when it collapses.
+-- The agent's choices step by step: each choice, its frequency, and the most common content. Shows how a run's replies change,
+-- for example when it collapses.
 CREATE OR REPLACE MACRO reply_choices(run := NULL, in_phase := 'train') AS TABLE
     SELECT *, n / sum(n) OVER (PARTITION BY run_id, stage, phase, step) AS turn_share
     FROM (SELECT run_id, stage, phase, step, coalesce(t.choice, 'no readable call') AS choice, count(*) AS n,
@@ -25,9 +25,9 @@ CREATE OR REPLACE MACRO reply_choices(run := NULL, in_phase := 'train') AS TABLE
           GROUP BY run_id, stage, phase, step, coalesce(t.choice, 'no readable call'))
     ORDER BY run_id, step, stage, n DESC, choice;
 
--- What every training step cost and how it went: episodes (those of validations apart), turns, tokens of the agent and of all,
--- updates, CPU-seconds, each with its sum so far along the stage's branch; entropy of what was sampled, share of groups that
--- differ, share of trajectories trained on. Runs of old lack some.
+-- Cost and progress of every training step: episodes (validation counted separately), turns, the agent's tokens and all
+-- tokens, updates and CPU-seconds, each with its cumulative sum along the stage's branch. Also the entropy of sampled tokens,
+-- the share of groups with different scores, and the share of trajectories trained on. Old runs lack some of these.
 CREATE OR REPLACE MACRO training_log(run := NULL) AS TABLE
     WITH numbers AS (
         SELECT run_id, stage, step, nullif(regexp_extract(stage, '^rl-[0-9]+-(.*)$', 1), '') AS branch,
@@ -58,8 +58,8 @@ CREATE OR REPLACE MACRO training_log(run := NULL) AS TABLE
     )
     SELECT DISTINCT ON (run_id, stage, step) * EXCLUDE (branch, on_branch) FROM summed ORDER BY run_id, stage, step;
 
--- Per gym, and branch where a run has them: the best validation of training, when it was, and the last one. What training on
--- other gyms, or at another horizon, unlearnt is the difference.
+-- Per gym, and per branch if the run has branches: the best validation of training, its step, and the last validation. The
+-- difference shows what training on other gyms, or at another horizon, unlearnt.
 CREATE OR REPLACE MACRO forgetting(run := NULL) AS TABLE
     WITH validated AS (
         SELECT run_id, nullif(regexp_extract(stage, '^rl-[0-9]+-(.*)$', 1), '') AS branch, gym, step, avg(score) AS score
@@ -74,8 +74,9 @@ CREATE OR REPLACE MACRO forgetting(run := NULL) AS TABLE
     FROM validated v JOIN along a ON v.run_id = a.run_id AND (v.branch IS NULL OR v.branch = a.branch)
     GROUP BY v.run_id, a.branch, v.gym ORDER BY v.run_id, a.branch, v.gym;
 
--- How each run, or branch of one, ended: its last step beside its best one. collapsed: lower by more than .1 and by more than three
--- standard errors of the paired difference, on the held-out tasks where both were evaluated, else on validation; held: not so.
+-- The outcome of each run or branch: its last step and its best one. collapsed: the last is lower by more than .1 and by more
+-- than three standard errors of the paired difference. It uses the held-out tasks where both were evaluated, else validation.
+-- held: any other run.
 CREATE OR REPLACE MACRO run_endings(run := NULL) AS TABLE
     WITH validated AS (
         SELECT run_id, regexp_extract(stage, '^rl-[0-9]+-(.*)$', 1) AS own, step, gym, task_id, avg(score) AS score
@@ -115,7 +116,7 @@ CREATE OR REPLACE MACRO run_endings(run := NULL) AS TABLE
     LEFT JOIN held_out h ON h.run_id = e.run_id AND h.way = e.way ORDER BY e.run_id, branch;
 
 -- Per step: groups of two or more admitted trajectories that are all good, all bad (no variance: no gradient) or mixed, with
--- the mean deviation of the run's trajectory score; groups with fewer of them are counted apart.
+-- the mean deviation of the run's trajectory score. Smaller groups are counted separately.
 CREATE OR REPLACE MACRO group_statistics(run := NULL, in_phase := 'train') AS TABLE
     WITH scored AS (
         SELECT t.run_id, t.phase, t.stage, t.step, t.gym, t.group_id, t.admitted,

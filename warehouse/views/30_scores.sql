@@ -1,4 +1,4 @@
--- Scores of evaluations, as the papers report them, and the published figures beside them.
+-- Scores of evaluations, as the papers report them, with the published figures.
 
 -- Mean of each gym's metric per run, policy and checkpoint, over admitted trajectories of a phase.
 CREATE OR REPLACE MACRO gym_scores(run := NULL, in_phase := 'evaluate', in_split := NULL) AS TABLE
@@ -14,7 +14,7 @@ CREATE OR REPLACE MACRO gym_scores(run := NULL, in_phase := 'evaluate', in_split
     GROUP BY t.run_id, t.policy, t.checkpoint, t.phase, t.split, t.gym
     ORDER BY t.run_id, t.policy, t.gym;
 
--- gym_scores by tier: errand by depth, wish by size, and the tiers of other gyms.
+-- gym_scores by tier: errand by depth, wish by size, other gyms by their tiers.
 CREATE OR REPLACE MACRO tier_scores(run := NULL, in_phase := 'evaluate', in_split := NULL) AS TABLE
     SELECT t.run_id, t.policy, t.checkpoint, t.phase, t.split, t.stage, t.step, t.gym, t.tier,
            count(*) FILTER (t.admitted) AS n, avg(t.score) FILTER (t.admitted) AS score,
@@ -26,7 +26,7 @@ CREATE OR REPLACE MACRO tier_scores(run := NULL, in_phase := 'evaluate', in_spli
     ORDER BY t.run_id, t.stage, t.step, t.policy, t.gym, t.tier;
 
 -- Share of an evaluation's admitted trajectories that were solved within 1, 2 ... horizon turns, per gym and tier (tier null:
--- all of the gym). Where the agent is not told how many turns it has (brief prompts), this is its score by turns allowed.
+-- the whole gym). If the agent is not told its number of turns (brief prompts), this is its score by turns allowed.
 CREATE OR REPLACE MACRO score_by_turns(run := NULL, in_phase := 'evaluate', in_split := NULL) AS TABLE
     WITH allowed AS (
         SELECT t.run_id, t.policy, t.checkpoint, t.phase, t.split, t.stage, t.step, t.gym, t.tier,
@@ -42,7 +42,7 @@ CREATE OR REPLACE MACRO score_by_turns(run := NULL, in_phase := 'evaluate', in_s
                             (run_id, policy, checkpoint, phase, split, stage, step, gym, turns_allowed))
     ORDER BY run_id, stage, step, policy, gym, tier NULLS FIRST, turns_allowed;
 
--- Mean over all tasks of all gyms, each task weighing the same (UserRL table 3, "micro average").
+-- Mean over all tasks of all gyms, each task with equal weight (UserRL table 3, "micro average").
 CREATE OR REPLACE MACRO micro_average(run := NULL, in_phase := 'evaluate', in_split := NULL) AS TABLE
     SELECT run_id, policy, checkpoint, phase, split, count(*) AS gyms, sum(n)::BIGINT AS n, sum(rejected)::BIGINT AS rejected,
            sum(score * n) / sum(n) AS micro_average, avg(score) AS macro_average
@@ -62,7 +62,7 @@ CREATE OR REPLACE MACRO effective_turns(run := NULL, in_phase := 'evaluate', in_
     GROUP BY GROUPING SETS ((t.run_id, t.policy, t.checkpoint, t.gym), (t.run_id, t.policy, t.checkpoint))
     ORDER BY t.run_id, t.policy, t.gym NULLS LAST;
 
--- Sum of r_t / t, averaged (UserRL section 4.3, the first turn weighing 1); gym null: all gyms.
+-- Sum of r_t / t, averaged (UserRL section 4.3, the first turn has weight 1); gym null: all gyms.
 CREATE OR REPLACE MACRO time_weighted(run := NULL, in_phase := 'evaluate', in_split := NULL) AS TABLE
     WITH each AS (
         SELECT u.traj_id, sum(u.reward / u.turn) AS weighted
@@ -75,8 +75,8 @@ CREATE OR REPLACE MACRO time_weighted(run := NULL, in_phase := 'evaluate', in_sp
     GROUP BY GROUPING SETS ((t.run_id, t.policy, t.checkpoint, t.gym), (t.run_id, t.policy, t.checkpoint))
     ORDER BY t.run_id, t.policy, t.gym NULLS LAST;
 
--- How many turns of a conversation earned exactly 1 and exactly .8, averaged (the released eval.py of UserRL, which counts travel's
--- best and correct choices so).
+-- Number of turns per conversation that earned exactly 1 and exactly .8, averaged (the released eval.py of UserRL counts
+-- travel's best and correct choices this way).
 CREATE OR REPLACE MACRO reward_counts(run := NULL, in_phase := 'evaluate', in_split := NULL) AS TABLE
     WITH each AS (
         SELECT u.traj_id, count(*) FILTER (u.reward = 1) AS ones, count(*) FILTER (u.reward = 0.8::DOUBLE) AS eights
@@ -89,8 +89,8 @@ CREATE OR REPLACE MACRO reward_counts(run := NULL, in_phase := 'evaluate', in_sp
       AND (in_split IS NULL OR t.split = in_split)
     GROUP BY t.run_id, t.policy, t.checkpoint, t.gym ORDER BY t.run_id, t.policy, t.gym;
 
--- pass^k: the chance that k trajectories of a task all succeed, estimated without bias as C(c,k) / C(n,k) per task and
--- averaged over tasks with at least k admitted ones (tau-bench). Success is what the gym says (stop_reason), or, with a
+-- pass^k: the probability that k trajectories of a task all succeed (tau-bench). It is estimated without bias as C(c,k) /
+-- C(n,k) per task and averaged over tasks with at least k admitted ones. Success is the gym's stop_reason or, with a
 -- threshold, a score that reaches it.
 CREATE OR REPLACE MACRO pass_hat_k(run := NULL, in_phase := 'evaluate', most := 4, threshold := NULL) AS TABLE
     WITH tried AS (
@@ -105,8 +105,8 @@ CREATE OR REPLACE MACRO pass_hat_k(run := NULL, in_phase := 'evaluate', most := 
     FROM tried, (SELECT unnest(range(1, most + 1)) AS k) WHERE k <= n
     GROUP BY run_id, policy, checkpoint, gym, split, k ORDER BY run_id, policy, gym, k;
 
--- What each evaluation was played on, per run, policy, checkpoint and gym: the suite, data (own or published, with its tiers),
--- user model, horizon, attempts, tasks and the version of the benchmark (a hash of the task versions that were played).
+-- The protocol of each evaluation, per run, policy, checkpoint and gym: the suite, data (own or published, with its tiers),
+-- user model, horizon, attempts, tasks and the version of the benchmark (a hash of the played task versions).
 CREATE OR REPLACE MACRO evaluation_setting(run := NULL, in_phase := 'evaluate') AS TABLE
     SELECT t.run_id, any_value(coalesce(r.profile, '')) AS profile, any_value(coalesce(r.recipe_json->>'suite', '')) AS suite, t.policy, t.checkpoint, t.gym,
            string_agg(DISTINCT CASE WHEN t.tier = '' OR t.source <> 'ours' THEN t.source ELSE t.source || ':' || t.tier END, ', '
@@ -120,8 +120,9 @@ CREATE OR REPLACE MACRO evaluation_setting(run := NULL, in_phase := 'evaluate') 
     WHERE (run IS NULL OR t.run_id = run) AND (in_phase IS NULL OR t.phase = in_phase)
     GROUP BY t.run_id, t.policy, t.checkpoint, t.gym ORDER BY t.run_id, t.policy, t.gym;
 
--- A run's evaluation beside UserRL table 3, gym by gym, by default the rows with the run's own shaping and score; with what
--- each was played on. Only rows that agree with the paper's protocol (comparable) are subtracted; why_not says what differs.
+-- A run's evaluation compared with UserRL table 3, gym by gym, with both protocols. The default compares the rows with the
+-- run's own shaping and score. The difference is given only for rows that agree with the paper's protocol (comparable);
+-- why_not names the deviations.
 CREATE OR REPLACE MACRO beside_published(run := NULL, of_model := NULL, every := false) AS TABLE
     WITH setting AS (
         SELECT s.*, g.test AS published_tasks, e.horizon AS published_horizon, e.user_model AS published_user,

@@ -1,4 +1,4 @@
--- Looking at single trajectories, at cost, and at how a run is doing.
+-- Single trajectories, cost, and the state of runs.
 
 -- All turns of one trajectory, in order.
 CREATE OR REPLACE MACRO trajectory(id) AS TABLE
@@ -14,7 +14,7 @@ CREATE OR REPLACE MACRO top_demonstrations(run := NULL, per_gym := 10, in_phase 
     WINDOW best AS (PARTITION BY run_id, gym ORDER BY score DESC, turns, traj_id)
     QUALIFY rank <= per_gym ORDER BY run_id, gym, rank;
 
--- What served models cost per run, role and model: calls, tokens, seconds, US dollars where the price is known.
+-- Cost of served models per run, role and model: calls, tokens, seconds, US dollars where the price is known.
 CREATE OR REPLACE MACRO cost(run := NULL) AS TABLE
     SELECT m.run_id, m.role, m.model, count(*) AS calls, count(m.error) AS failed,
            sum(m.attempts - 1)::BIGINT AS retries,
@@ -23,7 +23,7 @@ CREATE OR REPLACE MACRO cost(run := NULL) AS TABLE
     FROM model_calls_all m WHERE (run IS NULL OR m.run_id = run)
     GROUP BY m.run_id, m.role, m.model ORDER BY m.run_id, m.role, m.model;
 
--- The slowest trajectories, with how many times the median of their run, stage and gym they took and where the time went.
+-- The slowest trajectories, with their time as a multiple of the median of their run, stage and gym, and its distribution.
 CREATE OR REPLACE MACRO stragglers(run := NULL, most := 20) AS TABLE
     WITH usual AS (
         SELECT run_id, stage, gym, median(policy_seconds + env_seconds) AS seconds
@@ -36,7 +36,7 @@ CREATE OR REPLACE MACRO stragglers(run := NULL, most := 20) AS TABLE
            s.env_seconds / nullif(s.took, 0) AS env_share, s.took / nullif(u.seconds, 0) AS times_median
     FROM slow s LEFT JOIN usual u USING (run_id, stage, gym) ORDER BY s.took DESC, s.traj_id;
 
--- How every run is doing: starts, latest stage, last training step, trajectories, rejected, superseded, last activity.
+-- The state of every run: starts, latest stage, last training step, trajectories, rejected, superseded, last activity.
 CREATE OR REPLACE MACRO run_status(run := NULL) AS TABLE
     WITH played AS (
         SELECT run_id, count(*) AS trajectories, sum(turns)::BIGINT AS turns, count(*) FILTER (NOT admitted) AS rejected,

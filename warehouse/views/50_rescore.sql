@@ -1,8 +1,9 @@
--- Re-scoring: what the trajectory scores and advantages of a past run would have been under other settings. The formulas
--- are those of userrl_core.rewards (UserRL section 3) and agree with them to 1e-6; tokens of a turn are its
--- completion_tokens, one where none were counted.
+-- Re-scoring: the trajectory scores and advantages of a past run under other settings. The formulas are those of
+-- userrl_core.rewards (UserRL section 3) and agree with them to 1e-6. Tokens of a turn are its completion_tokens, one where
+-- none were counted.
 
--- Per turn: the reward that credit starts from, the gym's, or with_judged what a judge of turns made of it; without a mark none.
+-- Per turn: the input reward of credit assignment. It is the gym's reward or, with_judged, the turn judge's; null without a
+-- mark.
 CREATE OR REPLACE MACRO rewarded_turns(run, with_judged := false, in_phase := 'train') AS TABLE
     SELECT traj_id, turn, reward, completion_tokens FROM turns WHERE NOT with_judged AND run_id = run AND phase = in_phase
     UNION ALL
@@ -38,7 +39,7 @@ CREATE OR REPLACE MACRO rescore_trajectories(run, with_score := 'r2g', with_gamm
     FROM member a JOIN grouped g
       ON g.stage = a.stage AND g.step = a.step AND g.gym = a.gym AND g.group_id = a.group_id;
 
--- Shaped credit of every turn; r2g as gamma^-t times a suffix sum, so that one window does for all gammas but 0.
+-- Shaped credit of every turn. r2g is gamma^-t times a suffix sum, so one window suffices for all gammas but 0.
 CREATE OR REPLACE MACRO shaped_turns(run, with_shaping := 'equalized', with_gamma := 0.8, with_k := 2.0, with_rounding := 'none',
                                      with_judged := false, in_phase := 'train') AS TABLE
     SELECT u.traj_id, u.turn, u.reward, CASE WHEN u.completion_tokens > 0 THEN u.completion_tokens ELSE 1 END AS tokens,
@@ -89,9 +90,9 @@ CREATE OR REPLACE MACRO rescore(run, with_shaping := 'equalized', with_score := 
     FROM credit c JOIN scored s USING (traj_id) LEFT JOIN spread p USING (traj_id)
          LEFT JOIN centre o ON o.stage = s.stage AND o.step = s.step AND o.gym = s.gym AND o.group_id = s.group_id;
 
--- How far the advantages that were trained on fail to average 0, per step: within a group, and within a group and turn number,
--- a turn weighing its tokens' share of its trajectory's; and the share without any gradient, of the trajectories that score
--- below their group's mean. Agrees with userrl_core.rewards.push to 1e-6.
+-- Mean-advantage bias (push) of the trained advantages per step: how far they deviate from a mean of 0, within a group, and
+-- within a group and turn number. A turn is weighted by its share of its trajectory's tokens. Also the share without any
+-- gradient among trajectories below their group's mean. Agrees with userrl_core.rewards.push to 1e-6.
 CREATE OR REPLACE MACRO push(run, with_score := 'r2g', with_gamma := 0.8, with_ddof := 0, with_rounding := 'none') AS TABLE
     WITH scored AS (
         FROM rescore_trajectories(run, with_score := with_score, with_gamma := with_gamma, with_ddof := with_ddof,

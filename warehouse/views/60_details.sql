@@ -1,13 +1,13 @@
--- Joins that many questions need: turns with their trajectory's outcome, lineage, and UserBench's auxiliary metrics.
+-- Joins for many questions: turns with their trajectory's outcome, lineage, and UserBench's auxiliary metrics.
 
--- Every turn with how its trajectory ended: score, stop_reason, admitted, reject_reason; null while it is being played.
+-- Every turn with the outcome of its trajectory: score, stop_reason, admitted, reject_reason; null while it is being played.
 CREATE OR REPLACE MACRO turn_details(run := NULL) AS TABLE
     SELECT u.*, t.score, t.return_sum, t.turns AS of_turns, t.stop_reason, t.admitted, t.reject_reason, t.task_version,
            t.policy, t.checkpoint, t.user_name, t.horizon
     FROM turns u LEFT JOIN trajectories t USING (traj_id) WHERE (run IS NULL OR u.run_id = run);
 
--- Where each score comes from: the run and its recipe, the checkpoint that acted and the ones before it, how many
--- demonstrations its cold start learnt from and their mean score, and the version of the task.
+-- The origin of each score: the run and its recipe, the acting checkpoint and its ancestors, the number and mean score of its
+-- cold start's demonstrations, and the version of the task.
 CREATE OR REPLACE MACRO lineage(run := NULL, in_phase := 'evaluate') AS TABLE
     WITH RECURSIVE ancestry AS (
         SELECT run_id, checkpoint AS leaf, checkpoint, parent, [checkpoint] AS path FROM checkpoints
@@ -30,9 +30,9 @@ CREATE OR REPLACE MACRO lineage(run := NULL, in_phase := 'evaluate') AS TABLE
     LEFT JOIN learnt l ON l.run_id = t.run_id
     WHERE (run IS NULL OR t.run_id = run) AND (in_phase IS NULL OR t.phase = in_phase);
 
--- UserBench's auxiliary metrics over the travel gym (its appendix C), averaged over admitted trajectories: shares of
--- aspects with the best (or any correct) option chosen, of preferences elicited, of searches and actions that were valid.
--- Searches that the gym failed on purpose are left out of both sides.
+-- UserBench's auxiliary metrics over the travel gym (its appendix C), averaged over admitted trajectories: shares of aspects
+-- with the best (or any correct) option chosen, of preferences elicited, and of valid searches and actions. Searches that the
+-- gym failed on purpose are left out of numerator and denominator.
 CREATE OR REPLACE MACRO userbench(run := NULL, in_phase := 'evaluate') AS TABLE
     WITH size AS (
         SELECT run_id, task_id, version, len(json_keys(payload, '$.aspects')) AS aspects,
@@ -68,8 +68,8 @@ CREATE OR REPLACE MACRO userbench(run := NULL, in_phase := 'evaluate') AS TABLE
     WHERE t.gym = 'travel' AND t.admitted AND (run IS NULL OR t.run_id = run) AND (in_phase IS NULL OR t.phase = in_phase)
     GROUP BY t.run_id, t.policy, t.checkpoint ORDER BY t.run_id, t.policy;
 
--- How conversations of the wish gym went beside their success: the mean share of colours that were told, the shares that were
--- answered before every colour was told and never answered at all, and the success with everything told and with less.
+-- Details of wish conversations: the mean share of colours told, the shares answered before every colour was told and never
+-- answered, and the success with all colours told and with fewer.
 CREATE OR REPLACE MACRO wish_outcomes(run := NULL, in_phase := 'evaluate') AS TABLE
     WITH ended AS (
         SELECT u.traj_id, arg_max((u.info->>'told')::DOUBLE / (u.info->>'wished')::DOUBLE, u.turn) AS told,
@@ -87,8 +87,9 @@ CREATE OR REPLACE MACRO wish_outcomes(run := NULL, in_phase := 'evaluate') AS TA
     WHERE t.gym = 'wish' AND t.admitted AND (run IS NULL OR t.run_id = run) AND (in_phase IS NULL OR t.phase = in_phase)
     GROUP BY t.run_id, t.policy, t.checkpoint, t.stage, t.step ORDER BY t.run_id, t.stage, t.step, t.policy;
 
--- How often the two verdicts on a conversation of the tau gym agree, per policy: whether its writes are the gold ones, and whether
--- the database is as gold leaves it; a conversation that nobody ended has neither. apart: those where they differ, for `userrl show`.
+-- Agreement of the two verdicts on tau conversations, per policy: whether the writes are the gold ones, and whether the
+-- database equals the gold result. An unfinished conversation has neither. apart: the conversations with different verdicts,
+-- for `userrl show`.
 CREATE OR REPLACE MACRO tau_verdicts(run := NULL, in_phase := 'evaluate') AS TABLE
     WITH ended AS (
         SELECT u.traj_id, (u.info->>'writes_right')::BOOLEAN AS writes_right,

@@ -1,6 +1,7 @@
--- What a judge of turns said (TARL 3.2), beside the rule judge.
+-- Marks of a turn judge (TARL 3.2), compared with the rule judge.
 
--- Turns that a judge marked otherwise than the rule judge, with what was said, and where each of the two put its -1 (null: nowhere).
+-- Turns with different marks of the judge and the rule judge, with their text, and the turn that each of the two marked -1
+-- (null: none).
 CREATE OR REPLACE MACRO judge_disagreements(run := NULL) AS TABLE
     WITH placed AS (
         SELECT j.*, max(turn) FILTER (score = -1) OVER of_one AS deviation_turn,
@@ -12,8 +13,8 @@ CREATE OR REPLACE MACRO judge_disagreements(run := NULL) AS TABLE
     FROM placed p JOIN turns u USING (traj_id, turn) LEFT JOIN trajectories t ON t.traj_id = p.traj_id
     WHERE p.score IS DISTINCT FROM p.rule_score ORDER BY p.run_id, u.step, p.traj_id, p.turn;
 
--- Judged conversations per run, stage, step and gym: how many of each category, the share of their turns that judge and rule judge
--- mark alike (of those that were judged), the mean judged score, and what the judge cost.
+-- Judged conversations per run, stage, step and gym: the number of each category, the share of turns with equal marks of judge
+-- and rule judge (of judged turns), the mean judged score, and the judge's cost.
 CREATE OR REPLACE MACRO judge_categories(run := NULL) AS TABLE
     WITH each AS (
         SELECT j.run_id, u.stage, u.step, u.gym, j.judge, j.traj_id, any_value(j.category) AS category,

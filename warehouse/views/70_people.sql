@@ -1,6 +1,6 @@
--- People as users and as agents (UserRL table 5), beside simulated ones on the same tasks.
+-- People as users and as agents (UserRL table 5), compared with simulated ones on the same tasks.
 
--- Every conversation of a person: their part, the other side, how it went, how long the person took, and their rating.
+-- Every conversation of a person: their part, the other side, the outcome, the person's time, and their rating.
 CREATE OR REPLACE MACRO people(run := 'people') AS TABLE
     WITH told AS (
         SELECT (fields->>'traj_id')::BIGINT AS traj_id, max(fields->>'person') AS person, max((fields->>'rating')::INT) AS rating,
@@ -16,8 +16,8 @@ CREATE OR REPLACE MACRO people(run := 'people') AS TABLE
          LEFT JOIN told USING (traj_id)
     WHERE (run IS NULL OR t.run_id = run) ORDER BY t.started_at, t.traj_id;
 
--- People beside simulated ones, task by task: the same part, against the same other side, on the same version of the same task
--- with as many turns allowed. The scores of all conversations that people, and that the simulated one, had on it.
+-- People and simulated ones, task by task, on the same version of the task: same part, same other side, same number of turns
+-- allowed. The scores of all conversations of people, and of the simulated one, on it.
 CREATE OR REPLACE MACRO people_by_task(in_gym := NULL) AS TABLE
     WITH of_people AS (
         SELECT DISTINCT gym, task_id FROM trajectories WHERE policy = 'human' OR user_name = 'human'
@@ -36,8 +36,8 @@ CREATE OR REPLACE MACRO people_by_task(in_gym := NULL) AS TABLE
          AND s.task_version = h.task_version AND s.horizon = h.horizon AND s.other_side = h.other_side
     WHERE h.who = 'human' AND s.who <> 'human' ORDER BY h.gym, h.part, h.other_side, simulated, h.task_id;
 
--- People beside simulated ones in the same part, against the same other side, on the same version of the same tasks: mean
--- scores over the tasks that both had, and the mean of the differences task by task with its standard error.
+-- People and simulated ones in the same part, with the same other side, on the same version of the same tasks. The mean scores
+-- over the tasks that both played, and the mean of the differences by task with its standard error.
 CREATE OR REPLACE MACRO people_beside_simulated(in_gym := NULL) AS TABLE
     WITH means AS (
         SELECT part, gym, other_side, simulated, list_avg(people_scores) AS person, list_avg(simulated_scores) AS machine

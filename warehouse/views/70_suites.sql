@@ -1,9 +1,9 @@
--- What suites show beside the score: k attempts at a task, the timing of choices, preferences by aspect, replies.
+-- Additional results of suites: k attempts at a task, the timing of choices, preferences by aspect, replies.
 
 -- k attempts at a task, each estimated without bias over all k of its n attempts and averaged over tasks with k admitted ones:
--- pass^k (all succeed), pass@k (one does), earned@k (one scores above 0), best@k (the best score), and beside it the mean score of
--- one. Success is what the gym says (stop_reason). k is 1 to 8 and powers of two up to `most`; gym null: all gyms. by_tier: a row
--- for every tier of a gym, in place of the gym's.
+-- pass^k (all succeed), pass@k (one does), earned@k (one scores above 0), best@k (the best score), and the mean score of one
+-- attempt. Success is the gym's stop_reason. k is 1 to 8 and powers of two up to `most`; gym null: all gyms. by_tier: a row
+-- for every tier of a gym instead of the whole gym.
 CREATE OR REPLACE MACRO at_k(run := NULL, in_phase := 'evaluate', most := 64, by_tier := false) AS TABLE
     WITH tried AS (
         SELECT run_id, policy, checkpoint, gym, CASE WHEN by_tier THEN tier END AS tier, horizon, task_id, count(*) AS n,
@@ -27,8 +27,8 @@ CREATE OR REPLACE MACRO at_k(run := NULL, in_phase := 'evaluate', most := 64, by
     GROUP BY GROUPING SETS ((run_id, policy, checkpoint, gym, tier, horizon, k), (run_id, policy, checkpoint, horizon, k))
     ORDER BY run_id, policy, checkpoint, horizon, gym NULLS LAST, tier NULLS LAST, k;
 
--- When a real choice comes (UserBench table 5): the turn of the first answer that earned something, 0 where none did; the same
--- over those trajectories alone that have one; that answer's reward divided by its turn; the share that has one.
+-- The timing of the first rewarded answer (UserBench table 5): its turn, 0 without one; the same only over trajectories that
+-- have one; its reward divided by its turn; the share of trajectories that have one.
 CREATE OR REPLACE MACRO first_choice(run := NULL, in_phase := 'evaluate') AS TABLE
     WITH first AS (
         SELECT u.traj_id, min(u.turn) AS turn, arg_min(u.reward, u.turn) AS reward
@@ -43,8 +43,8 @@ CREATE OR REPLACE MACRO first_choice(run := NULL, in_phase := 'evaluate') AS TAB
     WHERE t.admitted AND (run IS NULL OR t.run_id = run) AND (in_phase IS NULL OR t.phase = in_phase)
     GROUP BY t.run_id, t.policy, t.checkpoint, t.gym ORDER BY t.run_id, t.policy, t.gym;
 
--- Preferences of the travel gym by aspect of the trip: how many were held, and the shares that came to light when asked for
--- (active), were volunteered (passive), or either.
+-- Preferences of the travel gym by aspect of the trip: the number held, and the shares that were elicited by asking (active),
+-- were volunteered (passive), or either.
 CREATE OR REPLACE MACRO aspect_preferences(run := NULL, in_phase := 'evaluate') AS TABLE
     WITH preference AS (
         SELECT t.run_id, t.task_id, t.version, a.key AS aspect, p.value->>'id' AS preference
@@ -65,8 +65,8 @@ CREATE OR REPLACE MACRO aspect_preferences(run := NULL, in_phase := 'evaluate') 
     WHERE t.gym = 'travel' AND t.admitted AND (run IS NULL OR t.run_id = run) AND (in_phase IS NULL OR t.phase = in_phase)
     GROUP BY t.run_id, t.policy, t.checkpoint, p.aspect ORDER BY t.run_id, t.policy, p.aspect;
 
--- What replies are like, per step and gym: how often a conversation holds the word "wait" (TARL's #Wait), the same per turn,
--- sampled tokens per turn (TARL's Len), and the share of turns without a readable call.
+-- Features of replies, per step and gym: occurrences of the word "wait" per conversation (TARL's #Wait) and per turn, sampled
+-- tokens per turn (TARL's Len), and the share of turns without a readable call.
 CREATE OR REPLACE MACRO replies(run := NULL, in_phase := 'evaluate') AS TABLE
     WITH each AS (
         SELECT u.traj_id, count(*) AS turns, sum(len(regexp_extract_all(u.message, '(?i)\bwait\b'))) AS waits,
@@ -80,7 +80,8 @@ CREATE OR REPLACE MACRO replies(run := NULL, in_phase := 'evaluate') AS TABLE
     WHERE t.admitted AND (run IS NULL OR t.run_id = run) AND (in_phase IS NULL OR t.phase = in_phase)
     GROUP BY t.run_id, t.stage, t.step, t.policy, t.checkpoint, t.gym ORDER BY t.run_id, t.stage, t.step, t.policy, t.gym;
 
--- Scores of the travel gym by composition (UserBench figures 3 to 5): 233 is three aspects with two, three and three preferences.
+-- Scores of the travel gym by composition (UserBench figures 3 to 5): 233 is three aspects with two, three and three
+-- preferences.
 CREATE OR REPLACE MACRO composition_scores(run := NULL, in_phase := 'evaluate') AS TABLE
     WITH made AS (
         SELECT run_id, task_id, version, payload->>'composition' AS composition,

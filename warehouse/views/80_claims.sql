@@ -1,4 +1,4 @@
--- Claims: what was registered before an arm started, and what every run of an arm came to.
+-- Claims: their registrations before an arm started, and the results of every run of an arm.
 
 -- Registrations of claims, the oldest first: kind, hash of the file and of every arm's recipe, and why one is exploratory
 -- ("" where it is the claim as it was first written down).
@@ -9,9 +9,9 @@ CREATE OR REPLACE MACRO claims(of_claim := NULL) AS TABLE
     ORDER BY claim, logged_at;
 
 -- One row per claim, hash, arm and seed. score: mean test score of the last three evaluations within the last fifth of the
--- budget; best: of the checkpoint that validation chose; early: validation nearest to a sixth of the budget; cpu_seconds: of
--- training until validation first reached the claim's target, of all of it where there is none or it never did;
--- time_weighted: of the last step; cold_start: hash of the weights that RL began with; state: started, ended or crashed.
+-- budget. best: score of the checkpoint chosen by validation. early: the validation nearest to a sixth of the budget.
+-- cpu_seconds: training time until validation first reached the claim's target, or all of it without a target or success.
+-- time_weighted: of the last step. cold_start: hash of RL's initial weights. state: started, ended or crashed.
 CREATE OR REPLACE MACRO claim_arms(of_claim := NULL) AS TABLE
     WITH asked AS (
         SELECT fields->>'claim' AS claim, fields->>'hash' AS hash, fields->>'arm' AS arm, (fields->>'seed')::BIGINT AS seed,
