@@ -28,7 +28,7 @@ from userrl_core.sink import Sink
 class EpisodeRules:
     """A recipe's settings for every episode.
 
-    horizon: maximum number of turns, all of which are executed. on_format_error: ``end`` as published, or
+    horizon: maximum number of turns; all are executed. on_format_error: ``end`` as published, or
     ``continue``. step_timeout: maximum seconds of gym and user for one turn. prompt_style: see `gyms.prompt`.
     """
 
@@ -232,7 +232,6 @@ class Episode:
         return None, None
 
     async def _interrupts(self, verifier: Verifier, turn: Turn) -> bool:
-        """Return True if the verifier stops this attempt."""
         if turn.choice is None or len(self._interrupted) >= verifier.most:
             return False
         objects = await verifier.objects(self.trajectory, turn, turn.model_calls)

@@ -155,7 +155,6 @@ def _tell(where: socket.socket, words: bytes) -> None:
 
 
 def _become(request: Mapping[str, Any], sink: int, main: Callable[[list[str]], int]) -> None:
-    """Run the fork; never returns."""
     code = 1
     try:
         os.setsid()

@@ -41,7 +41,7 @@ class InteractCall:
 class ParsedReply:
     """One agent message, parsed.
 
-    call: the first readable call, None when there is none (a format error).
+    call: the first readable call, None without one (a format error).
     thought: the text before the call, without think tags.
     error: a sentence for the agent about a missing call, an unreadable call or more than one call, else None.
     extra_calls: number of ignored calls after the first.

@@ -40,7 +40,7 @@ def with_checksum(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unchanged(value: Mapping[str, Any]) -> bool | None:
-    """Return True if an object still has the values that were written; None when it has no checksum."""
+    """Return True if an object still has the values that were written; None without a checksum."""
     if _CHECKSUM not in value:
         return None
     return bool(value[_CHECKSUM] == _checksum({key: each for key, each in value.items() if key != _CHECKSUM}))

@@ -25,8 +25,8 @@ class Limits(Protocol):
 
 
 def number(value: float | None, digits: int = 3, *, sign: bool = False) -> str:
-    """Return ``0.125``, with a sign ``+0.125``; a dash for null, nan and the infinite. A value that rounds to zero
-    has no sign.
+    """Return ``0.125``, with a sign ``+0.125``; a dash for null, nan and the infinite. A value that rounds to zero is
+    unsigned.
     """
     if value is None or not math.isfinite(value):
         return NULL
@@ -51,5 +51,5 @@ def limits(interval: Limits, digits: int = 3, *, sign: bool = False) -> str:
 
 
 def p_value(p: float) -> str:
-    """Return p with three significant digits; a dash where there is no test."""
+    """Return p with three significant digits; a dash without a test."""
     return NULL if math.isnan(p) else f"{p:.3g}"

@@ -30,7 +30,7 @@ from userrl_core.errors import TrainingError
 from userrl_core.json_files import read_json, write_json
 
 TAGS = "USERRL_CHILD_TOKEN"
-"""The environment variable with a process's tags: those of the enclosing processes, then its own."""
+"""The environment variable with a process's tags: first the enclosing processes' tags, then its own."""
 
 RECORD = "child.json"
 """A file in a child's folder with its tag and the scratch folder to remove with it."""
@@ -271,7 +271,6 @@ def last_words(output: Path, began: int = 0, count: int = 12) -> str:
 
 
 def _lines(output: Path, began: int) -> list[str]:
-    """Return the last lines of a file that are not empty."""
     with output.open("rb") as file:
         file.seek(max(began, output.stat().st_size - _LAST_BYTES))
         return [line.rstrip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]

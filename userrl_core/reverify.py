@@ -1,7 +1,7 @@
 """Rescoring of stored conversations under another judge or other rules; the words of the conversation do not change.
 
 Every stored call is given to a new gym with the task and the seed of the conversation. The user repeats its stored
-words and judges anew. If a judge or a rule ends the conversation earlier, later turns are dropped. If it would have
+words and judges again. If a judge or a rule ends the conversation earlier, later turns are dropped. If it would have
 continued, the score covers the stored turns. A turn may come out differently although nobody judged it. It then
 depended on state that was not stored, and the conversation gets no score.
 """
@@ -21,7 +21,7 @@ from userrl_core.records import Flag, StopReason, Task, Trajectory, Turn
 from userrl_core.seeding import derive_seed
 
 SPOKEN = frozenset({"reply", "reveal", "chat"})
-"""The methods by which a user speaks to the agent; all other methods judge."""
+"""The methods of a user that speak to the agent; all other methods judge."""
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class Reverified:
     """A conversation under the new rules.
 
     trajectory: with the new rewards, score and user. cut: the new verdict would have let the conversation continue.
-    refused: why it has no score, "" where it has one.
+    refused: reason for a missing score, "" otherwise.
     """
 
     trajectory: Trajectory
@@ -38,7 +38,7 @@ class Reverified:
 
 
 def judges(gym: str, task: Task, user: Any = "rule") -> tuple[str, ...]:
-    """Return the methods by which a gym's user judges; empty where the score follows from the calls alone."""
+    """Return the methods of a gym's user that judge; empty where the score follows from the calls alone."""
     made = make_user(gym_class(gym), task, user)
     return () if made is None else tuple(name for name in _methods(made) if name not in SPOKEN)
 
@@ -47,7 +47,7 @@ async def reverify(stored: Trajectory, judge: Any, config: dict[str, Any], judge
     """Score a stored conversation again.
 
     stored: with its turns and stop reason. judge: a user kind, or kind and options. config: the gym's config with the
-    changes. Raises ConfigError and TaskError for settings under which no conversation of the gym could be scored.
+    changes. Raises ConfigError and TaskError for settings that allow no score for any conversation of the gym.
     """
     gym_type = gym_class(stored.task.gym)
     user = make_user(gym_type, stored.task, judge)

@@ -90,7 +90,6 @@ def _both(first: Progress, then: Progress | None) -> Progress:
 async def _play(
     episodes: Sequence[Episode], policy: Policy | BatchPolicy, concurrency: int, episode_timeout: float
 ) -> None:
-    """Play all episodes to their ends."""
     if isinstance(policy, BatchPolicy):
         await policy.play(episodes)
         for episode in episodes:
@@ -124,7 +123,7 @@ def build_episodes(
     gym_config: Mapping[str, Mapping[str, Any]] | None = None,
     skip: Collection[tuple[str, int]] = (),
 ) -> list[Episode]:
-    """Create n new episodes per task, or by gym, grouped by task and without those of ``skip``. They are not started."""
+    """Create n new episodes per task, or by gym, grouped by task, not started. Episodes in ``skip`` are left out."""
     return [
         build_episode(task, attempt, rules, sink=sink, user=user, context=context, seed=seed, gym_config=gym_config)
         for task in tasks
@@ -182,7 +181,7 @@ async def drive(episode: Episode, policy: Policy, timeout: float) -> None:
 
 
 def _open_calls(session: Session | None) -> Sequence[ModelCall]:
-    """Return the served model's calls for a missing reply; local models have none."""
+    """Return the served model's calls for a missing reply; empty for local models."""
     calls: Sequence[ModelCall] = getattr(session, "open_calls", ())
     return calls
 

@@ -1,4 +1,4 @@
-"""The protocol through which rollouts and trainers log; the warehouse's turn log is one implementation.
+"""The logging protocol of rollouts and trainers; the warehouse's turn log is one implementation.
 
 Order of calls for one trajectory: `begin` (returns the id), `turn` after each turn, `end` once. `credits` follows
 when the trajectory's group is complete. Once a call has returned, its data survives the death of the process.

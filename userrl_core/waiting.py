@@ -36,8 +36,6 @@ class WaitingEpisodes:
 
 
 class _Group:
-    """Episodes of one gym and tier."""
-
     def __init__(self, horizon: int) -> None:
         self.waiting: deque[Episode] = deque()
         # As if one had taken all turns: a group that nothing is known of starts early, and is known soon.

@@ -13,9 +13,9 @@ Marks = Sequence[int]
 class Agreement:
     """The agreement over pairs of readings.
 
-    turns: number of turns. alike: turns with the same mark in both readings. both: pairs in which both find a
-    deviation. same_turn: pairs in which both find it at the same turn. apart: mean distance in turns between the two
-    deviations, None without any. only_first, only_second: pairs in which only one reading finds a deviation.
+    turns: number of turns. alike: turns with the same mark in both readings. both: pairs where both find a deviation.
+    same_turn: pairs where both find it at the same turn. apart: mean distance in turns between the two deviations,
+    None without any. only_first, only_second: pairs where only one reading finds a deviation.
     """
 
     conversations: int

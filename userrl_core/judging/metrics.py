@@ -14,7 +14,7 @@ def judge_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
     """Return the judge's metrics.
 
     ``judge/score/mean``: the mean judged sum over conversations with usable marks. Shares: of each category, of
-    conversations without usable marks, and of turns on which judge and rule judge agree.
+    conversations without usable marks, and of turns where judge and rule judge agree.
     """
     judged = [t.judgement for t in trajectories if t.judgement is not None and t.judgement.rule_scores is not None]
     if not judged:

@@ -1,7 +1,7 @@
 """The offline judge of turns: it compares a conversation's writes with the gold writes (TARL section 3.2, by rules).
 
 -1 marks the turn that led to the first deviation of a failed conversation. This is the refusal of a gold write, the
-message that offered a wrong one, the wrong write itself, or the last turn at which a missing write was possible. 0
+message that offered a wrong one, the wrong write itself, or the last turn that allowed a missing write. 0
 marks flaws: turns that follow from the deviation, repaired deviations, format errors, failed calls, writes without a
 look-up, needless handovers. 1 marks all others. docs/rewards.md gives the agreement with a person.
 """
@@ -29,5 +29,5 @@ def rule_scores(trajectory: Trajectory, grounds: Grounds) -> list[int]:
 
 
 def _acts(turn: Turn) -> bool:
-    """Return True if the turn wrote, or could not be read. The last turn at which a write was possible may be right itself."""
+    """Return True if the turn wrote, or could not be read. The last turn that allowed a write may be right itself."""
     return bool(turn.info.get("write")) or bool(turn.flags & MALFORMED) or bool(turn.info.get("tool_error"))

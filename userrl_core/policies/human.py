@@ -89,7 +89,6 @@ def _words(line: str) -> str:
 
 
 def _said(value: Any) -> str:
-    """Return a value in words, "" for nothing."""
     if isinstance(value, dict):
         return ", ".join(f"{key.replace('_', ' ')} {inner}" for key, inner in value.items() if inner is not None)
     if isinstance(value, list):

@@ -62,7 +62,6 @@ class _NativeSession:
 
 
 def _object(arguments: Any) -> dict[str, Any]:
-    """Return a call's arguments; empty where they are not a JSON object."""
     try:
         value = json.loads(arguments) if isinstance(arguments, str) else arguments
     except ValueError:

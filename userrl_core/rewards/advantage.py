@@ -164,7 +164,7 @@ def credit(
 
 
 def greedy_scores(trajectories: Sequence[Trajectory], config: CreditConfig) -> list[float]:
-    """Return the scores of greedy conversations (remax), computed like those of trained ones; NaN for rejected conversations."""
+    """Return the scores of greedy conversations (remax), computed as in training; NaN for rejected conversations."""
     rewards = [adjusted_rewards(trajectory, config.terms) for trajectory in trajectories]
     admitted = [trajectory.admitted for trajectory in trajectories]
     scores: list[float] = credit(rewards, range(len(rewards)), config, admitted=admitted).scores.tolist()
@@ -300,7 +300,6 @@ def _group_statistics(score_N: Floats, group_N: Ints, admitted_N: Bools, groups:
 def _count_kinds(
     score_N: Floats, group_N: Ints, admitted_N: Bools, stats: _GroupStatistics, good: Sequence[bool] | None
 ) -> dict[str, int]:
-    """Return the number of groups of at least two admitted trajectories that are all-good, all-bad and mixed."""
     compared_G = stats.count >= 2
     if good is None:
         equal_G = compared_G & ~stats.signal

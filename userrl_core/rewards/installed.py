@@ -1,8 +1,7 @@
 """Turn credit from installed packages: the entry point ``userrl.credits``.
 
 The entry point's name is the value of ``credit.shaping`` in a recipe. Its object is a pure function of padded rows,
-like those of `shaping.py`: ``rule(rewards_NT, real_NT, *, gamma, k)`` returns the shaped credit of every turn, shape
-[N, T].
+as in `shaping.py`: ``rule(rewards_NT, real_NT, *, gamma, k)`` returns the shaped credit of every turn, shape [N, T].
 """
 
 from __future__ import annotations

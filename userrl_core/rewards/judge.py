@@ -2,8 +2,7 @@
 
 A judge marks every turn 1 (right), 0 (a flaw, or a consequence of a deviation) or -1 (the major deviation, at most
 one). The verified success gives ``terminal`` points, the deviation ``deviation``. All T turns share ``good`` points:
-a turn marked 1 gives good / T. The paper prints 1 / T, with which a perfect run would have 11 points and not the 15
-that it states.
+a turn marked 1 gives good / T. The paper prints 1 / T. A perfect run would then have 11 points and not the stated 15.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class JudgeConfig(Settings):
 
 
 def judged_rewards(scores: Sequence[int], success: bool, config: JudgeConfig) -> list[float]:
-    """Return a reward per turn, [T]: the points of its mark, and on the last turn also those of the outcome. Their
+    """Return a reward per turn, [T]: the points of its mark, plus the outcome's points on the last turn. Their
     sum is the judged score.
 
     Raises ConfigError for invalid marks.

@@ -59,8 +59,8 @@ def measure_push(
     credits: Credits,
     turn_tokens: TurnTokens | None = None,
 ) -> Push:
-    """Measure the advantages that are trained on. They may differ from those of ``credits``, which is used only for
-    scores below the mean.
+    """Measure the advantages that are trained on. They may differ from ``credits``, which is used only for scores
+    below the mean.
 
     advantages, turn_tokens: ragged, one number per turn; one token per turn by default. groups: one id per trajectory.
     """

@@ -1,4 +1,4 @@
-"""Trajectory-level scoring (UserRL section 3): the number by which the trajectories of a task are compared.
+"""Trajectory-level scoring (UserRL section 3): the number that compares the trajectories of a task.
 
 Shape suffixes as in ``shaping.py``. Columns are summed from the first turn to the last. A score then does not depend,
 even in its last bit, on the length of other trajectories in the batch.

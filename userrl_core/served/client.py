@@ -275,7 +275,6 @@ class ChatClient:
             raise
 
     def _fields(self, request: _Request) -> dict[str, Any]:
-        """Return the request's fields in the API."""
         server = self.server
         messages = request.messages
         if request.schema is not None and not request.structured:
@@ -353,7 +352,6 @@ def connect(url: str | None, key: str, timeout: float) -> tuple[AsyncOpenAI, tup
 
 
 def _json(body: bytes) -> Any:
-    """Parse a body; None where it is not JSON."""
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError:

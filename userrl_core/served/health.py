@@ -46,7 +46,7 @@ def check_users(users: Any, tries: int = 3) -> None:
 
 
 def check_server(server: ChatServer, what: str, tries: int = 3) -> None:
-    """Probe a server. what: its role, for the error message. Raises ConfigError for a server that is down or has no key."""
+    """Probe a server. what: its role, for the error message. Raises ConfigError for a server that is down, or without a key."""
     for attempt in range(1, tries + 1):
         try:
             asyncio.run(probe(server, what))

@@ -164,7 +164,6 @@ class Supervisor:
         )
 
     def _launch(self) -> bool:
-        """Start the server once. Return True once it answers."""
         argv, gpus = self.options.argv(), self.options.gpus
         env = {} if gpus is None else {"CUDA_VISIBLE_DEVICES": gpus}
         try:

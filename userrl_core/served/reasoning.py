@@ -11,7 +11,7 @@ _HINT = (
 
 
 def final_answer(text: str) -> str:
-    """Return the text after the last ``</think>``; the whole text where there is no reasoning.
+    """Return the text after the last ``</think>``; the whole text without reasoning.
 
     The opening tag may be missing, because some chat templates put it into the prompt. Raises Failure (retryable,
     with a hint) for reasoning that is not closed, and for an empty answer.

@@ -36,7 +36,7 @@ def instruct(messages: Sequence[Message], schema: type[BaseModel]) -> list[Messa
 def fit(text: str, schema: type[BaseModel]) -> BaseModel:
     """Return the first JSON object in the text that fits the schema.
 
-    Raises Failure (retryable, with a hint for the model) when there is none. The hint names fields, never values:
+    Raises Failure (retryable, with a hint for the model) without a fitting object. The hint names fields, never values:
     text of the reply must not return to the model as if we had written it.
     """
     problem = "there is no JSON object in it"
@@ -52,7 +52,6 @@ def fit(text: str, schema: type[BaseModel]) -> BaseModel:
 
 
 def _objects(text: str) -> list[dict[str, Any]]:
-    """Return every JSON object that starts in the text outside an earlier one, in order."""
     decoder, objects, start = json.JSONDecoder(), [], text.find("{")
     while start >= 0:
         try:

@@ -90,7 +90,6 @@ class TokenClient:
 
 
 def _reply(body: bytes) -> tuple[list[int], str]:
-    """Return the sampled ids and the server's stop reason."""
     try:
         choice = orjson.loads(body)["choices"][0]
         ids, reason = choice.get("token_ids"), str(choice.get("finish_reason"))

@@ -109,7 +109,7 @@ def _render_all(template: str) -> None:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class Generation(Extension):
-        """The block by which templates mark the agent's tokens."""
+        """The template block that marks the agent's tokens."""
 
         tags = {"generation"}  # noqa: RUF012  jinja declares it so
 

@@ -221,7 +221,7 @@ class AlgorithmConfig(Settings):
     """Learning rate of the critic (ppo)."""
 
     critic_warmup: NonNegativeInt = 0
-    """Number of first steps in which only the critic learns (ppo)."""
+    """Number of initial steps that train only the critic (ppo)."""
 
     warmup_steps: NonNegativeInt = 0
     """Steps over which the learning rate rises from zero."""

@@ -196,7 +196,7 @@ class StageResult(BaseModel):
 
 
 def begun_marker(out_dir: Path) -> Path:
-    """Return the marker file of a folder in which a job has begun and logged.
+    """Return the marker file that shows that a job of this folder has begun and logged.
 
     The marker is next to the folder, not inside. Deleting the folder to repeat the work must not make the logged
     steps count twice.

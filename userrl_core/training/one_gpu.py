@@ -30,7 +30,7 @@ STEP_BYTES = 12
 CACHE_SHARE = 0.6
 """Share of free memory for keys and values; the rest is for reading prompts, logits and unusable fragments."""
 COLUMNS_AHEAD = 256
-"""Columns by which a large cache exceeds its current need."""
+"""Spare columns of a large cache beyond its current need."""
 MOST_ROWS = 256
 """Maximum conversations in one lock-step batch."""
 

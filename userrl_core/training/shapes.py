@@ -1,5 +1,5 @@
-"""The shape of a model, from which memory and time are computed. Published shapes are listed here because no network
-may be available.
+"""The shape of a model, for estimates of memory and time. Published shapes are listed here in case the network is not
+available.
 """
 
 from __future__ import annotations

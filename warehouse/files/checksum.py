@@ -4,7 +4,7 @@ CRC-32 detects every change of one bit and of up to 32 neighbouring bits. In JSO
 (``,"crc":"0a1b2c3d"}``) and covers all bytes before it. In Parquet it is between the last page and the footer.
 Readers follow the footer's offsets and do not look there. Parquet's own page checksums would leave out the footer,
 which is most of a small segment, and DuckDB does not verify them. Packs need none, because DuckDB's blocks have their
-own. Files of earlier versions have no checksum and are read as before.
+own. Files of earlier versions lack a checksum and are read as before.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def stamped(members: bytes) -> bytes:
 
 
 def intact(json_object: bytes) -> bool | None:
-    """Return True if an object is unchanged; None when it has no checksum."""
+    """Return True if an object is unchanged; None without a checksum."""
     end = json_object[-_LENGTH:]
     if not end.startswith(_KEY):
         # One byte away from the key: the checksum's own name was hit. No row of an earlier version ends like that.
@@ -75,7 +75,7 @@ def stamped_parquet(content: bytes) -> bytes:
 
 
 def intact_parquet(content: bytes) -> bool | None:
-    """Return True if a Parquet file is unchanged; None when it has no checksum, or no footer to find it by."""
+    """Return True if a Parquet file is unchanged; None without a checksum, or without a footer to find it by."""
     at = _footer(content)
     start = at - len(_PARQUET_TAG) - 4
     if start < 0 or content[start : at - 4] != _PARQUET_TAG:

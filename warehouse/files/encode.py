@@ -49,7 +49,7 @@ _FLOAT32 = 3.4028235677973366e38
 
 
 def fitting(types: Mapping[str, str], row: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
-    """Return the row restricted to what its columns can hold, and the number of values that became null.
+    """Return the row with only the values that its columns can hold, and the number of values that became null.
 
     types: DuckDB type by column. Fields without a column are left out.
     """

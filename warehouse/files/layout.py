@@ -121,7 +121,7 @@ def default_root() -> Path:
 
 
 def check_exists(root: Path) -> None:
-    """Raise ConfigError where there is no warehouse."""
+    """Raise ConfigError for a missing warehouse."""
     if not root.is_dir():
         raise ConfigError(f"There is no warehouse at {root}; start a run with `make run`, or name its folder.")
 
@@ -176,7 +176,7 @@ def segment_of(path: Path) -> Segment:
 
 
 def segments_of(entry: dict[str, Any], of_table: str | None = None) -> Iterator[Segment]:
-    """Yield the segments in a pack, from its manifest entry; those of one table, or of all."""
+    """Yield the segments in a pack, from its manifest entry; of one table, or of all."""
     for run_id, tables in entry["segments"].items():
         for table, writers in tables.items():
             if of_table in (None, table):

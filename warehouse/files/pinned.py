@@ -18,7 +18,7 @@ from warehouse.files.layout import Snapshot, take_snapshot
 
 FOLDER = "pinned"
 STALE_SECONDS = 3600.0
-"""Age at which leftovers of a killed reader are removed; no query takes that long."""
+"""Age of a killed reader's leftovers at their removal; queries are always faster."""
 
 _TRIES = 100
 

@@ -99,7 +99,7 @@ def _read(lines: bytes, schema: pa.Schema) -> pa.Table:
 
 
 def _fitted(lines: bytes, table: str) -> tuple[bytes, int, int]:
-    """Return the lines restricted to what the table can hold, the bytes of unreadable lines, and the number of values
+    """Return the lines with only the values that the table can hold, the bytes of unreadable lines, and the number of values
     that became null.
     """
     fitted_lines, unreadable, nulled = [], 0, 0

@@ -75,7 +75,7 @@ def definitions(stored: Iterable[str], rewinds: Sequence[Rewind], *, queries: bo
 
 
 class Connection:
-    """A thread-safe connection: each query has its own cursor. Raises ConfigError where there is no warehouse."""
+    """A thread-safe connection: each query has its own cursor. Raises ConfigError for a missing warehouse."""
 
     def __init__(self, root: Path, *, queries: bool = True, runs: Set[str] | None = None) -> None:
         """Open the warehouse. runs: show only the files of these runs."""
@@ -83,7 +83,7 @@ class Connection:
         self.root = root
         self._runs = runs
         self.run_numbers: dict[str, int] = {}
-        """Upper bits of the traj_ids of each run, by run_id; a run with a lost row has none."""
+        """Upper bits of the traj_ids of each run, by run_id; a run with a lost row is missing here."""
         self._lock = threading.RLock()
         self._shown: Snapshot | None = None
         """The snapshot behind the views; None when it may be gone."""
@@ -116,7 +116,7 @@ class Connection:
                 self._con.execute(statement)
 
     def steady(self, ask: Callable[[duckdb.DuckDBPyConnection, QueriedFiles], T], *, may_pin: bool = True) -> T:
-        """Run a query again until no file vanished and no rewind arrived meanwhile.
+        """Run a query again until no file vanished and no rewind arrived during it.
 
         may_pin: a query whose files move too quickly may read links to them, which are gone when it ends.
         """
@@ -355,7 +355,6 @@ class Connection:
         return rewinds
 
     def _warn(self, sentences: set[str]) -> None:
-        """Warn of each sentence once."""
         for sentence in sorted(sentences - self._warned):
             warnings.warn(sentence, stacklevel=2)
         self._warned |= sentences

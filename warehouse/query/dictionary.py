@@ -45,7 +45,6 @@ def statements(cursor: duckdb.DuckDBPyConnection) -> list[str]:
 
 
 def _comments(cursor: duckdb.DuckDBPyConnection) -> list[str]:
-    """Return ``COMMENT ON`` statements for tables and views with their columns."""
     columns: dict[str, list[str]] = {}
     for place, name, column in cursor.execute(
         "SELECT schema_name, table_name, column_name FROM duckdb_columns() WHERE database_name = current_database() "

@@ -62,7 +62,9 @@ def fetch(cursor: duckdb.DuckDBPyConnection, text: str, params: dict[str, Any]) 
 def fetch_rows(
     connection: duckdb.DuckDBPyConnection, text: str, params: dict[str, Any], rows: int
 ) -> tuple[list[str], list[str], list[tuple[Any, ...]]]:
-    """Return columns, their types and at most `rows` rows. Dates and times are texts, because Python has no infinite ones."""
+    """Return columns, their types and at most `rows` rows. Dates and times are texts, because Python cannot represent
+    infinite ones.
+    """
     relation: Any = connection.sql(text, params=params or None)
     if relation is None:
         return [], [], []
@@ -82,7 +84,7 @@ warnings.filterwarnings("ignore", "Arrow output on a DB-API result")
 def fetch_turns(cursor: duckdb.DuckDBPyConnection, text: str, columns: Sequence[str]) -> pa.Table:
     """Return the result of a query on columns of `turns`.
 
-    It does not use a relation, which is planned twice, or Python values, for which pyarrow loads pandas (40 MB) where
+    It does not use a relation, which is planned twice, or Python values: for them pyarrow loads pandas (40 MB) where
     it is installed.
     """
     import pyarrow as pa

@@ -27,7 +27,7 @@ SECONDS = 30.0
 MEMORY = 2 * 10**9
 ROWS = 10_000
 GRACE_SECONDS = 0.5
-"""Seconds in which the process may report its time-out before it is killed."""
+"""Seconds for the process to report its time-out before it is killed."""
 
 AT_ONCE = 2
 """Most questions that one process answers at the same time, so that their memory is limited together."""

@@ -98,7 +98,6 @@ def _words(text: str) -> Iterator[tuple[str, bool]]:
 
 @cache
 def _closed_functions() -> frozenset[str]:
-    """Return every table function and pragma of DuckDB, except the harmless ones."""
     with duckdb.connect(":memory:") as con:
         rows = con.execute(
             "SELECT DISTINCT function_name FROM duckdb_functions() WHERE function_type IN ('table', 'pragma')"

@@ -21,7 +21,7 @@ UNTOUCHED_STAGES = ("distill", "sft", "evaluate", "play")
 """Stages whose metrics a rewind to a training step does not affect (metrics carry no phase)."""
 
 COLD_START = "sft"
-"""The stage of supervised training. Its steps, and those of later fine-tunings ``sft-1`` ..., are counted separately
+"""The stage of supervised training. Its steps, and the steps of later fine-tunings ``sft-1`` ..., are counted separately
 from reinforcement learning. A rewind of such a stage affects only its own rows.
 """
 
@@ -110,7 +110,7 @@ def unreadable_lines(path: Path) -> int:
 
 
 def definitions(rewinds: Sequence[Rewind]) -> list[str]:
-    """Return SQL that fills the tables of rewinds in `store`, and creates the views in which these hide rows."""
+    """Return SQL that fills the tables of rewinds in `store`, and creates the views that hide rows by them."""
     to_step = [r for r in rewinds if r.step is not None]
     rewound = [(r.run_id, p, r.incarnation, r.step, r.branch) for r in to_step if not r.supervised for p in _PHASES]
     refitted = [(r.run_id, r.stage, r.incarnation, r.step) for r in to_step if r.supervised]

@@ -49,7 +49,7 @@ def open_warehouse(
 
     read_only: True accepts only queries (SELECT, DESCRIBE, EXPLAIN ...); False also allows scratch tables and views.
     These exist in memory only: stored rows never change. run: one or more ids, to query only these runs and not pay
-    for the others. Rows of other runs may or may not be present. Raises ConfigError where there is no warehouse.
+    for the others. Rows of other runs may or may not be present. Raises ConfigError for a missing warehouse.
     """
     runs = frozenset([run]) if isinstance(run, str) else None if run is None else frozenset(run)
     return Warehouse(Path(path) if path is not None else default_root(), read_only=read_only, runs=runs)
@@ -131,7 +131,7 @@ class Warehouse:
         newest first.
 
         Superseded turns are left out. The index covers turns up to the last compaction; `unindexed()` counts later
-        turns. Raises ConfigError when there is no index yet, and after `seconds` without enough matches.
+        turns. Raises ConfigError without an index, and after `seconds` without enough matches.
         """
         if limit < 1:
             raise ConfigError(f"A search finds at least one turn; limit={limit} asks for none.")
@@ -139,7 +139,6 @@ class Warehouse:
         return self._relation(hits)
 
     def _only(self, run: str | None) -> index.RunFilter | None:
-        """Return the filter for one run's turns."""
         if run is None:
             return None
         run_id = find_run(self.root, run)["run_id"]

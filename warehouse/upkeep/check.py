@@ -2,7 +2,7 @@
 
 Repairs: leftovers are removed. Half-sealed segments of dead writers are sealed. An unreadable segment or pack is
 moved to ``quarantine/``; its rows are then missing and reported. A lost manifest is rebuilt from the packs' own
-ledgers. A pack missing from the manifest is listed again. A rewind that does not say what it voids is set aside. A
+ledgers. A pack missing from the manifest is listed again. A rewind with an unknown target is excluded. A
 damaged text index is removed, and the next compaction builds it again. A run's row of an earlier version gets a
 checksum. Duplicate keys, gaps in turn numbers and lost run rows are reported but never repaired.
 """
@@ -204,7 +204,7 @@ def _unlisted(root: Path, manifest: Manifest, repair: bool, report: Report) -> N
 
 
 def _runs(root: Path, repair: bool, report: Report) -> None:
-    """Check the runs' rows. A row of an earlier version has no checksum; a repair adds one."""
+    """Check the runs' rows. A row of an earlier version lacks a checksum; a repair adds one."""
     stamped = 0
     for run in run_folders(root):
         try:
@@ -383,7 +383,7 @@ def _lost_rewinds(name: str, count: int, repaired: bool) -> str:
 
 
 def _quarantine(root: Path, path: Path) -> None:
-    """Move a damaged file aside under a unique name; nothing is deleted."""
+    """Move a damaged file to quarantine under a unique name; nothing is deleted."""
     folder = root / "quarantine"
     folder.mkdir(exist_ok=True)
     name, number = f"{path.parent.parent.name}.{path.name}", 1

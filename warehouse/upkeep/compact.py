@@ -53,7 +53,7 @@ GRACE_SECONDS = 1.0
 """Seconds that packed sources stay after the manifest was published, so that running queries can finish."""
 
 SEGMENTS_OF_LIVING_RUN = 32
-"""Number of sealed segments at which an active run is packed."""
+"""Minimum number of sealed segments for packing an active run."""
 
 
 @dataclass(slots=True)
@@ -184,7 +184,7 @@ def _remove(path: Path) -> None:
 
 
 def recover(run: Path, done: Compaction) -> list[Path]:
-    """Seal the live files of dead writers. Return these files, which are no longer needed. The lock must be held."""
+    """Seal the live files of dead writers. Return these files; they can be removed. The lock must be held."""
     replaced: list[Path] = []
     by_writer: dict[int, list[tuple[Segment, Path]]] = {}
     for segment, path in segments_in(run, "live"):

@@ -158,7 +158,6 @@ def _fill(
 
 
 def _rows(batch: Iterable[Source], table: str, aliases: dict[tuple[Path, str], str]) -> str:
-    """Return SQL for one table's rows of a batch in order, with the newest schema's columns."""
     types = schema.types(table)
     parts = ["SELECT " + ", ".join(f"NULL::{kind} AS {name}" for name, kind in types.items()) + " WHERE false"]
     files: list[Path] = []
@@ -186,7 +185,7 @@ def _attach(con: duckdb.DuckDBPyConnection, sources: list[Source]) -> dict[tuple
 
 
 def _describe(con: duckdb.DuckDBPyConnection, batch: list[Source]) -> None:
-    """Write the pack's ledger and counts, from which the manifest can be rebuilt."""
+    """Write the pack's ledger and counts; the manifest can be rebuilt from them."""
     con.execute(
         "CREATE TABLE pack.ledger "
         "(run_id VARCHAR, table_name VARCHAR, writer INTEGER, first_segment INTEGER, last_segment INTEGER)"

@@ -7,7 +7,7 @@ Restarts and rewind. A run may be started many times. Every `open` is a new inca
 atomic mkdir, unless it joins one (``join=log.incarnation``: worker processes of the same start). A rewind voids only
 rows of *earlier incarnations*. No clock is compared, so a straggler of a killed start is void even if it writes
 later. A log that has already written rows in its incarnation begins a new one when it rewinds; workers join after
-that. Of the same rows, a replay voids only rejected trajectories of one stage.
+that. Among the same rows, a replay voids only rejected trajectories of one stage.
 """
 
 from __future__ import annotations
@@ -279,7 +279,7 @@ class TurnLog:
     def event(self, kind: str, **fields: Any) -> None:
         """Log any other event; durable on return. ``rewind`` needs a step or a stage, ``replay`` a stage, see the text above.
 
-        Raises LogError for an event whose step or stage could not be read again: what it voids would be unknown.
+        Raises LogError for an event whose step or stage could not be read again: its target would be unknown.
         """
         stage, step = fields.get("stage"), fields.get("step")
         if kind == "replay" and not isinstance(stage, str):

@@ -24,7 +24,7 @@ class Batch:
     """Trajectories in the order they were played.
 
     groups: [N], the group number of each trajectory. baselines: [N], the score of the greedy conversation on the same
-    task (remax), NaN where it has no score; None under other algorithms.
+    task (remax), NaN without a score; None under other algorithms.
     """
 
     trajectories: list[Trajectory]

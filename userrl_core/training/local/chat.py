@@ -38,7 +38,7 @@ class Encoded:
 def control_tokens(tokenizer: Any) -> tuple[str, ...]:
     """Return all tokens that structure a conversation.
 
-    `all_special_tokens` is not enough: it lists tokens with a role (end, padding), and the start of a turn may have none.
+    `all_special_tokens` is not enough: it lists tokens with a role (end, padding), and the start of a turn may lack one.
     """
     added = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
     return tuple(sorted(added | set(tokenizer.all_special_tokens)))
@@ -138,7 +138,7 @@ class ChatFormat:
         return after if reply and after.count(_OBSERVATION) == 1 else None
 
     def _split(self, between: str) -> tuple[int, str, str, str]:
-        """Return the end token's id, the reply text it stands for, and the texts before and after the observation."""
+        """Return the end token's id, the reply text it represents, and the texts before and after the observation."""
         head, _, tail = between.partition(_OBSERVATION)
         ids = self._encode(head.lstrip())
         end = ids[0] if ids else self.tokenizer.eos_token_id

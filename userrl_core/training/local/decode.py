@@ -28,14 +28,14 @@ from transformers.cache_utils import DynamicLayer
 from userrl_core.training.one_gpu import COLUMNS_AHEAD
 
 DOUBLES_BELOW = 2**30
-"""Largest size, in bytes of keys and values, to which a cache doubles without packing. Laptop runs stay below it."""
+"""Largest size, in bytes of keys and values, up to which a cache doubles without packing. Laptop runs stay below it."""
 
 
 class Decoder(Protocol):
     """A batch of conversations being fed to a model."""
 
     def feed(self, ids_Bn: Tensor, real_Bn: Tensor) -> Tensor:
-        """Append columns. Return logits [B, vocabulary] after the last one. real_Bn: False where a row has no token.
+        """Append columns. Return logits [B, vocabulary] after the last one. real_Bn: False where a row lacks a token.
 
         The logits of a row whose last column is not real are undefined.
         """

@@ -42,7 +42,6 @@ def conversation_metrics(trajectories: Sequence[Trajectory], scope: str) -> dict
 
 
 def _grouped(trajectories: Sequence[Trajectory], key: Callable[[Trajectory], str]) -> dict[str, list[Trajectory]]:
-    """Group the trajectories by name, sorted."""
     return {name: [t for t in trajectories if key(t) == name] for name in sorted({key(t) for t in trajectories})}
 
 

@@ -86,7 +86,6 @@ def _head(model: Any, ids_BL: Tensor, is_agent: Tensor) -> tuple[Callable[[Tenso
 def _of_chunk(
     head: Callable[[Tensor], Tensor], temperature: float, entropy_grad: bool, rows: Tensor, tokens_s: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return log-probabilities and entropies of some tokens, [s] each."""
     logits_sV = head(rows).float()
     if temperature != 1.0:
         logits_sV = logits_sV / temperature

@@ -63,8 +63,6 @@ def train_rl(job: RlJob, curriculum: Curriculum, sink: Sink, progress: Progress 
 
 
 class _Stage:
-    """One stage in progress."""
-
     def __init__(self, job: RlJob, curriculum: Curriculum, sink: Sink, progress: Progress | None) -> None:
         self.job, self.curriculum, self.sink, self.progress = job, curriculum, sink, progress
         self.config = job.algorithm
@@ -154,7 +152,6 @@ class _Stage:
         return job.first_step - 1 + max(done, round(done * most / max(used, 1e-9)))
 
     async def _step(self, step: int) -> dict[str, float]:
-        """Execute one training step; afterwards it is the state's last step."""
         started, cpu_started = time.perf_counter(), time.process_time()
         horizon = self.curriculum.horizon(step, self.state.history)
         tasks = self._tasks_of(step)
@@ -336,7 +333,6 @@ class _Stage:
                 self.sink.credits(trajectory.traj_id, credits.shaped[index].tolist(), advantages.turns[index].tolist())
 
     def _observe(self, batch: Batch) -> None:
-        """Report each group's success rate and length to the sampler."""
         outcomes: dict[str, list[tuple[float, int]]] = {}
         for trajectory, sample in zip(batch.trajectories, batch.samples, strict=True):
             if trajectory.admitted:
@@ -363,7 +359,7 @@ class _Stage:
         self.saved, self.parent = saved, saved.id
 
     def _rewind(self) -> None:
-        """After a restart, void what earlier processes of this stage logged after the step from which training continues."""
+        """After a restart, void what earlier processes of this stage logged after the resumed step."""
         marker = begun_marker(self.job.out_dir)
         # No rewind for a finished stage, which only returns its result: it would void the log of later stages.
         if marker.exists() and not self._over():
@@ -373,7 +369,6 @@ class _Stage:
         marker.touch()
 
     def _check_start(self, continued: bool) -> None:
-        """Refuse a checkpoint that the stage cannot continue."""
         job, step = self.job, self.state.step
         if not continued:
             if job.first_step == 1:
@@ -421,7 +416,6 @@ class _Stage:
         )
 
     def _stage_of(self, step: int) -> str:
-        """Return the stage name of a step in the log."""
         return self.job.stage or self.curriculum.stage_of(max(step, 1))
 
     def _log_skipped(self, folder: Path, reason: str) -> None:

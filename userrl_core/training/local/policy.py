@@ -219,7 +219,6 @@ class LocalPolicy:
         return min(self._max_tokens, row.limit - len(row.sample.ids))
 
     def _sample(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return token, log-probability and entropy per row."""
         greedy = self._temperature == 0.0
         log_BV = torch.log_softmax(logits if greedy else logits / self._temperature, dim=-1)
         prob_BV = log_BV.exp()

@@ -18,7 +18,7 @@ from torch import Tensor
 class Sample:
     """One sampled conversation; four lists of the same length.
 
-    turns: index of the agent turn in which a token was sampled, -1 for tokens of the opening, the environment and the
+    turns: index of the agent turn that sampled the token, -1 for tokens of the opening, the environment and the
     template. logprobs: nats under the sampling distribution (its temperature included), 0 where turns is -1.
     entropies: entropy in nats of the distribution the token was drawn from.
     """

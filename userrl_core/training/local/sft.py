@@ -90,7 +90,6 @@ def new_model(config: ModelConfig, chats: Sequence[Mapping[str, Any]], seed: int
 
 
 def _start(job: SftJob, chats: Sequence[Mapping[str, Any]]) -> tuple[Any, Any, Base | None]:
-    """Return model and tokenizer, and the base model where only adapters are trained."""
     own, lora = own_checkpoint(job), job.sft.lora if job.sft.enabled else None
     start = own or job.init or (Path(job.model.path) if lora and job.model.path else None)
     if start is not None:

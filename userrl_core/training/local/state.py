@@ -86,7 +86,7 @@ class TrainState:
     def restore(self, folder: Path) -> bool:
         """Load the trainer files of a checkpoint. Its model, or the base of its adapters, must already be loaded.
 
-        Returns False when it has none of this kind (after a cold start RL begins with a new optimiser). Raises
+        Returns False without files of this kind (after a cold start RL begins with a new optimiser). Raises
         CheckpointError when the files belong to another model or algorithm.
         """
         trainer = folder / TRAINER

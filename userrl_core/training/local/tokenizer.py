@@ -61,7 +61,7 @@ TEMPLATES: Mapping[Template, str] = {"chatml": TEMPLATE, "lean": LEAN}
 def train_tokenizer(texts: Iterable[str], vocab_size: int, template: Template = "chatml") -> PreTrainedTokenizerFast:
     """Return a tokenizer with at most vocab_size entries, the same for the same texts.
 
-    texts: conversations rendered in this template. Raises TrainingError when there are none.
+    texts: conversations rendered in this template. Raises TrainingError without texts.
     """
     corpus = list(texts)
     if not corpus:
@@ -190,5 +190,4 @@ def _split_pattern() -> str:
 
 
 def _call_parts() -> list[str]:
-    """Return a call's text before the choice, between choice and content, and after the content."""
     return re.split("CHOICE|CONTENT", render_call(InteractCall("CHOICE", "CONTENT")))

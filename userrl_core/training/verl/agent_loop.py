@@ -187,7 +187,6 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
             )
 
     async def _judge_turns(self, trajectory: Trajectory) -> None:
-        """Judge this trajectory's turns while other trajectories are played."""
         if self._judge is None or trajectory.context.phase not in ("train", "baseline"):
             return
         trajectory.judgement = await self._judgement(self._judge, trajectory)
@@ -263,7 +262,6 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         return tokens
 
     async def _reply(self, tokens: _Tokens, request: str, sampling: dict[str, Any]) -> PolicyReply:
-        """Generate one reply and add it to the conversation."""
         prompt = len(tokens.ids)
         began = time.perf_counter()
         try:
@@ -407,7 +405,6 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         return prompt_ids
 
     def _text(self, ids: Sequence[int]) -> str:
-        """Return a sampled reply as text, without its end token."""
         body = ids[:-1] if ids and ids[-1] == self.tokenizer.eos_token_id else ids
         return str(self.tokenizer.decode(body, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
@@ -427,7 +424,7 @@ def _is_trained(trajectory: Trajectory, stage: StageFile) -> bool:
 def _turn_rewards(trajectory: Trajectory, stage: StageFile) -> list[float]:
     """Return the reward per turn with the recipe's optional terms, all on the last turn under assignment trajectory.
 
-    Empty when the trajectory has no score.
+    Empty without a score.
     """
     adjusted = adjusted_rewards(trajectory, stage.terms)
     rewards = [r for r in adjusted if r is not None]

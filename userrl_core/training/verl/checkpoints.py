@@ -77,7 +77,7 @@ def settled(root: Path) -> Path | None:
 
 
 def weights(folder: Path) -> list[Path]:
-    """Return the safetensors files of a checkpoint, sorted; empty when it has none."""
+    """Return the safetensors files of a checkpoint, sorted; empty without any."""
     return sorted(hf_folder(folder).glob("*.safetensors"))
 
 
@@ -92,7 +92,7 @@ def world_size(folder: Path) -> int | None:
 
 
 def weights_hash(folder: Path) -> str:
-    """Return the SHA-256 over the weight files in their order. Raises CheckpointError when there are none."""
+    """Return the SHA-256 over the weight files in their order. Raises CheckpointError without weight files."""
     files = weights(folder)
     if not files:
         raise CheckpointError(f"{folder} holds no Hugging Face weights; the checkpoint is not complete.")

@@ -7,7 +7,7 @@ The list avoids these problems of verl 0.9.1:
   constant after an absolute number of warm-up steps, so a longer run changes nothing.
 - the dataloader's state crashes when data set or batch size change. Rows are read in order, without shuffling, from a
   file with exactly the remaining steps (see `data`), and the saved state is removed.
-- ``rollout_rs`` rewrites the response mask, from which turns are recovered. It stays off.
+- ``rollout_rs`` rewrites the response mask, and turns are recovered from that mask. It stays off.
 - without ``attn_implementation`` every model is loaded with flash attention, which is not part of verl's environment.
 - weights are also saved as a Hugging Face folder, which another number of GPUs, an evaluation or a next stage can load.
 """

@@ -1,7 +1,7 @@
 """Parquet files for verl: tasks for RL (gyms and single-turn problems in one schema) and conversations for SFT.
 
 A stage's training file holds exactly its rows in the order of its steps, ``batch`` rows a step. verl reads them
-without shuffling, so only the recipe decides which task comes in which step. A resumed stage gets a file of the
+without shuffling, so only the recipe assigns tasks to steps. A resumed stage gets a file of the
 remaining steps, so verl's own dataloader state is never needed.
 """
 

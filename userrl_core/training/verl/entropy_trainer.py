@@ -1,8 +1,8 @@
 """A trainer for verl: its synchronous one with the entropy mask.
 
-verl's policy losses never see entropies (`verl.workers.utils.losses.ppo_loss`), but its trainer measures those of all
-sampled tokens before the update. Trainers are registered by name. This one sets the advantage of low-entropy tokens
-to zero before the losses see it. KL term, entropy bonus and critic use all tokens.
+verl's policy losses never see entropies (`verl.workers.utils.losses.ppo_loss`), but its trainer measures the
+entropies of all sampled tokens before the update. Trainers are registered by name. This one sets the advantage of
+low-entropy tokens to zero before the losses see it. KL term, entropy bonus and critic use all tokens.
 
 Only the processes of a stage that uses it load it (``VERL_USE_EXTERNAL_MODULES``).
 """

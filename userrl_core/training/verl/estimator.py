@@ -2,7 +2,7 @@
 
 verl passes two matrices, rewards and response mask, and one group id per row. Turns are recovered as runs of ones in
 the mask, because context always separates two agent messages. A turn's raw reward is the sum over its tokens, because
-the agent loop places it on the last one. A row without any turn has no score: a null-reward trajectory, whose mask
+the agent loop places it on the last one. A row without any turn lacks a score: a null-reward trajectory, whose mask
 the agent loop sets to zero, or padding. It counts in no mean and carries no gradient.
 
 Shape suffixes: N rows, L response tokens.
@@ -116,9 +116,7 @@ def read_batch(rewards_NL: torch.Tensor, mask_NL: torch.Tensor, config: Any, ind
 
 
 def read_config(config: Any) -> tuple[CreditConfig, str | None]:
-    """Return credit settings and the stage file's path from verl's algorithm block; defaults where it has no
-    ``userrl`` entry.
-    """
+    """Return credit settings and the stage file's path from verl's algorithm block; defaults without a ``userrl`` entry."""
     block = config.get(NAME) if config is not None else None
     values: dict[str, Any] = {str(key): block[key] for key in block} if isinstance(block, Mapping) or block else {}
     stage_file = values.pop("stage_file", None)

@@ -33,7 +33,7 @@ HEARTBEATS = "alive"
 """Folder of the workers' heartbeats, in the stage's folder."""
 
 OUTAGES = "outages.jsonl"
-"""File in which rollout workers report a served user that is down, in the stage's folder."""
+"""File in the stage's folder for workers' reports of a served user that is down."""
 
 
 class SinkSpec(Settings):
@@ -46,7 +46,7 @@ class SinkSpec(Settings):
     """Keyword options."""
 
     def open(self) -> Sink:
-        """Return this process's sink, the same one for the same spec. Raises ConfigError when there is no such entry point."""
+        """Return this process's sink, the same one for the same spec. Raises ConfigError for an unknown entry point."""
         return _open(self.name, json.dumps(self.options, sort_keys=True))
 
 

@@ -177,7 +177,6 @@ def check_sft_memory(job: VerlSftJob, model: str | Path) -> tuple[str, str]:
 
 
 def _state(shape: ModelShape, lora: LoraSettings | None) -> int:
-    """Return the bytes of the policy's weights, gradients and moments on all GPUs together."""
     adapters = shape.adapters(lora)
     return 4 * shape.parameters + 16 * adapters if adapters else 16 * shape.parameters
 
@@ -189,7 +188,6 @@ def _gathered(shape: ModelShape) -> float:
 
 
 def _pass(shape: ModelShape, tokens: int) -> tuple[float, float]:
-    """Return the GB of activations and of logits in one forward and backward pass."""
     # Checkpointed: one hidden state a layer, and the working set of the layer that is being computed again.
     working = 18 * shape.hidden + 8 * shape.mlp
     activations = tokens * (2 * shape.hidden * shape.layers + working) / GB

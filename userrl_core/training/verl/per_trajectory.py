@@ -34,7 +34,7 @@ def estimate_rloo(
     """Return the score minus the mean of the other scores in the group, on every token of a trajectory; advantages
     and returns alike, [N, L].
 
-    Arguments are those of `estimator.estimate`. A trajectory whose group has no other score gets zero, as in a group
+    Arguments as in `estimator.estimate`. A trajectory without other scores in its group gets zero, as in a group
     without a signal.
     """
     batch = read_batch(token_level_rewards, response_mask, config, index)
@@ -64,8 +64,8 @@ def estimate_reinforce_pp(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return discounted rewards to go, whitened over the batch's tokens, and the same before whitening, [N, L] each.
 
-    Arguments are those of `estimator.estimate`; ``config.gamma`` discounts per token. A batch with fewer than two
-    agent tokens has no deviation: all zero.
+    Arguments as in `estimator.estimate`; ``config.gamma`` discounts per token. With fewer than two agent tokens in
+    the batch there is a zero deviation: all zero.
     """
     batch = read_batch(token_level_rewards, response_mask, config, index)
     scored = [row for row, spans in zip(batch.rows, batch.spans, strict=True) if spans]
@@ -87,9 +87,8 @@ def estimate_remax(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the score minus the task's greedy score, on every token of a trajectory; advantages and returns alike, [N, L].
 
-    Arguments are those of `estimator.estimate`. verl's synchronous trainer plays no greedy conversations: the agent
-    loops do, and send the scores to the credit actor. Where the greedy conversation has no score, the group has no
-    advantage.
+    Arguments as in `estimator.estimate`. verl's synchronous trainer plays no greedy conversations: the agent
+    loops do, and send the scores to the credit actor. Without a greedy score, the group gets zero advantage.
     """
     batch = read_batch(token_level_rewards, response_mask, config, index)
     known = take_baselines(batch.groups)

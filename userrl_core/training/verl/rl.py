@@ -73,8 +73,6 @@ def run_rl(job: VerlJob, curriculum: Curriculum, sink: Sink, progress: Progress 
 
 
 class _StageStart:
-    """One start of a stage."""
-
     def __init__(self, job: VerlJob, curriculum: Curriculum, sink: Sink, progress: Progress | None) -> None:
         self.computed = job.cluster.device == "cuda" and (job.init / "config.json").is_file()
         job = settle(job, job.init) if self.computed else job
@@ -110,7 +108,6 @@ class _StageStart:
         return self._result()
 
     def _prepare(self, plan: StepPlan) -> None:
-        """Write the files that the processes of the stage read."""
         from userrl_core.training.local.model import check_elsewhere
 
         job, folder = self.job, self.folder
@@ -131,7 +128,6 @@ class _StageStart:
             files.forget_dataloader(self.resume.path)
 
     def _train(self) -> None:
-        """Run verl and report its progress."""
         job = self.job
         count = len(list(self.folder.glob("metrics-*.jsonl")))
         metrics = GrowingLines(self.folder / f"metrics-{count}.jsonl")
@@ -207,7 +203,6 @@ class _StageStart:
         return processes.last_words(self.folder / "output.txt")
 
     def _step(self, step: int, data: Mapping[str, Any], stats: Mapping[str, Any] | None) -> None:
-        """Process a complete step: its numbers, its gates, its checkpoint."""
         job = self.job
         check_losses({name: data[name] for name in LOSSES if name in data}, job.stage, step)
         score = validation_score(data, job.validation)

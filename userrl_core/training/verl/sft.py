@@ -69,7 +69,6 @@ def run_sft(job: VerlSftJob, sink: Sink, progress: Progress | None = None) -> St
 
 
 def _untrained(model: str) -> StageResult:
-    """Return the unchanged model, for a recipe without a cold start."""
     parts = sorted(Path(model).glob("*.safetensors")) if Path(model).is_dir() else []
     sha256 = files.hash_of(parts) if parts else hashlib.sha256(model.encode()).hexdigest()
     return StageResult(checkpoint=Path(model), id=f"base-{sha256[:12]}", sha256=sha256, step=0)

@@ -79,8 +79,8 @@ def plan_steps(folder: Path, curriculum: Curriculum, first: int, last: int, batc
 def refuse_stage(stage_of: Callable[[int, History], object], first: int, last: int) -> None:
     """Raise ConfigError in advance where `plan_steps` would for these steps.
 
-    stage_of: the source of a step's tasks, given a history. When a stage begins, all earlier steps are recorded and
-    none of its own.
+    stage_of: the source of a step's tasks, given a history. When a stage begins, all earlier steps are recorded, but
+    not its own.
     """
     before: list[dict[str, float | None]] = [{"step": float(step), "success": 0.0} for step in range(1, first)]
     for step in range(first, last + 1):

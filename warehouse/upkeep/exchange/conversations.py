@@ -238,7 +238,7 @@ def _trajectory(each: ExportedConversation) -> Trajectory:
 
 
 def _call(row: Mapping[str, Any]) -> ModelCall:
-    """Return a stored call. A call of an earlier version has no prompt, and its tokens are the server's count."""
+    """Return a stored call. A call of an earlier version lacks a prompt, and its tokens are the server's count."""
     known = {field.name: row[field.name] for field in fields(ModelCall) if field.name in row}
     prompt = orjson.loads(row["prompt"]) if row.get("prompt") else None
     return ModelCall(**known | {"prompt": prompt, "estimated": bool(row.get("estimated"))})

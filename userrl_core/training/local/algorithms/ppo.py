@@ -140,7 +140,6 @@ def _values(critic: Critic, samples: Sequence[Sample], micro_batch: int) -> list
 
 
 def _whiten(rows: Sequence[Tokens], trains: np.ndarray) -> list[Tokens]:
-    """Normalise to mean 0 and standard deviation 1 over all training tokens of the batch."""
     kept = [row for row, train in zip(rows, trains, strict=True) if train]
     if not kept:
         return [np.zeros_like(row) for row in rows]

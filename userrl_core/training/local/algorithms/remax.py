@@ -34,14 +34,13 @@ def remax(batch: Batch, credits: Credits, config: CreditConfig) -> Advantages:
 
 
 def baseline_metrics(baselines: np.ndarray) -> dict[str, float]:
-    """Return the metrics of a step's greedy conversations. baselines: their scores, NaN where there is no score."""
+    """Return the metrics of a step's greedy conversations. baselines: their scores, NaN without a score."""
     known = baselines[np.isfinite(baselines)]
     metrics = {"credit/baseline_missing/count": float(len(baselines) - len(known))}
     return metrics | ({"credit/baseline/mean": float(known.mean())} if known.size else {})
 
 
 def _repeated(group_N: np.ndarray) -> np.ndarray:
-    """Return True for every trajectory of a group except its first."""
     repeated = np.ones(len(group_N), dtype=np.bool_)
     repeated[np.unique(group_N, return_index=True)[1]] = False
     return repeated

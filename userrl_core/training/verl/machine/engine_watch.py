@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 GRACE = 10.0
-"""Seconds after the engine's last output in which verl may end by itself with a better error message."""
+"""Seconds that verl has, after the engine's last output, to end by itself with a better error message."""
 
 DIED = re.compile(
     r"EngineCore (?:failed to start|encountered (?:a fatal error|an issue))"
@@ -44,7 +44,6 @@ class EngineWatch:
         return self._died[1]
 
     def _new_lines(self) -> list[str]:
-        """Return complete lines that were added since the last call."""
         try:
             if self._output.stat().st_size <= self._at:
                 return []

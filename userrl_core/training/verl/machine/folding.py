@@ -17,7 +17,7 @@ ADAPTED = "lora_train_meta.json"
 
 
 def fold_adapters(model: Path) -> None:
-    """Fold the adapters of this Hugging Face folder into its weights. Does nothing where there are none left.
+    """Fold the adapters of this Hugging Face folder into its weights. Does nothing without adapters.
 
     The folder is replaced by a complete one, so that a kill leaves no mixture.
     """

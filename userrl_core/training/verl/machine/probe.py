@@ -27,7 +27,7 @@ VERL = "0.9.1"
 
 
 class Missing(Exception):
-    """The result of a failed check: what is missing, and the next step."""
+    """A failed check, with the missing item and the next step."""
 
 
 def main() -> int:

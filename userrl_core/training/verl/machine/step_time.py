@@ -155,7 +155,7 @@ def _forward(shape: ModelShape, length: int) -> float:
 def _played(
     served: ServedCopies, card: GpuCard, conversations: int, talk: ConversationTokens, spoken: int, read: int = 0
 ) -> float:
-    """Return the seconds in which an engine generates ``spoken`` tokens a turn in all conversations and reads
+    """Return the seconds that an engine takes to generate ``spoken`` tokens a turn in all conversations and to read
     everything else once.
 
     Decoding reads the weights once a step for all conversations that fit the cache at once, and each one's cache. The
