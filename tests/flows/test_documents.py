@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
+import inspect
 import re
 import shlex
 from collections.abc import Iterator
@@ -13,6 +15,7 @@ import pytest
 import yaml
 from typer.main import get_command
 
+import userrl
 from curricula import load
 from flows.cli.main import COMMANDS, app
 from tests.warehouse.makers import play
@@ -21,7 +24,7 @@ from userrl_core.served.client import ChatServer
 from warehouse import TurnLog, open_warehouse
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").glob("*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*.md")])
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 OURS = ("userrl", "make", "python", "pytest", "prefect")
 OURS_TO_IMPORT = ("benchmarks", "flows", "scripts", "studies", "tests", "userrl", "warehouse")
@@ -169,6 +172,24 @@ def test_every_picture_is_shown_on_a_page() -> None:
         for target in re.findall(r"!\[[^]]*\]\(([^)\s]+)\)", document.read_text())
     }
     assert shown == set((ROOT / "docs").glob("*.png"))
+
+
+def test_every_call_of_the_library_on_a_page_has_arguments_that_it_takes() -> None:
+    blocks = [
+        block for page in DOCUMENTS for block in re.findall(r"^```python.*?\n(.*?)^```", page.read_text(), re.M | re.S)
+    ]
+    calls = [
+        (node.func.attr, {keyword.arg for keyword in node.keywords})
+        for block in blocks
+        for node in ast.walk(ast.parse(block))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and ast.unparse(node.func.value) == "userrl"
+    ]
+    assert len(calls) > 6
+    for name, keywords in calls:
+        parameters = inspect.signature(getattr(userrl, name)).parameters
+        assert name == "sql" or keywords <= set(parameters), name
 
 
 def test_every_recipe_on_a_page_loads(tmp_path: Path) -> None:
