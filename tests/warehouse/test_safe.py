@@ -140,9 +140,23 @@ def test_packed_sealed_and_live_rows_are_all_in_the_answer(root: Path) -> None:
     assert ask(root, "SELECT count(*) FROM turns").rows == [[5]]
 
 
-def test_the_limits_are_those_of_the_connection_that_asks(root: Path) -> None:
-    settings = "SELECT current_setting('max_execution_time') > 0, current_setting('python_enable_replacements')"
-    assert ask(root, settings).rows == [[True, False]]
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT reverse(current_setting('allowed_paths')[1])",
+        "SELECT parse_path(current_setting('allowed_paths')[1])",
+        "SELECT reverse(value)::INT FROM duckdb_settings()",
+        "SELECT * FROM duckdb_settings",
+        'SELECT parse_path(value) FROM "duckdb_settings"()',
+        "SELECT \"current_setting\"('secret_directory')",
+        "PRAGMA database_list",
+    ],
+)
+def test_settings_are_closed_since_they_hold_paths_of_this_machine(root: Path, text: str) -> None:
+    with pytest.raises(Refused) as refusal:
+        ask(root, text)
+    assert str(root.parent) not in str(refusal.value)
+    assert str(root.parent)[::-1] not in str(refusal.value)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +164,6 @@ def test_the_limits_are_those_of_the_connection_that_asks(root: Path) -> None:
     [
         "SELECT path FROM duckdb_databases()",
         "SELECT sql FROM duckdb_views() WHERE schema_name = 'store' ORDER BY ALL",
-        "SELECT [value, name] FROM duckdb_settings()",
         "EXPLAIN ANALYZE SELECT * FROM turns",
         "SELECT * FROM checkpoints",
     ],
