@@ -242,6 +242,11 @@ class Recipe(Settings):
             )
         if self.cold_start.enabled and self.cold_start.lora is not None and self.model.path is None:
             raise ValueError(NO_ADAPTERS)
+        if self.model.calls == "lean" and (self.cold_start.lora or self.algorithm.lora):
+            raise ValueError(
+                "model.calls lean adds tokens whose embeddings have to be trained, and adapters do not train them; set it to "
+                "json or line, or lora to null"
+            )
         return self
 
     @cached_property

@@ -196,6 +196,12 @@ def _refuse_settings(recipe: Recipe, backend: Backend, init_from: str, trained: 
             f"verl trains a checkpoint, and profile {recipe.profile} makes a model from scratch; set model.path, or take a "
             "profile such as qwen3-8b.",
         )
+    if backend == "verl" and recipe.model.calls != "json":
+        raise _Refusal(
+            "backend",
+            f"model.calls {recipe.model.calls} changes the model's tokenizer before training, which only the local backend "
+            "does; set it to json, or backend to local.",
+        )
     if backend == "verl" and recipe.evolve is not None:
         raise _Refusal(
             "backend",

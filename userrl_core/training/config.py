@@ -18,6 +18,7 @@ from userrl_core.gyms.prompt import PromptStyle
 from userrl_core.settings import MOST, Count, Settings
 
 Template = Literal["chatml", "lean"]
+CallForm = Literal["json", "lean", "line"]
 Projection = Literal["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 MOST_WEIGHTS = 10**9
 """Maximum weights of a model from scratch. A machine with one process has neither memory nor data for more."""
@@ -65,6 +66,10 @@ class ModelConfig(Settings):
     template: Template = "chatml"
     """From scratch: chatml (Qwen's format, about 14 tokens a turn) or lean (about 5; brief prompts only)."""
 
+    calls: CallForm = "json"
+    """How a checkpoint writes its calls: json (a Hermes tool call, about 40 tokens), lean (3 or 4 tokens that are added to
+    its vocabulary; needs a longer cold start) or line (``action: content``). What is stored is the same for all three."""
+
     thinking: bool | None = None
     """Turns a checkpoint's thinking on or off (Qwen3's enable_thinking); none follows its chat template. Thinking
     tokens count towards max_tokens, and a reply cut while thinking ends the conversation.
@@ -92,6 +97,10 @@ class ModelConfig(Settings):
             raise ValueError(f"head_dim {self.head_dim} must be even: positions rotate pairs of numbers.")
         if self.thinking is not None and self.path is None:
             raise ValueError("thinking is for checkpoints that can think; set model.path, or model.thinking to null.")
+        if self.calls != "json" and self.path is None:
+            raise ValueError(
+                f"calls {self.calls} is for a checkpoint; set model.path, or take model.template lean for a model from scratch."
+            )
         if self.template == "lean" and (self.path is not None or self.prompt_style != "brief"):
             raise ValueError(
                 "the lean template is for models from scratch with brief prompts; set model.path to null and "

@@ -14,7 +14,8 @@ from typing import Any
 
 from userrl_core.errors import TrainingError
 from userrl_core.records import Message
-from userrl_core.training.local.tokenizer import rendered
+from userrl_core.training.local.calls import from_line, has_tool_role, ignores_tools, to_line, with_syntax
+from userrl_core.training.local.tokenizer import LINE_MARK, TEMPLATES, rendered
 
 _REPLY = "reply-marker-7f3a"
 _OBSERVATION = "answer-marker-7f3a"
@@ -63,7 +64,10 @@ class ChatFormat:
         self._text_of = lru_cache(_REMEMBERED)(self._decoded)
         if tokenizer.eos_token_id is None:
             raise TrainingError("This tokenizer has no end-of-turn token; set its eos_token.")
-        between = self._between("tool")
+        self._line = str(tokenizer.chat_template).startswith(LINE_MARK)
+        # Such a model has never been shown a call, and the template would render the role of an observation as it is.
+        self._tells_syntax = tokenizer.chat_template not in TEMPLATES.values() and ignores_tools(tokenizer)
+        between = None if self._tells_syntax and not has_tool_role(tokenizer) else self._between("tool")
         between = between or self._between("user")
         if between is None:
             raise TrainingError(
@@ -74,11 +78,14 @@ class ChatFormat:
     def opening(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> list[int]:
         """Return the ids up to the agent's first reply."""
         safe = [{**message, "content": harmless(str(message["content"]), self._control)} for message in messages]
+        if tools and self._tells_syntax:
+            return self._encode(rendered(self.tokenizer, with_syntax(safe, tools, "line" if self._line else "json")))
         return self._encode(rendered(self.tokenizer, safe, list(tools) or None))
 
     def reply(self, text: str) -> list[int]:
         """Return the ids of a demonstrated (not sampled) reply with its end token, for supervised training."""
-        return [*self._encode(harmless(text.removesuffix(self._ending), self._control)), self.end_id]
+        text = to_line(text) if self._line else text.removesuffix(self._ending)
+        return [*self._encode(harmless(text, self._control)), self.end_id]
 
     def after_reply(self, observation: str) -> list[int]:
         """Return the ids between a reply's end token and the next reply: the environment's observation."""
@@ -93,6 +100,8 @@ class ChatFormat:
         body = self.tokenizer.decode(
             list(ids[:-1] if ended else ids), skip_special_tokens=False, clean_up_tokenization_spaces=False
         )
+        if ended and self._line:
+            return from_line(body)
         return f"{body}{self._ending}" if ended else str(body)
 
     def chat(self, chat: Mapping[str, Any], cutoff: int | None = None) -> Encoded:

@@ -15,7 +15,7 @@ from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 from userrl_core.errors import CheckpointError
 from userrl_core.training.chat_template import refuse_endless
 from userrl_core.training.config import ModelConfig
-from userrl_core.training.local.tokenizer import TEMPLATES
+from userrl_core.training.local.tokenizer import OURS
 from userrl_core.training.model_files import check_attention, check_files, local_folder, template_of
 
 disable_progress_bar()  # a trainer's output shows its steps only
@@ -98,7 +98,7 @@ def check_elsewhere(path: str | Path) -> None:
     check_files(folder)
     check_attention(folder)
     template = template_of(folder)
-    if template is not None and template not in TEMPLATES.values():
+    if template is not None and template not in OURS:
         refuse_endless(template, str(folder))
     for file in sorted(folder.glob("*.safetensors")):
         with safe_open(file, framework="pt") as tensors:

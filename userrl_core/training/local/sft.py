@@ -19,6 +19,7 @@ from userrl_core.seeding import derive_seed
 from userrl_core.sink import Sink
 from userrl_core.training.config import ModelConfig, SftConfig
 from userrl_core.training.jobs import SftJob, StageResult
+from userrl_core.training.local.calls import set_form
 from userrl_core.training.local.chat import ChatFormat, Encoded
 from userrl_core.training.local.fit import fit, own_checkpoint, shuffled_batches
 from userrl_core.training.local.logprobs import token_logprobs
@@ -84,7 +85,9 @@ def learning_rate(config: SftConfig, number: int, total: int) -> float:
 def new_model(config: ModelConfig, chats: Sequence[Mapping[str, Any]], seed: int, device: str) -> tuple[Any, Any]:
     """Return model and tokenizer of a new run: from the configured path, or from scratch."""
     if config.path is not None:
-        return load_model(config.path, config, device), load_tokenizer(config.path, config.thinking)
+        model, tokenizer = load_model(config.path, config, device), load_tokenizer(config.path, config.thinking)
+        set_form(model, tokenizer, config.calls)
+        return model, tokenizer
     tokenizer = train_tokenizer(render(chats, config.template), config.vocab_size, config.template)
     return build_model(config, tokenizer, derive_seed(seed, "weights"), device), tokenizer
 

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from userrl_core.errors import CheckpointError
 from userrl_core.training.config import LoraSettings, ModelConfig
 from userrl_core.training.finite import check_losses, strayed
+from userrl_core.training.local.calls import set_form
 from userrl_core.training.local.checkpoint import STATE, read_checkpoint, read_json
 from userrl_core.training.local.lora import ADAPTER, Base, folded, load_adapter
 from userrl_core.training.local.model import load_model
@@ -129,7 +130,9 @@ def load_checkpoint(path: Path, config: ModelConfig, device: str) -> tuple[Any, 
     hub_name = len(path.parts) == 2 and not path.is_absolute() and not path.exists()
     if not hub_name and ((path / STATE).exists() or not (path / "config.json").exists()):
         read_checkpoint(path)
-    return load_model(path, config, device), load_tokenizer(path, config.thinking)
+    model, tokenizer = load_model(path, config, device), load_tokenizer(path, config.thinking)
+    set_form(model, tokenizer, config.calls)
+    return model, tokenizer
 
 
 def load_start(

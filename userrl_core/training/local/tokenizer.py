@@ -55,7 +55,20 @@ LEAN = """\
 """
 """A template that marks only the change of speaker. The start token hands the turn to the agent; the end token takes it back."""
 
+PLAIN = """\
+{%- for message in messages %}
+{{- '<|im_start|>' + ('user' if message.role == 'tool' else message.role) + '\\n' + message.content + '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}
+"""
+"""ChatML without tools and without a default system message, for pretrained models whose template knows no tools."""
+
+LINE_MARK = "{#- calls: line -#}\n"
+"""First line of a chat template whose model writes calls in one line (see `calls`)."""
+
 TEMPLATES: Mapping[Template, str] = {"chatml": TEMPLATE, "lean": LEAN}
+OURS = frozenset({TEMPLATE, LEAN, PLAIN, LINE_MARK + PLAIN})
+"""Templates that end, so that no watch is needed."""
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int, template: Template = "chatml") -> PreTrainedTokenizerFast:
@@ -69,7 +82,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, template: Template = 
     tokenizer = _bpe(corpus, vocab_size) if template == "chatml" else _words(corpus, vocab_size)
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
-        eos_token=END if template == "chatml" else _call_parts()[2] + END,
+        eos_token=END if template == "chatml" else call_parts()[2] + END,
         pad_token=PAD,
         chat_template=TEMPLATES[template],
         clean_up_tokenization_spaces=False,
@@ -103,7 +116,7 @@ def _words(corpus: list[str], vocab_size: int) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE(vocab={byte: index for index, byte in enumerate(alphabet)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
-    head, middle, tail = _call_parts()
+    head, middle, tail = call_parts()
     tokenizer.add_special_tokens([PAD, START, END, tail + END])
     heads = [f"{head}{choice}{middle}" for choice in CHOICES]
     tokenizer.add_tokens([AddedToken(text, normalized=False) for text in heads])
@@ -150,7 +163,7 @@ def load_tokenizer(path: str | Path, thinking: bool | None = None) -> Any:
 
 def _check_template(tokenizer: Any, path: str | Path) -> None:
     """Raise CheckpointError for a foreign template that does not end or cannot render one user message."""
-    if tokenizer.chat_template in TEMPLATES.values():
+    if tokenizer.chat_template in OURS:
         return
     refuse_endless(tokenizer.chat_template, str(path))
     try:
@@ -175,7 +188,7 @@ def rendered(tokenizer: Any, messages: Sequence[Mapping[str, Any]], tools: Any =
             tokenizer.apply_chat_template(list(messages), tools=tools, add_generation_prompt=True, tokenize=False)
         )
 
-    if tokenizer.chat_template in TEMPLATES.values():  # ours end, and are rendered too often for a watch
+    if tokenizer.chat_template in OURS:  # ours end, and are rendered too often for a watch
         return render_once()
     return within(SECONDS, too_long, render_once)
 
@@ -184,10 +197,11 @@ def _split_pattern() -> str:
     """Return the pattern of pre-tokens: fixed parts of calls and responses first, then words, single digits,
     punctuation, white space.
     """
-    head, middle, tail = map(re.escape, _call_parts())
+    head, middle, tail = map(re.escape, call_parts())
     fixed = [head, middle, tail, r"user\n<tool_response>\n", r"\n</tool_response>", r"(?:system|user|assistant)\n"]
     return "|".join([*fixed, r" ?[A-Za-z]+", r" ?[0-9]", r" ?[^\sA-Za-z0-9\"]+", r"\"", r"\s+"])
 
 
-def _call_parts() -> list[str]:
+def call_parts() -> list[str]:
+    """Return a call's text before the choice, between choice and content, and after the content."""
     return re.split("CHOICE|CONTENT", render_call(InteractCall("CHOICE", "CONTENT")))
