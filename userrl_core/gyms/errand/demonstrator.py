@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import random
 
+from userrl_core.gyms.errand.english import ACTS
 from userrl_core.gyms.errand.gym import DONE, NO, OK, ErrandConfig
+from userrl_core.gyms.wording import Wordings
 from userrl_core.interact import CHOICES, InteractCall
 from userrl_core.records import Task
+
+TERSE = {
+    sentence: terse
+    for terse, act in ((NO, ACTS["no"]), (OK, ACTS["ok"]), (DONE, ACTS["done"]))
+    for sentence in (*act.train, *act.test)
+}
+"""The gym's English answers, and the terse ones that they stand for."""
 
 
 class ErrandDemonstrator:
@@ -19,17 +28,20 @@ class ErrandDemonstrator:
         self._chain: list[str] = task.payload["chain"]
         self._rng = rng
         self._skill = skill if len(self._chain) - 1 <= config.demonstrator_depth else 0.0
+        self._words = Wordings(ACTS, task) if config.wording == "english" else None
         self._asked, self._held = 0, len(self._chain)
         self._last: InteractCall | None = None
 
     def act(self, observation: str) -> InteractCall:
         """Return the next call, after learning from the last observation."""
-        self._learn(observation)
+        self._learn(observation if self._words is None else TERSE.get(observation, observation))
         if self._rng.random() < self._skill:
             self._last = self._next()
         else:
             mentioned = self._chain[: self._asked + 1]
             self._last = InteractCall(self._rng.choice(CHOICES), self._rng.choice(mentioned))
+        if self._words is not None and self._last.choice == "action":
+            return InteractCall("action", self._words.say("ask", thing=self._last.content))
         return self._last
 
     def _next(self) -> InteractCall:

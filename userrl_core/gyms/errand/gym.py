@@ -10,11 +10,14 @@ goal earns everything (`ErrandConfig.reward`). The score is whether the goal was
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar, Literal, Protocol
 
 from userrl_core.gyms.base import Gym, GymConfig, Reply, RewardBounds
+from userrl_core.gyms.errand.english import ACTS
 from userrl_core.gyms.errand.rule_user import RuleErrandUser
 from userrl_core.gyms.lazy import lazily
+from userrl_core.gyms.wording import Wordings, with_article
 from userrl_core.interact import InteractCall
 from userrl_core.records import Task
 
@@ -40,6 +43,9 @@ class ErrandConfig(GymConfig):
 
     demonstrator_depth: int = 8
     """Deepest task that the scripted demonstrator can do. In deeper tasks it acts at random."""
+
+    wording: Literal["terse", "english"] = "terse"
+    """terse: one word a message. english: sentences in several wordings (`english`)."""
 
 
 class ErrandGym(Gym[ErrandConfig]):
@@ -86,43 +92,48 @@ class ErrandGym(Gym[ErrandConfig]):
         """Number of chain links asked about in order. The thing after them has been mentioned."""
         self._held = len(self._chain)
         """Index of the highest link held; the chain's length if none is held."""
-        return f"I would like to have a {self._chain[0]}."
+        self._words = Wordings(ACTS, self.task) if self.config.wording == "english" else None
+        thing = with_article(self._chain[0])
+        self._opening = self._say(f"I would like to have a {self._chain[0]}.", "opening", thing=thing)
+        return self._opening
 
     def brief(self) -> str:
-        """Return the wanted thing in one word."""
-        return self._chain[0]
+        """Return the wanted thing in one word; in English the opening."""
+        return self._chain[0] if self._words is None else self._opening
 
     async def action(self, content: str) -> Reply:
         """Ask what a thing is made of."""
         link = self._link(content)
         if link is None:
-            return Reply(NO)
+            return Reply(self._say(NO, "no"))
         part = self._chain[link + 1] if link + 1 < len(self._chain) else None
         reward = self._share() if link == self._asked else 0.0
         said = await self.user.needs(self._chain[link], part)
+        if isinstance(self.user, RuleErrandUser):
+            said = self._say(said, "raw" if part is None else "part", part=with_article(part) if part else "")
         self._asked = max(self._asked, link + 1)
         return Reply(said, reward)
 
     async def search(self, content: str) -> Reply:
         """Fetch a raw thing."""
         if self._link(content) != len(self._chain) - 1:
-            return Reply(NO)
+            return Reply(self._say(NO, "no"))
         reward = self._share() if self._held == len(self._chain) else 0.0
         self._held = min(self._held, len(self._chain) - 1)
-        return Reply(OK, reward)
+        return Reply(self._say(OK, "ok"), reward)
 
     async def answer(self, content: str) -> Reply:
         """Make a thing from the one below it in the chain, if the agent holds that."""
         link = self._link(content)
         if link is None or link + 1 < self._held or link + 1 == len(self._chain):
-            return Reply(NO)
+            return Reply(self._say(NO, "no"))
         if link + 1 > self._held:
-            return Reply(OK)  # made before
+            return Reply(self._say(OK, "ok"))  # made before
         self._held = link
         if link > 0:
-            return Reply(OK, self._share())
+            return Reply(self._say(OK, "ok"), self._share())
         goal = 1.0 - (self.config.shared if self.config.reward == "dense" else 0.0)
-        return Reply(DONE, goal + self._share(), done=True)
+        return Reply(self._say(DONE, "done"), goal + self._share(), done=True)
 
     def score(self) -> float | None:
         """Return 1.0 once the thing is made."""
@@ -132,7 +143,13 @@ class ErrandGym(Gym[ErrandConfig]):
         """Return the chain index of a named thing; None if it was not mentioned yet."""
         name = content.strip().lower()
         mentioned = self._chain[: self._asked + 1]
+        if self._words is not None:
+            name = " ".join(thing for thing in mentioned if thing in re.findall(r"[a-z]+", name))
         return mentioned.index(name) if name in mentioned else None
+
+    def _say(self, terse: str, act: str, **words: str) -> str:
+        """Return a message as the wording says it."""
+        return terse if self._words is None else self._words.say(act, **words)
 
     def _share(self) -> float:
         return self.config.shared / (2 * len(self._chain)) if self.config.reward == "dense" else 0.0

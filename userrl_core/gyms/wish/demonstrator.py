@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import random
+import re
 
+from userrl_core.gyms.wish.english import ACTS
 from userrl_core.gyms.wish.gym import WishConfig
 from userrl_core.gyms.wish.tasks import COLOURS, OPTIONS
+from userrl_core.gyms.wording import Wordings
 from userrl_core.interact import CHOICES, InteractCall
 from userrl_core.records import Task
 
@@ -22,6 +25,7 @@ class WishDemonstrator:
         self._best: str = task.payload["best"]
         self._rng = rng
         self._skill = skill if len(self._wished) <= config.demonstrator_size else 0.0
+        self._words = Wordings(ACTS, task) if config.wording == "english" else None
         self._told: set[str] = set()
         self._shown: list[str] = []
         self._last: InteractCall | None = None
@@ -30,6 +34,8 @@ class WishDemonstrator:
         """Learn from the last observation and return the next call."""
         self._learn(observation.lower())
         self._last = self._next() if self._rng.random() < self._skill else self._any()
+        if self._words is not None and self._last.choice == "action":
+            return InteractCall("action", self._words.say("ask", garment=self._last.content))
         return self._last
 
     def _next(self) -> InteractCall:
@@ -52,4 +58,4 @@ class WishDemonstrator:
         if self._last.choice == "action" and any(colour in observation for colour in COLOURS):
             self._told.add(self._last.content)
         if self._last.choice == "search":
-            self._shown = [option for option in OPTIONS if option in observation.split(",")]
+            self._shown = [option for option in OPTIONS if option in re.findall(r"[a-z]+", observation)]

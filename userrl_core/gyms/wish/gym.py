@@ -13,14 +13,16 @@ whether the best option was chosen.
 from __future__ import annotations
 
 import re
-from typing import ClassVar, Protocol
+from typing import ClassVar, Literal, Protocol
 
 from pydantic import Field
 
 from userrl_core.gyms.base import Gym, GymConfig, Reply, RewardBounds
 from userrl_core.gyms.lazy import lazily
+from userrl_core.gyms.wish.english import ACTS
 from userrl_core.gyms.wish.rule_user import RuleWishUser
 from userrl_core.gyms.wish.tasks import GARMENTS, OPTIONS
+from userrl_core.gyms.wording import Wordings, listed, with_article
 from userrl_core.interact import InteractCall
 from userrl_core.records import Task
 
@@ -47,6 +49,9 @@ class WishConfig(GymConfig):
 
     demonstrator_size: int = 5
     """Most garments that the scripted demonstrator can handle. With more it acts at random."""
+
+    wording: Literal["terse", "english"] = "terse"
+    """terse: one word a message. english: sentences in several wordings (`english`)."""
 
 
 class WishGym(Gym[WishConfig]):
@@ -90,19 +95,25 @@ class WishGym(Gym[WishConfig]):
         self._wished: dict[str, str] = self.task.payload["wished"]
         self._told: set[str] = set()
         self._chosen: str | None = None
-        return f"I need an outfit: {', '.join(self._wished)}."
+        self._words = Wordings(ACTS, self.task) if self.config.wording == "english" else None
+        garments = listed([with_article(garment) for garment in self._wished])
+        self._opening = self._say(f"I need an outfit: {', '.join(self._wished)}.", "opening", garments=garments)
+        return self._opening
 
     def brief(self) -> str:
-        """Return the garments only."""
-        return ",".join(self._wished)
+        """Return the garments only; in English the opening."""
+        return ",".join(self._wished) if self._words is None else self._opening
 
     async def action(self, content: str) -> Reply:
         """Ask about the one garment that the text names."""
         named = [garment for garment in GARMENTS if garment in re.findall(r"[a-z]+", content.lower())]
         if len(named) != 1:
-            return Reply(UNREAD)
+            return Reply(self._say(UNREAD, "unread"))
         garment = named[0]
         said, out = await self.user.colour(garment, self._wished.get(garment), garment in self._told)
+        if isinstance(self.user, RuleWishUser):
+            act = "colour" if out else "hesitates" if garment in self._wished else "anything"
+            said = self._say(said, act, garment=garment, colour=said)
         new = out and garment in self._wished and garment not in self._told
         if new:
             self._told.add(garment)
@@ -113,22 +124,27 @@ class WishGym(Gym[WishConfig]):
         """List the options that agree with the told colours, in the task's own order."""
         wrong = self.task.payload["wrong"]
         out = {wrong[garment] for garment in self._told}
-        return Reply(
-            ",".join(option for option in self.task.payload["order"] if option not in out), info=self._shares()
-        )
+        options = [option for option in self.task.payload["order"] if option not in out]
+        return Reply(self._say(",".join(options), "shown", options=listed(options)), info=self._shares())
 
     async def answer(self, content: str) -> Reply:
         """Choose an option and end the conversation."""
         option = content.strip().lower()
+        if self._words is not None:
+            option = " ".join(word for word in re.findall(r"[a-z]+", option) if word in OPTIONS)
         if option not in OPTIONS:
-            return Reply(UNREAD, info=self._shares())
+            return Reply(self._say(UNREAD, "unread"), info=self._shares())
         self._chosen = option
         best = option == self.task.payload["best"]
-        return Reply(DONE, (1.0 - self.config.elicitation) * best, done=True, info=self._shares())
+        return Reply(self._say(DONE, "done"), (1.0 - self.config.elicitation) * best, done=True, info=self._shares())
 
     def score(self) -> float | None:
         """Return 1.0 if the best option was chosen."""
         return None if None in self.rewards else float(self._chosen == self.task.payload["best"])
+
+    def _say(self, terse: str, act: str, **words: str) -> str:
+        """Return a message as the wording says it."""
+        return terse if self._words is None else self._words.say(act, **words)
 
     def _shares(self) -> dict[str, int]:
         return {"told": len(self._told), "wished": len(self._wished)}
