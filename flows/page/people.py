@@ -183,7 +183,7 @@ class People:
                 )
                 gym = ui.select(list(Other().gyms("user")), value="turtle", label="Gym").classes("min-w-28")
                 other = ui.select(self._others("user"), value="rules", label="Other side").classes("min-w-40")
-                split = ui.select(["test", "train"], value="test", label="Task split").classes("min-w-20")
+                split = ui.select(["test", "train"], value="test", label="Task split").classes("min-w-28")
 
             def meet() -> None:
                 try:

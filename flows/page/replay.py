@@ -246,7 +246,7 @@ class ReplayPage:
         except ConfigError:  # still in progress, so in no list yet
             later, earlier = [], []
         with self._neighbours:
-            for key, text, rows in (("p", "← previous", earlier), ("n", "next →", later)):
+            for key, text, rows in (("p", "← Previous", earlier), ("n", "Next →", later)):
                 if rows:
                     self._targets[key] = self._listing.address(f"/trajectory/{rows[0]['traj_id']}")
                     ui.link(text, self._targets[key])

@@ -57,7 +57,7 @@ SELECT run_id, list(score ORDER BY step) AS scores FROM (
 GROUP BY run_id
 """
 
-SPLITS = {"no split": "''", "gym": "gym", "tier": "gym || ' ' || tier"}
+SPLITS = {"No split": "''", "gym": "gym", "tier": "gym || ' ' || tier"}
 
 Row = dict[str, Any]
 
@@ -221,7 +221,7 @@ class Curves:
 
     def __init__(self, warehouse: Warehouse, run_ids: Sequence[str]) -> None:
         self._warehouse, self._run_ids = warehouse, list(run_ids)
-        self._measure, self._split = "score", "no split"
+        self._measure, self._split = "score", "No split"
         self._rows: list[Row] = []
 
     async def build(self) -> None:

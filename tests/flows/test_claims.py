@@ -187,7 +187,7 @@ def test_the_endpoint_is_the_mean_of_the_last_three_evaluations_in_the_last_fift
     assert 104 not in table.values
     assert str(table.verdict) == "undecided (3 of 8 seeds)"
     assert (
-        "Fewer than three evaluations within the last fifth of the budget at seeds 101, 102, 103: "
+        "Fewer than three evaluations in the last fifth of the budget at seeds 101, 102, 103; "
         "their score is the mean of these evaluations." in table.says
     )
     assert "**Undecided (3 of 8 seeds), in miniature, on errand.**" in claim_document(table).markdown()

@@ -87,7 +87,7 @@ def test_why_trajectories_were_rejected_stands_in_the_report_and_nothing_scored_
         user: dict[str, Any] = {"kind": "openai", "options": options}
         done = evaluate(tmp_path, server, "--gym", "telepathy", "--user", json.dumps(user))
     assert done.returncode == 1, done.stdout
-    assert "telepathy  not scored  (0 trajectories, 2 rejected)\n  rejected 2 times: user: " in done.stdout
+    assert "telepathy  not scored  (0 trajectories, 2 rejected)\n  rejected (2 times): user: " in done.stdout
     assert (
         "Rejected trajectories of served-1 at telepathy: 2: user: "
         in next(tmp_path.glob("runs/*/report.md")).read_text()

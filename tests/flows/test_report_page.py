@@ -38,7 +38,7 @@ def page(format_errors, **changes):
 
 def test_a_model_that_writes_no_call_is_said_to_write_none():
     text = page(1.0, cold_start=False, from_scratch=True)
-    assert "**Every trajectory of start and of RL is a format error: no call could be read" in text
+    assert "**Every trajectory of start and RL is a format error: no call could be read" in text
     assert "no cold start: a model from scratch has never seen a tool call, so no trajectory earns a reward" in text
 
 
