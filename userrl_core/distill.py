@@ -205,12 +205,12 @@ def _reply_text(trajectory: Trajectory, index: int) -> str:
     return render_call(call, turn.thought)
 
 
-def _count(played: Sequence[Trajectory], kept: Sequence[Trajectory]) -> GymCount:
+def _count(trajectories: Sequence[Trajectory], kept: Sequence[Trajectory]) -> GymCount:
     scores_kept = [t.score for t in kept if t.score is not None]
     return GymCount(
-        seen=len(played),
+        seen=len(trajectories),
         kept=len(kept),
-        mean_seen=_mean([t.score for t in played if t.admitted]),
+        mean_seen=_mean([t.score for t in trajectories if t.admitted]),
         mean_kept=_mean(scores_kept),
         cut=min(scores_kept, default=None),
     )

@@ -249,7 +249,7 @@ class Episode:
             turn.info = {**turn.info, "interrupted": [attempt.message for attempt in self._interrupted]}
             turn.completion_tokens += sum(attempt.completion_tokens for attempt in self._interrupted)
             turn.policy_seconds += sum(attempt.policy_seconds for attempt in self._interrupted)
-            turn.model_calls = [call for each in (*self._interrupted, turn) for call in each.model_calls]
+            turn.model_calls = [call for attempt in (*self._interrupted, turn) for call in attempt.model_calls]
             self._interrupted = []
         self.trajectory.turns.append(turn)
         if self._sink is not None:

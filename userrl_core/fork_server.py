@@ -53,9 +53,9 @@ class Fork:
             if not select.select([self._status], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired("worker", timeout or 0.0)
             with self._status:
-                told = self._status.recv(_STATUS.size)
+                status_bytes = self._status.recv(_STATUS.size)
             # Without a word the server died, and the kernel ends its forks.
-            self._code = _STATUS.unpack(told)[0] if told else -signal.SIGKILL
+            self._code = _STATUS.unpack(status_bytes)[0] if status_bytes else -signal.SIGKILL
         return self._code
 
     def poll(self) -> int | None:
@@ -115,7 +115,7 @@ def serve(descriptor: int, main: Callable[[list[str]], int]) -> None:
     gc.collect()
     gc.freeze()  # the collector would otherwise write to, and so copy, what forks share
     requests = socket.socket(fileno=descriptor)
-    told: dict[int, tuple[int, socket.socket]] = {}
+    forks: dict[int, tuple[int, socket.socket]] = {}
     """Keyed by the descriptor that becomes readable when a fork ends: its process id and the socket for its status."""
     with selectors.DefaultSelector() as ready:
         ready.register(requests, selectors.EVENT_READ)
@@ -125,24 +125,24 @@ def serve(descriptor: int, main: Callable[[list[str]], int]) -> None:
                     data, descriptors, _, _ = socket.recv_fds(requests, _MOST_BYTES, _MOST_DESCRIPTORS)
                     if not data:
                         return
-                    status, sink, *kept = descriptors
+                    status, sink, *inherited = descriptors
                     pid = os.fork()
                     if pid == 0:
                         requests.close()
-                        for pidfd, (_, other) in told.items():
+                        for pidfd, (_, other) in forks.items():
                             other.close()
                             os.close(pidfd)
                         os.close(status)
                         _become(json.loads(data), sink, main)
                     pidfd = os.pidfd_open(pid)
-                    told[pidfd] = (pid, socket.socket(fileno=status))
+                    forks[pidfd] = (pid, socket.socket(fileno=status))
                     ready.register(pidfd, selectors.EVENT_READ)
-                    for number in (sink, *kept):
+                    for number in (sink, *inherited):
                         os.close(number)
-                    _tell(told[pidfd][1], _PID.pack(pid))
+                    _tell(forks[pidfd][1], _PID.pack(pid))
                 else:
                     ready.unregister(key.fd)
-                    pid, where = told.pop(key.fd)
+                    pid, where = forks.pop(key.fd)
                     os.close(key.fd)
                     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
                     with where:

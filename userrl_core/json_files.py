@@ -43,7 +43,7 @@ def unchanged(value: Mapping[str, Any]) -> bool | None:
     """Return True if an object still has the values that were written; None without a checksum."""
     if _CHECKSUM not in value:
         return None
-    return bool(value[_CHECKSUM] == _checksum({key: each for key, each in value.items() if key != _CHECKSUM}))
+    return bool(value[_CHECKSUM] == _checksum({key: item for key, item in value.items() if key != _CHECKSUM}))
 
 
 def _checksum(plain: Mapping[str, Any]) -> str:

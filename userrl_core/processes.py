@@ -103,9 +103,9 @@ def run(
     try:
         while (status := _wait(child.process, poll)) is None:
             on_tick()
-            written = child.output.stat().st_size
-            if written != size:
-                silent_since, size = time.monotonic(), written
+            output_bytes = child.output.stat().st_size
+            if output_bytes != size:
+                silent_since, size = time.monotonic(), output_bytes
             elif time.monotonic() - silent_since > stall:
                 words = last_words(child.output, child.began)
                 raise TrainingError(f"{name} said nothing for {stall:g} s and was stopped. {words}")

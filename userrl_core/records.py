@@ -222,5 +222,5 @@ class CheckpointRecord:
 
 def branch_of(stage: str) -> str:
     """Return the branch in a stage's name (``rl-2-a``: a), "" for a stage that all branches share."""
-    found = re.fullmatch(r"rl-\d+-([a-z][a-z0-9]*)", stage)
-    return found[1] if found else ""
+    match = re.fullmatch(r"rl-\d+-([a-z][a-z0-9]*)", stage)
+    return match[1] if match else ""

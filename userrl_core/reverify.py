@@ -39,8 +39,8 @@ class Reverified:
 
 def judges(gym: str, task: Task, user: Any = "rule") -> tuple[str, ...]:
     """Return the methods of a gym's user that judge; empty where the score follows from the calls alone."""
-    made = make_user(gym_class(gym), task, user)
-    return () if made is None else tuple(name for name in _methods(made) if name not in SPOKEN)
+    user_instance = make_user(gym_class(gym), task, user)
+    return () if user_instance is None else tuple(name for name in _methods(user_instance) if name not in SPOKEN)
 
 
 async def reverify(stored: Trajectory, judge: Any, config: dict[str, Any], judge_name: str) -> Reverified:
@@ -67,8 +67,8 @@ async def _replay(gym: Gym[Any], recorded: _Recorded, stored: Trajectory, again:
         if turn.choice is None:
             again.turns.append(replace(turn, reward=0.0, model_calls=[]))
             continue
-        shown = turn.observation
-        recorded.say(gym.last_words(shown) if ended and turn is stored.turns[-1] else shown)
+        stored_text = turn.observation
+        recorded.say(gym.last_words(stored_text) if ended and turn is stored.turns[-1] else stored_text)
         try:
             result = await gym.step(InteractCall(turn.choice, turn.content or ""))
         except (UserError, JudgeError) as error:
@@ -77,7 +77,7 @@ async def _replay(gym: Gym[Any], recorded: _Recorded, stored: Trajectory, again:
             return _rejected(again, f"gym: {error}")
         calls = list(gym.ledger)
         gym.ledger.clear()
-        if not recorded.judged and not _same(result.observation, shown):
+        if not recorded.judged and not _same(result.observation, stored_text):
             sentence = f"turn {turn.number} comes out otherwise: it depended on state that was not stored"
             return _rejected(again, sentence)
         again.turns.append(_rescored(turn, result.reward, result.info, calls))

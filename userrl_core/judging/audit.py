@@ -35,8 +35,8 @@ class Agreement:
 
 def agreement(pairs: Sequence[tuple[Marks, Marks]]) -> Agreement:
     """Compare readings pair by pair. Both readings of a pair have the same turns."""
-    placed = [(_deviation(first), _deviation(second)) for first, second in pairs]
-    gaps = [abs(a - b) for a, b in placed if a is not None and b is not None]
+    deviations = [(_deviation(first), _deviation(second)) for first, second in pairs]
+    gaps = [abs(a - b) for a, b in deviations if a is not None and b is not None]
     return Agreement(
         conversations=len(pairs),
         turns=sum(len(first) for first, _ in pairs),
@@ -44,8 +44,8 @@ def agreement(pairs: Sequence[tuple[Marks, Marks]]) -> Agreement:
         both=len(gaps),
         same_turn=gaps.count(0),
         apart=fmean(gaps) if gaps else None,
-        only_first=sum(a is not None and b is None for a, b in placed),
-        only_second=sum(a is None and b is not None for a, b in placed),
+        only_first=sum(a is not None and b is None for a, b in deviations),
+        only_second=sum(a is None and b is not None for a, b in deviations),
     )
 
 

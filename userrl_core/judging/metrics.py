@@ -33,5 +33,5 @@ def judge_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
 
 def intervention_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
     """Return ``rollout/interventions/mean``: interrupted attempts per turn."""
-    interrupted = [len(turn.info.get("interrupted", ())) for each in trajectories for turn in each.turns]
+    interrupted = [len(turn.info.get("interrupted", ())) for trajectory in trajectories for turn in trajectory.turns]
     return {"rollout/interventions/mean": fmean(interrupted)} if interrupted else {}

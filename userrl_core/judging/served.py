@@ -79,9 +79,9 @@ def messages(trajectory: Trajectory, grounds: Grounds) -> list[Message]:
 def case(trajectory: Trajectory, grounds: Grounds) -> str:
     """Return the judge's view of a conversation: policy, instruction, gold calls, and its numbered turns."""
     gold = "\n".join(json.dumps({"name": n, "arguments": a}, ensure_ascii=False) for n, a in grounds.gold)
-    said = [str(message["content"]) for message in trajectory.messages if message["role"] != "system"]
+    opening_texts = [str(message["content"]) for message in trajectory.messages if message["role"] != "system"]
     # The opening may hold the whole policy, which stands above.
-    opening = "\n".join(said).replace(grounds.policy, "(the policy)")
+    opening = "\n".join(opening_texts).replace(grounds.policy, "(the policy)")
     return _CASE.format(
         policy=grounds.policy,
         instruction=quote(grounds.instruction),

@@ -83,9 +83,9 @@ def _words(line: str) -> str:
         fields = json.loads(line)
     except ValueError:
         return line
-    named = {key: fields.pop(key) for key in ("id", "name", "cost") if key in fields}
-    details = [f"{key.replace('_', ' ')} {said}" for key, value in fields.items() if (said := _said(value))]
-    return "  ".join(str(value) for value in named.values()) + ("\n      " + "; ".join(details) if details else "")
+    headline = {key: fields.pop(key) for key in ("id", "name", "cost") if key in fields}
+    details = [f"{key.replace('_', ' ')} {detail}" for key, value in fields.items() if (detail := _said(value))]
+    return "  ".join(str(value) for value in headline.values()) + ("\n      " + "; ".join(details) if details else "")
 
 
 def _said(value: Any) -> str:

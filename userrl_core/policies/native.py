@@ -52,12 +52,12 @@ class _NativeSession:
         function = dict(call.get("function") or {})
         name, arguments = str(function.get("name") or ""), function.get("arguments")
         if name == "":
-            meant: InteractCall | None = InteractCall("action", str(arguments))
+            call_meant: InteractCall | None = InteractCall("action", str(arguments))
         else:
-            meant = self._gym.native_call(name, _object(arguments))
-        if meant is None:
+            call_meant = self._gym.native_call(name, _object(arguments))
+        if call_meant is None:
             return {"function": function}
-        content = {"choice": meant.choice, "content": meant.content}
+        content = {"choice": call_meant.choice, "content": call_meant.content}
         return {"function": {"name": TOOL_NAME, "arguments": json.dumps(content, ensure_ascii=False)}}
 
 

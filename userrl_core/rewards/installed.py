@@ -42,7 +42,7 @@ def packages() -> Mapping[str, EntryPoint]:
 
 def rule_names(own: tuple[str, ...]) -> tuple[str, ...]:
     """Return our rules, then the packages' rules in order."""
-    return (*own, *(each for each in sorted(packages()) if each not in own))
+    return (*own, *(name for name in sorted(packages()) if name not in own))
 
 
 def checked(name: str, own: tuple[str, ...]) -> str:

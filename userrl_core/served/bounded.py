@@ -49,9 +49,9 @@ class _Bounded(httpx2.AsyncByteStream):
         self._stream = stream
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        read = 0
+        bytes_read = 0
         async for chunk in self._stream:
-            read = _added(read, chunk)
+            bytes_read = _added(bytes_read, chunk)
             yield chunk
 
     async def aclose(self) -> None:
@@ -63,9 +63,9 @@ class _BoundedBlocking(httpx2.SyncByteStream):
         self._stream = stream
 
     def __iter__(self) -> Iterator[bytes]:
-        read = 0
+        bytes_read = 0
         for chunk in self._stream:
-            read = _added(read, chunk)
+            bytes_read = _added(bytes_read, chunk)
             yield chunk
 
     def close(self) -> None:

@@ -43,10 +43,10 @@ def refuse_endless(template: str, where: str) -> None:
     for the message.
     """
     with suppress(subprocess.TimeoutExpired):
-        tried = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-m", __name__], input=json.dumps(template), text=True, capture_output=True, timeout=_WALL
         )
-        if tried.returncode == 0:
+        if process.returncode == 0:
             return
     raise CheckpointError(
         f"The chat template of {where} does not end within {SECONDS} s and {_BYTES >> 30} GiB; use another checkpoint, or "

@@ -81,7 +81,7 @@ class EnginePolicy:
                 return
             began = time.perf_counter()
             try:
-                said = await engine.sample(
+                reply_ids = await engine.sample(
                     ids,
                     end_id=self._format.end_id,
                     most=room,
@@ -92,15 +92,15 @@ class EnginePolicy:
             except PolicyError as error:
                 episode.fail(error)
                 return
-            truncated = said[-1] != self._format.end_id
+            truncated = reply_ids[-1] != self._format.end_id
             reply = PolicyReply(
-                text=self._format.text(said),
+                text=self._format.text(reply_ids),
                 prompt_tokens=len(ids),
-                completion_tokens=len(said),
-                token_ids=said,
+                completion_tokens=len(reply_ids),
+                token_ids=reply_ids,
                 truncated=truncated,
             )
             observed = await episode.submit(reply, time.perf_counter() - began)
             if observed:
-                ended = [self._format.end_id] if truncated else []
-                ids = [*ids, *said, *ended, *self._format.after_reply(str(observed[0]["content"]))]
+                closing_ids = [self._format.end_id] if truncated else []
+                ids = [*ids, *reply_ids, *closing_ids, *self._format.after_reply(str(observed[0]["content"]))]

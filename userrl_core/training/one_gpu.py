@@ -132,12 +132,12 @@ def _conversations(shape: ModelShape, width: int, free: float, longest: int) -> 
     return min(rows_that_fit(max(int(free), 0), shape.kv_bytes * width // 2, longest), MOST_ROWS)
 
 
-def _update(shape: ModelShape, model: ModelConfig, held: int, tokens: int) -> float:
-    """Return all memory of an update. held: training state and reference. tokens: tokens of one forward pass, padding
+def _update(shape: ModelShape, model: ModelConfig, resident_bytes: int, tokens: int) -> float:
+    """Return all memory of an update. resident_bytes: training state and reference. tokens: tokens of one forward pass, padding
     included.
     """
     embeddings = shape.vocab * shape.hidden
-    return held + max(_pass(shape, model, tokens), STEP_BYTES * embeddings) + RESERVED * GB
+    return resident_bytes + max(_pass(shape, model, tokens), STEP_BYTES * embeddings) + RESERVED * GB
 
 
 def _pass(shape: ModelShape, model: ModelConfig, tokens: int) -> int:

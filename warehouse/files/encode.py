@@ -56,11 +56,11 @@ def fitting(types: Mapping[str, str], row: Mapping[str, Any]) -> tuple[dict[str,
     fitted, nulled = {}, 0
     for name, kind in types.items():
         value = row.get(name)
-        fitted[name] = kept = _fit(kind, value)
-        if isinstance(value, list) and isinstance(kept, list):
-            nulled += sum(a is not None and b is None for a, b in zip(value, kept, strict=True))
+        fitted[name] = fitted_value = _fit(kind, value)
+        if isinstance(value, list) and isinstance(fitted_value, list):
+            nulled += sum(a is not None and b is None for a, b in zip(value, fitted_value, strict=True))
         else:
-            nulled += value is not None and kept is None
+            nulled += value is not None and fitted_value is None
     return fitted, nulled
 
 

@@ -100,9 +100,9 @@ class Snapshot:
         length = len(table) + 6
 
         def matching(files: dict[str, list[Path]]) -> dict[str, list[Path]]:
-            own = [p for p in files.get(table, []) if (p.parent.parent.name, p.name[:length]) in stems]
+            table_files = [p for p in files.get(table, []) if (p.parent.parent.name, p.name[:length]) in stems]
             credits = [p for p in files.get("credits", []) if p.parent.parent.name.removeprefix("run=") in runs]
-            return {table: own, "credits": credits}
+            return {table: table_files, "credits": credits}
 
         def may_hold(entry: dict[str, Any]) -> bool:
             # Credits without a turn among what was packed lie in the last pack of that time, outside its segments.

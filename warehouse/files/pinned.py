@@ -46,10 +46,10 @@ def _folder(root: Path) -> Path | None:
     """Create a folder for links inside the warehouse, because a link cannot cross file systems."""
     try:
         (root / FOLDER).mkdir(exist_ok=True)
-        for left in (root / FOLDER).iterdir():
+        for leftover in (root / FOLDER).iterdir():
             with contextlib.suppress(FileNotFoundError):
-                if left.stat().st_mtime < time.time() - STALE_SECONDS:
-                    shutil.rmtree(left, ignore_errors=True)
+                if leftover.stat().st_mtime < time.time() - STALE_SECONDS:
+                    shutil.rmtree(leftover, ignore_errors=True)
         return Path(tempfile.mkdtemp(dir=root / FOLDER))
     except OSError:
         return None

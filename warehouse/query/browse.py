@@ -97,7 +97,9 @@ class Filter:
 
     def given(self) -> Row:
         """Return the conditions that are not None, by name."""
-        return {each.name: value for each in fields(self) if (value := getattr(self, each.name)) is not None}
+        return {
+            condition.name: value for condition in fields(self) if (value := getattr(self, condition.name)) is not None
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,11 +186,11 @@ def values(warehouse: Warehouse, run: str | None) -> dict[str, list[str]]:
 def conversation(warehouse: Warehouse, traj_id: int) -> StoredConversation | None:
     """Return one trajectory with all its rows, even a superseded one; None without rows for this id."""
     turns = warehouse.stored("turns", [traj_id])
-    ended = warehouse.stored("trajectories", [traj_id])
-    if not turns and not ended:
+    end_rows = warehouse.stored("trajectories", [traj_id])
+    if not turns and not end_rows:
         return None
     turns.sort(key=lambda turn: turn["turn"])
-    row = ended[0] if ended else _unfinished(turns)
+    row = end_rows[0] if end_rows else _unfinished(turns)
     runs = warehouse.rows("FROM runs WHERE run_id = $run", run=row["run_id"])
     return StoredConversation(row, turns, runs[0] if runs else {}, _task(warehouse, row))
 
@@ -206,11 +208,13 @@ def group(warehouse: Warehouse, traj_id: int) -> list[StoredConversation]:
         return []
     columns = ("run_id", "stage", "step", "phase", "gym", "group_id")
     where = " AND ".join(f"{name} IS NOT DISTINCT FROM {literal(place[0][name])}" for name in columns)
-    mates = warehouse.rows(f"FROM trajectories WHERE {where} ORDER BY attempt, traj_id LIMIT 64")
-    by_id: dict[int, list[Row]] = {row["traj_id"]: [] for row in mates}
+    group_rows = warehouse.rows(f"FROM trajectories WHERE {where} ORDER BY attempt, traj_id LIMIT 64")
+    by_id: dict[int, list[Row]] = {row["traj_id"]: [] for row in group_rows}
     for turn in warehouse.stored("turns", list(by_id)):
         by_id[turn["traj_id"]].append(turn)
-    return [StoredConversation(row, sorted(by_id[row["traj_id"]], key=lambda t: t["turn"]), {}, None) for row in mates]
+    return [
+        StoredConversation(row, sorted(by_id[row["traj_id"]], key=lambda t: t["turn"]), {}, None) for row in group_rows
+    ]
 
 
 def spread_groups(warehouse: Warehouse, run: str, *, stage: str | None = None, most: int = 50) -> list[Row]:
@@ -226,14 +230,14 @@ def spread_groups(warehouse: Warehouse, run: str, *, stage: str | None = None, m
 
 def parting(turns_by_trajectory: Sequence[Sequence[Row]]) -> list[int | None]:
     """Return, for each trajectory, the first turn that makes it different from all others; None for one that equals another."""
-    said = [[(t["choice"], t["content"], t["observation"]) for t in turns] for turns in turns_by_trajectory]
+    texts = [[(t["choice"], t["content"], t["observation"]) for t in turns] for turns in turns_by_trajectory]
     alone: list[int | None] = []
-    for n, own in enumerate(said):
+    for n, texts_n in enumerate(texts):
         shared = 0
-        for m, other in enumerate(said):
+        for m, other in enumerate(texts):
             if m != n:
-                shared = max(shared, _alike(own, other))
-        equal = any(own == other for m, other in enumerate(said) if m != n)
+                shared = max(shared, _alike(texts_n, other))
+        equal = any(texts_n == other for m, other in enumerate(texts) if m != n)
         alone.append(None if equal else shared + 1)
     return alone
 
@@ -244,8 +248,8 @@ def shared_turns(one: Sequence[Row], other: Sequence[Row]) -> int:
     return _alike(one_said, other_said)
 
 
-def _alike(own: Sequence[Any], other: Sequence[Any]) -> int:
-    return next((i for i, (a, b) in enumerate(zip(own, other, strict=False)) if a != b), min(len(own), len(other)))
+def _alike(one: Sequence[Any], other: Sequence[Any]) -> int:
+    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def _beyond(sorted_by: str, *, down: bool, backwards: bool) -> str:
@@ -274,11 +278,11 @@ def _condition(warehouse: Warehouse, wanted: Filter) -> tuple[list[str], Row]:
         "run": "run_id", "stage": "stage", "step": "step", "phase": "phase", "gym": "gym", "policy": "policy",
         "user": "user_name", "task": "task_id", "group": "group_id", "stop": "stop_reason",
     }  # fmt: skip
-    given = wanted.given()
-    where = [f"t.{columns[name]} = ${name}" for name in given if name in columns]
+    conditions = wanted.given()
+    where = [f"t.{columns[name]} = ${name}" for name in conditions if name in columns]
     if wanted.stop == FAILED:
         where[where.index("t.stop_reason = $stop")] = "t.admitted AND t.stop_reason <> 'success'"
-        del given["stop"]
+        del conditions["stop"]
     if wanted.score_from is not None:
         where.append("t.score >= $score_from")
     if wanted.score_to is not None:
@@ -286,9 +290,9 @@ def _condition(warehouse: Warehouse, wanted: Filter) -> tuple[list[str], Row]:
     if wanted.reject_reason is not None:
         where.append("starts_with(t.reject_reason, $reject_reason)")
     if wanted.text is not None:
-        found = warehouse.trajectories_with(wanted.text, limit=FOUND, run=wanted.run)
-        where.append(f"t.traj_id IN ({', '.join(map(str, found)) or 'NULL'})")
-    return where, {name: value for name, value in given.items() if name != "text"}
+        traj_ids = warehouse.trajectories_with(wanted.text, limit=FOUND, run=wanted.run)
+        where.append(f"t.traj_id IN ({', '.join(map(str, traj_ids)) or 'NULL'})")
+    return where, {name: value for name, value in conditions.items() if name != "text"}
 
 
 def _where(conditions: Sequence[str]) -> str:
@@ -306,5 +310,5 @@ def _task(warehouse: Warehouse, row: Row) -> Any:
         "ORDER BY version IS NOT DISTINCT FROM $version DESC, seq LIMIT 1"
     )
     params = {"run": row["run_id"], "gym": row["gym"], "task": row["task_id"], "version": row["task_version"]}
-    found = warehouse.rows(text, **params)
-    return orjson.loads(found[0]["payload"]) if found and found[0]["payload"] else None
+    rows = warehouse.rows(text, **params)
+    return orjson.loads(rows[0]["payload"]) if rows and rows[0]["payload"] else None

@@ -335,17 +335,17 @@ class Connection:
         self._pack_columns[pack] = columns
 
     def _read_rewinds(self) -> list[Rewind]:
-        shown = self._shown
-        if shown is not None and not shown.live.get("events") and self._rewinds_of is shown:
+        snapshot = self._shown
+        if snapshot is not None and not snapshot.live.get("events") and self._rewinds_of is snapshot:
             # Sealed and packed events do not change: what was read for this snapshot still holds.
             return self._rewinds
-        self._rewinds_of = shown
+        self._rewinds_of = snapshot
         rows = self._con.cursor().execute(
             "SELECT run_id, incarnation, stage, step, kind FROM store.events "
             f"WHERE kind IN ({', '.join(map(literal, superseded.KINDS))}) ORDER BY ALL"
         )
         rewinds, sentences = superseded.readable(rows.fetchall())
-        for path in shown.live.get("events", []) if shown is not None else []:
+        for path in snapshot.live.get("events", []) if snapshot is not None else []:
             with contextlib.suppress(FileNotFoundError):  # sealed meanwhile
                 size = path.stat().st_size
                 if self._looked_at.get(path) != size and (count := superseded.unreadable_lines(path)):
@@ -364,10 +364,10 @@ class Connection:
         if self._shown is None:
             # Another thread's query found files gone.
             return True
-        known = {segment_of(path) for form in (latest.live, latest.sealed) for path in form.get("events", [])}
+        known_segments = {segment_of(path) for form in (latest.live, latest.sealed) for path in form.get("events", [])}
         now = take_snapshot(self.root, self._runs)
-        added = [path for path in now.live.get("events", []) if segment_of(path) not in known]
-        sealed = any(segment_of(path) not in known for path in now.sealed.get("events", []))
+        added = [path for path in now.live.get("events", []) if segment_of(path) not in known_segments]
+        sealed = any(segment_of(path) not in known_segments for path in now.sealed.get("events", []))
         return sealed or any(map(superseded.may_rewind, added)) or self._read_rewinds() != rewinds
 
 

@@ -51,23 +51,25 @@ def _comments(cursor: duckdb.DuckDBPyConnection) -> list[str]:
         f"AND schema_name IN ('main', 'reference') AND NOT internal AND table_name <> '{DICTIONARY}' ORDER BY ALL"
     ).fetchall():
         columns.setdefault(name if place == "main" else f"{place}.{name}", []).append(column)
-    written = []
-    for name, own in columns.items():
+    comments = []
+    for name, names in columns.items():
         kind = "TABLE" if name.startswith("reference.") else "VIEW"
-        written.append(f"COMMENT ON {kind} {name} IS {literal(object_doc(name))}")
-        written += [f'COMMENT ON COLUMN {name}."{column}" IS {literal(column_doc(name, column))}' for column in own]
-    return written
+        comments.append(f"COMMENT ON {kind} {name} IS {literal(object_doc(name))}")
+        comments += [f'COMMENT ON COLUMN {name}."{column}" IS {literal(column_doc(name, column))}' for column in names]
+    return comments
 
 
 def _called(cursor: duckdb.DuckDBPyConnection) -> list[tuple[str, str, str, str]]:
     """Return name, column, type and description of the results of queries that are not views."""
-    known = {row[0] for row in cursor.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal").fetchall()}
+    view_names = {
+        row[0] for row in cursor.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal").fetchall()
+    }
     rows = []
     for query in views.queries().values():
-        if query.name in known:
+        if query.name in view_names:
             continue
-        given = ", ".join(f"{key} := NULL" for key, default in query.params.items() if default is None)
-        answered = cursor.execute(f"DESCRIBE FROM {query.name}({given})").fetchall()
+        call_arguments = ", ".join(f"{key} := NULL" for key, default in query.params.items() if default is None)
+        answered = cursor.execute(f"DESCRIBE FROM {query.name}({call_arguments})").fetchall()
         rows += [(query.name, column, kind, column_doc(query.name, column)) for column, kind, *_ in answered]
     return rows
 

@@ -18,8 +18,8 @@ def with_run_ids(root: Path, text: str) -> str:
     parts = [part for _, part in _parts(text)]
     for place in list(_named(text)):
         quoted = parts[place].rstrip()
-        meant = find_run(root, quoted[1:-1].replace("''", "'"))["run_id"]
-        parts[place] = literal(meant) + parts[place][len(quoted) :]
+        run_id = find_run(root, quoted[1:-1].replace("''", "'"))["run_id"]
+        parts[place] = literal(run_id) + parts[place][len(quoted) :]
     return "".join(parts)
 
 
@@ -27,13 +27,15 @@ def _named(text: str) -> Iterator[int]:
     """Yield the positions of run names: after ``run :=``, and as the first argument of a query whose first parameter
     is ``run``.
     """
-    shown = [
+    visible_parts = [
         (place, kind, part.strip())
         for place, (kind, part) in enumerate(_parts(text))
         if kind != duckdb.token_type.comment and part.strip()
     ]
     queries = {name for name, query in views.queries().items() if next(iter(query.params), None) == "run"}
-    for (_, _, before), (_, _, between), (place, kind, word) in zip(shown, shown[1:], shown[2:], strict=False):
+    for (_, _, before), (_, _, between), (place, kind, word) in zip(
+        visible_parts, visible_parts[1:], visible_parts[2:], strict=False
+    ):
         if kind != duckdb.token_type.string_const or not word.startswith("'"):
             continue
         first = before.lower()

@@ -96,15 +96,15 @@ def _ask(request: dict[str, Any], seconds: float) -> dict[str, Any]:
             if tried == TRIES - 1:
                 raise
         else:
-            shown = [[_shown(value) for value in row] for row in rows[:most]]
-            said = [without_path(str(note.message)) for note in notes]
+            json_rows = [[_shown(value) for value in row] for row in rows[:most]]
+            note_texts = [without_path(str(note.message)) for note in notes]
             return {
                 "columns": columns,
                 "types": types,
-                "rows": shown,
+                "rows": json_rows,
                 "truncated": len(rows) > most,
                 "as_of": as_of,
-                "notes": said,
+                "notes": note_texts,
             }
     raise Refused("The warehouse is changing too quickly; ask again in a moment.")
 
@@ -138,8 +138,8 @@ def _places() -> list[tuple[str, str]]:
     import pwd
 
     user = Path(pwd.getpwuid(os.getuid()).pw_dir)
-    named = [(Path.cwd().parent, "$USERRL_HOME"), (Path(reference.__file__).parents[2], "$USERRL"), (user, "~")]
-    return [(str(path), name) for path, name in named if path != Path("/")]
+    places = [(Path.cwd().parent, "$USERRL_HOME"), (Path(reference.__file__).parents[2], "$USERRL"), (user, "~")]
+    return [(str(path), name) for path, name in places if path != Path("/")]
 
 
 def _refuse(error: str, message: str) -> None:

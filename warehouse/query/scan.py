@@ -33,9 +33,11 @@ def rows(
     parts = []
     for alias, present in packs.items():
         if present:
-            listed = ", ".join(name if name in present else f"NULL::{kind} AS {name}" for name, kind in types.items())
+            pack_columns = ", ".join(
+                name if name in present else f"NULL::{kind} AS {name}" for name, kind in types.items()
+            )
             matching = f" WHERE rowid IN (SELECT rowid FROM {alias}.{table}{where})" if scattered else where
-            parts.append(f"SELECT {listed} FROM {alias}.{table}{matching}")
+            parts.append(f"SELECT {pack_columns} FROM {alias}.{table}{matching}")
     files = []
     if sealed := snapshot.sealed.get(table):
         files.append(f"FROM read_parquet({file_list(sealed)}, union_by_name = true, hive_partitioning = false)")

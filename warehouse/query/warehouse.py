@@ -143,8 +143,8 @@ class Warehouse:
             return None
         run_id = find_run(self.root, run)["run_id"]
         numbers = self._connection.steady(lambda *_: dict(self._connection.run_numbers))
-        own = numbers.pop(run_id, None)
-        return index.RunFilter(run_id, frozenset(set(numbers.values()) - {own}))
+        own_number = numbers.pop(run_id, None)
+        return index.RunFilter(run_id, frozenset(set(numbers.values()) - {own_number}))
 
     def turns_at(self, keys: Sequence[tuple[int, int]], columns: Sequence[str]) -> pa.Table:
         """Return some columns of the turns (traj_id, turn), in the order of `keys`; superseded ones are left out."""
@@ -157,8 +157,8 @@ class Warehouse:
         def ask(cursor: duckdb.DuckDBPyConnection, state: QueriedFiles) -> pa.Table:
             turns = self._connection.turns_of(state, ids, columns, where, scattered=True)
             # Materialized: else DuckDB joins the keys first, and reads the text of every turn in a pack to do so.
-            found = f"WITH found AS MATERIALIZED ({turns}) SELECT {', '.join(columns)} FROM found"
-            text = f"{found} JOIN {order} ORDER BY h.rank"
+            with_clause = f"WITH found AS MATERIALIZED ({turns}) SELECT {', '.join(columns)} FROM found"
+            text = f"{with_clause} JOIN {order} ORDER BY h.rank"
             return fetch_turns(cursor, text, columns)
 
         return self._connection.steady(ask)
@@ -179,10 +179,10 @@ class Warehouse:
         Indexed turns match as in `search` (the newest `limit` of them). Later turns match if they contain the literal
         text, in any case.
         """
-        found: list[int] = []
+        traj_ids: list[int] = []
         indexed = index.indexed_segments(self.root)
         if indexed:
-            found = index.trajectories(self.root, text, limit=limit, run=self._only(run), seconds=SEARCH_SECONDS)
+            traj_ids = index.trajectories(self.root, text, limit=limit, run=self._only(run), seconds=SEARCH_SECONDS)
 
         def ask(cursor: duckdb.DuckDBPyConnection, state: QueriedFiles) -> list[tuple[int]]:
             turns = self._connection.source("turns", state.snapshot.without("turns", indexed))
@@ -190,7 +190,7 @@ class Warehouse:
             later = f"SELECT DISTINCT traj_id FROM ({turns}) WHERE {where} LIMIT {limit}"
             return cursor.execute(later, {"run": run, "words": text.strip('"')}).fetchall()
 
-        return list(dict.fromkeys([*found, *(traj_id for (traj_id,) in self._connection.steady(ask))]))
+        return list(dict.fromkeys([*traj_ids, *(traj_id for (traj_id,) in self._connection.steady(ask))]))
 
     def unindexed(self) -> int:
         """Return the number of turns that the text index may lack. A partly indexed pack counts with all its turns."""
@@ -271,8 +271,8 @@ def _setting(run: Mapping[str, Any], name: str, default: str | None) -> Any:
     if name in run:
         return run[name]
     recipe = orjson.loads(run.get("recipe_json") or "{}")
-    said = recipe.get("credit", {}).get(name) if isinstance(recipe, dict) else None
-    return said if said is not None else (default or "").strip("'")
+    setting = recipe.get("credit", {}).get(name) if isinstance(recipe, dict) else None
+    return setting if setting is not None else (default or "").strip("'")
 
 
 def _listed(numbers: Sequence[int]) -> str:

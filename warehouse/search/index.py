@@ -117,14 +117,14 @@ def search(
     deadline = time.monotonic() + seconds
     with _asking(root, text, run, deadline) as ask:
         while True:
-            found = ask(before, count)
-            turns = turns_at([(traj_id, turn) for _, traj_id, turn in found], HIT_COLUMNS)
+            matches = ask(before, count)
+            turns = turns_at([(traj_id, turn) for _, traj_id, turn in matches], HIT_COLUMNS)
             hits.append(turns if run is None else turns.filter(pc.equal(turns.column("run_id"), run.run_id)))
             missing -= hits[-1].num_rows
-            if missing <= 0 or len(found) < count:
+            if missing <= 0 or len(matches) < count:
                 return pa.concat_tables(hits).slice(0, limit)
             # Superseded turns were among them; where many are, more are read at once.
-            before, count = found[-1][0], min(4 * count, most)
+            before, count = matches[-1][0], min(4 * count, most)
             if time.monotonic() > deadline:
                 raise ConfigError(_TOO_LONG)
 

@@ -149,7 +149,7 @@ def _manifest(root: Path, repair: bool, report: Report) -> Manifest | None:
 
 
 def _packs(root: Path, manifest: Manifest, repair: bool, whole: bool, report: Report) -> None:
-    for name, listed in list(manifest.packs.items()):
+    for name, listed_entry in list(manifest.packs.items()):
         path = root / "packs" / name
         report.packs += 1
         fault = None
@@ -161,7 +161,7 @@ def _packs(root: Path, manifest: Manifest, repair: bool, whole: bool, report: Re
                 if entry["schema"] > schema.version():
                     report.add("schema", f"Pack {name} {_newer(entry['schema'])}")
                     continue
-                if entry["rows"] != listed["rows"]:
+                if entry["rows"] != listed_entry["rows"]:
                     fault = f"Pack {name} holds other numbers of rows than the manifest says."
                 elif whole and (why := read_whole(path)):
                     fault = f"Pack {name} cannot be read: {why}."
@@ -277,20 +277,20 @@ def _live(root: Path, manifest: Manifest, repair: bool, report: Report) -> None:
                 report.unchecked += bool(lines.whole) and not lines.checked
                 if lines.damaged:
                     mendable = repair and not alive(run, segment.writer)
-                    left = " It is sealed without them and kept in quarantine now." if mendable else ""
-                    text = f"Live file {run.name}/{path.name}: {lines.damaged} lines fail their checksum.{left}"
+                    remedy = " It is sealed without them and kept in quarantine now." if mendable else ""
+                    text = f"Live file {run.name}/{path.name}: {lines.damaged} lines fail their checksum.{remedy}"
                     report.add("lines", text, mendable)
 
 
 def _leftovers(root: Path, manifest: Manifest, report: Report) -> None:
     if removed := remove_leftovers(root, manifest):
         report.add("leftovers", f"{len(removed)} files that a killed compaction or writer left were removed.", True)
-    done = Compaction()
+    compaction = Compaction()
     for run in run_folders(root):
-        for path in recover(run, done):
+        for path in recover(run, compaction):
             path.unlink(missing_ok=True)
-    if done.recovered:
-        text = f"{done.recovered} live files of dead writers were sealed; {done.torn_bytes} bytes were half a line."
+    if compaction.recovered:
+        text = f"{compaction.recovered} live files of dead writers were sealed; {compaction.torn_bytes} bytes were half a line."
         report.add("live files", text, True)
 
 
@@ -378,8 +378,8 @@ def _rewinds_of_pack(path: Path, repair: bool, report: Report) -> None:
 
 
 def _lost_rewinds(name: str, count: int, repaired: bool) -> str:
-    done = f" They are events of kind {UNREADABLE!r} now." if repaired else ""
-    return f"{name}: {count} rewinds do not say what they void; turns they replaced count twice.{done}"
+    remedy = f" They are events of kind {UNREADABLE!r} now." if repaired else ""
+    return f"{name}: {count} rewinds do not say what they void; turns they replaced count twice.{remedy}"
 
 
 def _quarantine(root: Path, path: Path) -> None:

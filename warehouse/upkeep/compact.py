@@ -208,7 +208,7 @@ def recover(run: Path, done: Compaction) -> list[Path]:
 
 
 def _pack(
-    root: Path, manifest: Manifest, done: Compaction, everything: bool, bounds: Bounds, many_small_packs: int
+    root: Path, manifest: Manifest, result: Compaction, everything: bool, bounds: Bounds, many_small_packs: int
 ) -> None:
     sources = []
     for run in run_folders(root):
@@ -216,7 +216,7 @@ def _pack(
         living = any(alive(run, writer) for writer in {segment.writer for segment, _ in segments_in(run, "live")})
         if everything or len(sealed) >= SEGMENTS_OF_LIVING_RUN or not living:
             sources += [Source.sealed(segment, path) for segment, path in sealed]
-    done.segments = len(sources)
+    result.segments = len(sources)
     small = [
         name
         for name, pack in manifest.packs.items()
@@ -224,11 +224,11 @@ def _pack(
         and pack.get("long_row_bytes", 0) <= bounds.long_row_bytes // 2
     ]
     if len(small) >= many_small_packs:
-        done.merged = small
+        result.merged = small
         sources += [Source.pack(root / "packs" / name) for name in small]
     if sources:
-        done.packs = _publish(root, manifest, sources, bounds)
-        done.turns = sum(manifest.packs[name]["rows"].get("turns", 0) for name in done.packs)
+        result.packs = _publish(root, manifest, sources, bounds)
+        result.turns = sum(manifest.packs[name]["rows"].get("turns", 0) for name in result.packs)
 
 
 def _publish(root: Path, manifest: Manifest, sources: list[Source], bounds: Bounds) -> list[str]:

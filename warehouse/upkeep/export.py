@@ -49,15 +49,15 @@ def export(root: Path, target: str, *, options: dict[str, Any] | None = None, ob
         raise ConfigError(f"Target {target!r} cannot be used: {error}.") from error
     base = base.rstrip("/")
     compact(root, everything=True)
-    done = Export()
+    result = Export()
     with open_warehouse(root) as warehouse:
         for table in schema.LOGGED:
-            _table(warehouse, table, files, base, object_rows, done)
-        _runs(warehouse, files, base, done)
-    return done
+            _table(warehouse, table, files, base, object_rows, result)
+        _runs(warehouse, files, base, result)
+    return result
 
 
-def _table(warehouse: Warehouse, table: str, files: Any, base: str, object_rows: int, done: Export) -> None:
+def _table(warehouse: Warehouse, table: str, files: Any, base: str, object_rows: int, result: Export) -> None:
     packed = warehouse.packed(table)
     exported = _exported(files, f"{base}/{table}")
     writers = warehouse.arrow(f"SELECT DISTINCT run_id, writer FROM ({packed}) ORDER BY ALL").to_pylist()
@@ -74,14 +74,14 @@ def _table(warehouse: Warehouse, table: str, files: Any, base: str, object_rows:
             if part.num_rows == 0:
                 break
             first, last = part["seq"][0].as_py(), part["seq"][-1].as_py()
-            _put(files, f"{base}/{table}/run={run}/w{writer:05d}-{first:012d}-{last:012d}.parquet", part, done)
+            _put(files, f"{base}/{table}/run={run}/w{writer:05d}-{first:012d}-{last:012d}.parquet", part, result)
 
 
-def _runs(warehouse: Warehouse, files: Any, base: str, done: Export) -> None:
+def _runs(warehouse: Warehouse, files: Any, base: str, result: Export) -> None:
     for row in warehouse.arrow("SELECT run_id FROM runs").to_pylist():
         path = f"{base}/runs/run={row['run_id']}/run.parquet"
         if not files.exists(path):
-            _put(files, path, warehouse.arrow("SELECT * FROM runs WHERE run_id = $run", run=row["run_id"]), done)
+            _put(files, path, warehouse.arrow("SELECT * FROM runs WHERE run_id = $run", run=row["run_id"]), result)
 
 
 def _exported(files: Any, folder: str) -> dict[tuple[str, int], int]:
@@ -95,7 +95,7 @@ def _exported(files: Any, folder: str) -> dict[tuple[str, int], int]:
     return last
 
 
-def _put(files: Any, path: str, rows: Any, done: Export) -> None:
+def _put(files: Any, path: str, rows: Any, result: Export) -> None:
     buffer = io.BytesIO()
     pq.write_table(rows, buffer, compression="zstd", row_group_size=50_000)
     content = buffer.getvalue()
@@ -106,6 +106,6 @@ def _put(files: Any, path: str, rows: Any, done: Export) -> None:
         files.mv(f"{path}.part", path)
     else:
         files.pipe_file(path, content)
-    done.objects += 1
-    done.rows += rows.num_rows
-    done.bytes += len(content)
+    result.objects += 1
+    result.rows += rows.num_rows
+    result.bytes += len(content)

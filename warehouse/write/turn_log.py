@@ -342,7 +342,7 @@ class TurnLog:
         """Write one line per call. logged: number of calls of the turn that were logged before."""
         context, rows = trajectory.context, []
         # A prompt repeats the conversation so far: in training that would be more than everything else together.
-        shown = context.phase not in ("train", "baseline")
+        logs_text = context.phase not in ("train", "baseline")
         for n, call in enumerate(calls, 1 + logged):
             row = {
                 "traj_id": trajectory.traj_id,
@@ -361,8 +361,8 @@ class TurnLog:
                 "price": call.price,
                 "error": call.error,
                 "estimated": call.estimated,
-                "prompt": json.dumps(call.prompt, ensure_ascii=False) if shown and call.prompt else None,
-                "reply": call.reply if shown else None,
+                "prompt": json.dumps(call.prompt, ensure_ascii=False) if logs_text and call.prompt else None,
+                "reply": call.reply if logs_text else None,
             }
             rows.append(row)
         self._append("model_calls", rows)
@@ -379,10 +379,10 @@ class TurnLog:
         return total
 
     def _version(self, task: Task) -> str:
-        known = self._versions.get(id(task))
+        task_and_hash = self._versions.get(id(task))
         # The task is kept beside its hash, so its id() cannot be given to another one meanwhile.
-        if known is None:
+        if task_and_hash is None:
             if len(self._versions) >= 4096:
                 self._versions.clear()
-            known = self._versions[id(task)] = (task, content_hash(task.payload))
-        return known[1]
+            task_and_hash = self._versions[id(task)] = (task, content_hash(task.payload))
+        return task_and_hash[1]

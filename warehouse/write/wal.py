@@ -84,9 +84,9 @@ class WriteAheadLog:
                 return
             live = self._open.get(table) or self._begin(table)
             try:
-                written = os.write(live.fd, lines)
-                while written < len(lines):
-                    written += os.write(live.fd, lines[written:])
+                bytes_written = os.write(live.fd, lines)
+                while bytes_written < len(lines):
+                    bytes_written += os.write(live.fd, lines[bytes_written:])
             except OSError as error:
                 self._fail(error, live)
             live.rows += rows

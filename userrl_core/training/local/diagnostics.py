@@ -21,12 +21,12 @@ def conversation_metrics(trajectories: Sequence[Trajectory], scope: str) -> dict
     """
     metrics = _outcome(trajectories, scope)
     by_gym = _grouped(trajectories, lambda trajectory: trajectory.task.gym)
-    for gym, played in by_gym.items():
+    for gym, gym_trajectories in by_gym.items():
         if len(by_gym) > 1:
-            metrics |= _outcome(played, f"{scope}/{gym}")
-        tiers = _grouped(played, lambda trajectory: trajectory.task.tier or "")
-        for tier, those in tiers.items() if len(tiers) > 1 else ():
-            metrics |= _mean(f"{scope}/{gym}.{tier}/score/mean", (t.score for t in those if t.admitted))
+            metrics |= _outcome(gym_trajectories, f"{scope}/{gym}")
+        tiers = _grouped(gym_trajectories, lambda trajectory: trajectory.task.tier or "")
+        for tier, tier_trajectories in tiers.items() if len(tiers) > 1 else ():
+            metrics |= _mean(f"{scope}/{gym}.{tier}/score/mean", (t.score for t in tier_trajectories if t.admitted))
     turns = [turn for trajectory in trajectories for turn in trajectory.turns]
     count = max(len(trajectories), 1)
     metrics |= _mean(f"{scope}/reply_tokens/mean", (turn.completion_tokens for turn in turns))
@@ -56,5 +56,5 @@ def _outcome(trajectories: Sequence[Trajectory], scope: str) -> dict[str, float]
 
 
 def _mean(name: str, values: Iterable[float | None]) -> dict[str, float]:
-    known = [float(value) for value in values if value is not None]
-    return {name: fmean(known)} if known else {}
+    numbers = [float(value) for value in values if value is not None]
+    return {name: fmean(numbers)} if numbers else {}

@@ -28,8 +28,8 @@ Step = Callable[[int, Sequence[int]], dict[str, float]]
 
 def own_checkpoint(job: TrainingJob) -> Path | None:
     """Return the newest complete checkpoint that this job wrote, or None."""
-    found = newest(_root(job))
-    return found[0] if found else None
+    checkpoint = newest(_root(job))
+    return checkpoint[0] if checkpoint else None
 
 
 def fit(

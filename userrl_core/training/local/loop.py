@@ -88,8 +88,8 @@ class _Stage:
         if checkpoint:
             self.best = _best_of(self.root, job.best)
         # Without a weight on the distance nobody needs it, and its forward pass is a tenth of a step.
-        measured = job.reference if self.config.kl_coef > 0 else None
-        self.reference = self._reference_model(measured) if measured else None
+        reference_path = job.reference if self.config.kl_coef > 0 else None
+        self.reference = self._reference_model(reference_path) if reference_path else None
         self.clock = StepClock(job.out_dir)
         self.user_was_down = self.judge_was_down = False
         self.judge = None if job.judge is None else TurnJudge(job.judge, job.gym_config)
@@ -144,12 +144,12 @@ class _Stage:
 
     def _total(self) -> int:
         """Return the run's last step. For a stage limited in seconds, estimate it from the pace so far."""
-        job, done = self.job, self.state.step - self.job.first_step + 1
+        job, steps_done = self.job, self.state.step - self.job.first_step + 1
         if job.seconds is None:
             return job.total_steps or job.last_step
         kind, most = job.seconds
         used = self.clock.used(kind, job.first_step, self.state.step)
-        return job.first_step - 1 + max(done, round(done * most / max(used, 1e-9)))
+        return job.first_step - 1 + max(steps_done, round(steps_done * most / max(used, 1e-9)))
 
     async def _step(self, step: int) -> dict[str, float]:
         started, cpu_started = time.perf_counter(), time.process_time()
@@ -183,8 +183,8 @@ class _Stage:
         metrics |= self.clock.taken(step, *took) if self.job.timed else {CPU: took[0], GPU: took[1]}
         self.curriculum.record(step, metrics)
         outcome = {name: metrics.get(f"rollout/{name}/mean") for name in ("success", "return_sum")}
-        drawn = {"tokens": tokens, "tasks": tasks + resampled} if self.config.batch_tokens else {}
-        self.state.history.append({"step": step, **outcome, **drawn})
+        token_use = {"tokens": tokens, "tasks": tasks + resampled} if self.config.batch_tokens else {}
+        self.state.history.append({"step": step, **outcome, **token_use})
         self.state.step = step
         self.state.curriculum = self.curriculum.state_dict()
         return metrics | {
@@ -206,11 +206,11 @@ class _Stage:
         With `batch_tokens`, draw enough tasks to use the token budget up to this step, at the last step's tokens per task.
         """
         budget = self.config.batch_tokens
-        drawn = [(e["tokens"] or 0.0, e["tasks"] or 1.0) for e in self.state.history if "tokens" in e]
-        if budget is None or not drawn:
+        token_use = [(e["tokens"] or 0.0, e["tasks"] or 1.0) for e in self.state.history if "tokens" in e]
+        if budget is None or not token_use:
             return self.config.batch
-        owed = budget * (len(drawn) + 1) - sum(tokens for tokens, _ in drawn)
-        tokens, tasks = drawn[-1]
+        owed = budget * (len(token_use) + 1) - sum(tokens for tokens, _ in token_use)
+        tokens, tasks = token_use[-1]
         return min(max(round(owed * tasks / tokens), 1), 4 * self.config.batch)
 
     async def _collect(self, step: int, horizon: int, tasks: int) -> tuple[Batch, Credits, int]:
@@ -223,8 +223,10 @@ class _Stage:
         resampled = 0
         for _ in range(self.job.credit.resample_limit if self.job.credit.filter == "resample" else 0):
             missing = tasks - len({g for g, s in zip(batch.groups, credits.signal, strict=True) if s})
-            played = {trajectory.task.key for trajectory in batch.trajectories}
-            new_tasks = [t for t in self.curriculum.draw(step, missing) if t.key not in played] if missing > 0 else []
+            played_keys = {trajectory.task.key for trajectory in batch.trajectories}
+            new_tasks = (
+                [t for t in self.curriculum.draw(step, missing) if t.key not in played_keys] if missing > 0 else []
+            )
             if not new_tasks:
                 break
             batch = batch + await self._play(step, horizon, new_tasks)
@@ -240,8 +242,8 @@ class _Stage:
         groups = [index // self.config.group for index in range(len(trajectories))]
         batch = Batch(trajectories, self.policy.take_samples(), groups)
         if self.greedy is not None:
-            played = await self._episodes(self.greedy, tasks, horizon, self._context(step, "baseline"), 1)
-            scores = greedy_scores(played, self.job.credit)
+            greedy_trajectories = await self._episodes(self.greedy, tasks, horizon, self._context(step, "baseline"), 1)
+            scores = greedy_scores(greedy_trajectories, self.job.credit)
             batch.baselines = [scores[group] for group in groups]
         return batch
 
@@ -251,8 +253,8 @@ class _Stage:
         self.sink.tasks(self.job.validation)
         context = self._context(step, "validate")
         policy = self._policy(self.job.validation_temperature, self.job.validation_top_p, train=False)
-        played = await self._episodes(policy, self.job.validation, self.job.validation_horizon, context, 1)
-        metrics = conversation_metrics(played, "validate")
+        trajectories = await self._episodes(policy, self.job.validation, self.job.validation_horizon, context, 1)
+        metrics = conversation_metrics(trajectories, "validate")
         metrics["seconds/validate/sum"] = time.perf_counter() - started
         return metrics.get("validate/score/mean"), metrics
 

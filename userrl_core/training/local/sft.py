@@ -93,10 +93,10 @@ def new_model(config: ModelConfig, chats: Sequence[Mapping[str, Any]], seed: int
 
 
 def _start(job: SftJob, chats: Sequence[Mapping[str, Any]]) -> tuple[Any, Any, Base | None]:
-    own, lora = own_checkpoint(job), job.sft.lora if job.sft.enabled else None
-    start = own or job.init or (Path(job.model.path) if lora and job.model.path else None)
+    own_path, lora = own_checkpoint(job), job.sft.lora if job.sft.enabled else None
+    start = own_path or job.init or (Path(job.model.path) if lora and job.model.path else None)
     if start is not None:
-        return load_start(start, job.model, job.device, lora, continued=own is not None)
+        return load_start(start, job.model, job.device, lora, continued=own_path is not None)
     return *new_model(job.model, chats, job.seed, job.device), None
 
 

@@ -137,18 +137,18 @@ def _backward(
     """Accumulate the gradient of some trajectories. weights: for each trajectory, the weight of one token in the
     minibatch's loss.
     """
-    own, entropy = token_logprobs(
+    logprobs, entropy = token_logprobs(
         model,
         [item.sample.ids for item in items],
         [item.sample.turns for item in items],
         config.temperature,
         entropy_grad=config.entropy_coef > 0,
     )
-    device = own.device
+    device = logprobs.device
     old = torch.from_numpy(np.concatenate([item.old for item in items])).to(device)
     advantage = torch.from_numpy(np.concatenate([item.advantage for item in items])).to(device)
     weight = torch.from_numpy(np.repeat(np.asarray(weights, np.float32), [len(i.old) for i in items])).to(device)
-    ratio = (own - old).clamp(-_RATIO_BOUND, _RATIO_BOUND).exp()
+    ratio = (logprobs - old).clamp(-_RATIO_BOUND, _RATIO_BOUND).exp()
     objective = surrogate(ratio, advantage, config)
     if threshold is not None:
         sampling_entropy = torch.from_numpy(np.concatenate([item.entropy for item in items])).to(device)
@@ -159,7 +159,7 @@ def _backward(
     kl_reference: dict[str, float] = {}
     if items[0].reference is not None:
         reference = torch.cat([item.reference for item in items if item.reference is not None])
-        kl = low_var_kl(reference, own)
+        kl = low_var_kl(reference, logprobs)
         kl_reference = {"kl_reference": float(kl.detach().sum())}
         if config.kl_coef:
             loss = loss + config.kl_coef * (kl * weight).sum()
@@ -170,10 +170,10 @@ def _backward(
             "loss": float(loss),
             "tokens": float(len(old)),
             "entropy": float(entropy.sum()),
-            "kl_step": float(low_var_kl(own, old).sum()),
+            "kl_step": float(low_var_kl(logprobs, old).sum()),
             **kl_reference,
             "clipped": float((~unclipped).sum()),
-            "gap": float((own - old).abs().max()),
+            "gap": float((logprobs - old).abs().max()),
         }
 
 

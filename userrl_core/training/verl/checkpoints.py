@@ -72,8 +72,8 @@ def newest(root: Path) -> Path | None:
 
 def settled(root: Path) -> Path | None:
     """Return the newest checkpoint with a card. Its step was logged and validated too, so a restart may continue from it."""
-    known = [folder for folder in root.glob("global_step_*") if read_card(folder) is not None and weights(folder)]
-    return max(known, key=lambda folder: step_of(folder) or 0, default=None)
+    folders = [folder for folder in root.glob("global_step_*") if read_card(folder) is not None and weights(folder)]
+    return max(folders, key=lambda folder: step_of(folder) or 0, default=None)
 
 
 def weights(folder: Path) -> list[Path]:
@@ -110,9 +110,9 @@ def hash_of(files: Sequence[Path]) -> str:
 
 def describe(folder: Path, stage: str, parent: str | None, score: float | None = None) -> CheckpointCard:
     """Fold in adapters, hash a complete checkpoint and write its card. Return the existing card if there is one."""
-    known = read_card(folder)
-    if known is not None:
-        return known
+    card_on_disk = read_card(folder)
+    if card_on_disk is not None:
+        return card_on_disk
     step = step_of(folder)
     if step is None:
         raise CheckpointError(f"{folder} is no checkpoint of verl (global_step_N).")

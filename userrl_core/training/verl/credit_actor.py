@@ -159,8 +159,8 @@ def record_credits(
                 continue  # a trajectory without a score has none
             waiting[uid].remove(match)
             if match.traj_id is not None:
-                kept = match.last_replies or range(len(credit))
-                sink.credits(match.traj_id, [credit[i] for i in kept], [advantage[i] for i in kept])
+                turn_indices = match.last_replies or range(len(credit))
+                sink.credits(match.traj_id, [credit[i] for i in turn_indices], [advantage[i] for i in turn_indices])
     _append(stage.folder / "steps.jsonl", [t for trajectories in by_group.values() for t in trajectories], numbers)
 
 

@@ -101,9 +101,9 @@ def start_ray(config: Any) -> Any:
     # A cluster that runs already was started with another environment than this process has.
     for name in json.loads(os.environ.get(STAGE_ENV, "[]")):
         runtime["env_vars"][name] = os.environ[name]
-    asked = config.ray_kwargs.get("ray_init", {})
-    merged = OmegaConf.merge(runtime, asked.get("runtime_env", {}))
-    settings: Any = OmegaConf.to_container(OmegaConf.create({**asked, "runtime_env": merged}), resolve=True)
+    ray_options = config.ray_kwargs.get("ray_init", {})
+    runtime_env = OmegaConf.merge(runtime, ray_options.get("runtime_env", {}))
+    settings: Any = OmegaConf.to_container(OmegaConf.create({**ray_options, "runtime_env": runtime_env}), resolve=True)
     temporary = os.environ.get("USERRL_RAY_DIR")
     if temporary and not settings.get("address"):
         settings["_temp_dir"] = temporary

@@ -91,8 +91,10 @@ def estimate_remax(
     loops do, and send the scores to the credit actor. Without a greedy score, the group gets zero advantage.
     """
     batch = read_batch(token_level_rewards, response_mask, config, index)
-    known = take_baselines(batch.groups)
-    baseline_N = np.array([np.nan if (score := known.get(uid)) is None else score for uid in batch.groups], np.float64)
+    baselines = take_baselines(batch.groups)
+    baseline_N = np.array(
+        [np.nan if (score := baselines.get(uid)) is None else score for uid in batch.groups], np.float64
+    )
     compared = np.flatnonzero(batch.credits.admitted & np.isfinite(baseline_N))
     values = np.zeros(len(batch.rows))
     if len(compared):
@@ -101,7 +103,9 @@ def estimate_remax(
         values[compared] = _verls("remax")(score_M1, baseline_M, torch.ones_like(score_M1))[0][:, 0].numpy()
     values[np.abs(values) < EPSILON] = 0.0
     turns = [[float(value)] * len(spans) for value, spans in zip(values, batch.spans, strict=True)]
-    batch.record(turns, baseline_metrics(np.array([np.nan if score is None else score for score in known.values()])))
+    batch.record(
+        turns, baseline_metrics(np.array([np.nan if score is None else score for score in baselines.values()]))
+    )
     advantages = batch.spread(turns).to(token_level_rewards.device)
     return advantages, advantages.clone()
 

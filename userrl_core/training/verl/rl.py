@@ -141,12 +141,12 @@ class _StageStart:
 
         def read() -> int:
             """Process new lines. Return the number of finished steps."""
-            done = list(metrics)
+            finished_lines = list(metrics)
             for line in steps:  # the credit actor's line of a step is there before verl's
                 stats[int(line["step"])] = line
-            for line in done:
+            for line in finished_lines:
                 self._step(int(line["step"]), line["data"], stats.get(int(line["step"])))
-            return len(done)
+            return len(finished_lines)
 
         def tick() -> None:
             nonlocal moved
@@ -258,20 +258,20 @@ class _StageStart:
 
     def _replay_statistics(self) -> None:
         """Give the curriculum the statistics of earlier starts of this stage, up to the resumed step."""
-        seen = {int(line["step"]): line for line in GrowingLines(self.folder / "steps.jsonl")}
-        for step in sorted(seen):
+        lines_by_step = {int(line["step"]): line for line in GrowingLines(self.folder / "steps.jsonl")}
+        for step in sorted(lines_by_step):
             if step <= self.at:
-                self._inform_curriculum(seen[step])
+                self._inform_curriculum(lines_by_step[step])
 
     def _inform_curriculum(self, stats: Mapping[str, Any]) -> None:
         success = stats.get("success")  # none where no attempt was admitted, which is no failure of the policy
         step, numbers = int(stats["step"]), stats.get("numbers", {})
-        known = {} if success is None else {"rollout/success/mean": float(success)}
-        known |= {name: float(numbers[name]) for name in ("groups/mixed/share",) if name in numbers}
+        curriculum_metrics = {} if success is None else {"rollout/success/mean": float(success)}
+        curriculum_metrics |= {name: float(numbers[name]) for name in ("groups/mixed/share",) if name in numbers}
         if stats.get("turns") is not None:
-            known["rollout/turns/mean"] = float(stats["turns"])
-            known["curriculum/horizon/value"] = float(self.curriculum.horizon(step, ()))
-        self.curriculum.record(step, known)
+            curriculum_metrics["rollout/turns/mean"] = float(stats["turns"])
+            curriculum_metrics["curriculum/horizon/value"] = float(self.curriculum.horizon(step, ()))
+        self.curriculum.record(step, curriculum_metrics)
         for task, success in stats["tasks"].items():
             self.curriculum.observe(task, success)
 

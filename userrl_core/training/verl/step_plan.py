@@ -111,12 +111,12 @@ def decided_horizon(folder: Path, step: int) -> int | None:
 
 def read_step_plan(folder: Path) -> StepPlan:
     """Return the plan in a stage's folder."""
-    written = json.loads((folder / "plan.json").read_text())
+    values = json.loads((folder / "plan.json").read_text())
     return StepPlan(
-        {int(step): int(turns) for step, turns in written["horizons"].items()},
-        {int(step): tuple(keys) for step, keys in written["steps"].items()},
+        {int(step): int(turns) for step, turns in values["horizons"].items()},
+        {int(step): tuple(keys) for step, keys in values["steps"].items()},
         read_tasks(str(folder / "tasks.jsonl")),
-        written["state"],
+        values["state"],
     )
 
 

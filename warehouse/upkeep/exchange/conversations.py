@@ -77,18 +77,18 @@ def conversations(
 ) -> Iterator[ExportedConversation]:
     """Yield a run's finished trajectories in the order of their ids. phase, policy: include only these; None includes all."""
     row = find_run(warehouse.root, run)
-    own = "run_id = $run AND ($phase IS NULL OR phase = $phase) AND ($policy IS NULL OR policy = $policy)"
-    found = warehouse.sql(
-        f"SELECT * FROM trajectories WHERE {own} ORDER BY traj_id", run=row["run_id"], phase=phase, policy=policy
+    where = "run_id = $run AND ($phase IS NULL OR phase = $phase) AND ($policy IS NULL OR policy = $policy)"
+    relation = warehouse.sql(
+        f"SELECT * FROM trajectories WHERE {where} ORDER BY traj_id", run=row["run_id"], phase=phase, policy=policy
     )
-    played = found.pl().to_dicts()
+    rows = relation.pl().to_dicts()
     tasks = {
         (task["gym"], task["task_id"], task["version"]): task
         for task in warehouse.sql("SELECT * FROM tasks WHERE run_id = $run", run=row["run_id"]).pl().to_dicts()
     }
     about = {column: row.get(column) for column in RUN_COLUMNS} | {"run_id": row["run_id"]}
-    for first in range(0, len(played), AT_ONCE):
-        part = played[first : first + AT_ONCE]
+    for first in range(0, len(rows), AT_ONCE):
+        part = rows[first : first + AT_ONCE]
         ids = [trajectory["traj_id"] for trajectory in part]
         turns, calls = (
             _by_trajectory(
@@ -172,8 +172,8 @@ def bring_in(root: Path, found: Iterable[ExportedConversation]) -> dict[str, int
     Raises ConfigError, before anything is written, for a run that exists already.
     """
     by_run: dict[str, list[ExportedConversation]] = {}
-    for each in found:
-        by_run.setdefault(str(each.run["run_id"]), []).append(each)
+    for item in found:
+        by_run.setdefault(str(item.run["run_id"]), []).append(item)
     if there := [run for run in by_run if (run_dir(root, run) / "run.json").exists()]:
         raise ConfigError(f"Run {there[0]} is in this warehouse already; nothing was read in.")
     for run, own in by_run.items():
@@ -181,22 +181,22 @@ def bring_in(root: Path, found: Iterable[ExportedConversation]) -> dict[str, int
         with TurnLog.open(root, run, run_fields=about) as log:
             tasks = {trajectory.task.key: trajectory.task for trajectory in map(_trajectory, own)}
             log.tasks([task for task in tasks.values() if task.payload])
-            for each in own:
-                trajectory = _trajectory(each)
+            for item in own:
+                trajectory = _trajectory(item)
                 log.begin(trajectory)
                 for turn in trajectory.turns:
                     log.turn(trajectory, turn)
                 log.end(trajectory)
-                credited = [(turn["shaped"], turn["advantage"]) for turn in each.turns]
+                credited = [(turn["shaped"], turn["advantage"]) for turn in item.turns]
                 if credited and all(shaped is not None and value is not None for shaped, value in credited):
                     shaped, advantages = zip(*credited, strict=True)
                     log.credits(trajectory.traj_id or 0, shaped, advantages)
     return {run: len(own) for run, own in by_run.items()}
 
 
-def _trajectory(each: ExportedConversation) -> Trajectory:
-    row, calls = each.trajectory, each.calls
-    payload = orjson.loads(each.task["payload"]) if each.task else {}
+def _trajectory(exported: ExportedConversation) -> Trajectory:
+    row, calls = exported.trajectory, exported.calls
+    payload = orjson.loads(exported.task["payload"]) if exported.task else {}
     task = Task(row["gym"], row["task_id"], row["split"], payload, row["source"], row["tier"])
     trajectory = Trajectory(
         task,
@@ -231,14 +231,14 @@ def _trajectory(each: ExportedConversation) -> Trajectory:
             orjson.loads(turn["info"] or "{}"),
             [_call(call) for call in calls if call["turn"] == turn["turn"]],
         )
-        for turn in each.turns
+        for turn in exported.turns
     ]
-    trajectory.unfinished_calls = [_call(call) for call in calls if call["turn"] > len(each.turns)]
+    trajectory.unfinished_calls = [_call(call) for call in calls if call["turn"] > len(exported.turns)]
     return trajectory
 
 
 def _call(row: Mapping[str, Any]) -> ModelCall:
     """Return a stored call. A call of an earlier version lacks a prompt, and its tokens are the server's count."""
-    known = {field.name: row[field.name] for field in fields(ModelCall) if field.name in row}
+    call_fields = {field.name: row[field.name] for field in fields(ModelCall) if field.name in row}
     prompt = orjson.loads(row["prompt"]) if row.get("prompt") else None
-    return ModelCall(**known | {"prompt": prompt, "estimated": bool(row.get("estimated"))})
+    return ModelCall(**call_fields | {"prompt": prompt, "estimated": bool(row.get("estimated"))})

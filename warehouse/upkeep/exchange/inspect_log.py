@@ -23,19 +23,19 @@ def write_inspect(found: Iterable[ExportedConversation], folder: Path) -> list[P
     by_policy: dict[str, list[ExportedConversation]] = {}
     for each in found:
         by_policy.setdefault(each.trajectory["policy"], []).append(each)
-    written = []
-    for number, (policy, own) in enumerate(sorted(by_policy.items()), 1):
-        log = _log(policy, own, number)
+    paths = []
+    for number, (policy, policy_conversations) in enumerate(sorted(by_policy.items()), 1):
+        log = _log(policy, policy_conversations, number)
         created = log["eval"]["created"].replace(":", "-")
         path = folder / f"{created}_{_name(log['eval']['task'])}_{log['eval']['task_id']}.json"
         path.write_bytes(orjson.dumps(log))
-        written.append(path)
-    return written
+        paths.append(path)
+    return paths
 
 
-def _log(policy: str, own: Sequence[ExportedConversation], number: int) -> dict[str, Any]:
-    rows = [each.trajectory for each in own]
-    run = own[0].run
+def _log(policy: str, conversations: Sequence[ExportedConversation], number: int) -> dict[str, Any]:
+    rows = [each.trajectory for each in conversations]
+    run = conversations[0].run
     started, ended = min(row["started_at"] or row["logged_at"] for row in rows), max(row["logged_at"] for row in rows)
     scores = [row["score"] for row in rows if row["admitted"] and row["score"] is not None]
     ids = sorted({_id(row) for row in rows})
@@ -73,17 +73,17 @@ def _log(policy: str, own: Sequence[ExportedConversation], number: int) -> dict[
             ],
         },
         "stats": {"started_at": _time(started), "completed_at": _time(ended), "model_usage": usage},
-        "samples": [_sample(each) for each in own],
+        "samples": [_sample(each) for each in conversations],
     }
 
 
-def _sample(each: ExportedConversation) -> dict[str, Any]:
-    row = each.trajectory
+def _sample(exported: ExportedConversation) -> dict[str, Any]:
+    row = exported.trajectory
     opening = orjson.loads(row["messages"] or "[]")
     messages = [{"role": message["role"], "content": message["content"] or ""} for message in opening]
-    for turn in each.turns:
+    for turn in exported.turns:
         messages += _turn(turn, row["policy"])
-    final = next((turn["message"] or "" for turn in reversed(each.turns)), "")
+    final = next((turn["message"] or "" for turn in reversed(exported.turns)), "")
     score: dict[str, Any] = {"value": row["score"], "answer": final, "explanation": row["stop_reason"], "metadata": {}}
     sample = {
         "id": _id(row),
@@ -138,8 +138,8 @@ def _turn(turn: dict[str, Any], policy: str) -> list[dict[str, Any]]:
 
 
 def _usage(rows: Sequence[Any]) -> dict[str, int]:
-    read, written = (sum(row[key] or 0 for row in rows) for key in ("prompt_tokens", "completion_tokens"))
-    return {"input_tokens": read, "output_tokens": written, "total_tokens": read + written}
+    tokens_read, tokens_written = (sum(row[key] or 0 for row in rows) for key in ("prompt_tokens", "completion_tokens"))
+    return {"input_tokens": tokens_read, "output_tokens": tokens_written, "total_tokens": tokens_read + tokens_written}
 
 
 def _metric(name: str, value: float) -> dict[str, Any]:

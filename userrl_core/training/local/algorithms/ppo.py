@@ -60,9 +60,11 @@ def ppo(batch: Batch, credits: Credits, critic: Critic, config: AlgorithmConfig,
     trains = np.array(scored, dtype=np.bool_) & np.array([s.agent_tokens > 0 for s in batch.samples], dtype=np.bool_)
     values = _values(critic, batch.samples, config.micro_batch)
     raw, returns = [], []
-    for sample, given, value, train, z in zip(batch.samples, adjusted, values, trains, credits.z.tolist(), strict=True):
+    for sample, turn_rewards, value, train, z in zip(
+        batch.samples, adjusted, values, trains, credits.z.tolist(), strict=True
+    ):
         if train:
-            rewards = [float(reward or 0.0) for reward in given]
+            rewards = [float(reward or 0.0) for reward in turn_rewards]
             if config.assignment == "group":
                 rewards = [0.0] * (len(rewards) - 1) + [z]
             reward_S = place_rewards(rewards, sample.turn_tokens(len(rewards)), config.assignment)
@@ -140,10 +142,10 @@ def _values(critic: Critic, samples: Sequence[Sample], micro_batch: int) -> list
 
 
 def _whiten(rows: Sequence[Tokens], trains: np.ndarray) -> list[Tokens]:
-    kept = [row for row, train in zip(rows, trains, strict=True) if train]
-    if not kept:
+    training_rows = [row for row, train in zip(rows, trains, strict=True) if train]
+    if not training_rows:
         return [np.zeros_like(row) for row in rows]
-    flat = np.concatenate(kept).astype(np.float64)
+    flat = np.concatenate(training_rows).astype(np.float64)
     mean, std = flat.mean(), flat.std()
     return [
         ((row - mean) / (std + 1e-8)).astype(np.float32) if train else np.zeros_like(row)
@@ -160,10 +162,10 @@ def _turn_means(tokens: Tokens, sample: Sample, turns: int) -> np.ndarray:
 
 def _critic_metrics(values: Sequence[Tokens], returns: Sequence[Tokens], trains: np.ndarray) -> dict[str, float]:
     """Return the mean value and the explained variance of the returns: 1 for a perfect critic, 0 for a constant."""
-    kept = [(v, r) for v, r, train in zip(values, returns, trains, strict=True) if train]
-    if not kept:
+    training_pairs = [(v, r) for v, r, train in zip(values, returns, trains, strict=True) if train]
+    if not training_pairs:
         return {}
-    value_S, return_S = np.concatenate([v for v, _ in kept]), np.concatenate([r for _, r in kept])
+    value_S, return_S = np.concatenate([v for v, _ in training_pairs]), np.concatenate([r for _, r in training_pairs])
     variance = float(return_S.var())
     explained = 1.0 - float((return_S - value_S).var()) / variance if variance > 0 else 0.0
     return {"critic/value/mean": float(value_S.mean()), "critic/explained_variance/mean": explained}

@@ -35,9 +35,9 @@ def remax(batch: Batch, credits: Credits, config: CreditConfig) -> Advantages:
 
 def baseline_metrics(baselines: np.ndarray) -> dict[str, float]:
     """Return the metrics of a step's greedy conversations. baselines: their scores, NaN without a score."""
-    known = baselines[np.isfinite(baselines)]
-    metrics = {"credit/baseline_missing/count": float(len(baselines) - len(known))}
-    return metrics | ({"credit/baseline/mean": float(known.mean())} if known.size else {})
+    finite = baselines[np.isfinite(baselines)]
+    metrics = {"credit/baseline_missing/count": float(len(baselines) - len(finite))}
+    return metrics | ({"credit/baseline/mean": float(finite.mean())} if finite.size else {})
 
 
 def _repeated(group_N: np.ndarray) -> np.ndarray:

@@ -86,9 +86,9 @@ def verl(asked: dict[str, Any]) -> str:
 def engine(asked: dict[str, Any]) -> str:
     """Return the rollout engine's version."""
     name = asked["engine"]
-    found = _version(name, f"install verl[{name}] with -c constraints-gpu.txt, or change hardware.engine")
+    installed = _version(name, f"install verl[{name}] with -c constraints-gpu.txt, or change hardware.engine")
     import_module(name)
-    return f"{name} {found}"
+    return f"{name} {installed}"
 
 
 def plugin(asked: dict[str, Any]) -> str:
@@ -108,8 +108,8 @@ def plugin_in_worker(asked: dict[str, Any]) -> str:
     address = asked.get("ray_address")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     with tempfile.TemporaryDirectory(prefix="userrl-ray-") as folder:
-        own = {} if address else {"num_cpus": 1, "include_dashboard": False, "_temp_dir": folder}
-        ray.init(address=address or "local", log_to_driver=False, **own)
+        options = {} if address else {"num_cpus": 1, "include_dashboard": False, "_temp_dir": folder}
+        ray.init(address=address or "local", log_to_driver=False, **options)
         try:
             return str(ray.get(ray.remote(plugin).remote(asked), timeout=WORKER)).replace(
                 "this process", "a Ray worker"
@@ -151,14 +151,14 @@ def template(asked: dict[str, Any]) -> str:
         raise Missing(f"{asked['model']} is not on this disk; 'hf download {asked['model']}' first") from error
     builder = create_continuous_token_builder(tokenizer, hf_model_type=kind)
     tools, opening = [tool_schema()], [{"role": "system", "content": "Help."}, {"role": "user", "content": "A trip?"}]
-    said = render_call(InteractCall("action", "When?"))
+    call_text = render_call(InteractCall("action", "When?"))
     ids, messages = builder.build_initial_tokens(opening, tools=tools), opening
     for answered in ("In May.", "To the sea."):
         before = ids
-        ids = builder.merge_assistant_tokens(ids, [*tokenizer.encode(said), tokenizer.eos_token_id]).token_ids
-        spoken = [*messages, {"role": "assistant", "content": said}]
-        messages = [*spoken, {"role": "user", "content": answered}]
-        ids = builder.merge_context_tokens(spoken, messages, ids, tools=tools).token_ids
+        ids = builder.merge_assistant_tokens(ids, [*tokenizer.encode(call_text), tokenizer.eos_token_id]).token_ids
+        with_reply = [*messages, {"role": "assistant", "content": call_text}]
+        messages = [*with_reply, {"role": "user", "content": answered}]
+        ids = builder.merge_context_tokens(with_reply, messages, ids, tools=tools).token_ids
         if ids[: len(before)] != before:
             raise Missing(f"the chat template of {asked['model']} changes what came before; take another model")
     return f"{asked['model']} keeps what came before, token by token"

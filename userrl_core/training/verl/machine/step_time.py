@@ -115,7 +115,7 @@ def step_time(
     return StepTime(
         train=trained / (cluster.all_gpus * card.flops * COMPUTED),
         rollout=_played(policy, card, algorithm.conversations, talk, talk.reply),
-        user=_played(user, card, algorithm.conversations, talk, talk.answer, read=talk.role) if user else None,
+        user=_played(user, card, algorithm.conversations, talk, talk.answer, extra_tokens=talk.role) if user else None,
     )
 
 
@@ -153,9 +153,14 @@ def _forward(shape: ModelShape, length: int) -> float:
 
 
 def _played(
-    served: ServedCopies, card: GpuCard, conversations: int, talk: ConversationTokens, spoken: int, read: int = 0
+    served: ServedCopies,
+    card: GpuCard,
+    conversations: int,
+    talk: ConversationTokens,
+    tokens_per_turn: int,
+    extra_tokens: int = 0,
 ) -> float:
-    """Return the seconds that an engine takes to generate ``spoken`` tokens a turn in all conversations and to read
+    """Return the seconds that an engine takes to generate ``tokens_per_turn`` tokens a turn in all conversations and to read
     everything else once.
 
     Decoding reads the weights once a step for all conversations that fit the cache at once, and each one's cache. The
@@ -164,11 +169,11 @@ def _played(
     shape, copies = served.shape, served.gpus / served.per_copy
     mine = conversations / copies
     flops, bandwidth = card.flops * served.per_copy * COMPUTED, card.bandwidth * served.per_copy * READ
-    held = (talk.opening + talk.tokens) / 2
+    mean_tokens = (talk.opening + talk.tokens) / 2
     room = (served.memory - 2.0) * served.per_copy * 1e9 - 2 * shape.parameters  # 2 GB: the engine's own activations
-    at_once = max(min(mine, room / (shape.kv_bytes * held), AT_ONCE), 1.0)
-    said = talk.turns * spoken
-    reading = mine * (talk.tokens + read) * _forward(shape, talk.tokens) / flops
-    caches = mine * said * held * shape.kv_bytes / bandwidth
-    weights = mine / at_once * said * (2 * shape.parameters / bandwidth + LAUNCH)
+    at_once = max(min(mine, room / (shape.kv_bytes * mean_tokens), AT_ONCE), 1.0)
+    generated = talk.turns * tokens_per_turn
+    reading = mine * (talk.tokens + extra_tokens) * _forward(shape, talk.tokens) / flops
+    caches = mine * generated * mean_tokens * shape.kv_bytes / bandwidth
+    weights = mine / at_once * generated * (2 * shape.parameters / bandwidth + LAUNCH)
     return reading + caches + weights
