@@ -98,11 +98,11 @@ class ForkServer:
         ours, theirs = socket.socketpair()
         with theirs, output.open("ab") as sink:
             socket.send_fds(self._requests, [request], [theirs.fileno(), sink.fileno(), *keep_open])
-        told = ours.recv(_PID.size)
-        if not told:
+        pid_bytes = ours.recv(_PID.size)
+        if not pid_bytes:
             ours.close()
             raise ConnectionResetError("the fork server is gone")
-        return Fork(_PID.unpack(told)[0], ours)
+        return Fork(_PID.unpack(pid_bytes)[0], ours)
 
     def close(self) -> None:
         """End the server and all remaining forks."""

@@ -72,8 +72,8 @@ class _BoundedBlocking(httpx2.SyncByteStream):
         self._stream.close()
 
 
-def _added(read: int, chunk: bytes) -> int:
-    read += len(chunk)
-    if read > MOST_BYTES:
+def _added(bytes_read: int, chunk: bytes) -> int:
+    bytes_read += len(chunk)
+    if bytes_read > MOST_BYTES:
         raise Unbounded(f"sent a reply that is longer than {MOST_BYTES >> 20} MB")
-    return read
+    return bytes_read

@@ -132,10 +132,10 @@ def _render_all(template: str) -> None:
         for tools in (None, [tool]):
             with suppress(ValueError, TypeError, KeyError, AttributeError):
                 values = {"messages": messages, "tools": tools, "add_generation_prompt": True}
-                written = 0
+                characters = 0
                 for part in compiled.generate(**values, bos_token="", eos_token="", pad_token=""):
-                    written += len(part)
-                    if written > _CHARACTERS:
+                    characters += len(part)
+                    if characters > _CHARACTERS:
                         raise MemoryError
 
 

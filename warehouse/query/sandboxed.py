@@ -80,7 +80,7 @@ def _ask(request: dict[str, Any], seconds: float) -> dict[str, Any]:
         warnings.simplefilter("ignore", UserWarning)  # the connection says the same
         text = with_run_ids(Path(), text)
     every = dictionary.concerns(text) or names_queries(text)
-    for tried in range(TRIES):
+    for attempt in range(TRIES):
         as_of = time.time()
         try:
             with (
@@ -89,11 +89,11 @@ def _ask(request: dict[str, Any], seconds: float) -> dict[str, Any]:
             ):
                 warnings.simplefilter("always")
                 columns, types, rows = connection.fetch_locked(
-                    text, request["params"], most + 1, settings, limit, pin=tried >= UNPINNED_TRIES
+                    text, request["params"], most + 1, settings, limit, pin=attempt >= UNPINNED_TRIES
                 )
         except duckdb.IOException:
             # A listed file was sealed away meanwhile; a new list has it elsewhere.
-            if tried == TRIES - 1:
+            if attempt == TRIES - 1:
                 raise
         else:
             json_rows = [[_shown(value) for value in row] for row in rows[:most]]

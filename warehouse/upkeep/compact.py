@@ -102,23 +102,23 @@ def compact(
 
     Raises LogError when another compactor is running, the disk is full or a file is damaged; no row is lost then.
     """
-    started, done = time.perf_counter(), Compaction()
+    started, result = time.perf_counter(), Compaction()
     check_exists(root)
     with FolderLock.take(root / "compactor"), _sentences(root):
         manifest = Manifest.read(root)
         remove_leftovers(root, manifest)
-        replaced = [path for run in run_folders(root) for path in recover(run, done)]
+        replaced = [path for run in run_folders(root) for path in recover(run, result)]
         failure: Exception | None = None
         if index:
             # Before they are packed: a pack then never mixes segments that the index has with others that it lacks.
             try:
                 with Warehouse(root, queries=False) as warehouse:
-                    done.indexed = update_index(root, warehouse.turns_beyond)
+                    result.indexed = update_index(root, warehouse.turns_beyond)
             except (sqlite3.Error, duckdb.Error, OSError, MemoryError) as error:
                 failure = error
         bounds = Bounds(pack_turns, pack_long_row_bytes)
-        _pack(root, manifest, done, everything, bounds, many_small_packs)
-        if replaced and not done.packs:
+        _pack(root, manifest, result, everything, bounds, many_small_packs)
+        if replaced and not result.packs:
             time.sleep(GRACE_SECONDS)
         for path in replaced:
             path.unlink(missing_ok=True)
@@ -127,8 +127,8 @@ def compact(
                 f"The text index of {root} cannot be brought up to date: {first_line(failure)}. All else was compacted. "
                 "Free space and memory, then compact again."
             ) from failure
-    done.seconds = time.perf_counter() - started
-    return done
+    result.seconds = time.perf_counter() - started
+    return result
 
 
 @contextmanager

@@ -130,8 +130,8 @@ def take_baselines(uids: Sequence[str]) -> dict[str, float | None]:
         raise ConfigError(
             "Estimator userrl_remax needs greedy conversations, which the stage's agent loops play; start a stage."
         )
-    known: dict[str, float | None] = ray.get(actor.baselines.remote(sorted(set(uids))))
-    return known
+    baselines: dict[str, float | None] = ray.get(actor.baselines.remote(sorted(set(uids))))
+    return baselines
 
 
 def record_credits(

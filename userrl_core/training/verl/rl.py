@@ -300,8 +300,8 @@ def starting_point(job: VerlJob, root: Path) -> tuple[Resume, int]:
     be resumed only by as many GPUs as wrote them. On another number, weights come from the Hugging Face folder and
     the optimizer is new. Raises CheckpointError where the stage cannot continue.
     """
-    own = files.settled(root)
-    folder = own or stage_before(job)
+    own_checkpoint = files.settled(root)
+    folder = own_checkpoint or stage_before(job)
     gpus = job.cluster.all_gpus
     size = files.world_size(folder) if folder is not None else None
     if folder is None or size is None:  # a model from elsewhere, or the cold start
@@ -316,7 +316,7 @@ def starting_point(job: VerlJob, root: Path) -> tuple[Resume, int]:
             raise CheckpointError(f"{job.init} is no checkpoint that step {job.first_step} could start from.")
         return Resume(str(job.init), _entry(root, job.first_step - 1), weights_only=True), job.first_step - 1
     step = files.step_of(folder) or 0
-    if not job.first_step - 1 <= step <= (job.last_step if own else job.first_step - 1):
+    if not job.first_step - 1 <= step <= (job.last_step if own_checkpoint else job.first_step - 1):
         raise CheckpointError(
             f"{folder} ends at step {step}; a stage that begins at step {job.first_step} cannot continue it."
         )

@@ -62,9 +62,11 @@ def gpus(asked: dict[str, Any]) -> str:
             "that torch is the CUDA build of constraints-gpu.txt"
         )
     free = [torch.cuda.mem_get_info(index)[0] / 1e9 for index in range(torch.cuda.device_count())]
-    name, wanted = torch.cuda.get_device_name(0), int(asked["gpus"])
-    if len(free) < wanted:
-        raise Missing(f"{len(free)} x {name}, and the recipe wants {wanted}; lower hardware.gpus, or show all of them")
+    name, required = torch.cuda.get_device_name(0), int(asked["gpus"])
+    if len(free) < required:
+        raise Missing(
+            f"{len(free)} x {name}, and the recipe wants {required}; lower hardware.gpus, or show all of them"
+        )
     least = min(free)
     if least < 0.9 * float(asked["memory"]):
         raise Missing(
@@ -76,11 +78,11 @@ def gpus(asked: dict[str, Any]) -> str:
 
 def verl(asked: dict[str, Any]) -> str:
     """Return verl's version."""
-    found = _version("verl", "install the trainer's environment (docs/gpu.md)")
+    installed = _version("verl", "install the trainer's environment (docs/gpu.md)")
     import_module("verl.trainer.main_ppo")
-    if found != VERL:
-        raise Missing(f"{found}, and {VERL} is what this version drives; install with -c constraints-gpu.txt")
-    return found
+    if installed != VERL:
+        raise Missing(f"{installed}, and {VERL} is what this version drives; install with -c constraints-gpu.txt")
+    return installed
 
 
 def engine(asked: dict[str, Any]) -> str:
