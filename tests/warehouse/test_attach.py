@@ -35,7 +35,7 @@ def test_the_script_shows_any_duckdb_client_the_same_rows(tmp_path: Path) -> Non
 
 
 def test_the_data_dictionary_is_the_one_in_the_docs() -> None:
-    assert (Path(__file__).parents[2] / "docs" / "warehouse.md").read_text() == page()
+    assert (Path(__file__).parents[2] / "docs" / "schema.md").read_text() == page()
     for table in schema.tables().values():
         for column in table.columns.values():
             assert column.doc

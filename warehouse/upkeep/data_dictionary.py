@@ -1,11 +1,17 @@
-"""The data dictionary, generated: ``python -m warehouse.upkeep.data_dictionary > docs/warehouse.md``."""
+"""Write the page of all tables, columns and queries: ``python -m warehouse.upkeep.data_dictionary > docs/schema.md``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from warehouse import schema, views
+
+HEAD = """# Schema: tables and queries
+
+This page is generated from the schema and the views (`python -m warehouse.upkeep.data_dictionary > docs/schema.md`).
+[warehouse.md](warehouse.md) explains how the warehouse works. Every query is a table function:
+`userrl sql "from learning_curve(run := 'latest')"`. `userrl sql "from dictionary"` shows the same in a terminal.
+"""
 
 
 def page() -> str:
@@ -14,8 +20,7 @@ def page() -> str:
 
 
 def _lines() -> Iterator[str]:
-    yield Path(__file__).with_suffix(".md").read_text().rstrip()
-    yield ""
+    yield HEAD
     yield f"## Tables (schema {schema.version()})"
     for table in schema.tables().values():
         yield f"\n### {table.name}\n\n{table.doc}\n\n| column | type | meaning |\n| --- | --- | --- |"
