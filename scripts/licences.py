@@ -25,9 +25,9 @@ SHORT = {
 """Words of classifiers and free texts, with the licence they mean."""
 HEAD = """# Licences of what is installed
 
-This project is Apache-2.0 ([LICENSE](../LICENSE)). It ships none of the packages below: pip installs them, unchanged, from where
-their authors publish them. The table is what each installed package says of itself (`python scripts/licences.py` writes this page);
-a stroke stands between licences that its classifiers name, of which some are choices.
+This project is Apache-2.0 ([LICENSE](../LICENSE)). It does not ship the packages below. pip installs them, unchanged, from their authors. The table
+shows the licence that each installed package states (`python scripts/licences.py` writes this page). A slash separates licences that its classifiers
+name. Some of these are alternatives.
 """
 
 
@@ -54,8 +54,8 @@ def main() -> None:
             [
                 HEAD,
                 "## With conditions on passing it on",
-                "These ask something of whoever passes them on, an image for instance, changed or not; used as libraries they ask",
-                "nothing of this project's own code. `psycopg` (LGPL) comes with the extra `postgres` alone.",
+                "These licences set conditions for anyone who passes the packages on, for example in an image, changed or not. Used as libraries,",
+                "they set no condition for this project's own code. `psycopg` (LGPL) comes with the extra `postgres` alone.",
                 "",
                 *special,
                 "",

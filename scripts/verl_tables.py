@@ -108,7 +108,7 @@ def flag_tables() -> Iterator[str]:
     usual = {name: rl_flags(job, stage, init, FLASH) for name, job in jobs.items()}
     yield from table(usual)
     for name, profile in SPECIAL.items():
-        yield f"\n## What `{name}` has besides, or another value of\n"
+        yield f"\n## What `{name}` sets in addition or differently\n"
         flags = rl_flags(rl_job(name, profile), stage, init, FLASH)
         yield from table({name: {key: flag for key, flag in flags.items() if usual[profile].get(key) != flag}})
     yield "\n## The cold start (`verl.trainer.sft_trainer`)\n"
