@@ -1,7 +1,7 @@
 """Write docs/gym-reference.md: choices, rewards, metric, tasks, users and settings of every gym, from the gym classes.
 
-    python scripts/gym_reference.py            exit with status 1 if the page is out of date
-    python scripts/gym_reference.py --write    write the page
+python scripts/gym_reference.py            exit with status 1 if the page is out of date
+python scripts/gym_reference.py --write    write the page
 """
 
 from __future__ import annotations
@@ -112,9 +112,9 @@ def _field_docs(config: type[BaseModel]) -> dict[str, str]:
             body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
             assert isinstance(body, ast.ClassDef)
             for statement, following in zip(body.body, body.body[1:], strict=False):
-                if isinstance(statement, ast.AnnAssign) and isinstance(following, ast.Expr):
-                    if isinstance(following.value, ast.Constant) and isinstance(statement.target, ast.Name):
-                        docs[statement.target.id] = inspect.cleandoc(str(following.value.value))
+                match statement, following:
+                    case ast.AnnAssign(target=ast.Name(id=field)), ast.Expr(value=ast.Constant(value=str(text))):
+                        docs[field] = inspect.cleandoc(text)
     return docs
 
 

@@ -23,11 +23,11 @@ SHORT = {
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
 }
 """Words of classifiers and free texts, with the licence they mean."""
-HEAD = """# Licences of what is installed
+HEAD = """# Licences of the installed packages
 
-This project is Apache-2.0 ([LICENSE](../LICENSE)). It does not ship the packages below. pip installs them, unchanged, from their authors. The table
-shows the licence that each installed package states (`python scripts/licences.py` writes this page). A slash separates licences that its classifiers
-name. Some of these are alternatives.
+This project is Apache-2.0 ([LICENSE](../LICENSE)). It does not ship the packages below. pip installs them, unchanged, from their
+authors. The table shows the licence that each installed package states (`python scripts/licences.py` writes this page). A slash
+separates licences that its classifiers name. Some of these are alternatives.
 """
 
 
@@ -54,8 +54,9 @@ def main() -> None:
             [
                 HEAD,
                 "## With conditions on passing it on",
-                "These licences set conditions for anyone who passes the packages on, for example in an image, changed or not. Used as libraries,",
-                "they set no condition for this project's own code. `psycopg` (LGPL) comes with the extra `postgres` alone.",
+                "These licences set conditions for anyone who passes the packages on, for example in an image, changed or not.",
+                "Used as libraries, they set no condition for this project's own code. `psycopg` (LGPL) comes with the extra",
+                "`postgres` alone.",
                 "",
                 *special,
                 "",

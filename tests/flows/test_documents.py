@@ -107,7 +107,7 @@ def test_every_command_is_on_the_page_of_commands() -> None:
 
 
 def test_every_option_of_a_served_user_is_explained() -> None:
-    text = (ROOT / "docs" / "gyms.md").read_text()
+    text = (ROOT / "docs" / "users.md").read_text()
     rows = text[text.index("| option | default") :].partition("\n\n")[0].splitlines()[2:]
     explained = {name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])}
     assert explained == set(ChatServer.model_fields)

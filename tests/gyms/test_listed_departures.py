@@ -1,4 +1,4 @@
-"""Departures from the released gyms that docs/gyms.md lists, each as a behaviour."""
+"""Departures from the released gyms that docs/departures.md lists, each as a behaviour."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from userrl_core.interact import InteractCall
 from userrl_core.records import Task
 from userrl_gym_agentgym.protocols import PROTOCOLS
 
-GYMS = Path(__file__).parents[2] / "docs" / "gyms.md"
+DEPARTURES = Path(__file__).parents[2] / "docs" / "departures.md"
+SERVERS = Path(__file__).parents[2] / "docs" / "gym-servers.md"
 LISTED = (
     "test_only_action_is_allowed_and_another_choice_earns_nothing",
     "test_duplicate_indices_count_once",
@@ -28,7 +29,7 @@ LISTED = (
 
 @pytest.mark.parametrize("name", LISTED)
 def test_a_departure_is_listed_with_the_test_that_shows_it(name: str) -> None:
-    rows = [line for line in GYMS.read_text().splitlines() if line.startswith("|") and f"`{name}`" in line]
+    rows = [line for line in DEPARTURES.read_text().splitlines() if line.startswith("|") and f"`{name}`" in line]
     assert len(rows) == 1
     assert any(f"def {name}(" in path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
 
@@ -97,8 +98,9 @@ def test_a_goal_keeps_the_order_that_minigrid_says() -> None:
 
 
 def test_the_docs_name_every_environment_of_agentgym_and_which_the_client_plays() -> None:
-    text = GYMS.read_text().split("## What is not here")[1].split("\n## ")[0]
-    assert all(name in text for name in PROTOCOLS if name != "userrl")
+    text = SERVERS.read_text().split("## Environments that are missing")[1].split("\n## ")[0]
+    played = SERVERS.read_text().split("## AgentGym's environment servers")[1].split("\n## ")[0]
+    assert all(name in played for name in PROTOCOLS if name != "userrl")
     missing = ["WebShop", "ALFWorld", "MAZE", "Wordle", "Weather", "Movie", "Academia", "Sheet", "TODOList", "BIRD"]
     assert all(name in text for name in missing)
     assert len(PROTOCOLS) - 1 + len(missing) == 15

@@ -1,0 +1,13 @@
+"""docs/gym-reference.md is what the gym classes say."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_gym_reference_is_the_one_in_the_docs() -> None:
+    script = runpy.run_path(str(ROOT / "scripts" / "gym_reference.py"))
+    assert script["PAGE"].read_text() == script["page"](), "python scripts/gym_reference.py --write"
