@@ -24,7 +24,7 @@ def evaluate(
         list[str] | None,
         typer.Option(
             help="""The user: rule, openai, or JSON such as '{"kind": "openai", "options": {"model": "gpt-4o"}}' """
-            "(docs/gyms.md, Served users); may be repeated."
+            "(docs/users.md, Served users); may be repeated."
         ),
     ] = None,
     recipe: Annotated[
