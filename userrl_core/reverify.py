@@ -53,41 +53,41 @@ async def reverify(stored: Trajectory, judge: Any, config: dict[str, Any], judge
     user = make_user(gym_type, stored.task, judge)
     recorded = _Recorded(user)
     gym = gym_type(stored.task, user=None if user is None else recorded, config=parse_config(gym_type, config))
-    again = replace(stored, turns=[], user=judge_name, traj_id=None, score=None, admitted=True, reject_reason=None)
+    rescored = replace(stored, turns=[], user=judge_name, traj_id=None, score=None, admitted=True, reject_reason=None)
     try:
         gym.reset(seed=derive_seed("gym", stored.seed))
-        return await _replay(gym, recorded, stored, again)
+        return await _replay(gym, recorded, stored, rescored)
     finally:
         await gym.aclose()
 
 
-async def _replay(gym: Gym[Any], recorded: _Recorded, stored: Trajectory, again: Trajectory) -> Reverified:
+async def _replay(gym: Gym[Any], recorded: _Recorded, stored: Trajectory, rescored: Trajectory) -> Reverified:
     ended = stored.stop_reason in ("success", "gave_up")
     for turn in stored.turns:
         if turn.choice is None:
-            again.turns.append(replace(turn, reward=0.0, model_calls=[]))
+            rescored.turns.append(replace(turn, reward=0.0, model_calls=[]))
             continue
         stored_text = turn.observation
         recorded.say(gym.last_words(stored_text) if ended and turn is stored.turns[-1] else stored_text)
         try:
             result = await gym.step(InteractCall(turn.choice, turn.content or ""))
         except (UserError, JudgeError) as error:
-            return _rejected(again, f"judge: {error}")
+            return _rejected(rescored, f"judge: {error}")
         except UserRLError as error:
-            return _rejected(again, f"gym: {error}")
+            return _rejected(rescored, f"gym: {error}")
         calls = list(gym.ledger)
         gym.ledger.clear()
         if not recorded.judged and not _same(result.observation, stored_text):
             sentence = f"turn {turn.number} comes out otherwise: it depended on state that was not stored"
-            return _rejected(again, sentence)
-        again.turns.append(_rescored(turn, result.reward, result.info, calls))
+            return _rejected(rescored, sentence)
+        rescored.turns.append(_rescored(turn, result.reward, result.info, calls))
         if result.terminated:
-            again.stop_reason = "success" if gym.succeeded else "gave_up"
-            again.score = gym.score()
-            return Reverified(again)
-    again.score = gym.score()
-    again.stop_reason = "horizon" if ended else stored.stop_reason
-    return Reverified(again, cut=ended)
+            rescored.stop_reason = "success" if gym.succeeded else "gave_up"
+            rescored.score = gym.score()
+            return Reverified(rescored)
+    rescored.score = gym.score()
+    rescored.stop_reason = "horizon" if ended else stored.stop_reason
+    return Reverified(rescored, cut=ended)
 
 
 def _rescored(turn: Turn, reward: float | None, info: dict[str, Any], calls: list[Any]) -> Turn:
@@ -95,9 +95,9 @@ def _rescored(turn: Turn, reward: float | None, info: dict[str, Any], calls: lis
     return replace(turn, reward=reward, info=info, model_calls=calls, flags=flags, token_ids=None, logprobs=None)
 
 
-def _rejected(again: Trajectory, reason: str) -> Reverified:
-    again.admitted, again.reject_reason, again.stop_reason = False, reason, _ERROR
-    return Reverified(again, refused=reason)
+def _rejected(rescored: Trajectory, reason: str) -> Reverified:
+    rescored.admitted, rescored.reject_reason, rescored.stop_reason = False, reason, _ERROR
+    return Reverified(rescored, refused=reason)
 
 
 _ERROR: StopReason = "error"

@@ -259,8 +259,8 @@ def formed(
     counted_N = column_sum((shaped_NT != 0.0) * tokens_NT)
     # The share first: it lies in [0, 1] for arbitrarily small credit, where z N / sum(a) may overflow.
     share_NT = np.divide(shaped_NT, credit_N1, out=np.zeros_like(shaped_NT), where=credit_N1 != 0.0)
-    moved_NT: Floats = share_NT * (counted_N * z_N)[:, None]
-    return moved_NT
+    released_NT: Floats = share_NT * (counted_N * z_N)[:, None]
+    return released_NT
 
 
 def spread_to_tokens(

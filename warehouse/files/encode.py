@@ -74,6 +74,6 @@ def _fit(kind: str, value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     if kind in _INTEGERS:
-        whole = int(value) if isinstance(value, int) or value.is_integer() else None
-        return whole if whole is not None and -_INTEGERS[kind] <= whole < _INTEGERS[kind] else None
+        integer = int(value) if isinstance(value, int) or value.is_integer() else None
+        return integer if integer is not None and -_INTEGERS[kind] <= integer < _INTEGERS[kind] else None
     return value if kind == "DOUBLE" or abs(value) < _FLOAT32 else None

@@ -203,11 +203,11 @@ def model_calls(warehouse: Warehouse, traj_id: int, turn: int) -> list[Row]:
 
 def group(warehouse: Warehouse, traj_id: int) -> list[StoredConversation]:
     """Return this trajectory's group (one task in one step), by attempt; without run and task."""
-    place = warehouse.stored("trajectories", [traj_id])
-    if not place:
+    target_rows = warehouse.stored("trajectories", [traj_id])
+    if not target_rows:
         return []
     columns = ("run_id", "stage", "step", "phase", "gym", "group_id")
-    where = " AND ".join(f"{name} IS NOT DISTINCT FROM {literal(place[0][name])}" for name in columns)
+    where = " AND ".join(f"{name} IS NOT DISTINCT FROM {literal(target_rows[0][name])}" for name in columns)
     group_rows = warehouse.rows(f"FROM trajectories WHERE {where} ORDER BY attempt, traj_id LIMIT 64")
     by_id: dict[int, list[Row]] = {row["traj_id"]: [] for row in group_rows}
     for turn in warehouse.stored("turns", list(by_id)):
@@ -231,15 +231,15 @@ def spread_groups(warehouse: Warehouse, run: str, *, stage: str | None = None, m
 def parting(turns_by_trajectory: Sequence[Sequence[Row]]) -> list[int | None]:
     """Return, for each trajectory, the first turn that makes it different from all others; None for one that equals another."""
     texts = [[(t["choice"], t["content"], t["observation"]) for t in turns] for turns in turns_by_trajectory]
-    alone: list[int | None] = []
-    for n, texts_n in enumerate(texts):
+    first_differences: list[int | None] = []
+    for n, turn_texts in enumerate(texts):
         shared = 0
         for m, other in enumerate(texts):
             if m != n:
-                shared = max(shared, _alike(texts_n, other))
-        equal = any(texts_n == other for m, other in enumerate(texts) if m != n)
-        alone.append(None if equal else shared + 1)
-    return alone
+                shared = max(shared, _alike(turn_texts, other))
+        equal = any(turn_texts == other for m, other in enumerate(texts) if m != n)
+        first_differences.append(None if equal else shared + 1)
+    return first_differences
 
 
 def shared_turns(one: Sequence[Row], other: Sequence[Row]) -> int:

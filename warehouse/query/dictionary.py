@@ -46,11 +46,11 @@ def statements(cursor: duckdb.DuckDBPyConnection) -> list[str]:
 
 def _comments(cursor: duckdb.DuckDBPyConnection) -> list[str]:
     columns: dict[str, list[str]] = {}
-    for place, name, column in cursor.execute(
+    for schema_name, name, column in cursor.execute(
         "SELECT schema_name, table_name, column_name FROM duckdb_columns() WHERE database_name = current_database() "
         f"AND schema_name IN ('main', 'reference') AND NOT internal AND table_name <> '{DICTIONARY}' ORDER BY ALL"
     ).fetchall():
-        columns.setdefault(name if place == "main" else f"{place}.{name}", []).append(column)
+        columns.setdefault(name if schema_name == "main" else f"{schema_name}.{name}", []).append(column)
     comments = []
     for name, names in columns.items():
         kind = "TABLE" if name.startswith("reference.") else "VIEW"

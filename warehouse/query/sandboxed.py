@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def _ask(request: dict[str, Any], seconds: float) -> dict[str, Any]:
-    text, memory, most = request["text"], request["memory"], request["limit"]
+    text, memory, max_rows = request["text"], request["memory"], request["limit"]
     check_statement(text)
     check_functions(text)
     settings = (
@@ -89,20 +89,20 @@ def _ask(request: dict[str, Any], seconds: float) -> dict[str, Any]:
             ):
                 warnings.simplefilter("always")
                 columns, types, rows = connection.fetch_locked(
-                    text, request["params"], most + 1, settings, limit, pin=attempt >= UNPINNED_TRIES
+                    text, request["params"], max_rows + 1, settings, limit, pin=attempt >= UNPINNED_TRIES
                 )
         except duckdb.IOException:
             # A listed file was sealed away meanwhile; a new list has it elsewhere.
             if attempt == TRIES - 1:
                 raise
         else:
-            json_rows = [[_shown(value) for value in row] for row in rows[:most]]
+            json_rows = [[_shown(value) for value in row] for row in rows[:max_rows]]
             note_texts = [without_path(str(note.message)) for note in notes]
             return {
                 "columns": columns,
                 "types": types,
                 "rows": json_rows,
-                "truncated": len(rows) > most,
+                "truncated": len(rows) > max_rows,
                 "as_of": as_of,
                 "notes": note_texts,
             }

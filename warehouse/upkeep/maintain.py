@@ -34,8 +34,8 @@ def maintain(root: Path | str | None = None) -> Maintenance:
     The report holds both checks. Raises LogError when another compactor is running or the disk is full.
     """
     root = Path(root) if root is not None else default_root()
-    before = check(root, repair=True)
+    first_report = check(root, repair=True)
     compaction = compact(root)
     report = check(root, whole=False)
-    report.problems = [problem for problem in before.problems if problem.repaired] + report.problems
+    report.problems = [problem for problem in first_report.problems if problem.repaired] + report.problems
     return Maintenance(compaction, report)

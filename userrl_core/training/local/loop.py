@@ -139,17 +139,17 @@ class _Stage:
         job = self.job
         if self.state.step >= job.last_step or job.seconds is None:
             return self.state.step >= job.last_step
-        kind, most = job.seconds
-        return self.clock.used(kind, job.first_step, self.state.step) >= most
+        kind, limit = job.seconds
+        return self.clock.used(kind, job.first_step, self.state.step) >= limit
 
     def _total(self) -> int:
         """Return the run's last step. For a stage limited in seconds, estimate it from the pace so far."""
         job, steps_done = self.job, self.state.step - self.job.first_step + 1
         if job.seconds is None:
             return job.total_steps or job.last_step
-        kind, most = job.seconds
+        kind, limit = job.seconds
         used = self.clock.used(kind, job.first_step, self.state.step)
-        return job.first_step - 1 + max(steps_done, round(steps_done * most / max(used, 1e-9)))
+        return job.first_step - 1 + max(steps_done, round(steps_done * limit / max(used, 1e-9)))
 
     async def _step(self, step: int) -> dict[str, float]:
         started, cpu_started = time.perf_counter(), time.process_time()
@@ -179,8 +179,10 @@ class _Stage:
         if agent_tokens:
             # Of all that was sampled: the update measures only what it trains on, which is nothing where no group differs.
             metrics["rollout/entropy/mean"] = sum(sum(s.entropies) for s in batch.samples) / agent_tokens
-        took = time.process_time() - cpu_started, self._gpu_seconds(started)
-        metrics |= self.clock.taken(step, *took) if self.job.timed else {CPU: took[0], GPU: took[1]}
+        seconds_taken = time.process_time() - cpu_started, self._gpu_seconds(started)
+        metrics |= (
+            self.clock.taken(step, *seconds_taken) if self.job.timed else {CPU: seconds_taken[0], GPU: seconds_taken[1]}
+        )
         self.curriculum.record(step, metrics)
         outcome = {name: metrics.get(f"rollout/{name}/mean") for name in ("success", "return_sum")}
         token_use = {"tokens": tokens, "tasks": tasks + resampled} if self.config.batch_tokens else {}

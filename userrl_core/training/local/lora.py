@@ -119,7 +119,7 @@ def folded(tensors: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:
 
     The product is computed in float32 and rounded once, to the number format of the weights.
     """
-    whole: dict[str, Tensor] = {}
+    folded_tensors: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         layer, is_base, kind = name.partition(".base_layer.")
         if ".lora_" in name:
@@ -127,8 +127,8 @@ def folded(tensors: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:
         if is_base and kind == "weight":
             a, b = (tensors[f"{layer}.lora_{side}.{_NAME}.weight"].float() for side in "AB")
             tensor = (tensor.float() + scale * (b @ a)).to(tensor.dtype)
-        whole[name.replace(".base_layer.", ".").removeprefix(_PREFIX)] = tensor
-    return whole
+        folded_tensors[name.replace(".base_layer.", ".").removeprefix(_PREFIX)] = tensor
+    return folded_tensors
 
 
 @contextmanager

@@ -200,8 +200,8 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
             return judged
         if not await until_it_answers(judge.served.server, time.monotonic() + self.stage.patience):
             return judged
-        again = await judge.judge(trajectory)
-        return again and replace(again, calls=[*judged.calls, *again.calls])
+        second = await judge.judge(trajectory)
+        return second and replace(second, calls=[*judged.calls, *second.calls])
 
     async def _horizon(self, where: RolloutContext) -> int:
         """Return the horizon of this step. If it depends on the previous step, wait until the launcher announces it.
@@ -250,13 +250,13 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
                 episode.out_of_tokens()
                 break
             tokens.turns.append(len(episode.trajectory.turns) + 1)
-            began = time.perf_counter()
+            started = time.perf_counter()
             try:
                 reply = await self._reply(tokens, request, {**sampling_params, "max_tokens": room})
             except PolicyError as error:
                 episode.fail(error)
                 break
-            new = self._harmless(await episode.submit(reply, time.perf_counter() - began))
+            new = self._harmless(await episode.submit(reply, time.perf_counter() - started))
             if new and not await self._listen(tokens, reply.text, new, tools):
                 episode.out_of_tokens()
         return tokens
@@ -373,7 +373,7 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         if credit_actor is None or trajectory.context.phase != "train":
             return
         rewards = _per_reply(_turn_rewards(trajectory, self.stage), tokens.turns)
-        whole = await credit_actor.put.remote(
+        complete_step = await credit_actor.put.remote(
             uid,
             TrajectorySummary(
                 signature=signature(rewards, tokens.counts) if _is_trained(trajectory, self.stage) else (),
@@ -392,8 +392,8 @@ class GymAgentLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
             ),
             self.stage.attempts,
         )
-        if whole is not None:
-            record_step(self.stage, whole)
+        if complete_step is not None:
+            record_step(self.stage, complete_step)
 
     def _cap_text_prompt_length(self, prompt_ids: list[int]) -> list[int]:
         """Raise ConfigError for an opening that is too long. verl would cut off its beginning with only a warning."""

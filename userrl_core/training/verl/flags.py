@@ -352,10 +352,10 @@ def _trainer(job: VerlJob, folder: Path, resume: Resume) -> Flags:
     if resume.path is not None:
         flags["trainer.resume_from_path"] = VerlFlag(str(resume.path), "the newest checkpoint whose step was logged")
     if resume.weights_only:
-        alone = "the step comes from the folder's name; nothing is read from it"
-        flags["actor_rollout_ref.actor.checkpoint.load_contents"] = VerlFlag([], alone)
+        reason = "the step comes from the folder's name; nothing is read from it"
+        flags["actor_rollout_ref.actor.checkpoint.load_contents"] = VerlFlag([], reason)
         if job.algorithm.name == "ppo":
-            flags["critic.checkpoint.load_contents"] = VerlFlag([], alone)
+            flags["critic.checkpoint.load_contents"] = VerlFlag([], reason)
     return flags
 
 

@@ -93,8 +93,8 @@ class _StageStart:
             check_memory(job, job.init)
         check_gpus(job)
         check_users(job.users)
-        before = stage_before(job)
-        state = files.read_curriculum(before) if before is not None else None
+        previous_checkpoint = stage_before(job)
+        state = files.read_curriculum(previous_checkpoint) if previous_checkpoint is not None else None
         if state is not None:
             self.curriculum.load_state_dict(state)
         plan = plan_steps(self.folder, self.curriculum, job.first_step, job.last_step, job.algorithm.batch)
@@ -243,8 +243,8 @@ class _StageStart:
                 f"verl ended without an error, but did not train step {silent[0]}; see {self.folder / 'output.txt'}."
             )
         card = files.describe(folder, job.stage, self.parent)
-        before = files.read_card(self.resume.path) if self.resume.path else None
-        if before is not None and before.step < card.step and before.sha256 == card.sha256:
+        previous_card = files.read_card(self.resume.path) if self.resume.path else None
+        if previous_card is not None and previous_card.step < card.step and previous_card.sha256 == card.sha256:
             self.sink.event("nothing_learnt", stage=job.stage, step=card.step)
         files.save_curriculum(folder, self.curriculum.state_dict())
         return StageResult(

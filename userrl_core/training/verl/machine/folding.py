@@ -35,7 +35,7 @@ def fold_adapters(model: Path) -> None:
     for leftover in (partial, adapted):
         shutil.rmtree(leftover, ignore_errors=True)
     shutil.copytree(model, partial, ignore=shutil.ignore_patterns("*.safetensors", "*.safetensors.index.json"))
-    whole = folded(tensors, note["lora_alpha"] / note["r"])
+    folded_tensors = folded(tensors, note["lora_alpha"] / note["r"])
     from accelerate import init_empty_weights
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -43,8 +43,9 @@ def fold_adapters(model: Path) -> None:
     with init_empty_weights():
         empty = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     if config.tie_word_embeddings:
-        whole.pop("lm_head.weight", None)  # a second name of the embeddings, which would be loaded as another matrix
-    unknown = empty.load_state_dict(whole, strict=False, assign=True).unexpected_keys
+        # A second name of the embeddings, which would be loaded as another matrix.
+        folded_tensors.pop("lm_head.weight", None)
+    unknown = empty.load_state_dict(folded_tensors, strict=False, assign=True).unexpected_keys
     if unknown:
         raise CheckpointError(f"{model} holds {unknown[0]}, which its config.json knows nothing of; use an older one.")
     empty.tie_weights()

@@ -167,13 +167,13 @@ def _played(
     other conversations wait.
     """
     shape, copies = served.shape, served.gpus / served.per_copy
-    mine = conversations / copies
+    conversations_per_copy = conversations / copies
     flops, bandwidth = card.flops * served.per_copy * COMPUTED, card.bandwidth * served.per_copy * READ
     mean_tokens = (talk.opening + talk.tokens) / 2
     room = (served.memory - 2.0) * served.per_copy * 1e9 - 2 * shape.parameters  # 2 GB: the engine's own activations
-    at_once = max(min(mine, room / (shape.kv_bytes * mean_tokens), AT_ONCE), 1.0)
+    at_once = max(min(conversations_per_copy, room / (shape.kv_bytes * mean_tokens), AT_ONCE), 1.0)
     generated = talk.turns * tokens_per_turn
-    reading = mine * (talk.tokens + extra_tokens) * _forward(shape, talk.tokens) / flops
-    caches = mine * generated * mean_tokens * shape.kv_bytes / bandwidth
-    weights = mine / at_once * generated * (2 * shape.parameters / bandwidth + LAUNCH)
+    reading = conversations_per_copy * (talk.tokens + extra_tokens) * _forward(shape, talk.tokens) / flops
+    caches = conversations_per_copy * generated * mean_tokens * shape.kv_bytes / bandwidth
+    weights = conversations_per_copy / at_once * generated * (2 * shape.parameters / bandwidth + LAUNCH)
     return reading + caches + weights
