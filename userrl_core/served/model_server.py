@@ -82,21 +82,21 @@ class ServeOptions:
         """Return vLLM's arguments: flag, value, and reason."""
         flags: list[tuple[str, str | None, str]] = [
             ("--model", self.model, "hardware.user_model, or --model"),
-            ("--served-model-name", self.model, "clients ask for the name that the recipe says"),
-            ("--host", self.host, "loopback: our own door stands before it where others may ask"),
+            ("--served-model-name", self.model, "clients use the recipe's name for the model"),
+            ("--host", self.host, "loopback only: our own server is in front of it where others have access"),
             ("--port", str(self.port), "hardware.user_port, or --port"),
-            ("--allowed-origins", "[]", "else any page that is open in a browser here could ask it"),
-            ("--tensor-parallel-size", str(self.tensor_parallel), "GPUs of one copy: as few as hold model and cache"),
+            ("--allowed-origins", "[]", "otherwise any page open in a browser here could send requests"),
+            ("--tensor-parallel-size", str(self.tensor_parallel), "GPUs per copy: as few as hold model and cache"),
             ("--gpu-memory-utilization", str(self.memory), "nothing else runs on these GPUs"),
         ]
         if self.copies > 1:
             flags.append(("--data-parallel-size", str(self.copies), "copies do not wait for each other"))
         if self.max_model_len is not None:
             flags.append(
-                ("--max-model-len", str(self.max_model_len), "--max-model-len: a shorter one leaves more cache")
+                ("--max-model-len", str(self.max_model_len), "--max-model-len: a shorter limit leaves more cache")
             )
         if self.tool_parser is not None:
-            flags.append(("--tool-call-parser", self.tool_parser, "--tool-parser: how the model writes its calls"))
+            flags.append(("--tool-call-parser", self.tool_parser, "--tool-parser: the model's format of calls"))
             flags.append(("--enable-auto-tool-choice", None, "the model may call tools, as in training"))
         return flags
 

@@ -125,7 +125,7 @@ CREATE TABLE events (                  -- All other events, append-only.
     writer             INTEGER,        -- the process that wrote this
     seq                BIGINT,         -- order within the writer
     logged_at          DOUBLE,         -- Unix seconds (UTC)
-    kind               VARCHAR,        -- kind of event; rewind voids rows, see the text above the tables
+    kind               VARCHAR,        -- kind of event; rewind voids rows, see warehouse.md
     stage              VARCHAR,        -- the stage, where it has one
     step               INTEGER,        -- the step, where it has one
     fields             VARCHAR         -- JSON: all fields of the event

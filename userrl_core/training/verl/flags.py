@@ -1,7 +1,7 @@
 """Every setting that a stage passes to verl, and through it to vLLM: key, value and reason.
 
 Each value appears once, next to its reason. `config` writes the list as verl's overrides, and docs/verl-flags.md
-shows it for each profile (``python scripts/verl_flags.py``). Paths are in the stage's folder, so two stages of one
+shows it for each profile (``python scripts/verl_tables.py``). Paths are in the stage's folder, so two stages of one
 recipe differ in few lines. In hydra, a leading ``+`` marks a key that verl's own files do not have.
 """
 
@@ -55,12 +55,12 @@ WHY_ATTENTION = "hardware.attention; auto: flash where the trainer's interpreter
 WHY_SAVED = (
     "shards to resume from, and a Hugging Face folder for another number of GPUs, an evaluation or the next stage"
 )
-WHY_OFFLOAD = "hardware.offload: whether training state waits in host memory while conversations are played"
+WHY_OFFLOAD = "hardware.offload: training state is in host memory during rollouts"
 WHY_PACKED = "no padding is computed: conversations differ in length"
-WHY_RECOMPUTED = "activations of a conversation of full length do not fit beside the training state"
+WHY_RECOMPUTED = "activations of a full-length conversation do not fit next to the training state"
 WHY_STRATEGY = "weights, gradients and moments are sharded over all GPUs"
 WHY_PARALLEL = "hardware.sequence_parallel: GPUs that share one long conversation (Ulysses)"
-WHY_STEPS = "the number of steps decides, not passes over a file that holds only what is left"
+WHY_STEPS = "the number of steps decides, not passes over a file with only the remaining rows"
 
 
 def rl_flags(job: VerlJob, folder: Path, resume: Resume, attention: str) -> Flags:
@@ -89,26 +89,26 @@ def sft_flags(job: VerlSftJob, folder: Path, model: str, per_epoch: int, attenti
         "data.train_files": VerlFlag(str(folder / "sft.parquet"), "the demonstrations, written by the launcher"),
         "data.train_batch_size": VerlFlag(sft.batch, "cold_start.batch"),
         "data.micro_batch_size_per_gpu": VerlFlag(
-            max(sft.batch // gpus, 1), "verl wants it; packing by tokens decides"
+            max(sft.batch // gpus, 1), "required by verl; packing by tokens decides"
         ),
         "data.use_dynamic_bsz": VerlFlag(True, "shorter demonstrations are packed until a forward pass is full"),
         "data.max_token_len_per_gpu": VerlFlag(
-            cluster.pass_tokens or sft.cutoff, "hardware.micro_tokens; none: one demonstration of full length"
+            cluster.pass_tokens or sft.cutoff, "hardware.micro_tokens; none: one full-length demonstration"
         ),
         "data.max_length": VerlFlag(sft.cutoff, "cold_start.cutoff"),
-        "data.truncation": VerlFlag("right", "what lies beyond the cutoff is cut off"),
+        "data.truncation": VerlFlag("right", "tokens beyond the cutoff are cut off"),
         "data.pad_mode": VerlFlag("no_padding", WHY_PACKED),
         "data.ignore_input_ids_mismatch": VerlFlag(
-            True, "message by message, as rollouts append; Qwen3's template would add an empty thought to the last"
+            True, "message by message, as in rollouts; Qwen3's template would add an empty thought to the last"
         ),
-        "data.num_workers": VerlFlag(2, "reading is no bottleneck"),
+        "data.num_workers": VerlFlag(2, "reading is not a bottleneck"),
         "model.path": VerlFlag(model, "model.path, or init_from"),
         "model.enable_gradient_checkpointing": VerlFlag(True, WHY_RECOMPUTED),
         "model.use_remove_padding": VerlFlag(True, WHY_PACKED),
         "+model.override_config.attn_implementation": VerlFlag(attention, WHY_ATTENTION),
         "engine.strategy": VerlFlag("fsdp2", WHY_STRATEGY),
         "engine.model_dtype": VerlFlag("fp32", "the optimizer's weights: steps of 1e-6 are lost in bfloat16"),
-        "engine.dtype": VerlFlag("bfloat16", "arithmetic of the forward and backward pass"),
+        "engine.dtype": VerlFlag("bfloat16", "number format of the forward and backward pass"),
         "engine.ulysses_sequence_parallel_size": VerlFlag(cluster.sequence_parallel, WHY_PARALLEL),
         "engine.param_offload": VerlFlag(cluster.offload, WHY_OFFLOAD),
         "engine.optimizer_offload": VerlFlag(cluster.offload, WHY_OFFLOAD),
@@ -125,12 +125,12 @@ def sft_flags(job: VerlSftJob, folder: Path, model: str, per_epoch: int, attenti
         "trainer.total_training_steps": VerlFlag(
             steps, "cold_start.steps, or cold_start.epochs over the demonstrations"
         ),
-        "trainer.save_freq": VerlFlag(per_epoch, "one checkpoint an epoch"),
+        "trainer.save_freq": VerlFlag(per_epoch, "one checkpoint per epoch"),
         "trainer.max_ckpt_to_keep": VerlFlag(job.keep_checkpoints, "keep_checkpoints"),
-        "trainer.test_freq": VerlFlag(-1, "nothing is validated in the cold start"),
+        "trainer.test_freq": VerlFlag(-1, "the cold start is not validated"),
         "trainer.seed": VerlFlag(job.seed, "seed"),
-        "trainer.resume_mode": VerlFlag("auto", "a second start goes on from the newest checkpoint"),
-        "trainer.default_local_dir": VerlFlag(str(folder / "checkpoints"), "the stage's own folder"),
+        "trainer.resume_mode": VerlFlag("auto", "a restart continues from the newest checkpoint"),
+        "trainer.default_local_dir": VerlFlag(str(folder / "checkpoints"), "the stage's folder"),
         "trainer.project_name": VerlFlag("userrl", "name in verl's logs"),
         "trainer.experiment_name": VerlFlag(job.stage, "name in verl's logs"),
         "trainer.logger": VerlFlag(["console", "file"], "the launcher reads the file; no network"),
@@ -149,16 +149,16 @@ def _thinking(model: ModelConfig) -> Flags:
 def _data(job: VerlJob, folder: Path) -> Flags:
     return {
         **_thinking(job.model),
-        "data.train_files": VerlFlag(str(folder / "train.parquet"), "the rows of the steps that are left, in order"),
-        "data.val_files": VerlFlag(str(folder / "validation.parquet"), "verl wants a file even where it is never read"),
+        "data.train_files": VerlFlag(str(folder / "train.parquet"), "the rows of the remaining steps, in order"),
+        "data.val_files": VerlFlag(str(folder / "validation.parquet"), "verl requires a file even if it is never read"),
         "data.train_batch_size": VerlFlag(job.algorithm.batch, "algorithm.batch"),
         "data.max_prompt_length": VerlFlag(job.algorithm.max_prompt_tokens, "algorithm.max_prompt_tokens"),
         "data.max_response_length": VerlFlag(job.algorithm.max_response_tokens, "algorithm.max_response_tokens"),
-        "data.shuffle": VerlFlag(False, "a resumed stage must read the rows that are left: the file has them in order"),
+        "data.shuffle": VerlFlag(False, "a resumed stage must read the remaining rows, which the file has in order"),
         "data.validation_shuffle": VerlFlag(False, "the same tasks in the same order at every validation"),
-        "data.filter_overlong_prompts": VerlFlag(False, "a row that is dropped would shift all later steps"),
+        "data.filter_overlong_prompts": VerlFlag(False, "a dropped row would shift all later steps"),
         "data.seed": VerlFlag(job.seed, "seed"),
-        "data.dataloader_num_workers": VerlFlag(2, "reading is no bottleneck"),
+        "data.dataloader_num_workers": VerlFlag(2, "reading is not a bottleneck"),
     }
 
 
@@ -173,10 +173,10 @@ def _algorithm(job: VerlJob, folder: Path) -> Flags:
         "algorithm.use_kl_in_reward": VerlFlag(algorithm.kl_reward_coef > 0, "algorithm.kl_reward_coef above 0"),
         "algorithm.kl_ctrl.kl_coef": VerlFlag(algorithm.kl_reward_coef, "algorithm.kl_reward_coef"),
         "algorithm.rollout_correction.rollout_rs": VerlFlag(
-            None, "it rewrites the response mask, from which turns are recovered"
+            None, "it rewrites the response mask, and turns are recovered from that mask"
         ),
         "algorithm.filter_groups.enable": VerlFlag(
-            False, "groups without a signal have advantage 0; none is drawn again"
+            False, "groups without a signal have advantage 0 and are not replaced"
         ),
     }
     if algorithm.name != "ppo":
@@ -190,18 +190,16 @@ def _algorithm(job: VerlJob, folder: Path) -> Flags:
         }
         if credit.rounding != "none":
             flags["+algorithm.userrl.rounding"] = VerlFlag(credit.rounding, "credit.rounding")
-        flags["+algorithm.userrl.stage_file"] = VerlFlag(
-            str(folder / "stage.json"), "where the estimator reads the stage"
-        )
+        flags["+algorithm.userrl.stage_file"] = VerlFlag(str(folder / "stage.json"), "the stage file for the estimator")
     if algorithm.entropy_mask is not None:
         flags |= {
             "trainer.v1.trainer_mode": VerlFlag(
-                MASKING_TRAINER, "verl's policy losses see no entropies, its trainer does"
+                MASKING_TRAINER, "verl's policy losses see no entropies, but its trainer does"
             ),
             "+algorithm.entropy_mask.share": VerlFlag(algorithm.entropy_mask, "algorithm.entropy_mask"),
             "+algorithm.entropy_mask.compared": VerlFlag(
                 algorithm.name in ("grpo", "rloo", "remax") and credit.filter == "drop",
-                "the local backend leaves groups without a signal out of the update, and so out of the threshold",
+                "the local backend excludes groups without a signal from the update and from the threshold",
             ),
         }
     return flags
@@ -221,11 +219,11 @@ def lora_flags(model: str, lora: LoraSettings | None, key: str) -> Flags:
 
 def _model(job: VerlJob, resume: Resume, attention: str) -> Flags:
     model, lora = "actor_rollout_ref.model", job.algorithm.lora
-    folded = "the engine gets whole weights, as without adapters: every engine takes them, at full speed"
+    folded = "the engine gets merged weights: every engine accepts them, at full speed"
     return {
         **lora_flags(model, lora, "algorithm.lora"),
         **({} if lora is None else {f"{model}.lora.merge": VerlFlag(True, folded)}),
-        f"{model}.path": VerlFlag(resume.model, "the cold start's checkpoint, or the stage before's"),
+        f"{model}.path": VerlFlag(resume.model, "the cold start's or the previous stage's checkpoint"),
         f"{model}.enable_gradient_checkpointing": VerlFlag(True, WHY_RECOMPUTED),
         f"{model}.use_remove_padding": VerlFlag(True, WHY_PACKED),
         f"+{model}.override_config.attn_implementation": VerlFlag(attention, WHY_ATTENTION),
@@ -243,7 +241,7 @@ def _actor(job: VerlJob) -> Flags:
         f"{actor}.ppo_epochs": VerlFlag(algorithm.inner_epochs, "algorithm.inner_epochs"),
         f"{actor}.use_dynamic_bsz": VerlFlag(True, "conversations are packed until a forward pass is full"),
         f"{actor}.ppo_max_token_len_per_gpu": VerlFlag(
-            micro_tokens(job), "hardware.micro_tokens; none: one conversation of full length over its parallel group"
+            micro_tokens(job), "hardware.micro_tokens; none: one full-length conversation over its parallel group"
         ),
         f"{actor}.ulysses_sequence_parallel_size": VerlFlag(cluster.sequence_parallel, WHY_PARALLEL),
         f"{actor}.loss_agg_mode": VerlFlag(AGGREGATIONS[algorithm.loss_aggregation], "algorithm.loss_aggregation"),
@@ -262,7 +260,8 @@ def _actor(job: VerlJob) -> Flags:
         f"{actor}.grad_clip": VerlFlag(algorithm.grad_norm, "algorithm.grad_norm"),
         f"{actor}.optim.lr": VerlFlag(algorithm.lr, "algorithm.lr"),
         f"{actor}.optim.lr_scheduler_type": VerlFlag(
-            "constant", "the number of steps also sets verl's rate horizon: a longer run would change earlier steps"
+            "constant",
+            "the number of steps also sets verl's learning-rate horizon: a longer run would change earlier steps",
         ),
         f"{actor}.optim.lr_warmup_steps": VerlFlag(algorithm.warmup_steps, "algorithm.warmup_steps"),
         f"{actor}.optim.betas": VerlFlag(list(algorithm.betas), "algorithm.betas"),
@@ -289,10 +288,10 @@ def _rollout(job: VerlJob, folder: Path) -> Flags:
         f"{rollout}.tensor_model_parallel_size": VerlFlag(cluster.tensor_parallel, "hardware.tensor_parallel"),
         f"{rollout}.gpu_memory_utilization": VerlFlag(cluster.engine_share, "hardware.engine_memory"),
         f"{rollout}.max_model_len": VerlFlag(
-            algorithm.max_prompt_tokens + algorithm.max_response_tokens, "opening and conversation of full length"
+            algorithm.max_prompt_tokens + algorithm.max_response_tokens, "opening and full-length conversation"
         ),
         f"{rollout}.seed": VerlFlag(job.seed, "seed"),
-        f"{rollout}.val_kwargs.n": VerlFlag(1, "one attempt at each validation task"),
+        f"{rollout}.val_kwargs.n": VerlFlag(1, "one attempt per validation task"),
         f"{rollout}.val_kwargs.temperature": VerlFlag(job.validation_temperature, greedy),
         f"{rollout}.val_kwargs.top_p": VerlFlag(job.validation_top_p, greedy),
         f"{rollout}.val_kwargs.do_sample": VerlFlag(job.validation_temperature > 0, greedy),
@@ -314,10 +313,10 @@ def _critic(job: VerlJob, resume: Resume, attention: str) -> Flags:
         "+critic.model.override_config.attn_implementation": VerlFlag(attention, WHY_ATTENTION),
         "critic.strategy": VerlFlag("fsdp2", WHY_STRATEGY),
         "critic.optim.lr": VerlFlag(algorithm.critic_lr, "algorithm.critic_lr"),
-        "critic.ppo_mini_batch_size": VerlFlag(algorithm.batch // algorithm.minibatches, "as the actor's"),
-        "critic.ppo_epochs": VerlFlag(algorithm.inner_epochs, "as the actor's"),
-        "critic.use_dynamic_bsz": VerlFlag(True, "as the actor's"),
-        "critic.ppo_max_token_len_per_gpu": VerlFlag(micro_tokens(job), "as the actor's"),
+        "critic.ppo_mini_batch_size": VerlFlag(algorithm.batch // algorithm.minibatches, "same as the actor's"),
+        "critic.ppo_epochs": VerlFlag(algorithm.inner_epochs, "same as the actor's"),
+        "critic.use_dynamic_bsz": VerlFlag(True, "same as the actor's"),
+        "critic.ppo_max_token_len_per_gpu": VerlFlag(micro_tokens(job), "same as the actor's"),
         "critic.ulysses_sequence_parallel_size": VerlFlag(cluster.sequence_parallel, WHY_PARALLEL),
     }
 
@@ -338,19 +337,19 @@ def _trainer(job: VerlJob, folder: Path, resume: Resume) -> Flags:
         "trainer.critic_warmup": VerlFlag(job.algorithm.critic_warmup, "algorithm.critic_warmup"),
         "trainer.save_freq": VerlFlag(
             _save_every(job),
-            "what was validated must lie there to be chosen; else no more often than was asked: one is some 130 GB for 8 B",
+            "a validated policy needs a checkpoint to be chosen; otherwise as seldom as requested: one is some 130 GB for 8 B",
         ),
         "trainer.test_freq": VerlFlag(job.validate_every if job.validation else -1, "evaluate.every"),
         "trainer.val_before_train": VerlFlag(
-            bool(job.validation) and job.first_step == 1 and resume.path is None, "the starting point of a run, once"
+            bool(job.validation) and job.first_step == 1 and resume.path is None, "the initial policy of a run, once"
         ),
-        "trainer.default_local_dir": VerlFlag(str(folder / "checkpoints"), "the stage's own folder"),
+        "trainer.default_local_dir": VerlFlag(str(folder / "checkpoints"), "the stage's folder"),
         "trainer.resume_mode": VerlFlag(
-            "disable" if resume.path is None else "resume_path", "the launcher names the checkpoint; nothing is guessed"
+            "disable" if resume.path is None else "resume_path", "the launcher names the checkpoint"
         ),
     }
     if resume.path is not None:
-        flags["trainer.resume_from_path"] = VerlFlag(str(resume.path), "the newest checkpoint whose step was logged")
+        flags["trainer.resume_from_path"] = VerlFlag(str(resume.path), "the newest checkpoint with a logged step")
     if resume.weights_only:
         reason = "the step comes from the folder's name; nothing is read from it"
         flags["actor_rollout_ref.actor.checkpoint.load_contents"] = VerlFlag([], reason)
@@ -373,7 +372,7 @@ def _save_every(job: VerlJob) -> int:
 def _ray(cluster: Cluster) -> Flags:
     if cluster.ray_address is not None:
         return {"+ray_kwargs.ray_init.address": VerlFlag(cluster.ray_address, "hardware.ray_address")}
-    return {"+ray_kwargs.ray_init.include_dashboard": VerlFlag(False, "no port is opened that nobody looks at")}
+    return {"+ray_kwargs.ray_init.include_dashboard": VerlFlag(False, "no port is opened for an unused dashboard")}
 
 
 def micro_tokens(job: VerlJob) -> int:
