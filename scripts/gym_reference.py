@@ -91,7 +91,7 @@ def _settings() -> Iterator[str]:
         if set(gym.config_type.model_fields) > set(GymConfig.model_fields):
             yield from _fields(gym.config_type, skip=set(GymConfig.model_fields))
         else:
-            yield "No settings of its own."
+            yield "Only the two common settings."
 
 
 def _fields(config: type[BaseModel], skip: set[str] = frozenset()) -> Iterator[str]:  # type: ignore[assignment]
