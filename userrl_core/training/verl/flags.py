@@ -55,7 +55,7 @@ WHY_ATTENTION = "hardware.attention; auto: flash where the trainer's interpreter
 WHY_SAVED = (
     "shards to resume from, and a Hugging Face folder for another number of GPUs, an evaluation or the next stage"
 )
-WHY_OFFLOAD = "hardware.offload: training state is in host memory during rollouts"
+WHY_OFFLOAD = "hardware.offload: true keeps training state in host memory during rollouts"
 WHY_PACKED = "no padding is computed: conversations differ in length"
 WHY_RECOMPUTED = "activations of a full-length conversation do not fit next to the training state"
 WHY_STRATEGY = "weights, gradients and moments are sharded over all GPUs"
